@@ -245,7 +245,7 @@ class GroupCoordinator:
             return rebalance.time_is_up(self._state, key, timer, now_ms=now_ms, wall_ms=wall_ms)
         connect_group = self._state.connect.get(key.group_id)
         if connect_group is not None:
-            return connect_departure.time_is_up(self._state, connect_group, key, timer)
+            return connect_departure.time_is_up(self._state, connect_group, key, timer, now_ms=now_ms, wall_ms=wall_ms)
         return departure.time_is_up(self._state, key, timer, now_ms=now_ms, wall_ms=wall_ms)
 
     def deadline_ms(self) -> int | None:
@@ -450,6 +450,8 @@ class GroupCoordinator:
                 return sync.handle_sync(state, request, message, now_ms=now_ms)
             case LeaveGroupRequest() if (classic := state.classic.get(message.group_id)) is not None:
                 return leave.handle_leave(state, request, message, classic, now_ms=now_ms)
+            case LeaveGroupRequest() if (connect := state.connect.get(message.group_id)) is not None:
+                return connect_departure.handle_leave_group(state, request, message, connect, now_ms=now_ms)
             case LeaveGroupRequest():
                 return departure.handle_leave_group(state, request, message, now_ms=now_ms)
             case ConsumerGroupDescribeRequest():

@@ -128,13 +128,7 @@ def _is_expired(state: CoordinatorState, committed: CommittedOffset, *, since_ms
 
 
 def _delete_group(state: CoordinatorState, batch: Batch, group_id: str) -> ErrorCode:
-    group, classic = state.groups.get(group_id), state.classic.get(group_id)
-    connect = state.connect.get(group_id)
-    if connect is not None:
-        if connect.members:
-            return ErrorCode.NON_EMPTY_GROUP
-        batch.records += connect_records.group_tombstones(connect)
-        return ErrorCode.NONE
+    group, classic = state.groups.get(group_id) or state.connect.get(group_id), state.classic.get(group_id)
     if group is None and not state.is_classic(group_id):
         return ErrorCode.GROUP_ID_NOT_FOUND
     if (group is not None and group.members) or (classic is not None and classic.state is not ClassicState.EMPTY):
@@ -148,8 +142,14 @@ def _delete_group(state: CoordinatorState, batch: Batch, group_id: str) -> Error
     if group is None:
         batch.records.append(records.classic_group_tombstone(group_id))
     else:
-        batch.records += group_tombstones(group)
+        batch.records += tombstones_of(state, group_id)
     return ErrorCode.NONE
+
+
+def tombstones_of(state: CoordinatorState, group_id: str) -> Iterator[CoordinatorRecord]:
+    """Everything of a group of the new protocol but its offsets, in the order that replay demands."""
+    connect = state.connect.get(group_id)
+    return group_tombstones(state.groups[group_id]) if connect is None else connect_records.group_tombstones(connect)
 
 
 def group_tombstones(group: ConsumerGroup) -> Iterator[CoordinatorRecord]:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
 from kip848_client.coordinator import client_assignment, records, subscriptions
 from kip848_client.coordinator.batch import Batch
-from kip848_client.coordinator.consumer_group import ConsumerGroup, derive_state
-from kip848_client.coordinator.group_member import STATIC_LEAVE_EPOCH, GroupMember
-from kip848_client.coordinator.membership import away, static_member, unknown_member
+from kip848_client.coordinator.consumer_group import ConsumerGroup
+from kip848_client.coordinator.group import Group, derive_state
+from kip848_client.coordinator.group_member import STATIC_LEAVE_EPOCH, Current, GroupMember, KeyT, Member, MetadataT
+from kip848_client.coordinator.membership import Heartbeat, away, static_member, unknown_member
 from kip848_client.coordinator.migration import can_downgrade, downgrade
 from kip848_client.coordinator.refusal import Refused
 from kip848_client.coordinator.requests import ApiRequest
-from kip848_client.coordinator.result import CancelTimer, CoordinatorResult, Reply
+from kip848_client.coordinator.result import CancelTimer, CoordinatorRecord, CoordinatorResult, Reply
 from kip848_client.coordinator.state import CoordinatorState
 from kip848_client.coordinator.timers import ArmedTimer, TimerKey, TimerKind
 from kip848_client.errors import ErrorCode
@@ -29,6 +30,8 @@ from kip848_client.wire.messages.leave_group import (
     MemberIdentity,
     MemberResponse,
 )
+
+GroupT = TypeVar("GroupT", bound=Group[Any, Any])
 
 _SEVERAL_VERSION = 3
 """From this version of LeaveGroup on, a request names several members, and each gets its own code."""
@@ -45,17 +48,24 @@ def leave(
         Refused: GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID; nothing changed.
     """
     group = state.existing_group(message.group_id)
-    member = _leaving_member(group, message)
+    member = leaving_member(group, message)
     batch = Batch(group.group_id)
     if message.member_epoch == STATIC_LEAVE_EPOCH:
-        _leave_for_a_while(state, group, batch, member=member)
+        left = away(member.current)
+        record = records.current_record(group.group_id, member_id=member.member_id, current=left)
+        leave_for_a_while(state, group, batch, member, left=left, record=record)
     else:
         _remove(state, group, batch, members=(member,), reason="leave", now_ms=now_ms, wall_ms=request.wall_ms)
     response = ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=message.member_epoch)
     return batch.result(Reply(request.request_id, response))
 
 
-def _leaving_member(group: ConsumerGroup, message: ConsumerGroupHeartbeatRequest) -> GroupMember:
+def leaving_member(group: Group[KeyT, MetadataT], message: Heartbeat) -> Member[KeyT, MetadataT]:
+    """The member that a heartbeat with a negative epoch is about.
+
+    Raises:
+        Refused: UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID.
+    """
     if message.instance_id is not None:
         return static_member(group, instance_id=message.instance_id, member_id=message.member_id)
     member = group.members.get(message.member_id)
@@ -67,9 +77,27 @@ def _leaving_member(group: ConsumerGroup, message: ConsumerGroupHeartbeatRequest
 def handle_leave_group(
     state: CoordinatorState, request: ApiRequest, message: LeaveGroupRequest, *, now_ms: int
 ) -> CoordinatorResult:
+    """Answer one LeaveGroup to a consumer group, or to a group that there is not."""
+
+    def remove(group: ConsumerGroup, batch: Batch, members: Sequence[GroupMember]) -> None:
+        _remove(state, group, batch, members=members, reason="leave", now_ms=now_ms, wall_ms=request.wall_ms)
+
+    return leave_group(request, message, state.groups.get(message.group_id), remove=remove)
+
+
+def leave_group(
+    request: ApiRequest,
+    message: LeaveGroupRequest,
+    group: GroupT | None,
+    *,
+    remove: Callable[[GroupT, Batch, Sequence[Member[Any, Any]]], None],
+) -> CoordinatorResult:
     """Answer one LeaveGroup: an administrator removes members by id, or static ones by instance id alone.
 
     Each member has its own code. Those that are found leave together: the group epoch moves by one.
+
+    Args:
+        remove: removes members that were found.
 
     Source:
         Kafka's ``GroupMetadataManager.classicGroupLeaveToConsumerGroup``; KIP-345.
@@ -78,9 +106,8 @@ def handle_leave_group(
     if not message.group_id:
         refused = LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
         return CoordinatorResult(replies=(Reply(request.request_id, refused),))
-    group = state.groups.get(message.group_id)
     batch = Batch(message.group_id)
-    gone: dict[str, GroupMember] = {}
+    gone: dict[str, Member[Any, Any]] = {}
     codes: list[int] = []
     for identity in leaving:
         found = _named_member(group, identity)
@@ -90,9 +117,7 @@ def handle_leave_group(
             gone[found.member_id] = found
             codes.append(ErrorCode.NONE)
     if group is not None and gone:
-        _remove(
-            state, group, batch, members=tuple(gone.values()), reason="leave", now_ms=now_ms, wall_ms=request.wall_ms
-        )
+        remove(group, batch, tuple(gone.values()))
     response = leave_response(leaving, codes, api_version=request.api_version)
     return batch.result(Reply(request.request_id, response))
 
@@ -114,7 +139,7 @@ def leave_response(leaving: Sequence[MemberIdentity], codes: Sequence[int], *, a
     )
 
 
-def _named_member(group: ConsumerGroup | None, identity: MemberIdentity) -> GroupMember | ErrorCode:
+def _named_member(group: Group[Any, Any] | None, identity: MemberIdentity) -> Member[Any, Any] | ErrorCode:
     """The member that *identity* names, or an error code. An empty member id matches any holder of the instance id."""
     member_id, instance_id = identity.member_id, identity.group_instance_id
     if group is None:
@@ -128,10 +153,21 @@ def _named_member(group: ConsumerGroup | None, identity: MemberIdentity) -> Grou
         return refused.code
 
 
-def _leave_for_a_while(state: CoordinatorState, group: ConsumerGroup, batch: Batch, *, member: GroupMember) -> None:
-    """Keep a static member's partitions for its return; its session timer runs on from its last heartbeat."""
-    left = away(member.current)
-    batch.records.append(records.current_record(group.group_id, member_id=member.member_id, current=left))
+def leave_for_a_while(
+    state: CoordinatorState,
+    group: Group[KeyT, MetadataT],
+    batch: Batch,
+    member: Member[KeyT, MetadataT],
+    *,
+    left: Current[KeyT],
+    record: CoordinatorRecord,
+) -> None:
+    """Keep what a static member has for its return; its session timer runs on from its last heartbeat.
+
+    Args:
+        left: the member's assignment until then, and *record* the record of it.
+    """
+    batch.records.append(record)
     batch.soft.append(CancelTimer(TimerKey(TimerKind.REBALANCE, group.group_id, member.member_id)))
     client_assignment.member_away(state, group, batch, member_id=member.member_id)
     gone = replace(member, current=left)
@@ -160,7 +196,7 @@ def _remove(
     """
     group_id = group.group_id
     if can_downgrade(state, group, gone=members):
-        _note_leaving(batch, members, reason=reason, group_epoch=group.group_epoch)
+        note_leaving(batch, members, reason=reason, group_epoch=group.group_epoch)
         gone_ids = frozenset(member.member_id for member in members)
         downgrade(state, group, batch, gone=gone_ids, now_ms=now_ms, wall_ms=wall_ms)
         return
@@ -179,12 +215,24 @@ def _remove(
     left = len(group.members) - len(members)
     if not left:
         batch.records.append(records.target_epoch_record(group_id, epoch=epoch, timestamp_ms=wall_ms))
+    note_removed(state, group, batch, members, reason=reason)
+
+
+def note_removed(
+    state: CoordinatorState,
+    group: Group[KeyT, MetadataT],
+    batch: Batch,
+    members: Sequence[Member[KeyT, MetadataT]],
+    *,
+    reason: str,
+) -> None:
+    """What follows from the removal of members, beside the records: their timers, the round, and what is noted."""
+    epoch, left = group.group_epoch + 1, len(group.members) - len(members)
+    gone = frozenset(member.member_id for member in members)
     for member in members:
         batch.cancel_timers(member.member_id)
-    client_assignment.members_gone(
-        state, group, batch, member_ids=frozenset(member.member_id for member in members), group_epoch=epoch
-    )
-    _note_leaving(batch, members, reason=reason, group_epoch=group.group_epoch)
+    client_assignment.members_gone(state, group, batch, member_ids=gone, group_epoch=epoch)
+    note_leaving(batch, members, reason=reason, group_epoch=group.group_epoch)
     batch.happened("group_epoch_bumped", group_epoch=epoch, fields={"reason": f"member_left ({reason})"})
     batch.state_changed(
         old=group.state,
@@ -198,7 +246,8 @@ def _remove(
     )
 
 
-def _note_leaving(batch: Batch, members: Sequence[GroupMember], *, reason: str, group_epoch: int) -> None:
+def note_leaving(batch: Batch, members: Sequence[Member[KeyT, MetadataT]], *, reason: str, group_epoch: int) -> None:
+    """Note that members left."""
     for member in members:
         batch.happened("member_left", member=member, group_epoch=group_epoch, fields={"reason": reason})
 
@@ -215,17 +264,35 @@ _REASONS: Final[Mapping[TimerKind, str]] = {
 def time_is_up(
     state: CoordinatorState, key: TimerKey, timer: ArmedTimer, *, now_ms: int, wall_ms: int
 ) -> CoordinatorResult:
-    """Handle a timer that fired. Ignored if the member is gone or has moved on."""
+    """Handle a timer of a consumer group that fired."""
+
+    def remove(group: ConsumerGroup, batch: Batch, members: Sequence[GroupMember], reason: str) -> None:
+        _remove(state, group, batch, members=members, reason=reason, now_ms=now_ms, wall_ms=wall_ms)
+
+    return member_late(state, state.groups.get(key.group_id), key, timer, remove=remove)
+
+
+def member_late(
+    state: CoordinatorState,
+    group: GroupT | None,
+    key: TimerKey,
+    timer: ArmedTimer,
+    *,
+    remove: Callable[[GroupT, Batch, Sequence[Member[Any, Any]], str], None],
+) -> CoordinatorResult:
+    """What a timer of a member that fired leads to. Ignored if the member is gone or has moved on.
+
+    Args:
+        remove: removes members, for a reason.
+    """
     batch = Batch(key.group_id)
-    group = state.groups.get(key.group_id)
     member = None if group is None else group.members.get(key.member_id)
     if group is not None and member is not None:
         match key.kind:
             case TimerKind.REBALANCE if member.current.member_epoch != timer.member_epoch:
                 pass
             case kind if kind in _REASONS:
-                reason = _REASONS[kind]
-                _remove(state, group, batch, members=(member,), reason=reason, now_ms=now_ms, wall_ms=wall_ms)
+                remove(group, batch, (member,), _REASONS[kind])
             case TimerKind.CLIENT_ASSIGNMENT:
                 client_assignment.member_failed(state, group, batch, member_id=key.member_id, reason="timeout")
     if not batch.records:

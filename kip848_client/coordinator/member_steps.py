@@ -25,9 +25,10 @@ from kip848_client.coordinator.group_member import (
     MemberState,
 )
 from kip848_client.coordinator.heartbeat_facts import note_heartbeat
+from kip848_client.coordinator.member_timers import arm_member_timers
 from kip848_client.coordinator.membership import FoundMember, fenced, returned
 from kip848_client.coordinator.requests import ApiRequest
-from kip848_client.coordinator.result import ArmTimer, CancelTimer, MetadataChecked, TargetComputed
+from kip848_client.coordinator.result import CancelTimer, MetadataChecked, TargetComputed
 from kip848_client.coordinator.state import CoordinatorState
 from kip848_client.coordinator.target_assignment import choose_assignor, compute_target
 from kip848_client.coordinator.timers import TimerKey, TimerKind
@@ -100,7 +101,7 @@ class MemberSteps:
         current = self._move_member(updated, target=self.target, subscription_changed=subscription_changed)
         if current is not updated.current:
             updated = Member(updated.member_id, updated.metadata, current)
-        self._arm_timers(updated, changed=current is not member.current)
+        arm_member_timers(self._state, self._batch, updated, changed=current is not member.current, now_ms=self._now_ms)
         if member.metadata.classic is not None and metadata.classic is None:
             kinds = (TimerKind.MIXED_JOIN, TimerKind.MIXED_SYNC)
             self._batch.soft += [CancelTimer(TimerKey(kind, group.group_id, member.member_id)) for kind in kinds]
@@ -326,25 +327,6 @@ class MemberSteps:
         ]
         batch.cancel_timers(replaced.member_id)
         batch.happened("member_left", member=replaced, group_epoch=group.group_epoch, fields={"reason": "replaced"})
-
-    def _arm_timers(self, member: GroupMember, *, changed: bool) -> None:
-        group_id, member_id, epoch = self._group.group_id, member.member_id, member.current.member_epoch
-        soft = self._batch.soft
-        soft.append(
-            ArmTimer(
-                TimerKey(TimerKind.SESSION, group_id, member_id),
-                deadline_ms=self._now_ms + self._state.session_timeout_ms(group_id, member),
-                member_epoch=epoch,
-            )
-        )
-        if not changed:
-            return
-        key = TimerKey(TimerKind.REBALANCE, group_id, member_id)
-        if member.current.state is MemberState.UNREVOKED_PARTITIONS:
-            deadline_ms = self._now_ms + member.metadata.rebalance_timeout_ms
-            soft.append(ArmTimer(key, deadline_ms=deadline_ms, member_epoch=epoch))
-        else:
-            soft.append(CancelTimer(key))
 
 
 def _counted(found: FoundMember) -> tuple[MemberMetadata, ...]:

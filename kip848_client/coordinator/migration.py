@@ -30,14 +30,17 @@ from kip848_client.coordinator.classic.group import (
 )
 from kip848_client.coordinator.classic.rebalance import CLASSIC_TIMERS, Turn
 from kip848_client.coordinator.consumer_group import ConsumerGroup
+from kip848_client.coordinator.group import Group
 from kip848_client.coordinator.group_member import (
     ClassicProtocols,
     Current,
     CurrentAssignment,
     GroupMember,
+    KeyT,
     Member,
     MemberMetadata,
     MemberState,
+    MetadataT,
 )
 from kip848_client.coordinator.refusal import Refused
 from kip848_client.coordinator.result import ArmTimer, CancelTimer, CoordinatorRecord
@@ -98,8 +101,27 @@ def upgrade(
     for record in written:
         assert not isinstance(record.key, OffsetCommitKey)
         group.replay(record.key, record.value)
-    batch.records += [records.classic_group_tombstone(group_id), *written]
+    end_classic_group(state, classic, group, batch, written=written, now_ms=now_ms, wall_ms=wall_ms)
+    return group
 
+
+def end_classic_group(
+    state: CoordinatorState,
+    classic: ClassicGroup,
+    group: Group[KeyT, MetadataT],
+    batch: Batch,
+    *,
+    written: Iterable[CoordinatorRecord],
+    now_ms: int,
+    wall_ms: int,
+) -> None:
+    """Put *group* into the place of *classic*: its record, its parked requests and its timers.
+
+    Args:
+        written: the records of *group*.
+    """
+    group_id = classic.group_id
+    batch.records += [records.classic_group_tombstone(group_id), *written]
     turn = Turn(state, classic, now_ms=now_ms, wall_ms=wall_ms)
     for member_id in tuple(classic.awaiting_join):
         turn.refuse_join(member_id, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -115,12 +137,12 @@ def upgrade(
         ArmTimer(
             TimerKey(TimerKind.SESSION, group_id, member.member_id),
             deadline_ms=now_ms + state.session_timeout_ms(group_id, member),
-            member_epoch=epoch,
+            member_epoch=member.current.member_epoch,
         )
-        for member in members
+        for member in group.members.values()
     ]
-    _note(batch, to="consumer", group_epoch=epoch, members=classic.members)
-    return group
+    kind = "consumer" if isinstance(group, ConsumerGroup) else "connect"
+    _note(batch, to=kind, group_epoch=classic.generation, members=classic.members)
 
 
 def is_settled(state: CoordinatorState, classic: ClassicGroup, group: ConsumerGroup) -> bool:
@@ -142,19 +164,32 @@ def is_settled(state: CoordinatorState, classic: ClassicGroup, group: ConsumerGr
     return count == sum(topic.partition_count for topic in topics if topic is not None)
 
 
-def _upgraded_members(state: CoordinatorState, classic: ClassicGroup) -> list[GroupMember]:
+def check_upgrade(
+    state: CoordinatorState, classic: ClassicGroup, *, kind: str, protocol_type: str, size_max: int
+) -> None:
+    """Refuse what cannot become a group of this kind.
+
+    Raises:
+        Refused: see `upgrade`.
+    """
     if not state.config.may_upgrade:
-        raise _cannot_upgrade(classic, "the online upgrade is disabled")
-    if classic.protocol_type != CONSUMER_PROTOCOL:
-        raise _cannot_upgrade(classic, f"its protocol type is {classic.protocol_type} and not {CONSUMER_PROTOCOL}")
-    size_max = state.config.consumer_max_size
+        raise cannot_upgrade(classic, "the online upgrade is disabled", kind=kind)
+    if classic.protocol_type != protocol_type:
+        raise cannot_upgrade(
+            classic, f"its protocol type is {classic.protocol_type} and not {protocol_type}", kind=kind
+        )
     if len(classic.members) > size_max:
-        raise _cannot_upgrade(classic, f"it has {len(classic.members)} members, more than {size_max}")
+        raise cannot_upgrade(classic, f"it has {len(classic.members)} members, more than {size_max}", kind=kind)
     if classic.protocol is None:
         raise Refused(
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
             f"Group {classic.group_id} forms its first generation; try again.",
         )
+
+
+def _upgraded_members(state: CoordinatorState, classic: ClassicGroup) -> list[GroupMember]:
+    size_max = state.config.consumer_max_size
+    check_upgrade(state, classic, kind="consumer", protocol_type=CONSUMER_PROTOCOL, size_max=size_max)
     given: dict[UUID, set[int]] = {}
     return [_upgraded_member(state, classic, member, given=given) for member in classic.members.values()]
 
@@ -173,11 +208,11 @@ def _upgraded_member(
         subscribed = decode_subscription(subscription)
         assignment = decode_assignment(member.assignment) if member.assignment else ConsumerProtocolAssignment()
     except ProtocolError as error:
-        raise _cannot_upgrade(classic, f"the bytes of member {member.member_id} cannot be read: {error}") from None
+        raise cannot_upgrade(classic, f"the bytes of member {member.member_id} cannot be read: {error}") from None
     if assignment.user_data:
         # librdkafka writes the user data of a member's subscription into its assignment, and its cooperative-sticky
         # has some from the second rebalance on.
-        raise _cannot_upgrade(
+        raise cannot_upgrade(
             classic,
             "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default "
             f"assignor before re-attempting the upgrade. The assignment of member {member.member_id} has "
@@ -243,17 +278,20 @@ def _target(current: CurrentAssignment) -> TopicPartitions:
     return {topic_id: tuple(sorted(epochs)) for topic_id, epochs in current.assigned.items()}
 
 
-def _cannot_upgrade(classic: ClassicGroup, why: str) -> Refused:
+def cannot_upgrade(classic: ClassicGroup, why: str, *, kind: str = "consumer") -> Refused:
+    """GROUP_ID_NOT_FOUND: the group stays classic."""
     return Refused(
         ErrorCode.GROUP_ID_NOT_FOUND,
-        f"Cannot upgrade classic group {classic.group_id} to consumer group because {why}.",
+        f"Cannot upgrade classic group {classic.group_id} to {kind} group because {why}.",
     )
 
 
 # Downgrade
 
 
-def can_downgrade(state: CoordinatorState, group: ConsumerGroup, *, gone: Iterable[GroupMember]) -> bool:
+def can_downgrade(
+    state: CoordinatorState, group: Group[KeyT, MetadataT], *, gone: Iterable[Member[KeyT, MetadataT]]
+) -> bool:
     """Whether only members on the classic protocol are left when *gone* are, and the group may be theirs."""
     classic_gone = [member.metadata.classic is not None for member in gone]
     left = len(group.members) - len(classic_gone)
@@ -330,32 +368,38 @@ def begin_downgrade(
     wall_ms: int,
 ) -> Turn:
     """Write the tombstones of a consumer group; the classic one is in the turn, which writes it when it is closed."""
-    batch.records += deletion.group_tombstones(group)
+    classic = [
+        downgraded_member(
+            member,
+            assignment=assignment_bytes(protocols_of(member), targets[member.member_id], image=state.image),
+        )
+        for member in members
+    ]
+    return start_classic_group(
+        state, group, batch, members=classic, protocol_type=CONSUMER_PROTOCOL, now_ms=now_ms, wall_ms=wall_ms
+    )
+
+
+def start_classic_group(
+    state: CoordinatorState,
+    group: Group[KeyT, MetadataT],
+    batch: Batch,
+    *,
+    members: Iterable[ClassicMember],
+    protocol_type: str,
+    now_ms: int,
+    wall_ms: int,
+) -> Turn:
+    """Put a classic group of *members* into the place of *group*; its generation is the group epoch."""
+    batch.records += deletion.tombstones_of(state, group.group_id)
     for member_id in group.sorted_member_ids:
         batch.cancel_timers(member_id)
-    classic = _downgraded_group(state, group, members, targets, wall_ms=wall_ms)
-    _note(batch, to="classic", group_epoch=group.group_epoch, members=classic.members)
-    turn = Turn(state, classic, now_ms=now_ms, wall_ms=wall_ms)
-    turn.log()
-    for member in classic.members.values():
-        turn.arm_session(member.member_id, member.session_timeout_ms)
-    return turn
-
-
-def _downgraded_group(
-    state: CoordinatorState,
-    group: ConsumerGroup,
-    members: Iterable[GroupMember],
-    targets: Mapping[str, TopicPartitions],
-    *,
-    wall_ms: int,
-) -> ClassicGroup:
-    downgraded = {member.member_id: _downgraded_member(state, member, targets[member.member_id]) for member in members}
+    downgraded = {member.member_id: member for member in members}
     classic = ClassicGroup(
         group_id=group.group_id,
         state=ClassicState.STABLE,
         generation=group.group_epoch,
-        protocol_type=CONSUMER_PROTOCOL,
+        protocol_type=protocol_type,
         leader=next(iter(downgraded)),
         members=downgraded,
         static_members={
@@ -365,28 +409,42 @@ def _downgraded_group(
         state_timestamp_ms=wall_ms,
     )
     protocol = select_protocol(classic)
-    return replace(
+    classic = replace(
         classic,
         protocol=protocol,
         subscribed_topics=subscribed_topics(
-            CONSUMER_PROTOCOL, [member.metadata(protocol) for member in downgraded.values()]
+            protocol_type, [member.metadata(protocol) for member in downgraded.values()]
         ),
     )
+    _note(batch, to="classic", group_epoch=group.group_epoch, members=classic.members)
+    turn = Turn(state, classic, now_ms=now_ms, wall_ms=wall_ms)
+    turn.log()
+    for member in classic.members.values():
+        turn.arm_session(member.member_id, member.session_timeout_ms)
+    return turn
 
 
-def _downgraded_member(state: CoordinatorState, member: GroupMember, target: TopicPartitions) -> ClassicMember:
+def downgraded_member(member: Member[KeyT, MetadataT], *, assignment: bytes) -> ClassicMember:
+    """The member, which speaks the classic protocol, as a member of a classic group."""
     metadata = member.metadata
-    assert metadata.classic is not None
+    classic = protocols_of(member)
     return ClassicMember(
         member_id=member.member_id,
         instance_id=metadata.instance_id,
         client_id=metadata.client_id,
         client_host=metadata.client_host,
         rebalance_timeout_ms=metadata.rebalance_timeout_ms,
-        session_timeout_ms=metadata.classic.session_timeout_ms,
-        protocols=metadata.classic.protocols,
-        assignment=assignment_bytes(metadata.classic, target, image=state.image),
+        session_timeout_ms=classic.session_timeout_ms,
+        protocols=classic.protocols,
+        assignment=assignment,
     )
+
+
+def protocols_of(member: Member[KeyT, MetadataT]) -> ClassicProtocols:
+    """What the member, which must speak the classic protocol, offers."""
+    classic: ClassicProtocols | None = member.metadata.classic
+    assert classic is not None
+    return classic
 
 
 def assignment_bytes(

@@ -33,6 +33,9 @@ REASON_DELAY_DUE: Final = 1
 REASON_REQUESTED: Final = 2
 REASON_DRAINING: Final = 3
 
+CLASSIC_VERSION: Final = -1
+"""Version of the metadata of workers on the classic protocol; our assignors need nothing of it."""
+
 ASSIGNOR_RAISED: Final = 1
 """Error of an Install whose assignor raised."""
 
@@ -81,7 +84,10 @@ class Planning:
     def offers(self) -> tuple[ClientAssignor, ...]:
         """The assignors, for a heartbeat."""
         data = encode(WorkerMetadata(trigger_seq=self._trigger_seq, draining=self._draining))
-        return tuple(ClientAssignor(name=name, reason=self._reason, metadata_bytes=data) for name in self._names)
+        return tuple(
+            ClientAssignor(name=name, minimum_version=CLASSIC_VERSION, reason=self._reason, metadata_bytes=data)
+            for name in self._names
+        )
 
     def trigger(self, reason: int) -> None:
         """Ask for a new plan: a second request must differ from the first one, hence the counter."""
@@ -173,6 +179,7 @@ class Planning:
         if plan is None:
             self._request_id = self._send(failed)
             return
+        classic = {each.member_id for each in prepared.members if each.metadata_version == CLASSIC_VERSION}
         metadata = encode(
             PlanMetadata(
                 leader=self._member_id,
@@ -186,7 +193,11 @@ class Planning:
                 failed,
                 error=0,
                 members=tuple(
-                    Member(member_id=member_id, units=units_on_wire(units), metadata_bytes=metadata)
+                    Member(
+                        member_id=member_id,
+                        units=units_on_wire(units),
+                        metadata_bytes=b"" if member_id in classic else metadata,
+                    )
                     for member_id, units in plan.units.items()
                 ),
                 deferred=units_on_wire(plan.deferred),

@@ -51,15 +51,18 @@ def _(patch: Patch) -> None:
 
 @mutant("a downgrade records what members hold, and not their target", "K6", scenario="migration")
 def _(patch: Patch) -> None:
-    downgraded = migration._downgraded_member
-    patch.setattr(
-        migration, "_downgraded_member", lambda state, member, _: downgraded(state, member, member.current.assigned)
-    )
+    begin = migration.begin_downgrade
+
+    def held(*group: Any, members: Any, targets: Any, **times: Any) -> Any:
+        left = list(members)
+        return begin(*group, members=left, targets={one.member_id: one.current.assigned for one in left}, **times)
+
+    patch.setattr(migration, "begin_downgrade", held)
 
 
 @mutant("members of a mixed group are not sent to join again", "K7", scenario="migration")
 def _(patch: Patch) -> None:
-    patch.setattr(mixed_group, "_must_rejoin", lambda *_: False)
+    patch.setattr(mixed_group.MixedGroup, "_must_rejoin", lambda *_: False)
 
 
 @mutant("a load forgets the generation", "K8", "S3", scenario="classic")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kip848_client.coordinator.classic.group import ClassicGroup, ClassicMember, ClassicState
 from kip848_client.coordinator.classic.membership import check_generation, find_member
-from kip848_client.coordinator.mixed_group import beat_in_mixed_group
+from kip848_client.coordinator.mixed_groups import mixed_group
 from kip848_client.coordinator.refusal import Refused
 from kip848_client.coordinator.requests import ApiRequest
 from kip848_client.coordinator.result import ArmTimer, CoordinatorResult, Reply
@@ -24,9 +24,9 @@ def handle_heartbeat(
     try:
         if not message.group_id:
             raise Refused(ErrorCode.INVALID_GROUP_ID, "Heartbeat names no group.")
-        mixed = state.groups.get(message.group_id)
+        mixed = mixed_group(state, message.group_id)
         if mixed is not None:
-            code, timers = beat_in_mixed_group(state, message, mixed, now_ms=now_ms)
+            code, timers = mixed.beat(message, now_ms=now_ms)
             return CoordinatorResult(
                 replies=(Reply(request.request_id, HeartbeatResponse(error_code=code)),), soft=timers
             )

@@ -25,7 +25,8 @@ from kip848_client.coordinator.classic.group import (
 )
 from kip848_client.coordinator.classic.membership import find_member, new_classic_member_id
 from kip848_client.coordinator.classic.rebalance import Turn, refused_join
-from kip848_client.coordinator.mixed_group import MEMBER_ID_ROUND_VERSION, join_mixed_group
+from kip848_client.coordinator.mixed_group import MEMBER_ID_ROUND_VERSION
+from kip848_client.coordinator.mixed_groups import mixed_group
 from kip848_client.coordinator.refusal import Refused
 from kip848_client.coordinator.requests import ApiRequest
 from kip848_client.coordinator.result import CoordinatorResult, Reply
@@ -47,18 +48,10 @@ def handle_join(
         return _refuse(request, ErrorCode.INVALID_GROUP_ID, member_id=member_id)
     if not shortest <= message.session_timeout_ms <= longest:
         return _refuse(request, ErrorCode.INVALID_SESSION_TIMEOUT, member_id=member_id)
-    if group_id in state.connect:
-        return _refuse(request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id=member_id)
-    consumer_group = state.groups.get(group_id)
-    if consumer_group is not None and consumer_group.members:
-        return join_mixed_group(
-            state,
-            request,
-            message,
-            consumer_group,
-            rebalance_timeout_ms=_rebalance_timeout_ms(message, api_version=request.api_version),
-            now_ms=now_ms,
-        )
+    mixed = mixed_group(state, group_id)
+    if mixed is not None and mixed.group.members:
+        timeout_ms = _rebalance_timeout_ms(message, api_version=request.api_version)
+        return mixed.join(request, message, rebalance_timeout_ms=timeout_ms, now_ms=now_ms)
     group = state.classic.get(group_id)
     if group is None:
         if member_id:
@@ -69,9 +62,9 @@ def handle_join(
     turn = Turn(state, group, now_ms=now_ms, wall_ms=request.wall_ms)
     join = _Join(turn, request, message)
     join.run()
-    if consumer_group is not None and turn.group.exists:
-        # An empty consumer group gives its name up to the classic one; its offsets stay.
-        turn.batch.records[:0] = deletion.group_tombstones(consumer_group)
+    if mixed is not None and turn.group.exists:
+        # An empty group of the new protocol gives its name up to the classic one; its offsets stay.
+        turn.batch.records[:0] = deletion.tombstones_of(state, group_id)
     return turn.result()
 
 

@@ -10,7 +10,7 @@ from typing import Final
 from kip848_client.coordinator.classic.group import ClassicState, Parked
 from kip848_client.coordinator.classic.membership import check_generation, find_member
 from kip848_client.coordinator.classic.rebalance import Turn
-from kip848_client.coordinator.mixed_group import sync_mixed_group
+from kip848_client.coordinator.mixed_groups import mixed_group
 from kip848_client.coordinator.refusal import Refused
 from kip848_client.coordinator.requests import ApiRequest
 from kip848_client.coordinator.result import CoordinatorResult, Reply
@@ -37,9 +37,9 @@ def _sync(state: CoordinatorState, request: ApiRequest, message: SyncGroupReques
         raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "SyncGroup names no protocol.")
     if not message.group_id:
         raise Refused(ErrorCode.INVALID_GROUP_ID, "SyncGroup names no group.")
-    mixed = state.groups.get(message.group_id)
+    mixed = mixed_group(state, message.group_id)
     if mixed is not None:
-        return sync_mixed_group(state, request, message, mixed, now_ms=now_ms)
+        return mixed.sync(request, message, now_ms=now_ms)
     group = state.existing_classic_group(message.group_id)
     member = find_member(group, member_id=message.member_id, instance_id=message.group_instance_id)
     check_generation(group, message.generation_id)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from kip848_client.assignors.unit_plans import UNIT_PLANS
 from kip848_client.coordinator.client_assignment import client_assignor
 from kip848_client.coordinator.connect.group import ConnectGroup, GroupWorker
-from kip848_client.coordinator.connect.heartbeat import assignor_status
 from kip848_client.coordinator.connect.units import count_units, write_held, write_units
+from kip848_client.coordinator.connect.worker_steps import assignor_status
 from kip848_client.coordinator.requests import ApiRequest
 from kip848_client.coordinator.result import CoordinatorResult, Reply
 from kip848_client.coordinator.state import CoordinatorState

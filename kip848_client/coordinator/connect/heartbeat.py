@@ -1,54 +1,34 @@
-"""ConnectGroupHeartbeat of a worker that joins or stays: find it, read what it says, take the three steps, answer.
+"""ConnectGroupHeartbeat of a worker that joins or stays: find it, read what it says, and answer.
 
-(1) What the worker says may bump the group epoch; (2) the target of a newer epoch is computed here, or a worker is
-asked for it; (3) the worker takes one step towards it. All records of a heartbeat are one atomic batch.
+The steps are in `worker_steps`, leaving is in `departure`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Final
-
 from msgspec.structs import replace
 
-from kip848_client.assignors.unit_plans import UNIT_PLANS
 from kip848_client.coordinator import records as other_records
 from kip848_client.coordinator.batch import Batch
-from kip848_client.coordinator.client_assignment import RoundPlanner, client_assignor
-from kip848_client.coordinator.client_assignors import asks_for_a_target, check_versions, choose, offers_after
-from kip848_client.coordinator.connect import departure, records
+from kip848_client.coordinator.classic.group import ClassicGroup
+from kip848_client.coordinator.connect import departure
 from kip848_client.coordinator.connect.group import ConnectGroup, GroupWorker, WorkerMetadata
-from kip848_client.coordinator.connect.units import Units, check_catalogue, write_held, write_units
+from kip848_client.coordinator.connect.migration import upgrade
+from kip848_client.coordinator.connect.units import Catalogue, write_held, write_units
 from kip848_client.coordinator.connect.validation import ReadHeartbeat, read_heartbeat
-from kip848_client.coordinator.current_assignment import MustRejoinError, Target, reconcile
-from kip848_client.coordinator.group_member import (
-    JOIN_EPOCH,
-    NO_METADATA,
-    STATIC_LEAVE_EPOCH,
-    Current,
-    Member,
-    MemberState,
-)
-from kip848_client.coordinator.membership import Found, fenced, find_member, returned
-from kip848_client.coordinator.refusal import Refused
+from kip848_client.coordinator.connect.worker_steps import WorkerSteps
+from kip848_client.coordinator.group_member import JOIN_EPOCH, Current
+from kip848_client.coordinator.membership import find_member
+from kip848_client.coordinator.refusal import Refused, invalid_request
 from kip848_client.coordinator.requests import ApiRequest
-from kip848_client.coordinator.result import ArmTimer, CancelTimer, CoordinatorResult, Reply
+from kip848_client.coordinator.result import CoordinatorResult, Reply
 from kip848_client.coordinator.state import CoordinatorState
-from kip848_client.coordinator.target_assignment import choose_name
-from kip848_client.coordinator.timers import TimerKey, TimerKind
 from kip848_client.errors import ErrorCode
-from kip848_client.model import Unit
+from kip848_client.wire.messages.classic_connect_protocol import CONNECT_PROTOCOL
 from kip848_client.wire.messages.connect_group_heartbeat import (
     Assignment,
     ConnectGroupHeartbeatRequest,
     ConnectGroupHeartbeatResponse,
 )
-
-STATUS_OK: Final = 0
-STATUS_NO_READER: Final = 1
-"""No worker reads the metadata of all: the target stays until that changes."""
-STATUS_TARGET_ERROR: Final = 2
-"""The assignor reported an error in place of the last target."""
 
 
 def handle_heartbeat(
@@ -65,16 +45,8 @@ def handle_heartbeat(
     return _Heartbeat(state, request, message, read, now_ms=now_ms).run()
 
 
-def assignor_status(state: CoordinatorState, group: ConnectGroup) -> int:
-    """What is wrong with the group's client-side assignor. A reader can only be missing while a target is due."""
-    is_behind = group.is_client_side and group.group_epoch > group.target_epoch
-    if is_behind and client_assignor(state, group) is None:
-        return STATUS_NO_READER
-    return STATUS_TARGET_ERROR if group.target_error else STATUS_OK
-
-
 class _Heartbeat:
-    """One heartbeat: who it is from, what it says, what follows, and how it is answered."""
+    """One heartbeat: who it is from, what it says, and how it is answered."""
 
     def __init__(
         self,
@@ -92,13 +64,6 @@ class _Heartbeat:
         self._now_ms = now_ms
         self._batch = Batch(message.group_id)
         self._group = self._find_group()
-        self._group_epoch = self._group.group_epoch
-        self._target_epoch = self._group.target_epoch
-        self._target: Units = {}
-        self._target_metadata = NO_METADATA
-        self._catalogue = self._group.catalogue
-        self._planner: RoundPlanner[str, WorkerMetadata] | None = None
-        self._status = STATUS_TARGET_ERROR if self._group.target_error else STATUS_OK
 
     def run(self) -> CoordinatorResult:
         """Take the steps and answer.
@@ -106,32 +71,15 @@ class _Heartbeat:
         Raises:
             Refused: the code for the answer.
         """
-        group, message, batch = self._group, self._message, self._batch
-        found = find_member(
-            self._state, group, message, owned=self._read.owned, size_max=self._state.config.connect_max_size
+        state, read, message = self._state, self._read, self._message
+        found = find_member(state, self._group, message, owned=read.owned, size_max=state.config.connect_max_size)
+        steps = WorkerSteps(
+            state, self._group, self._batch, owned=read.owned, catalogue=read.catalogue, now_ms=self._now_ms
         )
-        member = found.member
-        if self._read.catalogue is not None:
-            self._catalogue = check_catalogue(group.catalogue, self._read.catalogue)
-        metadata = self._updated_metadata(member.metadata)
-        self._check_assignors(found, metadata)
-        if found.replaced is not None:
-            self._write_replacement(found.replaced, member)
-        updated = member
-        if metadata is not member.metadata or found.is_new:
-            updated = Member(member.member_id, metadata, member.current)
-            batch.records.append(records.worker_record(group.group_id, member_id=member.member_id, metadata=metadata))
-        if self._catalogue is not group.catalogue:
-            batch.records.append(records.catalogue_record(group.group_id, self._catalogue))
-        self._move_group(found, updated)
-        self._move_target(found, updated)
-        current = self._move_member(updated)
-        if current is not updated.current:
-            updated = Member(updated.member_id, metadata, current)
-        self._arm_timers(updated, changed=current is not member.current)
-        if batch.records:
-            self._note(found, updated)
-        return batch.result(Reply(self._request.request_id, self._answer(updated, before=found.member)))
+        metadata = self._updated_metadata(found.member.metadata)
+        updated = steps.run(found, metadata, is_join=message.member_epoch == JOIN_EPOCH)
+        answer = self._answer(steps, updated, before=found.member)
+        return self._batch.result(Reply(self._request.request_id, answer))
 
     # Who it is
 
@@ -141,14 +89,41 @@ class _Heartbeat:
         if group is not None:
             return group
         classic = state.classic.get(group_id)
-        is_other = group_id in state.groups or state.is_classic(group_id)
-        if is_other and not (classic is not None and not classic.size and not state.offsets.has_group(group_id)):
+        is_join = self._message.member_epoch == JOIN_EPOCH
+        if classic is not None and classic.members and is_join:
+            return self._upgrade(classic)
+        if group_id in state.groups or state.offsets.has_group(group_id) or (classic is not None and classic.size):
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a connect group.")
-        if self._message.member_epoch != JOIN_EPOCH:
+        if not is_join:
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Connect group {group_id} not found.")
         if classic is not None:
             self._batch.records.append(other_records.classic_group_tombstone(group_id))
         return ConnectGroup(group_id)
+
+    def _upgrade(self, classic: ClassicGroup) -> ConnectGroup:
+        """Take over a classic group of workers, with the catalogue of this one.
+
+        Raises:
+            Refused: the group cannot be converted, or not by this worker.
+        """
+        read, wall_ms = self._read, self._request.wall_ms
+        if classic.protocol_type == CONNECT_PROTOCOL:
+            if read.catalogue is None:
+                raise invalid_request("Catalog can't be null when a worker takes over a classic group.")
+            for offer in read.offers or ():
+                if offer.minimum_version > -1:
+                    raise invalid_request(
+                        f"Client assignor {offer.name} must read metadata of version -1, which classic workers have; "
+                        f"its MinimumVersion is {offer.minimum_version}."
+                    )
+        return upgrade(
+            self._state,
+            classic,
+            self._batch,
+            catalogue=read.catalogue or Catalogue(),
+            now_ms=self._now_ms,
+            wall_ms=wall_ms,
+        )
 
     # What it says
 
@@ -174,225 +149,9 @@ class _Heartbeat:
         )
         return before if after == before else after
 
-    def _check_assignors(self, found: Found[str, WorkerMetadata], metadata: WorkerMetadata) -> None:
-        """Refuse offers with which the group would have two modes, no common assignor, or no worker that reads all."""
-        group = self._group
-        if self._read.offers is None or (
-            found.counted is not None and found.counted.client_assignors == self._read.offers
-        ):
-            return
-        if metadata.client_assignors and not self._state.config.client_assignors:
-            raise Refused(
-                ErrorCode.UNSUPPORTED_ASSIGNOR,
-                "Client-side assignors are off at this broker (kip848.client.assignors.enable); use a server assignor.",
-            )
-        if metadata.client_assignors:
-            check_versions(group, old=found.counted, new=metadata)
-        own = {assignor.name for assignor in metadata.client_assignors}
-        gone = found.replaced.member_id if found.replaced is not None else found.member.member_id
-        for member_id, other in group.members.items():
-            if member_id == gone:
-                continue
-            names = {assignor.name for assignor in other.metadata.client_assignors}
-            if bool(names) != bool(own):
-                theirs, ours = ("a client-side", "none") if names else ("a server-side", "a client-side one")
-                raise Refused(
-                    ErrorCode.UNSUPPORTED_ASSIGNOR,
-                    f"The workers of group {group.group_id} use {theirs} assignor and this worker brings {ours}; all "
-                    "workers of a group must use the same kind.",
-                )
-            own &= names
-            if names and not own:
-                raise Refused(
-                    ErrorCode.UNSUPPORTED_ASSIGNOR,
-                    f"This worker and worker {member_id} of group {group.group_id} have no client-side assignor in "
-                    f"common; that one offers {', '.join(sorted(names))}.",
-                )
-
-    # Step 1
-
-    def _move_group(self, found: Found[str, WorkerMetadata], updated: GroupWorker) -> None:
-        reason = self._reason_to_bump(found, updated.metadata)
-        if reason is None:
-            return
-        group = self._group
-        self._group_epoch = group.group_epoch + 1
-        self._batch.records.append(
-            records.group_record(group.group_id, epoch=self._group_epoch, last_installer=group.last_installer)
-        )
-        self._batch.happened("group_epoch_bumped", group_epoch=self._group_epoch, fields={"reason": reason})
-
-    def _reason_to_bump(self, found: Found[str, WorkerMetadata], after: WorkerMetadata) -> str | None:
-        group, before = self._group, found.counted
-        if not group.group_epoch:
-            return "group_created"
-        if before is None:
-            return "member_joined"
-        if self._catalogue.units != group.catalogue.units:
-            return "catalogue_changed"
-        if asks_for_a_target(old=before.client_assignors, new=after.client_assignors):
-            return "client_assignors_changed"
-        names = tuple(UNIT_PLANS)
-        if choose_name(group, names=names) != choose_name(group, names=names, old=before, new=after):
-            return "assignor_changed"
-        return None
-
-    # Step 2
-
-    def _move_target(self, found: Found[str, WorkerMetadata], updated: GroupWorker) -> None:
-        """Bring the target to the group epoch, here or by a worker; read the worker's own part of it."""
-        group = self._group
-        own = (found.replaced or updated).member_id
-        self._target, self._target_metadata = group.target_of(own), group.target_metadata_of(own)
-        if self._group_epoch <= group.target_epoch:
-            return
-        if updated.metadata.client_assignors:
-            self._ask_a_worker(found, updated)
-            return
-        if group.group_id in self._state.rounds:
-            RoundPlanner(self._state, group, self._batch, group_epoch=self._group_epoch, speaker=updated).end()
-        plan = self._plan(found, updated)
-        batch, told = self._batch, set(group.target_metadata)
-        if found.replaced is not None and found.replaced.member_id in told:
-            told.add(updated.member_id)
-        for member_id, units in plan.items():
-            before = group.target.get(own if member_id == updated.member_id else member_id)
-            if units != before or member_id in told:
-                batch.records.append(records.target_record(group.group_id, member_id=member_id, target=units))
-        batch.records.append(records.target_epoch_record(group.group_id, epoch=self._group_epoch))
-        self._target_epoch = self._group_epoch
-        self._status = STATUS_OK
-        self._target, self._target_metadata = plan[updated.member_id], NO_METADATA
-        batch.happened(
-            "target_assignment_computed",
-            group_epoch=self._group_epoch,
-            fields={"assignor": self._assignor(found, updated), "members": plan},
-        )
-
-    def _assignor(self, found: Found[str, WorkerMetadata], updated: GroupWorker) -> str:
-        return choose_name(self._group, names=tuple(UNIT_PLANS), old=found.counted, new=updated.metadata)
-
-    def _plan(self, found: Found[str, WorkerMetadata], updated: GroupWorker) -> dict[str, Units]:
-        group = self._group
-        gone = frozenset(() if found.replaced is None else (found.replaced.member_id,))
-        member_ids = sorted((group.members.keys() - gone) | {updated.member_id})
-        previous = {
-            member_id: _flat(self._target if member_id == updated.member_id else group.target_of(member_id))
-            for member_id in member_ids
-        }
-        planned = UNIT_PLANS[self._assignor(found, updated)](member_ids, _flat(self._catalogue.units), previous)
-        return {member_id: _by_name(units) for member_id, units in planned.items()}
-
-    def _ask_a_worker(self, found: Found[str, WorkerMetadata], updated: GroupWorker) -> None:
-        """Leave the target to a worker that reads the metadata of all; to none if there is no such worker."""
-        group = self._group
-        planner = RoundPlanner(self._state, group, self._batch, group_epoch=self._group_epoch, speaker=updated)
-        gone = frozenset(() if found.replaced is None else (found.replaced.member_id,))
-        choice = choose(offers_after(group, gone=gone, joined=updated.member_id, metadata=updated.metadata))
-        if choice is None:
-            planner.end()
-            self._status = STATUS_NO_READER
-            return
-        planner.go_on(choice, first=None, may_start=True)
-        self._planner = planner
-
-    # Step 3
-
-    def _move_member(self, updated: GroupWorker) -> Current[str]:
-        group, catalogue = self._group, self._catalogue
-        start = updated.current
-        if start.member_epoch == STATIC_LEAVE_EPOCH:
-            start = returned(start)
-        is_gone = any(len(catalogue.live(name, held)) < len(held) for name, held in start.assigned.items())
-        if start.state is MemberState.STABLE and start.member_epoch == self._target_epoch and not is_gone:
-            return start
-
-        def is_free(name: str, index: int) -> bool:
-            return group.holders(name).get(index, updated.member_id) == updated.member_id
-
-        def live(name: str, indexes: Collection[int]) -> Collection[int]:
-            return catalogue.live(name, indexes)
-
-        target = Target(self._target_epoch, self._target, live, is_free, self._target_metadata)
-        try:
-            current = reconcile(start, target, owned=self._read.owned, subscription_changed=is_gone)
-        except MustRejoinError:
-            raise fenced(
-                f"The state of worker {updated.member_id} is unknown to this coordinator. The worker must stop all its "
-                "units and rejoin."
-            ) from None
-        if current is not start or start is not updated.current:
-            self._batch.records.append(
-                records.current_record(group.group_id, member_id=updated.member_id, current=current)
-            )
-        return current
-
-    # Around it
-
-    def _write_replacement(self, replaced: GroupWorker, member: GroupWorker) -> None:
-        """Move a static worker's place to its new id, before anything of its heartbeat is applied."""
-        group, batch = self._group, self._batch
-        group_id = group.group_id
-        batch.records += records.worker_tombstones(group_id, member_id=replaced.member_id)
-        batch.records += [
-            records.worker_record(group_id, member_id=member.member_id, metadata=member.metadata),
-            records.target_record(
-                group_id,
-                member_id=member.member_id,
-                target=group.target_of(replaced.member_id),
-                metadata=group.target_metadata_of(replaced.member_id),
-            ),
-            records.current_record(group_id, member_id=member.member_id, current=member.current),
-        ]
-        batch.cancel_timers(replaced.member_id)
-        batch.happened("member_left", member=replaced, group_epoch=group.group_epoch, fields={"reason": "replaced"})
-
-    def _arm_timers(self, worker: GroupWorker, *, changed: bool) -> None:
-        group_id, member_id, epoch = self._group.group_id, worker.member_id, worker.current.member_epoch
-        session_ms = self._state.session_timeout_ms(group_id, worker)
-        soft = self._batch.soft
-        key = TimerKey(TimerKind.SESSION, group_id, member_id)
-        soft.append(ArmTimer(key, deadline_ms=self._now_ms + session_ms, member_epoch=epoch))
-        if changed:
-            key = TimerKey(TimerKind.REBALANCE, group_id, member_id)
-            if worker.current.state is MemberState.UNREVOKED_PARTITIONS:
-                deadline_ms = self._now_ms + worker.metadata.rebalance_timeout_ms
-                soft.append(ArmTimer(key, deadline_ms=deadline_ms, member_epoch=epoch))
-            else:
-                soft.append(CancelTimer(key))
-
-    def _note(self, found: Found[str, WorkerMetadata], updated: GroupWorker) -> None:
-        group, batch = self._group, self._batch
-        if self._message.member_epoch == JOIN_EPOCH and (found.is_new or found.replaced is not None):
-            batch.happened(
-                "member_joined",
-                member=updated,
-                group_epoch=self._group_epoch,
-                fields={"topics": [], "instance_id": updated.metadata.instance_id},
-            )
-        if updated.current is not found.member.current:
-            current = updated.current
-            batch.happened(
-                "member_assignment_changed",
-                member=updated,
-                group_epoch=self._group_epoch,
-                fields={
-                    "state": current.state.name,
-                    "assigned": {name: sorted(held) for name, held in current.assigned.items()},
-                    "pending_revocation": {name: sorted(held) for name, held in current.pending_revocation.items()},
-                },
-            )
-        batch.state_changed(
-            old=group.state,
-            new=group.state_after(
-                updated, group_epoch=self._group_epoch, target_epoch=self._target_epoch, replaced=found.replaced
-            ),
-            group_epoch=self._group_epoch,
-        )
-
     # How it is answered
 
-    def _answer(self, worker: GroupWorker, *, before: GroupWorker) -> ConnectGroupHeartbeatResponse:
+    def _answer(self, steps: WorkerSteps, worker: GroupWorker, *, before: GroupWorker) -> ConnectGroupHeartbeatResponse:
         state, message, current = self._state, self._message, worker.current
         config = state.group_config(message.group_id)
         asks = message.member_epoch == JOIN_EPOCH or (
@@ -405,44 +164,23 @@ class _Heartbeat:
             assignment = Assignment(
                 error=current.metadata.error,
                 assigned=write_held(current.assigned),
-                pending=write_units(self._waiting(current)),
+                pending=write_units(steps.waiting(current)),
                 metadata_version=current.metadata.version,
                 metadata_bytes=current.metadata.data,
             )
-        planner = self._planner
+        planner = steps.planner
         return ConnectGroupHeartbeatResponse(
             member_id=worker.member_id,
             member_epoch=current.member_epoch,
             heartbeat_interval_ms=config.connect_heartbeat_interval_ms,
             session_timeout_ms=config.connect_session_timeout_ms,
             should_compute_assignment=planner is not None and planner.notify(worker, now_ms=self._now_ms),
-            assignor_status=self._status,
-            catalog_offset=self._catalogue.offset,
+            assignor_status=steps.status,
+            catalog_offset=steps.catalogue.offset,
             assignment=assignment,
         )
-
-    def _waiting(self, current: Current[str]) -> Units:
-        """What the worker gets as soon as others have stopped it."""
-        if current.state is not MemberState.UNRELEASED_PARTITIONS:
-            return {}
-        missing = {
-            name: tuple([index for index in indexes if index not in current.assigned.get(name, {})])
-            for name, indexes in self._catalogue.only(self._target).items()
-        }
-        return {name: indexes for name, indexes in missing.items() if indexes}
 
 
 def _is_news(current: Current[str], *, before: Current[str]) -> bool:
     """Whether the worker has to hear of its assignment again; that its epoch was confirmed is none of its business."""
     return replace(current, previous_member_epoch=before.previous_member_epoch) != before
-
-
-def _flat(units: Mapping[str, Collection[int]]) -> list[Unit]:
-    return [Unit(name, index) for name, indexes in sorted(units.items()) for index in sorted(indexes)]
-
-
-def _by_name(units: Collection[Unit]) -> Units:
-    found: dict[str, list[int]] = {}
-    for unit in sorted(units):
-        found.setdefault(unit.name, []).append(unit.index)
-    return {name: tuple(indexes) for name, indexes in found.items()}

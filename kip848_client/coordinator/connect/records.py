@@ -15,7 +15,7 @@ from kip848_client.wire.messages.group_record_keys import ClassicProtocol
 from kip848_client.wire.messages.group_records import GroupRecord
 
 
-def group_record(group_id: str, *, epoch: int, last_installer: str) -> GroupRecord:
+def group_record(group_id: str, *, epoch: int, last_installer: str = "") -> GroupRecord:
     """Type 30850: the group epoch."""
     return GroupRecord(
         wire.ConnectGroupMetadataKey(group_id=group_id),

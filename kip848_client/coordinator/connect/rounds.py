@@ -14,6 +14,7 @@ from kip848_client.coordinator.assignment_round import AssignmentRound, Prepared
 from kip848_client.coordinator.batch import Batch
 from kip848_client.coordinator.client_assignment import RoundPlanner, client_assignor
 from kip848_client.coordinator.connect import records
+from kip848_client.coordinator.connect.classic_workers import classic_bytes
 from kip848_client.coordinator.connect.departure import existing_group
 from kip848_client.coordinator.connect.group import AssignorState, ConnectGroup, GroupWorker
 from kip848_client.coordinator.connect.units import Units, read_units, write_units
@@ -257,6 +258,7 @@ def _prepared(flying: AssignmentRound, message: ConnectGroupInstallAssignmentReq
 
 def _described(group: ConnectGroup, worker: GroupWorker, *, assignor_name: str) -> prepare_wire.Member:
     metadata = worker.metadata
+    data = None if metadata.classic is None else classic_bytes(group, metadata.classic)
     offered = next(item for item in metadata.client_assignors if item.name == assignor_name)
     return prepare_wire.Member(
         member_id=worker.member_id,
@@ -267,7 +269,7 @@ def _described(group: ConnectGroup, worker: GroupWorker, *, assignor_name: str) 
         worker_url=metadata.worker_url,
         metadata_version=offered.metadata_version,
         reason=offered.reason,
-        metadata_bytes=offered.metadata_bytes,
+        metadata_bytes=offered.metadata_bytes if data is None else data,
         target=write_units(group.target_of(worker.member_id)),
     )
 

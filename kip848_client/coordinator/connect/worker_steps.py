@@ -1,0 +1,345 @@
+"""The steps of a worker that joins or stays, on whichever protocol: what it says, the group's target, its own part.
+
+(1) What the worker says may bump the group epoch; (2) the target of a newer epoch is computed here, or a worker is
+asked for it; (3) the worker takes one step towards it. All records of a request are one atomic batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from kip848_client.assignors.unit_plans import UNIT_PLANS
+from kip848_client.coordinator.batch import Batch
+from kip848_client.coordinator.client_assignment import RoundPlanner, client_assignor
+from kip848_client.coordinator.client_assignors import asks_for_a_target, check_versions, choose, offers_after
+from kip848_client.coordinator.connect import records
+from kip848_client.coordinator.connect.group import ConnectGroup, GroupWorker, WorkerMetadata
+from kip848_client.coordinator.connect.units import Catalogue, Units, check_catalogue
+from kip848_client.coordinator.current_assignment import MustRejoinError, Owned, Target, reconcile
+from kip848_client.coordinator.group_member import (
+    NO_METADATA,
+    STATIC_LEAVE_EPOCH,
+    Current,
+    Member,
+    MemberState,
+)
+from kip848_client.coordinator.member_timers import arm_member_timers
+from kip848_client.coordinator.membership import Found, fenced, returned
+from kip848_client.coordinator.refusal import Refused
+from kip848_client.coordinator.state import CoordinatorState
+from kip848_client.coordinator.target_assignment import choose_name
+from kip848_client.errors import ErrorCode
+from kip848_client.model import Unit
+
+STATUS_OK: Final = 0
+STATUS_NO_READER: Final = 1
+"""No worker reads the metadata of all: the target stays until that changes."""
+STATUS_TARGET_ERROR: Final = 2
+"""The assignor reported an error in place of the last target."""
+
+
+def assignor_status(state: CoordinatorState, group: ConnectGroup) -> int:
+    """What is wrong with the group's client-side assignor. A reader can only be missing while a target is due."""
+    is_behind = group.is_client_side and group.group_epoch > group.target_epoch
+    if is_behind and client_assignor(state, group) is None:
+        return STATUS_NO_READER
+    return STATUS_TARGET_ERROR if group.target_error else STATUS_OK
+
+
+class WorkerSteps:
+    """What one request of a worker leads to.
+
+    Args:
+        batch: takes records, timers and events.
+        owned: what the worker says it runs; None if it does not say.
+        catalogue: the units that it says the group shall run; None if it does not say.
+    """
+
+    def __init__(
+        self,
+        state: CoordinatorState,
+        group: ConnectGroup,
+        batch: Batch,
+        *,
+        owned: Owned[str] | None,
+        catalogue: Catalogue | None,
+        now_ms: int,
+    ) -> None:
+        self._state = state
+        self._group = group
+        self._batch = batch
+        self._owned = owned
+        self._now_ms = now_ms
+        self._group_epoch = group.group_epoch
+        self._target_epoch = group.target_epoch
+        self._target: Units = {}
+        self._target_metadata = NO_METADATA
+        self.catalogue = group.catalogue if catalogue is None else check_catalogue(group.catalogue, catalogue)
+        """The catalogue in force."""
+        self.planner: RoundPlanner[str, WorkerMetadata] | None = None
+        """The round in which a worker computes the target, if one does, after `run`."""
+        self.status = STATUS_TARGET_ERROR if group.target_error else STATUS_OK
+        """What is wrong with the client-side assignor, after `run`."""
+
+    def run(self, found: Found[str, WorkerMetadata], metadata: WorkerMetadata, *, is_join: bool) -> GroupWorker:
+        """Take the steps.
+
+        Args:
+            metadata: what the worker says of itself now; the object of *found* if that is nothing new.
+            is_join: it joins, or joins again.
+
+        Returns:
+            The worker as it will be.
+
+        Raises:
+            Refused: the code for the answer; the batch is to be dropped.
+        """
+        group, batch, member = self._group, self._batch, found.member
+        self._check_assignors(found, metadata)
+        if found.replaced is not None:
+            self._write_replacement(found.replaced, member)
+        updated = member
+        if metadata is not member.metadata or found.is_new:
+            updated = Member(member.member_id, metadata, member.current)
+            batch.records.append(records.worker_record(group.group_id, member_id=member.member_id, metadata=metadata))
+        if self.catalogue is not group.catalogue:
+            batch.records.append(records.catalogue_record(group.group_id, self.catalogue))
+        self._move_group(found, updated)
+        self._move_target(found, updated)
+        current = self._move_member(updated)
+        if current is not updated.current:
+            updated = Member(updated.member_id, metadata, current)
+        arm_member_timers(self._state, batch, updated, changed=current is not member.current, now_ms=self._now_ms)
+        if batch.records:
+            self._note(found, updated, is_join=is_join)
+        return updated
+
+    def waiting(self, current: Current[str]) -> Units:
+        """What the worker gets as soon as others have stopped it."""
+        if current.state is not MemberState.UNRELEASED_PARTITIONS:
+            return {}
+        missing = {
+            name: tuple([index for index in indexes if index not in current.assigned.get(name, {})])
+            for name, indexes in self.catalogue.only(self._target).items()
+        }
+        return {name: indexes for name, indexes in missing.items() if indexes}
+
+    def _check_assignors(self, found: Found[str, WorkerMetadata], metadata: WorkerMetadata) -> None:
+        """Refuse offers with which the group would have two modes, no common assignor, or no worker that reads all."""
+        group = self._group
+        if found.counted is not None and found.counted.client_assignors == metadata.client_assignors:
+            return
+        if metadata.computes and not self._state.config.client_assignors:
+            raise Refused(
+                ErrorCode.UNSUPPORTED_ASSIGNOR,
+                "Client-side assignors are off at this broker (kip848.client.assignors.enable); use a server assignor.",
+            )
+        if not self._is_client_side(found, metadata) and not group.is_client_side:
+            return  # what classic workers have is looked at by a worker that computes
+        if metadata.client_assignors:
+            check_versions(group, old=found.counted, new=metadata)
+        own = {assignor.name for assignor in metadata.client_assignors}
+        gone = found.replaced.member_id if found.replaced is not None else found.member.member_id
+        for member_id, other in group.members.items():
+            if member_id == gone:
+                continue
+            names = {assignor.name for assignor in other.metadata.client_assignors}
+            if bool(names) != bool(own):
+                theirs, ours = ("a client-side", "none") if names else ("a server-side", "a client-side one")
+                raise Refused(
+                    ErrorCode.UNSUPPORTED_ASSIGNOR,
+                    f"The workers of group {group.group_id} use {theirs} assignor and this worker brings {ours}; all "
+                    "workers of a group must use the same kind.",
+                )
+            own &= names
+            if names and not own:
+                raise Refused(
+                    ErrorCode.UNSUPPORTED_ASSIGNOR,
+                    f"This worker and worker {member_id} of group {group.group_id} have no client-side assignor in "
+                    f"common; that one offers {', '.join(sorted(names))}.",
+                )
+
+    def _is_client_side(self, found: Found[str, WorkerMetadata], metadata: WorkerMetadata) -> bool:
+        """Whether workers compute the target once the worker has this metadata. Classic ones do not count."""
+        before = found.counted
+        count = self._group.computing_count - (before is not None and before.computes) + metadata.computes
+        return count > 0
+
+    # Step 1
+
+    def _move_group(self, found: Found[str, WorkerMetadata], updated: GroupWorker) -> None:
+        reason = self._reason_to_bump(found, updated.metadata)
+        if reason is None:
+            return
+        group = self._group
+        self._group_epoch = group.group_epoch + 1
+        self._batch.records.append(
+            records.group_record(group.group_id, epoch=self._group_epoch, last_installer=group.last_installer)
+        )
+        self._batch.happened("group_epoch_bumped", group_epoch=self._group_epoch, fields={"reason": reason})
+
+    def _reason_to_bump(self, found: Found[str, WorkerMetadata], after: WorkerMetadata) -> str | None:
+        group, before = self._group, found.counted
+        if not group.group_epoch:
+            return "group_created"
+        if before is None:
+            return "member_joined"
+        if self.catalogue.units != group.catalogue.units:
+            return "catalogue_changed"
+        if asks_for_a_target(old=before.client_assignors, new=after.client_assignors):
+            return "client_assignors_changed"
+        names = tuple(UNIT_PLANS)
+        if choose_name(group, names=names) != choose_name(group, names=names, old=before, new=after):
+            return "assignor_changed"
+        return None
+
+    # Step 2
+
+    def _move_target(self, found: Found[str, WorkerMetadata], updated: GroupWorker) -> None:
+        """Bring the target to the group epoch, here or by a worker; read the worker's own part of it."""
+        group = self._group
+        own = (found.replaced or updated).member_id
+        self._target, self._target_metadata = group.target_of(own), group.target_metadata_of(own)
+        if self._group_epoch <= group.target_epoch:
+            return
+        if self._is_client_side(found, updated.metadata):
+            self._ask_a_worker(found, updated)
+            return
+        if group.group_id in self._state.rounds:
+            RoundPlanner(self._state, group, self._batch, group_epoch=self._group_epoch, speaker=updated).end()
+        plan = self._plan(found, updated)
+        batch, told = self._batch, set(group.target_metadata)
+        if found.replaced is not None and found.replaced.member_id in told:
+            told.add(updated.member_id)
+        for member_id, units in plan.items():
+            before = group.target.get(own if member_id == updated.member_id else member_id)
+            if units != before or member_id in told:
+                batch.records.append(records.target_record(group.group_id, member_id=member_id, target=units))
+        batch.records.append(records.target_epoch_record(group.group_id, epoch=self._group_epoch))
+        self._target_epoch = self._group_epoch
+        self.status = STATUS_OK
+        self._target, self._target_metadata = plan[updated.member_id], NO_METADATA
+        batch.happened(
+            "target_assignment_computed",
+            group_epoch=self._group_epoch,
+            fields={"assignor": self._assignor(found, updated), "members": plan},
+        )
+
+    def _assignor(self, found: Found[str, WorkerMetadata], updated: GroupWorker) -> str:
+        return choose_name(self._group, names=tuple(UNIT_PLANS), old=found.counted, new=updated.metadata)
+
+    def _plan(self, found: Found[str, WorkerMetadata], updated: GroupWorker) -> dict[str, Units]:
+        group = self._group
+        gone = frozenset(() if found.replaced is None else (found.replaced.member_id,))
+        member_ids = sorted((group.members.keys() - gone) | {updated.member_id})
+        previous = {
+            member_id: _flat(self._target if member_id == updated.member_id else group.target_of(member_id))
+            for member_id in member_ids
+        }
+        planned = UNIT_PLANS[self._assignor(found, updated)](member_ids, _flat(self.catalogue.units), previous)
+        return {member_id: _by_name(units) for member_id, units in planned.items()}
+
+    def _ask_a_worker(self, found: Found[str, WorkerMetadata], updated: GroupWorker) -> None:
+        """Leave the target to a worker that reads the metadata of all; to none if there is no such worker."""
+        group = self._group
+        planner = RoundPlanner(self._state, group, self._batch, group_epoch=self._group_epoch, speaker=updated)
+        gone = frozenset(() if found.replaced is None else (found.replaced.member_id,))
+        choice = choose(offers_after(group, gone=gone, joined=updated.member_id, metadata=updated.metadata))
+        if choice is None:
+            planner.end()
+            self.status = STATUS_NO_READER
+            return
+        planner.go_on(choice, first=None, may_start=True)
+        self.planner = planner
+
+    # Step 3
+
+    def _move_member(self, updated: GroupWorker) -> Current[str]:
+        group, catalogue = self._group, self.catalogue
+        start = updated.current
+        if start.member_epoch == STATIC_LEAVE_EPOCH:
+            start = returned(start)
+        is_gone = any(len(catalogue.live(name, held)) < len(held) for name, held in start.assigned.items())
+        if start.state is MemberState.STABLE and start.member_epoch == self._target_epoch and not is_gone:
+            return start
+
+        def is_free(name: str, index: int) -> bool:
+            return group.holders(name).get(index, updated.member_id) == updated.member_id
+
+        def live(name: str, indexes: Collection[int]) -> Collection[int]:
+            return catalogue.live(name, indexes)
+
+        target = Target(self._target_epoch, self._target, live, is_free, self._target_metadata)
+        try:
+            current = reconcile(start, target, owned=self._owned, subscription_changed=is_gone)
+        except MustRejoinError:
+            raise fenced(
+                f"The state of worker {updated.member_id} is unknown to this coordinator. The worker must stop all its "
+                "units and rejoin."
+            ) from None
+        if current is not start or start is not updated.current:
+            self._batch.records.append(
+                records.current_record(group.group_id, member_id=updated.member_id, current=current)
+            )
+        return current
+
+    # Around it
+
+    def _write_replacement(self, replaced: GroupWorker, member: GroupWorker) -> None:
+        """Move a static worker's place to its new id, before anything of its heartbeat is applied."""
+        group, batch = self._group, self._batch
+        group_id = group.group_id
+        batch.records += records.worker_tombstones(group_id, member_id=replaced.member_id)
+        batch.records += [
+            records.worker_record(group_id, member_id=member.member_id, metadata=member.metadata),
+            records.target_record(
+                group_id,
+                member_id=member.member_id,
+                target=group.target_of(replaced.member_id),
+                metadata=group.target_metadata_of(replaced.member_id),
+            ),
+            records.current_record(group_id, member_id=member.member_id, current=member.current),
+        ]
+        batch.cancel_timers(replaced.member_id)
+        batch.happened("member_left", member=replaced, group_epoch=group.group_epoch, fields={"reason": "replaced"})
+
+    def _note(self, found: Found[str, WorkerMetadata], updated: GroupWorker, *, is_join: bool) -> None:
+        group, batch = self._group, self._batch
+        if is_join and (found.is_new or found.replaced is not None):
+            batch.happened(
+                "member_joined",
+                member=updated,
+                group_epoch=self._group_epoch,
+                fields={"topics": [], "instance_id": updated.metadata.instance_id},
+            )
+        if updated.current is not found.member.current:
+            current = updated.current
+            batch.happened(
+                "member_assignment_changed",
+                member=updated,
+                group_epoch=self._group_epoch,
+                fields={
+                    "state": current.state.name,
+                    "assigned": {name: sorted(held) for name, held in current.assigned.items()},
+                    "pending_revocation": {name: sorted(held) for name, held in current.pending_revocation.items()},
+                },
+            )
+        batch.state_changed(
+            old=group.state,
+            new=group.state_after(
+                updated, group_epoch=self._group_epoch, target_epoch=self._target_epoch, replaced=found.replaced
+            ),
+            group_epoch=self._group_epoch,
+        )
+
+
+def _flat(units: Mapping[str, Collection[int]]) -> list[Unit]:
+    return [Unit(name, index) for name, indexes in sorted(units.items()) for index in sorted(indexes)]
+
+
+def _by_name(units: Collection[Unit]) -> Units:
+    found: dict[str, list[int]] = {}
+    for unit in sorted(units):
+        found.setdefault(unit.name, []).append(unit.index)
+    return {name: tuple(indexes) for name, indexes in found.items()}

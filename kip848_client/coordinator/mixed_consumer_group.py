@@ -1,0 +1,120 @@
+"""A consumer group with members on the classic protocol: what their subscriptions say, and what they are assigned."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+from uuid import UUID
+
+from kip848_client.coordinator.batch import Batch
+from kip848_client.coordinator.classic.group import Parked
+from kip848_client.coordinator.classic.rebalance import Turn
+from kip848_client.coordinator.consumer_group import ConsumerGroup
+from kip848_client.coordinator.group_member import ClassicProtocols, GroupMember, MemberMetadata
+from kip848_client.coordinator.member_steps import MemberSteps
+from kip848_client.coordinator.membership import FoundMember
+from kip848_client.coordinator.migration import (
+    assignment_bytes,
+    classic_metadata,
+    downgrade_for,
+    partitions_by_id,
+)
+from kip848_client.coordinator.mixed_group import MixedGroup
+from kip848_client.coordinator.requests import ApiRequest
+from kip848_client.coordinator.state import CoordinatorState
+from kip848_client.wire.messages.consumer_protocol import (
+    CONSUMER_PROTOCOL,
+    ConsumerProtocolSubscription,
+    decode_subscription,
+)
+from kip848_client.wire.messages.join_group import JoinGroupRequest
+
+
+class MixedConsumerGroup(MixedGroup[UUID, MemberMetadata, ConsumerProtocolSubscription]):
+    """See the module."""
+
+    protocol_type: ClassVar[str] = CONSUMER_PROTOCOL
+    kind: ClassVar[str] = "consumer"
+
+    def __init__(self, state: CoordinatorState, group: ConsumerGroup) -> None:
+        super().__init__(state, group)
+        self._group = group
+
+    @property
+    def size_max(self) -> int:
+        """``group.consumer.max.size``."""
+        return self.state.config.consumer_max_size
+
+    def read(self, message: JoinGroupRequest) -> ConsumerProtocolSubscription:
+        """The subscription."""
+        return decode_subscription(bytes(message.protocols[0].metadata))
+
+    def metadata(
+        self,
+        said: ConsumerProtocolSubscription,
+        *,
+        instance_id: str | None,
+        client_id: str,
+        client_host: str,
+        rebalance_timeout_ms: int,
+        classic: ClassicProtocols,
+    ) -> MemberMetadata:
+        """The member with its subscription."""
+        return classic_metadata(
+            said,
+            instance_id=instance_id,
+            client_id=client_id,
+            client_host=client_host,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            classic=classic,
+        )
+
+    def take_steps(
+        self,
+        request: ApiRequest,
+        batch: Batch,
+        found: FoundMember,
+        metadata: MemberMetadata,
+        said: ConsumerProtocolSubscription,
+        *,
+        is_join: bool,
+        now_ms: int,
+    ) -> GroupMember:
+        """The steps, with what the member says it owns."""
+        owned = partitions_by_id(said.owned_partitions, image=self.state.image)
+        steps = MemberSteps(self.state, request, self._group, batch, owned=owned, now_ms=now_ms)
+        return steps.run(found, metadata, is_join=is_join)
+
+    def downgrade_for(
+        self,
+        batch: Batch,
+        *,
+        replaced: GroupMember,
+        joining: GroupMember,
+        now_ms: int,
+        wall_ms: int,
+        parked: Parked,
+    ) -> Turn:
+        """See `migration.downgrade_for`."""
+        return downgrade_for(
+            self.state,
+            self._group,
+            batch,
+            replaced=replaced,
+            joining=joining,
+            now_ms=now_ms,
+            wall_ms=wall_ms,
+            parked=parked,
+        )
+
+    def protocol_of(self, classic: ClassicProtocols) -> str:
+        """The member's first: it never assigns, so it need not be that of the others."""
+        return classic.protocols[0][0]
+
+    def assignment_of(self, member: GroupMember, classic: ClassicProtocols) -> bytes:
+        """All that the member may read now."""
+        return assignment_bytes(classic, member.current.assigned, image=self.state.image)
+
+    def exists(self, key: UUID, number: int) -> bool:
+        """Whether there is such a topic."""
+        del number
+        return key in self.state.image.by_id

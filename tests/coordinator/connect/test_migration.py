@@ -1,0 +1,352 @@
+"""Classic groups of Kafka Connect become connect groups, and back; the numbers are those of the specification."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from kip848_client.coordinator.classic.group import ClassicState
+from kip848_client.errors import ErrorCode
+from kip848_client.wire.messages.classic_connect_protocol import (
+    PROTOCOL_VERSIONS,
+    ClassicAssignment,
+    ClassicWorker,
+    ConnectorTasks,
+    decode_classic_assignment,
+    encode_classic,
+)
+from kip848_client.wire.messages.join_group import JoinGroupResponse
+from tests.support.classic_harness import REBALANCE_MS, SESSION_MS, Call, ClassicHarness
+from tests.support.connect_harness import CONNECT, FIVE, ConnectHarness, as_text, offer, on_wire
+from tests.support.coordinator_harness import Harness
+
+NONE, REBALANCE = ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS
+ANY_VERSION = (offer(versions=(-1, 0)),)
+
+
+def connectors(text: str) -> tuple[ConnectorTasks, ...]:
+    """Units from text, as Kafka Connect writes them."""
+    return tuple(ConnectorTasks(item.name, item.indexes) for item in on_wire(text) or ())
+
+
+class Fleet(ConnectHarness, ClassicHarness):  # type: ignore[misc]  # `beat` is that of native workers
+    """A coordinator for classic workers and native ones."""
+
+    def __init__(self, **settings: Any) -> None:
+        Harness.__init__(self, replace(CONNECT, classic_initial_rebalance_delay_ms=0, **settings))
+
+    def classic_fleet(self, shares: dict[str, str], *, protocol: str, offset: int = 7) -> dict[str, OldWorker]:
+        """A stable classic group of workers with these units, the first one being the leader."""
+        workers = {name: OldWorker(self, name, protocol, offset=offset) for name in shares}
+        calls = {name: worker.join() for name, worker in workers.items()}
+        if len(workers) > 1:
+            first = next(iter(workers))
+            calls[first] = workers[first].join()
+        given = {
+            workers[name].member_id: encode_classic(
+                ClassicAssignment(leader=self.classic.leader or "", config_offset=offset, assigned=connectors(share)),
+                version=PROTOCOL_VERSIONS[protocol],
+            )
+            for name, share in shares.items()
+        }
+        for name in reversed(shares):
+            workers[name].generation = calls[name].answer.generation_id
+            sync = self.sync_group(
+                workers[name].member_id,
+                workers[name].generation,
+                given if name == next(iter(shares)) else None,
+                protocol_type="connect",
+                protocol=protocol,
+            )
+            workers[name].waiting = sync
+        for worker in workers.values():
+            worker.take(worker.waiting.answer.assignment)
+        return workers
+
+
+class OldWorker:
+    """What a worker of Kafka Connect does with the answers that it gets."""
+
+    def __init__(self, fleet: Fleet, name: str, protocol: str, *, offset: int) -> None:
+        self.fleet, self.name, self.protocol, self.offset = fleet, name, protocol, offset
+        self.version = PROTOCOL_VERSIONS[protocol]
+        self.member_id = ""
+        self.generation = -1
+        self.running: set[str] = set()
+        self.told = ClassicAssignment()
+        self.waiting: Any = None
+
+    def join(self) -> Call[JoinGroupResponse]:
+        """Send JoinGroup; a worker of the eager protocol has stopped everything by then."""
+        if not self.version:
+            self.running.clear()
+        held = ClassicAssignment(assigned=connectors(" ".join(sorted(self.running))))
+        allocation = encode_classic(held, version=self.version) if self.version and self.running else None
+        said = ClassicWorker(url=f"http://{self.name}:8083/", config_offset=self.offset, allocation=allocation)
+        options: dict[str, Any] = {
+            "protocols": {self.protocol: encode_classic(said, version=self.version)},
+            "protocol_type": "connect",
+        }
+        if not self.member_id:
+            self.member_id, call = self.fleet.joining(**options)
+            return call
+        return self.fleet.join_group(self.member_id, **options)
+
+    def rebalance(self) -> ClassicAssignment:
+        """Join and sync once, as a group that answers at once lets it."""
+        joined = self.join()
+        assert joined.code == NONE
+        assert (joined.answer.leader, joined.answer.members) == ("", ())
+        assert joined.answer.protocol_name == self.protocol
+        self.generation = joined.answer.generation_id
+        synced = self.fleet.sync_group(self.member_id, self.generation, protocol_type="connect", protocol=self.protocol)
+        assert synced.code == NONE
+        return self.take(synced.answer.assignment)
+
+    def settle(self) -> None:
+        """Rebalance as long as the coordinator, the assignment or the configuration asks for it."""
+        for _ in range(10):
+            if self.beat() == NONE and not self.told.revoked and self.told.config_offset == self.offset:
+                return
+            self.rebalance()
+        raise AssertionError(f"{self.name} joins again and again; it was told {self.told}")
+
+    def beat(self) -> ErrorCode:
+        """Send Heartbeat."""
+        return ClassicHarness.beat(self.fleet, self.member_id, self.generation)
+
+    def take(self, data: bytes) -> ClassicAssignment:
+        """Start and stop units."""
+        self.told = decode_classic_assignment(bytes(data))
+        given, revoked = ({*as_names(one)} for one in (self.told.assigned, self.told.revoked))
+        assert not given & self.running, f"{self.name} runs {sorted(given & self.running)} already"
+        self.running = (self.running - revoked) | given
+        return self.told
+
+
+def as_names(items: tuple[ConnectorTasks, ...] | None) -> list[str]:
+    """Units as text."""
+    return [item.connector if task < 0 else f"{item.connector}/{task}" for item in items or () for task in item.tasks]
+
+
+def check_sole_owners(fleet: Fleet, *workers: OldWorker, native: str) -> None:
+    """No unit runs on two workers."""
+    for name in native.split():
+        held = set(fleet.runs(name).split())
+        for worker in workers:
+            assert not held & worker.running, f"{name} and {worker.name} run {held & worker.running}"
+
+
+@pytest.mark.parametrize("protocol", ["sessioned", "compatible", "default"])
+def test_a_native_worker_takes_over_a_classic_group(protocol: str) -> None:
+    """Scenarios 69, 70 and 72: old workers keep what they need not give up, and start nothing that another runs."""
+    fleet = Fleet()
+    old = fleet.classic_fleet({"a": "A A/0 A/1", "b": "B B/0"}, protocol=protocol)
+    a, b = old["a"], old["b"]
+
+    joined = fleet.enter("native", catalogue=(7, FIVE), worker_id="n:8083")
+
+    assert (joined.member_epoch, fleet.connect.group_epoch) == (a.generation + 1, a.generation + 1)
+    assert fleet.runs(a.member_id) == "A A/0 A/1"
+    assert fleet.connect.members[a.member_id].metadata.worker_id == "a:8083"
+    assert fleet.coordinator.classic_groups() == ()
+    for worker in (a, b):
+        assert worker.beat() == REBALANCE
+        told = worker.rebalance()
+        assert (told.leader, told.config_offset, told.delay_ms) == ("native", 7, 0)
+        if protocol == "default":
+            assert worker.running == set(fleet.runs(worker.member_id).split())
+        check_sole_owners(fleet, a, b, native="native")
+        worker.settle()
+    owned = as_text(fleet.beat("native", joined.member_epoch, owned="").assignment.assigned)  # type: ignore[union-attr]
+    shares = [len(a.running), len(b.running), len(owned.split())]
+    assert sorted(shares) == [1, 2, 2]
+    assert {*a.running, *b.running, *owned.split()} == set(FIVE.split())
+    assert (a.beat(), b.beat()) == (NONE, NONE)
+    fleet.verify_log()
+
+
+def test_a_native_worker_computes_for_classic_ones() -> None:
+    """Scenarios 69 and 72 with `cooperative`: they keep their units until its plan, and forward requests to it."""
+    fleet = Fleet()
+    a = fleet.classic_fleet({"a": "A A/0"}, protocol="sessioned")["a"]
+    refused = fleet.enter("n", catalogue=(7, "A A/0"), offers=(offer(),))
+    assert refused.error_code == ErrorCode.INVALID_REQUEST
+    assert "version -1" in (refused.error_message or "")
+
+    joined = fleet.enter("n", catalogue=(7, "A A/0"), offers=ANY_VERSION)
+
+    assert joined.should_compute_assignment
+    assert (joined.member_epoch, a.beat()) == (a.generation, NONE), "nothing moves before there is a plan"
+    prepared = fleet.prepare("n", joined.member_epoch)
+    shown = {member.member_id: member for member in prepared.members}[a.member_id]
+    assert (shown.metadata_version, shown.worker_url) == (-1, "http://a:8083/")
+    assert shown.metadata_bytes[:2] == b"\0\2"
+    assert fleet.install("n", joined.member_epoch, prepared.group_epoch, {a.member_id: "A", "n": "A/0"}) == NONE
+    a.settle()
+    assert (a.running, a.told.leader) == ({"A"}, "n")
+    assert fleet.beat("n", joined.member_epoch, owned="").error_code == NONE
+    assert fleet.runs("n") == "A/0"
+    fleet.verify_log()
+
+
+def test_an_increment_is_added_to_what_the_worker_ran() -> None:
+    """Scenario 71: the stored assignment of `sessioned` is no more than the last change."""
+    fleet = Fleet()
+    a = fleet.classic_fleet({"a": "A A/0"}, protocol="sessioned")["a"]
+    call = a.join()
+    a.generation = call.answer.generation_id
+    change = ClassicAssignment(config_offset=7, assigned=connectors("B"), revoked=connectors("A/0"))
+    fleet.sync_group(
+        a.member_id,
+        a.generation,
+        {a.member_id: encode_classic(change, version=2)},
+        protocol_type="connect",
+        protocol="sessioned",
+    )
+
+    fleet.enter("n", catalogue=(7, "A A/0 B"))
+
+    assert fleet.runs(a.member_id) == "A B"
+
+
+def test_a_unit_that_two_workers_claim_stays_with_the_first() -> None:
+    """One of them did not hear of the last rebalance."""
+    fleet = Fleet()
+    old = fleet.classic_fleet({"a": "A", "b": "A B"}, protocol="compatible")
+    fleet.enter("n", catalogue=(7, "A B"))
+    first, second = sorted(worker.member_id for worker in old.values())
+    held = {member_id: set(fleet.runs(member_id).split()) for member_id in (first, second)}
+    assert "A" in held[first]
+    assert "A" not in held[second]
+
+
+def test_a_newer_configuration_is_waited_for() -> None:
+    """Scenario 73: a classic worker joins again, and disturbs no other, until the catalogue has its offset."""
+    fleet = Fleet()
+    a = fleet.classic_fleet({"a": "A B"}, protocol="sessioned")["a"]
+    joined = fleet.enter("n", catalogue=(7, "A B"))
+    a.settle()
+    a.offset = 8
+    epoch = fleet.connect.group_epoch
+    for _ in range(3):
+        assert a.rebalance().config_offset == 7
+    assert fleet.connect.group_epoch == epoch
+
+    fleet.beat("n", joined.member_epoch, catalogue=(8, "A B"))
+
+    assert a.beat() == REBALANCE
+    assert a.rebalance().config_offset == 8
+    assert (a.beat(), fleet.connect.group_epoch) == (NONE, epoch)
+    fleet.verify_log()
+
+
+def test_the_last_native_worker_gives_the_group_back() -> None:
+    """Scenario 74: the old workers choose a leader at once, and none of them stops its units for that."""
+    fleet = Fleet()
+    old = fleet.classic_fleet({"a": "A", "b": "B"}, protocol="sessioned")
+    joined = fleet.enter("n", catalogue=(7, "A B"))
+    for worker in old.values():
+        worker.settle()
+
+    assert fleet.beat("n", -1).error_code == NONE
+
+    assert fleet.classic.generation == joined.member_epoch
+    assert fleet.state_is(ClassicState.PREPARING)
+    assert {worker.beat() for worker in old.values()} == {REBALANCE}
+    calls = [worker.join() for worker in old.values()]
+    assert {call.code for call in calls} == {NONE}
+    (leader,) = [call.answer for call in calls if call.answer.members]
+    assert leader.leader == leader.member_id
+    fleet.verify_log()
+
+
+@pytest.mark.parametrize(("protocol", "assignor"), [("sessioned", "cooperative"), ("default", "eager")])
+def test_classic_workers_alone_go_on_where_there_is_no_way_back(protocol: str, assignor: str) -> None:
+    """With the policy `upgrade` the group stays what it is, and its coordinator plans for the workers left."""
+    fleet = Fleet(migration_policy="upgrade")
+    a = fleet.classic_fleet({"a": "A B"}, protocol=protocol)["a"]
+    joined = fleet.enter("n", catalogue=(7, "A B"), offers=(offer(assignor, versions=(-1, 0)),))
+    prepared = fleet.prepare("n", joined.member_epoch)
+    fleet.install("n", joined.member_epoch, prepared.group_epoch, {a.member_id: "A", "n": "B"})
+    a.settle()
+    fleet.beat("n", -1)
+    a.settle()
+    assert a.running == {"A", "B"}
+    assert fleet.leave_group(a.member_id) == [NONE]
+    assert fleet.connect.members == {}
+    fleet.verify_log()
+
+
+@pytest.mark.parametrize(
+    ("joins", "waits_ms"),
+    [pytest.param(False, REBALANCE_MS, id="joins-too-late"), pytest.param(True, REBALANCE_MS, id="syncs-too-late")],
+)
+def test_a_classic_worker_that_stops_in_the_middle_is_removed(joins: bool, waits_ms: int) -> None:
+    """Its units would wait for it for ever: heartbeats alone keep its session."""
+    fleet = Fleet()
+    a = fleet.classic_fleet({"a": "A B"}, protocol="sessioned")["a"]
+    fleet.enter("n", catalogue=(7, "A B"))
+    assert a.beat() == REBALANCE
+    if joins:
+        a.generation = a.join().answer.generation_id
+    for _ in range(waits_ms * 2 // SESSION_MS):
+        a.beat()
+        fleet.advance(SESSION_MS // 2)
+    fleet.advance(SESSION_MS // 2)
+    assert a.member_id not in fleet.connect.members
+
+
+@pytest.mark.parametrize(
+    ("settings", "change", "code"),
+    [
+        pytest.param({"migration_policy": "disabled"}, {}, ErrorCode.GROUP_ID_NOT_FOUND, id="no-upgrade"),
+        pytest.param({"connect_max_size": 1}, {}, ErrorCode.GROUP_ID_NOT_FOUND, id="too-many"),
+        pytest.param({}, {"catalogue": None}, ErrorCode.INVALID_REQUEST, id="no-catalogue"),
+    ],
+)
+def test_a_group_that_cannot_be_taken_over_stays_classic(
+    settings: dict[str, Any], change: dict[str, Any], code: ErrorCode
+) -> None:
+    """The old workers must not notice a worker that was started with a mistake."""
+    fleet = Fleet(**settings)
+    old = fleet.classic_fleet({"a": "A", "b": "B"}, protocol="sessioned")
+    assert fleet.enter("n", **({"catalogue": (7, "A B")} | change)).error_code == code
+    assert {worker.beat() for worker in old.values()} == {NONE}
+    assert fleet.coordinator.connect_groups() == ()
+
+
+def test_consumers_and_workers_do_not_mix() -> None:
+    """A name that is used twice is a mistake, and costs only the second one."""
+    fleet = Fleet()
+    fleet.create_topic("foo", partitions=1)
+    (a,) = fleet.stable("x")
+    assert fleet.enter("n", catalogue=(7, "A")).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert ClassicHarness.beat(fleet, a, fleet.classic.generation) == NONE
+
+    workers = Fleet()
+    workers.enter("n", catalogue=(7, "A"))
+    assert workers.join_group(version=3).code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    garbage = workers.join_group(version=3, protocol_type="connect", protocols={"default": b"\0\0\0"})
+    assert garbage.code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_a_classic_worker_joins_and_leaves_a_native_group() -> None:
+    """The way back of a rolling restart, while native workers are still there."""
+    fleet = Fleet()
+    fleet.enter("n", catalogue=(7, "A B"))
+    a = OldWorker(fleet, "a", "sessioned", offset=7)
+    call = a.join()
+    a.generation = call.answer.generation_id
+    a.rebalance()
+    epoch = fleet.connect.group_epoch
+    released = fleet.beat("n", 1, owned="A B")
+    assert released.assignment is not None
+    kept = as_text(released.assignment.assigned)
+    fleet.beat("n", 1, owned=kept)
+    a.settle()
+    assert {kept, *a.running} == {"A", "B"}
+    assert (fleet.leave_group(a.member_id), fleet.connect.group_epoch) == ([NONE], epoch + 1)
+    fleet.verify_log()
