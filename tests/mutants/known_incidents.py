@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from kip848_client.assignors import GroupAssignment, GroupSpec
 from kip848_client.assignors.uniform import UniformAssignor
-from kip848_client.coordinator import current_assignment, departure, member_steps, membership
+from kip848_client.coordinator import current_assignment, departure, member_steps, member_timers, membership
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.current_assignment import Target
 from kip848_client.coordinator.group_member import CurrentAssignment, GroupMember, MemberState
@@ -56,17 +56,16 @@ def _(patch: Patch) -> None:
 
 @mutant("who waits for partitions of others is removed after its own time to give up (KAFKA-16249)", "S7")
 def _(patch: Patch) -> None:
-    original = member_steps.MemberSteps._arm_timers
+    original = member_timers.arm_member_timers
 
-    def arm_timers(self: Any, member: GroupMember, *, changed: bool) -> None:
-        original(self, member, changed=changed)
+    def arm(state: Any, batch: Any, member: GroupMember, *, changed: bool, now_ms: int) -> None:
+        original(state, batch, member, changed=changed, now_ms=now_ms)
         if member.current.state is MemberState.UNRELEASED_PARTITIONS and changed:
-            key = TimerKey(TimerKind.REBALANCE, self._group.group_id, member.member_id)
-            deadline_ms = self._now_ms + member.metadata.rebalance_timeout_ms // 8
-            epoch = member.current.member_epoch
-            self._batch.soft.append(ArmTimer(key, deadline_ms=deadline_ms, member_epoch=epoch))
+            key = TimerKey(TimerKind.REBALANCE, batch.group_id, member.member_id)
+            deadline_ms = now_ms + member.metadata.rebalance_timeout_ms // 8
+            batch.soft.append(ArmTimer(key, deadline_ms=deadline_ms, member_epoch=member.current.member_epoch))
 
-    patch.setattr(member_steps.MemberSteps, "_arm_timers", arm_timers)
+    patch.setattr("kip848_client.coordinator.member_steps.arm_member_timers", arm)
 
 
 @mutant("a heartbeat of the epoch before is refused, though only its answer was lost (franz-go#889)", "S7")
