@@ -79,11 +79,14 @@ class KafkaGroupSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
         """For ``spark.readStream``."""
         self._check_schema(schema)
+        options = parse_options(dict(self.options), streaming=True, cores=self.cores)
         if find_spec("pyspark.sql.streaming.datasource") is None:
-            _refuse_version("reading a stream", "4.2", "spark.read works here")
-        from kip848_client.spark.stream_reader import KafkaStreamReader
+            from kip848_client.spark.stream_reader import EarlierStreamReader
 
-        return KafkaStreamReader(parse_options(dict(self.options), streaming=True, cores=self.cores))
+            return EarlierStreamReader(options)
+        from kip848_client.spark.stream_reader_of_4_2 import LimitedStreamReader
+
+        return LimitedStreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """For ``frame.write``."""

@@ -204,6 +204,29 @@ class Stream:
                     return start
             source.await_change(OUTLOOK_EVERY_S)
 
+    def first_of_unknown_trigger(self, start: dict[str, Any]) -> dict[str, Any]:
+        """Where the first batch ends, if nothing tells whether it is the only one: it has all that waits.
+
+        Waits until the group has given this query its part.
+
+        Raises:
+            NotOwnedError: the group did not settle, or left this query nothing although records wait.
+            DataLossError, Kip848Error: as `latest`.
+        """
+        self.bound()
+        waiting_s = time.monotonic()
+        while True:
+            with self._lock:
+                source = self._joined(StreamOffset.from_json(start))
+                source.check()
+                settled = self._has_had_its_share(source, waited_ms=(time.monotonic() - waiting_s) * 1_000)
+            if settled:
+                break
+            source.await_change(OUTLOOK_EVERY_S)
+        end = self.latest(start, rows_max=None)
+        self._bounded, self._stop_at = False, None
+        return end
+
     def report(self) -> dict[str, Any] | None:
         """For the progress of the query: the ends of what it owns, as of the last trigger, and how it fares.
 

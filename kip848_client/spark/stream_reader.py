@@ -1,4 +1,7 @@
-"""A stream as Spark calls it, from 4.2 on. Hands over to `stream`, in the process that lives as long as the query."""
+"""A stream as Spark calls it. Hands over to `stream`, in the process that lives as long as the query.
+
+`stream_reader_of_4_2` has what Spark tells from 4.2 on.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 
 from kip848_client.spark.offsets import StreamOffset
 from kip848_client.spark.options import SourceOptions
@@ -33,7 +30,7 @@ _terminated = threading.Event()
 """Set in that process when Spark ends it."""
 
 
-class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class KafkaStreamReader(DataSourceStreamReader):
     """A stream: one member of the group."""
 
     def __init__(self, options: SourceOptions) -> None:
@@ -43,24 +40,6 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """The initial offset of a query: nothing is read yet."""
         return StreamOffset().to_json()
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """What maxOffsetsPerTrigger says."""
-        rows_max = self._options.rows_max
-        return ReadAllAvailable() if rows_max is None else ReadMaxRows(rows_max)
-
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """End when everything is read that was there at the first trigger."""
-        self._running().bound()
-
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Join the group if that was not done, end the batch before, plan the next."""
-        rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return self._running().latest(start, rows_max=rows_max)
-
-    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """The ends of what is owned."""
-        return self._stream.report() if self._stream is not None else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of the batch that ends at *end*; after a restart the first call of all."""
@@ -91,6 +70,32 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             _leave_when_terminated()
             self._stream = Stream(self._options)
         return self._stream
+
+
+class EarlierStreamReader(KafkaStreamReader):
+    """A stream on Spark 4.0 and 4.1, which tells neither the trigger nor a limit, and asks once with AvailableNow.
+
+    So the first batch is planned as if it were the last: when the group has settled, and without a limit.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        super().__init__(options)
+        self._reached = StreamOffset().to_json()
+        """The end of the last batch that Spark asked for, in an earlier run or in this one."""
+        self._first = True
+
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802  as it was before 4.2
+        """Join the group if that was not done, end the batch before, plan the next."""
+        if self._first:
+            end = self._running().first_of_unknown_trigger(self._reached)
+            self._first = False
+            return end
+        return self._running().latest(self._reached, rows_max=self._options.rows_max)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of a batch; after a restart first of all the complete one, as one without records."""
+        self._reached = end
+        return [] if start == end else super().partitions(start, end)
 
 
 def _leave_when_terminated() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -134,6 +135,25 @@ def test_available_now_refuses_a_topic_that_does_not_exist(address: str, changed
         driver.stream.bound()
         with pytest.raises(ConfigError, match=r"do not exist: .*ordesr.*AvailableNow"):
             driver.drain()
+
+
+def test_a_first_batch_of_an_unknown_trigger_has_all_that_waits(broker: EmbeddedBroker, address: str) -> None:
+    """Before Spark 4.2 it may be the only one (AvailableNow): what it leaves out is missing, and a success is shown."""
+    ends: list[dict[str, Any]] = []
+    with consumer(address) as dead, driving(address, maxOffsetsPerTrigger=7, firstAssignmentTimeout=None) as driver:
+        hold_everything(dead, broker)
+        planning = threading.Thread(target=lambda: ends.append(driver.stream.first_of_unknown_trigger(driver.offset)))
+        planning.start()
+        (old,) = (m for m in broker.wait_for_group(GROUP, members=2).members if m.client_id == "plain")
+        assert not ends
+        broker.expire_session(GROUP, old.member_id)
+        planning.join(60)
+        driver.replay(ends[0])
+        assert driver.rows == everything(100, partitions=4)
+
+        produce(address, "orders", 10, partitions=4, first=100)
+        assert driver.turn()
+        assert driver.rows.total() == 407, "from then on the limit holds"
 
 
 def test_a_minimum_holds_a_batch_back(address: str) -> None:

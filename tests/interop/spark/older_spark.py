@@ -1,6 +1,7 @@
 """What an older Spark can do with the source and the sink; run by `test_older_sparks` with that Spark on its path.
 
-Its argument is the broker's address, with 20 records in ``orders`` and nothing in ``out``. Prints one JSON object.
+Its argument is the broker's address, with 10 records in each partition of ``orders`` (two) and nothing in ``out``.
+Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ import tempfile
 from pathlib import Path
 
 import pyspark
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from kip848_client.spark import register, spark_session
+from tests.spark.arrange import produce
+from tests.spark.queries import Sink
 
 
 def error_of(frame: DataFrame, kind: str, options: dict[str, str]) -> str:
@@ -28,6 +32,28 @@ def error_of(frame: DataFrame, kind: str, options: dict[str, str]) -> str:
     return ""
 
 
+def stream_rows(stream: DataFrame, servers: str, checkpoint: str) -> list[tuple[int, int, int]]:
+    """Partition, offset and how often, of a query that ends, fails in its second run, and has no end in its third."""
+    sink = Sink()
+    writer = stream.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint)
+    writer.trigger(availableNow=True).start().awaitTermination()
+    assert [len(rows) for rows in sink.batches.values()] == [20], "one batch, whatever the limit: there is no other"
+    produce(servers, "orders", 10, partitions=2, first=10)
+    sink.fails_at = 1
+    try:
+        writer.trigger(availableNow=True).start().awaitTermination()
+    except StreamingQueryException as error:
+        assert "disk is full" in str(error), error
+    sink.fails_at = None
+    query = writer.trigger(processingTime="0 seconds").start()
+    query.processAllAvailable()
+    produce(servers, "orders", 10, partitions=2, first=20)
+    query.processAllAvailable()
+    query.stop()
+    assert max(len(rows) for number, rows in sink.batches.items() if number > 1) <= 3, "the limit holds from then on"
+    return sorted((partition, offset, count) for (_, partition, offset), count in sink.rows.items())
+
+
 def main(servers: str) -> None:
     spark: SparkSession = spark_session("older")
     register(spark)
@@ -35,8 +61,9 @@ def main(servers: str) -> None:
     frame = spark.read.format("kip848").options(**source, subscribe="orders", includeHeaders="true").load()
     few = frame.where("partition = 1 and offset >= 4")
     frame.select("key", "value").write.format("kip848").options(**sink).mode("append").save()
-    stream = spark.readStream.format("kip848").options(**source, **{"kafka.group.id": "g"}, subscribe="orders").load()
-    with tempfile.TemporaryDirectory() as folder:
+    member = {"kafka.group.id": "g", "auto.offset.reset": "earliest", "maxOffsetsPerTrigger": "3"}
+    stream = spark.readStream.format("kip848").options(**source, **member, subscribe="orders").load()
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as checkpoint:
         Path(folder, "lines").write_text("one\ntwo\n", encoding="utf-8")
         print(
             json.dumps(
@@ -44,7 +71,7 @@ def main(servers: str) -> None:
                     "version": pyspark.__version__,
                     "rows": sorted((row.partition, row.offset, bytes(row.value).decode()) for row in frame.collect()),
                     "few": sorted((row.partition, row.offset) for row in few.collect()),
-                    "reading": error_of(stream, "noop", {}),
+                    "stream": stream_rows(stream, servers, checkpoint),
                     "writing": error_of(spark.readStream.text(folder), "kip848", sink),
                 }
             ),
