@@ -5,6 +5,7 @@
     kip848 report broker.jsonl consumer-*.jsonl                  # numbers, as a table
     kip848 report history.jsonl --html timeline.html             # one page, with a slider
     kip848 report history.jsonl --png timeline.png --group orders
+    kip848 report week.jsonl --period 2026-11-09..2026-11-16 --period 2026-11-16..2026-11-23   # side by side
     kip848 report --spark --bootstrap kafka:9092 --out groups    # of a cluster; again, and it goes on where it ended
     kip848 report --spark /logs 's3a://more/*.jsonl.gz' --out tables --html summary.html   # more than one machine holds
 """
@@ -16,12 +17,14 @@ from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
+from kip848_client.cli.report_periods import tell_comparison
 from kip848_client.cli.report_spark import add_spark_arguments, run_spark
 from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.journal import read_journal
 from kip848_client.json_text import to_json
 from kip848_client.report import Figures, Timeline, build_timelines, figures_of
 from kip848_client.report.html import render_html
+from kip848_client.report.periods import compare_periods, parse_period
 from kip848_client.report.png import draw_timeline
 from kip848_client.report.summary import spread_sentence
 
@@ -31,7 +34,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("logs", metavar="FILE", nargs="*", help="event logs (JSON lines); mixed by time")
     parser.add_argument("--group", metavar="ID", help="this group only; with --bootstrap a pattern: orders-* (all)")
     parser.add_argument("--html", metavar="FILE", type=Path, help="write one self-contained page")
-    parser.add_argument("--png", metavar="FILE", type=Path, help="draw the timeline of one group (.png or .svg)")
+    parser.add_argument(
+        "--png", metavar="FILE", type=Path, help="draw the timeline of one group, or the periods (.png or .svg)"
+    )
+    parser.add_argument(
+        "--period",
+        metavar="FROM..TO",
+        action="append",
+        default=[],
+        help="count what began in this time (2026-11-09..2026-11-16, in UTC); again, and they are compared",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_spark_arguments(parser)
 
@@ -51,6 +63,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.out is not None or arguments.master is not None or arguments.conf:
         raise ConfigError("--out, --master and --conf go with --spark")
     timelines = _read([Path(log) for log in arguments.logs], arguments.group)
+    if arguments.period:
+        periods = [parse_period(text) for text in arguments.period]
+        return tell_comparison(compare_periods(timelines, periods), arguments)
     try:
         if arguments.html is not None:
             arguments.html.write_text(render_html(timelines), encoding="utf-8")

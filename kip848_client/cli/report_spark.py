@@ -12,9 +12,11 @@ from msgspec.structs import replace
 
 from kip848_client.cli.offsets_reader import topic_names
 from kip848_client.cli.properties import add_client_arguments, read_properties
+from kip848_client.cli.report_periods import draw, tell_comparison
 from kip848_client.cli.spark_options import add_session_arguments, read_conf, read_master
 from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.json_text import to_json
+from kip848_client.report.periods import parse_period
 from kip848_client.report.summary import render_summary, sentences
 
 if TYPE_CHECKING:
@@ -52,14 +54,14 @@ def run_spark(arguments: argparse.Namespace) -> int:
         ConfigError: an option does not go with --spark, or nothing is there.
         Kip848Error: PySpark or a Java is missing; there is no event of any group; the page cannot be written.
     """
-    if arguments.png is not None:
-        raise ConfigError("--png draws the timeline of one group, without --spark; --html has pictures of all groups")
+    periods = [parse_period(text) for text in arguments.period]
     conf = read_conf(arguments)
     from kip848_client.spark.session import require_pyspark, spark_session  # they take a second
 
     require_pyspark()
     from kip848_client.spark.analytics import analyze
-    from kip848_client.spark.analytics_page import summarize
+    from kip848_client.spark.analytics_page import in_parts, summarize
+    from kip848_client.spark.analytics_periods import compare_periods
     from kip848_client.spark.group_records import GroupHistory
 
     paths: Sequence[str] = arguments.logs
@@ -83,26 +85,32 @@ def run_spark(arguments: argparse.Namespace) -> int:
             _tell(history.update())
             analysis = history.analysis()
             history.write(analysis)
-        summary = summarize(analysis)
+        comparison = compare_periods(analysis, periods) if periods else in_parts(analysis)
+        if periods:
+            return tell_comparison(comparison, arguments)
+        summary = summarize(analysis, comparison.periods)
         if history is not None:  # its commits are counted, and are no events
             totals = {**summary.totals, "commits accepted": history.commit_count()}
             summary = replace(summary, totals=totals, tables=[history.busiest(), *summary.tables])
     finally:
         spark.stop()
     html: Path | None = arguments.html
+    png: Path | None = arguments.png
     if html is not None:
         try:
             html.write_text(render_summary(summary), encoding="utf-8")
         except OSError as error:
             raise Kip848Error(f"the page cannot be written: {error}") from error
+    if png is not None:
+        draw(comparison, png)
     if arguments.json:
-        print(to_json(summary.to_plain()))
+        print(to_json({**summary.to_plain(), **comparison.to_plain()}))
         return 0
     print("\n".join(sentences(summary)))
     malformed = next(table for table in summary.tables if table.header[1] == "line")
     for row in malformed.rows:
         print(f"    {row[0]}:{row[1]}: {row[2]}")
-    for written in (arguments.out, html):
+    for written in (arguments.out, html, png):
         if written is not None:
             print(f"written: {written}")
     return 0

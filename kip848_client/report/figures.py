@@ -55,6 +55,25 @@ class Rebalance(msgspec.Struct, frozen=True):
     reasons: Sequence[str]
 
 
+class Handover(msgspec.Struct, frozen=True):
+    """A partition that left its owner for the next one, which may be the same member again.
+
+    Args:
+        gap_ms: how long it was without a reader; None if a member without a log had it meanwhile.
+    """
+
+    partition: str
+    left_ms: float
+    before: str
+    after: str
+    gap_ms: float | None
+
+    @property
+    def moved(self) -> bool:
+        """Whether the next owner is another member."""
+        return self.before != self.after
+
+
 class Commits(msgspec.Struct, frozen=True):
     """How many commits ended how, and how often for which reason."""
 
@@ -124,17 +143,12 @@ def figures_of(timeline: Timeline) -> Figures:
     """Count."""
     rebalances = _rebalances(timeline)
     owned = {lane.partition: _owners(lane, timeline.writers) for lane in timeline.partitions}
-    changes = [pair for owners in owned.values() for pair in itertools.pairwise(owners)]
-    moves = sum(before.text != after.text for before, after in changes)
-    elsewhere = _with_others(timeline, owned)
-    gaps = {
-        partition: [
-            max(0.0, after.start_ms - before.end_ms)
-            for before, after in itertools.pairwise(owners)
-            if (partition, before.end_ms) not in elsewhere
-        ]
-        for partition, owners in owned.items()
-    }
+    handovers = handovers_of(timeline)
+    moves = sum(each.moved for each in handovers)
+    gaps: dict[str, list[float]] = {lane.partition: [] for lane in timeline.partitions}
+    for handover in handovers:
+        if handover.gap_ms is not None:
+            gaps[handover.partition].append(handover.gap_ms)
     calls: dict[str, list[float]] = {}
     for member in timeline.members:
         for call in member.calls:
@@ -151,7 +165,7 @@ def figures_of(timeline: Timeline) -> Figures:
         without_reader=percentiles(gap for times in gaps.values() for gap in times if gap > 0),
         without_reader_by_partition_ms={partition: sum(times) for partition, times in gaps.items()},
         moves=moves,
-        bounces=len(changes) - moves,
+        bounces=len(handovers) - moves,
         stayed=_stayed(rebalances, owned.values()),
         two_readers=[lane.partition for lane in timeline.partitions if _overlap(lane.read)],
         listener_calls={name: percentiles(times) for name, times in sorted(calls.items())},
@@ -159,9 +173,26 @@ def figures_of(timeline: Timeline) -> Figures:
         late=percentiles(each.late_ms for each in heartbeats if each.late_ms is not None),
         commits=_commits(timeline.commits),
         marks=dict(sorted(Counter(mark.kind for mark in timeline.marks).items())),
-        by_member=_by_member(timeline, owned.values(), changes),
-        notes=_notes(timeline, elsewhere),
+        by_member=_by_member(timeline, owned.values(), handovers),
+        notes=_notes(timeline, handovers),
     )
+
+
+def handovers_of(timeline: Timeline) -> list[Handover]:
+    """Every change of owner, by partition and in order of time."""
+    owned = {lane.partition: _owners(lane, timeline.writers) for lane in timeline.partitions}
+    elsewhere = _with_others(timeline, owned)
+    return [
+        Handover(
+            partition=partition,
+            left_ms=before.end_ms,
+            before=before.text,
+            after=after.text,
+            gap_ms=None if (partition, before.end_ms) in elsewhere else max(0.0, after.start_ms - before.end_ms),
+        )
+        for partition, owners in owned.items()
+        for before, after in itertools.pairwise(owners)
+    ]
 
 
 def _with_others(timeline: Timeline, owned: Mapping[str, Sequence[Span]]) -> set[tuple[str, float]]:
@@ -177,31 +208,31 @@ def _with_others(timeline: Timeline, owned: Mapping[str, Sequence[Span]]) -> set
     }
 
 
-def _notes(timeline: Timeline, elsewhere: Iterable[tuple[str, float]]) -> list[str]:
+def _notes(timeline: Timeline, handovers: Iterable[Handover]) -> list[str]:
     if timeline.coordinated:
         return []
     notes = [
         "there is no coordinator's log (kip848 groups record writes one): epochs and rebalances are those that members "
         "saw, with the delay of their heartbeats"
     ]
-    count = len({partition for partition, _ in elsewhere})
+    count = len({each.partition for each in handovers if each.gap_ms is None})
     if count:
         notes.append(f"{count} partitions were for some time owned by members without logs, or by nobody")
     return notes
 
 
 def _by_member(
-    timeline: Timeline, owned: Iterable[Sequence[Span]], changes: Iterable[tuple[Span, Span]]
+    timeline: Timeline, owned: Iterable[Sequence[Span]], handovers: Iterable[Handover]
 ) -> list[MemberFigures]:
     gained: Counter[str] = Counter()
     given: Counter[str] = Counter()
     returned: Counter[str] = Counter()
-    for before, after in changes:
-        if before.text == after.text:
-            returned[after.text] += 1
+    for handover in handovers:
+        if handover.moved:
+            gained[handover.after] += 1
+            given[handover.before] += 1
         else:
-            gained[after.text] += 1
-            given[before.text] += 1
+            returned[handover.after] += 1
     owned_ms: defaultdict[str, float] = defaultdict(float)
     for span in itertools.chain.from_iterable(owned):
         owned_ms[span.text] += span.end_ms - span.start_ms

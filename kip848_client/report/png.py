@@ -1,14 +1,17 @@
-"""Pictures as PNG or SVG files: the timeline of a group, and lines of figures.
+"""Pictures as PNG or SVG files: the timeline of a group, periods of a log, and lines of figures.
 
 Needs matplotlib (``pip install "kip848_client[plots]"``).
 """
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kip848_client.errors import Kip848Error
+from kip848_client.report.periods import CAUSES, clock
 from kip848_client.report.timeline import Span, Timeline
 
 if TYPE_CHECKING:
@@ -16,6 +19,9 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from kip848_client.report.figures import Percentiles
+    from kip848_client.report.periods import Period, PeriodFigures
 
 _COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#6e6e6e")
 """Okabe and Ito's colours, which colour-blind people tell apart."""
@@ -37,6 +43,11 @@ _STATES: Final = {
 }
 """State of a member or a group, in capitals -> its colour."""
 _OTHER: Final = "#868e96"
+_FEW: Final = 5
+"""Up to so many periods are compared side by side; more are a course of time."""
+_WIDE: Final = 30
+"""Durations that differ by more than this factor are drawn on a logarithmic axis."""
+_HALF_A_DAY_MS: Final = 43_200_000
 _LABEL_WIDTH: Final = 0.008
 """Of one digit of an epoch, as a share of the picture's width."""
 
@@ -198,6 +209,89 @@ def plot_groups(
     axes.set_axisbelow(True)
     axes.legend(frameon=False)
     figure.savefig(path, dpi=120)
+
+
+def draw_periods(periods: Sequence[PeriodFigures], path: Path) -> None:
+    """Draw rebalances, convergence, time without a reader and causes, period by period, into the file *path*.
+
+    Raises:
+        Kip848Error: matplotlib is not installed.
+    """
+    figure = _figure_type()(figsize=(13, 8), layout="constrained")
+    (upper_left, upper_right), (lower_left, lower_right) = figure.subplots(2, 2)
+    at = range(len(periods))
+    few = len(periods) <= _FEW
+    labels = [each.period.label.replace(" to ", "\nto ") if few else _short(each.period) for each in periods]
+    bars = upper_left.bar(at, [each.rebalances for each in periods], color=_COLOURS[0])
+    if few:
+        upper_left.bar_label(bars, fmt="{:,.0f}", fontsize=8)
+    upper_left.set_title("rebalances", fontsize=10)
+    _spreads(upper_right, "seconds until all had their part", [each.change for each in periods], few=few)
+    _spreads(lower_left, "seconds without a reader", [each.without_reader for each in periods], few=few)
+    for axes in (upper_left, upper_right, lower_left):
+        axes.set_xticks(at[:: max(1, len(periods) // 8)], labels[:: max(1, len(periods) // 8)], fontsize=7)
+        axes.set_xlim(-0.6, len(periods) - 0.4)
+        axes.tick_params(axis="x", rotation=0 if few else 30)
+        axes.grid(axis="y", linewidth=0.4, alpha=0.6)
+        axes.set_axisbelow(True)
+    _cause_bars(lower_right, periods, few=few)
+    figure.savefig(path, dpi=120)
+
+
+def _short(period: Period) -> str:
+    """When it begins, in the length that it asks for."""
+    date, _, time = clock(period.start_ms).partition(" ")
+    if "-" not in date or not time:
+        return f"{date} {time}".rstrip()
+    return date if period.end_ms - period.start_ms >= _HALF_A_DAY_MS else f"{date[5:]} {time[:5]}"
+
+
+def _spreads(axes: Axes, title: str, spreads: Sequence[Percentiles], *, few: bool) -> None:
+    """Bars of a few periods, lines of many."""
+    axes.set_title(title, fontsize=10)
+    kinds = {
+        "median": ([each.p50_ms for each in spreads], _COLOURS[0]),
+        "90 %": ([each.p90_ms for each in spreads], _COLOURS[1]),
+        "longest": ([each.max_ms for each in spreads], _COLOURS[5]),
+    }
+    for index, (name, (values, colour)) in enumerate(kinds.items()):
+        seconds = [math.nan if ms is None else ms / 1000 for ms in values]
+        if few:
+            at = [number + (index - 1) * 0.27 for number in range(len(values))]
+            bars = axes.bar(at, [0 if math.isnan(each) else each for each in seconds], 0.25, color=colour, label=name)
+            axes.bar_label(bars, labels=["" if math.isnan(each) else f"{each:,.3g}" for each in seconds], fontsize=8)
+        else:
+            axes.plot(range(len(values)), seconds, marker="o", markersize=4, color=colour, label=name)
+    seen = [ms for values, _ in kinds.values() for ms in values if ms]
+    if seen and not few and max(seen) > _WIDE * min(seen):
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter("{x:,g}")
+    else:
+        axes.set_ylim(bottom=0)
+    axes.margins(y=0.1)
+    axes.legend(frameon=False, fontsize=8)
+
+
+def _cause_bars(axes: Axes, periods: Sequence[PeriodFigures], *, few: bool) -> None:
+    """The most frequent causes: a bar for each period, or one for all if there are many."""
+    total: Counter[str] = Counter()
+    for each in periods:
+        total.update(each.causes)
+    names = [name for name, _ in total.most_common(CAUSES)]
+    shown = {each.period.label: each.causes for each in periods} if few else {"": total}
+    height = 0.8 / len(shown)
+    for index, (label, causes) in enumerate(shown.items()):
+        at = [row + (index - (len(shown) - 1) / 2) * height for row in range(len(names))]
+        bars = axes.barh(at, [causes.get(name, 0) for name in names], height * 0.95, color=_COLOURS[index], label=label)
+        axes.bar_label(bars, fmt="{:,.0f}", fontsize=7, padding=2)
+    axes.set_yticks(range(len(names)), names, fontsize=8)
+    axes.invert_yaxis()
+    axes.margins(x=0.12)
+    axes.set_title("causes of rebalances" if few else f"causes of {sum(total.values()):,} rebalances", fontsize=10)
+    axes.grid(axis="x", linewidth=0.4, alpha=0.6)
+    axes.set_axisbelow(True)
+    if few:
+        axes.legend(frameon=False, fontsize=8)
 
 
 def _figure_type() -> type[Figure]:

@@ -70,6 +70,11 @@ def duration(ms: float) -> str:
     return f"{ms / 1000:.2f} s" if ms < 600_000 else f"{ms / 60_000:,.1f} min"
 
 
+def duration_or_dash(ms: float | None) -> str:
+    """The same, or a dash where there is none."""
+    return "—" if ms is None else duration(ms)
+
+
 def spread_sentence(times: Percentiles) -> str:
     """Write a spread on one line."""
     if not times.count:
@@ -108,10 +113,15 @@ def _body(summary: Summary) -> Iterator[str]:
         yield f'<div class="figure"><b>{_share(share)}</b>{html.escape(name)}</div>'
     yield "</div>"
     spreads = [
-        (name, f"{times.count:,}", *(_time(ms) for ms in (times.p50_ms, times.p90_ms, times.p99_ms, times.max_ms)))
+        (
+            name,
+            f"{times.count:,}",
+            *(duration_or_dash(ms) for ms in (times.p50_ms, times.p90_ms, times.p99_ms, times.max_ms)),
+        )
         for name, times in summary.spreads.items()
     ]
-    yield from _table(Table("Durations", ("", "count", "median", "90 %", "99 %", "longest"), spreads))
+    if spreads:
+        yield from _table(Table("Durations", ("", "count", "median", "90 %", "99 %", "longest"), spreads))
     yield '<div class="charts">'
     for title, bars in summary.charts.items():
         yield f"<div><h2>{html.escape(title)}</h2>{_chart(title, bars)}</div>"
@@ -157,7 +167,3 @@ def _chart(title: str, bars: Sequence[Bar]) -> str:
 
 def _share(share: float | None) -> str:
     return "—" if share is None else f"{share:.1%}"
-
-
-def _time(ms: float | None) -> str:
-    return "—" if ms is None else duration(ms)

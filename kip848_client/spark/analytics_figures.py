@@ -32,6 +32,12 @@ def percentiles_of(column: str, where: str = "true") -> Column:
     )
 
 
+def cause_of(reasons: str) -> Column:
+    """Why a rebalance began, by the name of its column of reasons, as `kip848_client.report.periods.cause_of`."""
+    cause = sf.regexp_replace(sf.substring_index(sf.get(sf.col(reasons), sf.lit(0)), " (", 1), "_", " ")
+    return sf.when(sf.length(cause) > 0, cause).otherwise("unknown")
+
+
 def rebalances(pieces: DataFrame) -> DataFrame:
     """group_id, start_ms, end_ms (null if the log does not see the end), ms, first_epoch, last_epoch, reasons."""
     rests = ", ".join(f"'{state}'" for state in sorted(AT_REST))

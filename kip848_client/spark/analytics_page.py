@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import itertools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
@@ -12,33 +11,43 @@ from pyspark.sql import functions as sf
 
 from kip848_client.report.figures import Percentiles
 from kip848_client.report.lanes import AT_REST
-from kip848_client.report.summary import Bar, Summary, Table, duration
+from kip848_client.report.periods import CAUSES, Comparison, PeriodFigures, clock, equal_parts
+from kip848_client.report.summary import Bar, Summary, Table, duration, duration_or_dash
 from kip848_client.spark.analytics import Analysis
-from kip848_client.spark.analytics_figures import heartbeats, percentiles_of
+from kip848_client.spark.analytics_figures import cause_of, heartbeats, percentiles_of
+from kip848_client.spark.analytics_periods import compare_periods
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
 
 _WORST: Final = 20
 _PERIODS: Final = 24
-_CAUSES: Final = 10
 _RESTLESS_SHARE: Final = 0.5
 _EDGES_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 300_000, 1_800_000)
 _TWO: Final = "partitions read by two"
 _MALFORMED: Final = "malformed lines"
-_A_REAL_CLOCK_MS: Final = 100_000_000_000
-"""Times beyond this are since 1970; a simulation's begin at 0."""
 
 
-def summarize(analysis: Analysis) -> Summary:
-    """Count what is shown of *analysis*."""
+def in_parts(analysis: Analysis) -> Comparison:
+    """The log in periods of one length."""
     bounds = analysis.bounds
-    when = _clock(bounds.start_ms)
+    return compare_periods(analysis, equal_parts(bounds.start_ms, bounds.end_ms, _PERIODS))
+
+
+def summarize(analysis: Analysis, parts: Sequence[PeriodFigures] | None = None) -> Summary:
+    """Count what is shown of *analysis*.
+
+    Args:
+        parts: what `in_parts` counted, if it was called already.
+    """
+    bounds = analysis.bounds
+    if parts is None:
+        parts = in_parts(analysis).periods
     late = heartbeats(analysis.named)
     rebalances = analysis.rebalances
     gaps = analysis.ownership.where("gap_ms > 0")
     return Summary(
-        title=f"Consumer groups from {when(bounds.start_ms)} to {when(bounds.end_ms)}",
+        title=f"Consumer groups from {clock(bounds.start_ms)} to {clock(bounds.end_ms)}",
         totals=_totals(analysis),
         shares={"stayed in a rebalance": _first(analysis.groups.agg(sf.avg("stayed").alias("share")))["share"]},
         spreads={
@@ -52,10 +61,10 @@ def summarize(analysis: Analysis) -> Summary:
             "How long partitions had no reader": _histogram(gaps, "gap_ms"),
             "How late heartbeats were": _histogram(late, "late_ms"),
             "How long changes took until all had their part": _histogram(analysis.changes, "ms"),
-            "Rebalances over time": _over_time(analysis),
+            "Rebalances over time": [Bar(clock(each.start_ms), each.rebalances) for each in parts],
             "Causes of rebalances": _causes(rebalances),
         },
-        tables=_tables(analysis, late, when),
+        tables=_tables(analysis, late, parts),
         alarming=frozenset({_TWO, _MALFORMED}),
     )
 
@@ -89,14 +98,14 @@ def _totals(analysis: Analysis) -> dict[str, int]:
     }
 
 
-def _tables(analysis: Analysis, late: DataFrame, when: Callable[[float], str]) -> list[Table]:
+def _tables(analysis: Analysis, late: DataFrame, parts: Sequence[PeriodFigures]) -> list[Table]:
     partitions = analysis.partitions
     return [
         _worst(
             analysis.rebalances.where("ms is not null"), "ms",
             "Slowest rebalances", ("group", "began", "took", "epochs", "moved", "without a reader", "why"),
             lambda row: (
-                row["group_id"], when(row["start_ms"]), duration(row["ms"]),
+                row["group_id"], clock(row["start_ms"]), duration(row["ms"]),
                 f"{row['first_epoch']} to {row['last_epoch']}", f"{row['moved']:,}",
                 duration(row["without_reader_ms"]),
                 ", ".join(dict.fromkeys(row["reasons"])).replace("_", " "),
@@ -115,12 +124,12 @@ def _tables(analysis: Analysis, late: DataFrame, when: Callable[[float], str]) -
                 duration(row["took"]["max_ms"]),
             ),
         ),
-        _periods(analysis, when),
+        _periods(parts),
         _worst(
             analysis.ownership.where("gap_ms > 0"), "gap_ms",
             "Longest without a reader", ("group", "partition", "from", "for", "before", "after"),
             lambda row: (
-                row["group_id"], row["partition"], when(row["end_ms"]), duration(row["gap_ms"]), row["owner"],
+                row["group_id"], row["partition"], clock(row["end_ms"]), duration(row["gap_ms"]), row["owner"],
                 row["next_owner"],
             ),
         ),
@@ -140,7 +149,7 @@ def _tables(analysis: Analysis, late: DataFrame, when: Callable[[float], str]) -
         _worst(
             late.where("late_ms > 0"), "late_ms",
             "Latest heartbeats", ("group", "member", "sent", "late by"),
-            lambda row: (row["group_id"], row["member"], when(row["sent_ms"]), duration(row["late_ms"])),
+            lambda row: (row["group_id"], row["member"], clock(row["sent_ms"]), duration(row["late_ms"])),
         ),
         _worst(
             analysis.commit_errors.groupBy("group_id", "end", "error").agg(sf.sum("count").alias("count")), "count",
@@ -211,22 +220,10 @@ def _histogram(table: DataFrame, column: str) -> list[Bar]:
     return [Bar(labels[index], counts.get(index, 0)) for index in range(min(counts), max(counts) + 1)]
 
 
-def _over_time(analysis: Analysis) -> list[Bar]:
-    bounds = analysis.bounds
-    step_ms = max(1.0, (bounds.end_ms - bounds.start_ms) / _PERIODS)
-    period = sf.least(sf.floor((sf.col("start_ms") - bounds.start_ms) / step_ms), sf.lit(_PERIODS - 1))
-    rows = analysis.rebalances.groupBy(period.cast("int").alias("period")).count().collect()
-    counts = {row["period"]: row["count"] for row in rows}
-    when = _clock(bounds.start_ms)
-    starts = itertools.count(bounds.start_ms, step_ms)
-    return [Bar(when(next(starts)), counts.get(index, 0)) for index in range(_PERIODS)]
-
-
 def _causes(rebalances: DataFrame) -> list[Bar]:
     """Why rebalances began; what stands in brackets differs from case to case."""
-    cause = sf.regexp_replace(sf.substring_index(sf.col("reasons")[0], " (", 1), "_", " ")
-    rows = rebalances.groupBy(cause.alias("cause")).count().orderBy(sf.desc("count"), "cause").limit(_CAUSES).collect()
-    return [Bar(row["cause"] or "unknown", row["count"]) for row in rows]
+    rows = rebalances.groupBy(cause_of("reasons").alias("cause")).count().orderBy(sf.desc("count"), "cause")
+    return [Bar(row["cause"], row["count"]) for row in rows.limit(CAUSES).collect()]
 
 
 def _restless(analysis: Analysis) -> DataFrame:
@@ -240,41 +237,20 @@ def _restless(analysis: Analysis) -> DataFrame:
     return busy.join(counted, "group_id").where(f"busy > {_RESTLESS_SHARE}")
 
 
-def _periods(analysis: Analysis, when: Callable[[float], str]) -> Table:
+def _periods(parts: Sequence[PeriodFigures]) -> Table:
     """The log in equal periods, to compare one with another."""
-    bounds = analysis.bounds
-    step_ms = max(1.0, (bounds.end_ms - bounds.start_ms) / _PERIODS)
-    period = sf.least(sf.floor((sf.col("start_ms") - bounds.start_ms) / step_ms), sf.lit(_PERIODS - 1)).cast("int")
-    rows = (
-        analysis.rebalances.groupBy(period.alias("period"))
-        .agg(
-            percentiles_of("ms").alias("took"), sf.sum("moved").alias("moved"), sf.sum("without_reader_ms").alias("gap")
-        )
-        .orderBy("period")
-        .collect()
-    )
-    header = ("from", "rebalances", "median", "90 %", "longest", "moved", "without a reader")
+    header = (
+        "from", "rebalances", "until all had their part: median", "90 %", "longest", "moved", "without a reader",
+    )  # fmt: skip
     return Table("Period by period", header, [
         (
-            when(bounds.start_ms + row["period"] * step_ms), f"{row['took']['count']:,}",
-            *(_or_dash(row["took"], name) for name in ("p50_ms", "p90_ms", "max_ms")), f"{row['moved']:,}",
-            duration(row["gap"]),
+            clock(each.start_ms), f"{each.rebalances:,}",
+            *map(duration_or_dash, (each.change.p50_ms, each.change.p90_ms, each.change.max_ms)),
+            f"{each.moves:,}", duration(each.without_reader_ms),
         )
-        for row in rows
+        for each in parts
     ])  # fmt: skip
 
 
-def _clock(start_ms: float) -> Callable[[float], str]:
-    """How times are written: by date, or since the beginning of a virtual clock."""
-
-    def since(ms: float) -> str:
-        return f"{ms / 1000:.3f} s"
-
-    def at(ms: float) -> str:
-        return dt.datetime.fromtimestamp(ms / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-    return at if start_ms > _A_REAL_CLOCK_MS else since
-
-
 def _or_dash(spread: Row | None, name: str) -> str:
-    return "—" if spread is None or spread[name] is None else duration(spread[name])
+    return duration_or_dash(None if spread is None else spread[name])

@@ -68,7 +68,7 @@ def test_durations_are_written_as_people_say_them(ms: float, told: str) -> None:
         (["--conf", "spark.driver.memory=4g"], "--out, --master and --conf go with --spark"),
         (["--spark", "--conf", "driver.memory=4g"], "begins with spark"),
         (["--spark", "--conf", "spark.driver.memory"], "expected NAME=VALUE"),
-        (["--spark", "--png", "timeline.png"], "--png draws the timeline of one group, without --spark"),
+        (["--spark", "--period", "last week"], "expected FROM..TO such as"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused_before_anything_is_read(

@@ -23,10 +23,13 @@ from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.journal import JournalEvent, JsonLinesJournal, read_journal
 from kip848_client.report import Figures, build_timelines, figures_of
 from kip848_client.report.figures import Commits, Percentiles
+from kip848_client.report.periods import Period
+from kip848_client.report.periods import compare_periods as periods_of_timelines
 from kip848_client.simulation.event_log import to_event_log
 from kip848_client.simulation.play import run
 from kip848_client.simulation.variety import scenario_of
 from kip848_client.spark.analytics import TABLES, Analysis, analyze, kept
+from kip848_client.spark.analytics_periods import compare_periods
 from kip848_client.spark.arrow_map import map_in_arrow
 from tests.spark.arrange import produce
 from tests.support.waiting import wait_until
@@ -160,7 +163,9 @@ def reported(spark: SparkSession, played: Path, tmp_path_factory: pytest.TempPat
         patched.setattr(type(spark), "stop", lambda _: None)  # the session of all tests goes on
         cut = ["spark.sql.files.openCostInBytes=0", f"spark.sql.files.maxPartitionBytes={BLOCK}"]
         conf = [part for each in cut for part in ("--conf", each)]
-        assert main([*arguments, *conf, "--html", str(folder / "page.html")]) == 0
+        pictures = ["--html", str(folder / "page.html"), "--png", str(folder / "periods.png")]
+        assert main([*arguments, *conf, *pictures]) == 0
+        assert (folder / "periods.png").read_bytes().startswith(b"\x89PNG")
         for each in cut:
             spark.conf.unset(each.partition("=")[0])
     return Reported(folder / "tables", (folder / "page.html").read_text(encoding="utf-8"), printed.getvalue(), torn)
@@ -183,6 +188,16 @@ def test_simulated_groups_have_the_same_figures_on_spark(spark: SparkSession, pl
     assert any(figures.two_readers for figures in expected.values())
     assert any(figures.commits.errors for figures in expected.values())
     assert_equal(Written(spark, reported.tables), expected)
+
+
+def test_periods_have_the_same_figures_on_spark(spark: SparkSession, played: Path, reported: Reported) -> None:
+    """Two weeks are compared where the log of a night fits one machine, and where it does not."""
+    periods = [Period(0, 20_000), Period(10_000, 60_000), Period(10_000_000, 20_000_000)]
+    events = [event for path in sorted(played.glob("*.jsonl")) for event in read_journal(path)]
+    expected = periods_of_timelines(build_timelines(events), periods)
+    assert expected.periods[0].rebalances > 100
+    found = compare_periods(Written(spark, reported.tables), periods)  # type: ignore[arg-type]
+    assert found.to_plain() == expected.to_plain()
 
 
 def test_the_command_writes_tables_and_a_page(spark: SparkSession, played: Path, reported: Reported) -> None:

@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 import pyspark
+import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -40,10 +41,8 @@ def stream_rows(stream: DataFrame, servers: str, checkpoint: str) -> list[tuple[
     assert [len(rows) for rows in sink.batches.values()] == [20], "one batch, whatever the limit: there is no other"
     produce(servers, "orders", 10, partitions=2, first=10)
     sink.fails_at = 1
-    try:
+    with pytest.raises(StreamingQueryException, match="disk is full"):
         writer.trigger(availableNow=True).start().awaitTermination()
-    except StreamingQueryException as error:
-        assert "disk is full" in str(error), error
     sink.fails_at = None
     query = writer.trigger(processingTime="0 seconds").start()
     query.processAllAvailable()
