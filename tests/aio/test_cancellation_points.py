@@ -70,7 +70,7 @@ async def in_a_scope(call: Awaitable[ResultT], point: int) -> ResultT | None:
         result = await observed
         if observed.count >= point:
             await anyio.lowlevel.checkpoint()
-            raise AssertionError(f"cancelled at {point}, and nobody heard")
+            raise AssertionError(f"cancelled at {point}, without a CancelledError")
         return result
     assert scope.cancelled_caught
     return result
@@ -89,7 +89,7 @@ async def by_asyncio(call: Awaitable[ResultT], point: int) -> ResultT | None:
         assert observed.count >= point
         task.uncancel()
         return result
-    assert observed.count < point, f"cancelled at {point}, and nobody heard"
+    assert observed.count < point, f"cancelled at {point}, without a CancelledError"
     return result
 
 
@@ -121,7 +121,7 @@ async def with_its_wake_up(call: Awaitable[ResultT], point: int) -> ResultT | No
         assert fired
         task.uncancel()
         return result
-    assert not fired, f"cancelled with the wake-up of {point}, and nobody heard"
+    assert not fired, f"cancelled with the wake-up of {point}, without a CancelledError"
     return result
 
 

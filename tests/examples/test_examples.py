@@ -79,7 +79,7 @@ def interrupt(process: subprocess.Popen[str]) -> str:
 
 
 def test_simulated_listener() -> None:
-    """Whoever tests a listener of their own begins here: the careless service is found out, the careful one is not."""
+    """Users who test their own listener begin here: the careless service fails, the careful one passes."""
     path = str(EXAMPLES / "simulated_listener.py")
     done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
     assert "were counted twice" in done.stdout
@@ -210,7 +210,7 @@ def test_examples_that_are_tests(name: str, count: int) -> None:
 
 
 def test_dead_letter_buries_what_it_cannot_open_and_tries_again() -> None:
-    """A record that nobody can read must neither stop the partition nor vanish."""
+    """An unreadable record must neither stop the partition nor vanish."""
     with EmbeddedBroker({"orders": 1, "orders-dead": 1}) as broker:
         produce(broker, "orders", ("a", "no json"), ("b", '{"id": 7}'), ("c", '{"no": "id"}'))
         with example("dead_letter.py", broker, "orders") as process:

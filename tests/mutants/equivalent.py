@@ -44,7 +44,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
         "they have the same length by then"
     ),
     "coordinator/departure time_is_up: group is not None and member is not None => "
-    "group is not None or member is not None": "timers are cancelled when a member goes (S7): none fires for nobody",
+    "group is not None or member is not None": "timers are cancelled when a member goes (S7): none fires later",
     "coordinator/heartbeat_answer _same_partitions: one is other or (one.keys() == other.keys() and "
     "all((one[topic_id].keys() == other[topic_id].keys() for topic… => one is other and (one.keys() == other.keys() "
     "and all((one[topic_id].keys() == other[topic_id].keys() for topi…": (
@@ -125,7 +125,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
         "one more for each: the order stays"
     ),
     "coordinator/consumer_group ConsumerGroup.replay: -1 => -2 #4": (
-        "nobody looks at a member between the tombstones of what it had"
+        "a member is not read between the tombstones of what it had"
     ),
     "coordinator/member_steps MemberSteps._ask_a_member: self._group_epoch > group.group_epoch => "
     "self._group_epoch >= group.group_epoch": "anybody who reads as much may be asked",
@@ -161,7 +161,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
         "the record of the member that gave up the pattern empties it as well"
     ),
     "coordinator/consumer_group ConsumerGroup._remove_member: self._note_metadata_change(member_id) => nothing": (
-        "a target is computed for the members that there are, whoever else is remembered"
+        "a target is computed for the present members only"
     ),
     "coordinator/coordinator GroupCoordinator._topics_changed: if not changed.isdisjoint(group.subscribed_topics) => "
     "every one": "more groups look whether something changed for them",
@@ -177,7 +177,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "coordinator/heartbeat _Heartbeat._updated_metadata: -1 => -2": _SHORT_CUT,
     "coordinator/heartbeat _Heartbeat._updated_metadata: message.instance_id in (None, before.instance_id) => "
     "message.instance_id not in (None, before.instance_id)": (
-        "a short cut; whoever says another instance id than before joins, and says more than that"
+        "a short cut; a member that sends another instance id joins, and sends more than that"
     ),
     "coordinator/member_steps MemberSteps._subscribe: return => nothing": _SHORT_CUT,
     "coordinator/member_steps MemberSteps._move_member: start.assigned.keys() <= self._state.image.by_id.keys() => "
@@ -185,7 +185,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "coordinator/heartbeat_validation validate_heartbeat: epoch < 0 => epoch < 1": "0 is a join, and was looked at",
     "coordinator/heartbeat_validation validate_heartbeat: epoch < 0 => epoch <= 0": "0 is a join, and was looked at",
     'coordinator/install_assignment read_assignment: raise _invalid(f"topic id {topic_id} of member {member_id!r} is '
-    'not subscribed to by the group.") => nothing': "nobody subscribes to it either, which has the same code",
+    'not subscribed to by the group.") => nothing': "no member subscribes to it either, which has the same code",
     "coordinator/install_assignment read_assignment: :10 => :11": "a text for people",
     "coordinator/install_assignment read_assignment: len(missing) > 10 => len(missing) <= 10": "a text for people",
     "coordinator/install_assignment read_assignment: len(missing) > 10 => len(missing) > 11": "a text for people",
@@ -216,7 +216,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
         _FORGETFUL
     ),
     "coordinator/state CoordinatorState.subscriptions: known.topic_ids.pop(member_id, None) => nothing": (
-        "a target is computed for the members that there are, whoever else is remembered"
+        "a target is computed for the present members only"
     ),
     "coordinator/state CoordinatorState.metadata_hash: len(self._hashes) >= _REMEMBERED_MAX => "
     "len(self._hashes) < _REMEMBERED_MAX": _FORGETFUL,
@@ -226,7 +226,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "coordinator/steady_heartbeat steady_member: -1 => -2": _SHORT_CUT,
     "coordinator/steady_heartbeat steady_member: epoch > JOIN_EPOCH => epoch <= JOIN_EPOCH": _SHORT_CUT,
     "coordinator/steady_heartbeat steady_member: epoch > JOIN_EPOCH => epoch >= JOIN_EPOCH": (
-        "a join says something, and nobody is at epoch 0 when the target is"
+        "a join has news, and no member is at epoch 0 when the target is"
     ),
     "coordinator/steady_heartbeat steady_member: return member if is_up_to_date and says_nothing_new and "
     "(epoch > JOIN_EPOCH) else None => return None": _SHORT_CUT,
@@ -265,7 +265,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "member/assignor_values spec_of: if topic_id in topics => every one": (
         "a snapshot has every topic that its members subscribe to"
     ),
-    "member/commit_requests read_fetch: if topic.topic_id != ZERO_UUID => every one": "nobody has the id of no topic",
+    "member/commit_requests read_fetch: if topic.topic_id != ZERO_UUID => every one": "no topic has the zero id",
     "member/heartbeat Heartbeats.restart: self._context.expedite = False => nothing": (
         "the next heartbeat is a join, which goes at once"
     ),
@@ -342,7 +342,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
         "every heartbeat looks again, and finds the same"
     ),
     "member/assignor_round AssignorRound._prepared: return => nothing #3": (
-        "the round is over: what is written into it is read by nobody"
+        "the round is over: what is written into it is never read"
     ),
     "member/assignor_round AssignorRound.watch: self._usable => not (self._usable)": (
         "`advance` drops it in the same step"
@@ -356,9 +356,9 @@ EQUIVALENT: Final[Mapping[str, str]] = {
         "an assignor that was not told yet is news with either"
     ),
     "member/heartbeat Heartbeats.restart: self._expected_ms = None => nothing": "a join says None itself, and sets it",
-    "member/leave_steps LeaveSteps.start: context.epoch > 0 => context.epoch >= 0": "whoever joins owns nothing yet",
+    "member/leave_steps LeaveSteps.start: context.epoch > 0 => context.epoch >= 0": "a joining member owns nothing yet",
     "member/positions Positions.clear: self._listing.clear() => nothing": (
-        "the answer finds nobody who waits for it, and forgets it"
+        "no call waits for the answer, which is dropped"
     ),
     "member/release Release._over: context.move('unsubscribed') => nothing": (
         "the leave makes that move in the same step"

@@ -104,6 +104,6 @@ def _(patch: Patch) -> None:
     patch.setattr(ClassicGroup, "_once_more", lambda *_: None)
 
 
-@mutant("an upgrade in the middle of a rebalance moves nobody", "K7", "L1", scenario="migration", seed=268)
+@mutant("an upgrade in the middle of a rebalance does not move the group", "K7", "L1", scenario="migration", seed=268)
 def _(patch: Patch) -> None:
     patch.setattr(heartbeat, "is_settled", lambda *_: True)

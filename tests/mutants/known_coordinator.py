@@ -150,7 +150,7 @@ def _(patch: Patch) -> None:
     patch.setattr(coordinator_commit, "check_commit", lambda member, *, epoch, topics: True)
 
 
-@mutant("a commit of somebody who is no member any more is accepted", "S11")
+@mutant("a commit of a removed member is accepted", "S11")
 def _(patch: Patch) -> None:
     original = coordinator_commit._check_member
 
@@ -175,7 +175,7 @@ def _(patch: Patch) -> None:
     patch.setattr(departure, "time_is_up", time_is_up)
 
 
-@mutant("nobody watches how long a member takes to give up partitions", "L3", seed=30)
+@mutant("a member may take any time to give up partitions", "L3", seed=30)
 def _(patch: Patch) -> None:
     original = GroupCoordinator.apply
 
@@ -190,7 +190,7 @@ def _(patch: Patch) -> None:
     patch.setattr(GroupCoordinator, "apply", apply)
 
 
-@mutant("whoever joins with an instance id pushes its holder out", "S8")
+@mutant("a join with an instance id pushes its holder out", "S8")
 def _(patch: Patch) -> None:
     find_static = membership._find_static
 

@@ -56,7 +56,7 @@ def _(patch: Patch) -> None:
     patch.setattr(Positions, "prepare", prepared)
 
 
-@mutant("a member starts far behind the end of a partition that nobody committed", "C7")
+@mutant("a member starts far behind the end of a partition without a commit", "C7")
 def _(patch: Patch) -> None:
     original = Positions.listed
 
@@ -193,6 +193,6 @@ def _(patch: Patch) -> None:
     patch.setattr(Batch, "happened", happened)
 
 
-@mutant("nobody hears of a commit again that the application asked for", "C8")
+@mutant("a commit of the application is never answered", "C8")
 def _(patch: Patch) -> None:
     patch.setattr(Commits, "request", lambda self, event: None)

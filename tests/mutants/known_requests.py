@@ -13,7 +13,7 @@ from kip848_client.member.reconciler import Reconciler
 from tests.mutants.registry import Patch, mutant
 
 
-@mutant("nobody wakes a member that is to look for the coordinator again", "C9", "L1", seed=70)
+@mutant("a member that is to look for the coordinator again is not woken", "C9", "L1", seed=70)
 def _(patch: Patch) -> None:
     patch.setattr(Discovery, "deadline_ms", lambda _, **__: None)
 

@@ -52,7 +52,7 @@ def _(patch: Patch) -> None:
     patch.setattr(offset_commit, "_is_metadata_too_long", lambda *_: False)
 
 
-@mutant("nobody is told that a target was refused", "T1", probes=True)
+@mutant("the event log does not have refused targets", "T1", probes=True)
 def _(patch: Patch) -> None:
     patch.setattr(install_assignment, "_note_refusal", lambda *_: None)
 

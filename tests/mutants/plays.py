@@ -95,7 +95,7 @@ def _limit(cpu_s: float) -> Iterator[None]:
         raise Hang
 
     before = signal.signal(signal.SIGPROF, stop)
-    signal.setitimer(signal.ITIMER_PROF, cpu_s, 0.5)  # again, should somebody catch the first
+    signal.setitimer(signal.ITIMER_PROF, cpu_s, 0.5)  # again, in case the first is caught
     try:
         yield
     finally:

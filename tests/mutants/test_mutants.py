@@ -49,7 +49,7 @@ def test_every_change_of_a_module_makes_code_that_compiles() -> None:
 
 
 def test_one_seed_draws_one_sample_and_another_seed_another(everything: list[Mutation]) -> None:
-    """A missed mutant is tried again with the seed of its sample; a new sample shows what nobody has looked at."""
+    """A missed mutant is tried again with the seed of its sample; a new sample shows changes that were never tried."""
     chosen = sample(everything, count=50, seed=3)
     assert sample(everything, count=50, seed=3) == chosen
     assert len(set(sample(everything, count=50, seed=4)) & set(chosen)) < 10
@@ -87,7 +87,7 @@ def test_a_change_that_plays_do_not_notice_is_noticed_by_the_unit_tests() -> Non
 
 
 def test_the_result_has_the_seed_and_names_what_was_missed(everything: list[Mutation]) -> None:
-    """Whoever answers a missed mutant tries it again by its name, or the sample by its seed."""
+    """A developer tries a missed mutant again by its name, or the sample by its seed."""
     names = [mutation.name for mutation in everything[:2]]
     tried = [
         Outcome(name=names[0], kind="comparison", caught_by="C4", message="two at once", play=7, cpu_s=0.1),

@@ -109,7 +109,7 @@ def test_a_broken_invariant_is_an_exit_status_and_a_way_back(
 
 
 def test_many_seeds_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
-    """One line of the sum, and nothing on the way when nobody watches for long."""
+    """One line of the sum, and nothing on the way in a short run."""
     assert main(["simulate", "--seeds", "0:2", "--jobs", "1", *SHORT]) == 0
     told = capsys.readouterr().out
     assert "churn: 2 runs" in told
@@ -205,7 +205,7 @@ def test_cells_are_listed_by_name(capsys: pytest.CaptureFixture[str]) -> None:
 
 @given(scenario=scenarios(), seed=st.integers(0, 2**31))
 def test_the_replay_command_leads_to_the_same_scenario(scenario: Scenario, seed: int) -> None:
-    """A number that the printed line leaves out is a failure that nobody can play again."""
+    """A number that the printed line leaves out is a failure that cannot be played again."""
     scenario = settled(scenario, seed=seed)
     report = Report(
         scenario=scenario,

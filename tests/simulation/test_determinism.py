@@ -32,7 +32,7 @@ def test_another_seed_is_another_history() -> None:
 
 
 def test_the_order_of_sets_and_dicts_does_not_matter() -> None:
-    """Python shuffles the hashes of strings in every process; a failing seed must fail for whoever plays it again."""
+    """Python shuffles the hashes of strings in every process; a failing seed must fail again in every process."""
     digests = {
         subprocess.run(
             [sys.executable, "-c", PROGRAM],

@@ -177,7 +177,7 @@ def test_who_heard_that_partitions_were_taken_may_not_read_others() -> None:
         scene.take_away(frozenset([one]))
 
 
-def test_an_answer_of_somebody_who_is_the_coordinator_no_more_ends_no_excuse() -> None:
+def test_an_answer_of_a_former_coordinator_ends_no_excuse() -> None:
     """It does not know what the member lost."""
     scene = Scene()
     scene.checker.stale("", scene.heartbeat())

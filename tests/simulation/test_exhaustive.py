@@ -26,7 +26,7 @@ def test_no_interleaving_with_two_faults_breaks_an_invariant() -> None:
     assert found.states > 400
 
 
-def test_a_revocation_that_nobody_confirmed_is_found_in_the_fewest_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_acknowledgement_is_found_in_the_fewest_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Breadth first: the path is the shortest story of the bug."""
     monkeypatch.setattr(current_assignment, "_owns_any", lambda owned, partitions: False)
     found = explore(depth=8, faults=0)

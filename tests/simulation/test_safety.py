@@ -55,7 +55,7 @@ def test_a_seed_that_found_a_bug_finds_none(scenario: str, seed: int, changes: t
 def test_what_is_seldom_is_played_on_demand() -> None:
     """committed(), consumers without a reset policy, and a coordinator that refuses a member its own instance id.
 
-    Without them nobody would notice a committed() that returns nothing, or a static member that waits for its session.
+    Without them no checker would notice a committed() that returns nothing, or a static member that waits a session.
     """
     changes = ("probes=1", "trials=0", "statics=0.5", "behaviour.asks=0.3", "no_reset=0.5", "held_instances=0.6")
     reached: Counter[str] = Counter()
@@ -85,8 +85,8 @@ def test_the_faults_happen() -> None:
     assert expected <= counts.keys()
 
 
-def test_without_faults_nobody_is_fenced_and_nothing_is_read_twice() -> None:
-    """Members that only join, and topics that grow, disturb nobody: no time-out, no refusal, no duplicate."""
+def test_without_faults_no_member_is_fenced_and_nothing_is_read_twice() -> None:
+    """Members that only join, and topics that grow, cause no time-out, no refusal and no duplicate."""
     report = run(QUIET, seed=1)
     assert report.violation is None
     assert report.handed_out_twice == 0

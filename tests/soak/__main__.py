@@ -244,7 +244,7 @@ class Soak:
         self._writer.write_to(FRESH_TOPIC, generation=self._generation, partitions=4)
 
     def _forget_fresh_topic(self) -> None:
-        """What was not read before a topic is deleted is nobody's fault, and its offsets start again."""
+        """Records that were not read before a topic is deleted do not count as lost, and its offsets start again."""
         for place in [place for place in self._writer.acknowledged if place.topic == FRESH_TOPIC]:
             del self._writer.acknowledged[place]
         for place in [place for place in self._committed if place.topic == FRESH_TOPIC]:

@@ -43,7 +43,7 @@ def test_every_event_is_explained_and_belongs_to_a_side() -> None:
 
 @pytest.mark.parametrize("event", sorted(EVENTS))
 def test_every_event_of_the_journal_is_written_somewhere(event: str) -> None:
-    """A name that nobody writes is waited for in vain."""
+    """A user would wait for a name that is never written."""
     kind = event.removeprefix("partitions_")
     assert f'"{event}"' in SOURCE or (event.startswith("partitions_") and f'"{kind}"' in SOURCE)
 

@@ -83,7 +83,7 @@ def test_a_citation_names_a_rule_that_exists() -> None:
 
 
 def test_the_generated_parts_are_up_to_date() -> None:
-    """A diagram of yesterday's states is worse than none. ``make docs`` draws them anew."""
+    """An outdated diagram misleads. ``make docs`` draws them anew."""
     assert sorted(blocks(TEXT)) == sorted(GENERATED)
     assert rewrite(TEXT) == TEXT, "docs/protocol.md differs from the code; run make docs"
 

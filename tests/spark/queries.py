@@ -44,7 +44,7 @@ class Sink:
             (row.topic, row.partition, row.offset) for row in frame.select("topic", "partition", "offset").collect()
         ]
         self.reading.set()
-        assert self.gate.wait(DEADLINE_S), "nobody let the batch through"
+        assert self.gate.wait(DEADLINE_S), "the test did not let the batch through"
         if self.fails_at is not None and batch_id >= self.fails_at:
             raise OSError("the sink's disk is full")
         self.batches[batch_id] = rows

@@ -183,7 +183,7 @@ class Written:
 
 
 def test_simulated_groups_have_the_same_figures_on_spark(spark: SparkSession, played: Path, reported: Reported) -> None:
-    """Two answers to one question, and nobody trusts either."""
+    """Two answers to one question would contradict each other."""
     expected = alone(played.glob("*.jsonl"))
     assert any(figures.two_readers for figures in expected.values())
     assert any(figures.commits.errors for figures in expected.values())
@@ -201,7 +201,7 @@ def test_periods_have_the_same_figures_on_spark(spark: SparkSession, played: Pat
 
 
 def test_the_command_writes_tables_and_a_page(spark: SparkSession, played: Path, reported: Reported) -> None:
-    """One command from a night's logs to something that can be mailed; the tables are for whoever asks further."""
+    """One command from a night's logs to something that can be mailed; the tables answer further questions."""
     assert f"{len(PLAYED)} groups" in reported.printed
     assert "MALFORMED LINES: 1" in reported.printed
     assert f"{reported.torn}:1: not a line of the event log: 'INFO" in reported.printed

@@ -40,7 +40,7 @@ def test_equal_offsets_have_equal_text(read: dict[TopicPartition, int]) -> None:
 
 
 @pytest.mark.parametrize("text", ['{"orders":{"0":23}}', '{"version":2}', '{"version":1,"ranges":5,"positions":{}}'])
-def test_an_offset_of_somebody_else_is_refused(text: str) -> None:
+def test_an_offset_of_another_source_is_refused(text: str) -> None:
     """The checkpoint of Spark's own Kafka source, of a newer version, or a damaged one."""
     with pytest.raises(OffsetFormatError, match="checkpoint"):
         StreamOffset.from_json(json.loads(text))

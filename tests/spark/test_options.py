@@ -100,7 +100,7 @@ def test_the_prefix_may_be_left_out_where_it_is_unambiguous() -> None:
 
 
 def test_waits_and_retries_are_those_of_sparks_source() -> None:
-    """Whoever set them there sets them here."""
+    """Users keep the settings that they had there."""
     names = {"kafkaConsumer.pollTimeoutMs": "500", "fetchOffset.numRetries": "0", "fetchOffset.retryIntervalMs": "70"}
     chosen, default = stream(**names), stream()
 
@@ -196,7 +196,7 @@ def test_javas_login_and_pem_stores_are_translated() -> None:
     ],
 )
 def test_what_is_missing_is_named(missing: str, told: str) -> None:
-    """The three things that nobody can guess."""
+    """The three options without a default."""
     with pytest.raises(ConfigError, match=told):
         parse_options({name: text for name, text in STREAM.items() if name != missing}, streaming=True)
 
@@ -234,7 +234,7 @@ def test_offsets_and_assign_name_the_same_partitions() -> None:
 
 
 def test_the_guide_names_every_option() -> None:
-    """An option that is not in docs/spark.md is found by nobody."""
+    """Users find options in docs/spark.md."""
     guide = (Path(__file__).resolve().parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
     known = set(KNOWN.values()) - {"path", "group.id", "bootstrap.servers"}
 

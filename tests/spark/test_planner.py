@@ -28,7 +28,7 @@ def test_everything_fits() -> None:
 
 
 @given(volumes, st.integers(1, 2_000), st.integers(0, 50))
-def test_a_limit_is_met_exactly_and_nobody_gets_more_than_there_is(
+def test_a_limit_is_met_exactly_and_no_partition_gets_more_than_it_has(
     waiting: dict[TopicPartition, int], rows_max: int, turn: int
 ) -> None:
     """maxOffsetsPerTrigger is a promise about memory."""

@@ -42,7 +42,7 @@ def all_left(broker: EmbeddedBroker, journal: MemoryJournal) -> bool:
 
 
 def wanted_from(broker: EmbeddedBroker) -> bool:
-    """Whether somebody is to have partitions that are not free yet."""
+    """Whether a member is to have partitions that are not free yet."""
     return any(member.target and not member.assigned for member in broker.wait_for_group(GROUP).members)
 
 

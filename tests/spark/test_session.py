@@ -41,7 +41,7 @@ def hide(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
 
 
 def test_java_home_comes_first(tmp_path: Path) -> None:
-    """Whoever sets it means it."""
+    """The user's setting wins."""
     home, other = a_java(tmp_path / "home", "21.0.4"), a_java(tmp_path / "other", "17.0.1")
     found = find_java({"JAVA_HOME": str(home), "PATH": str(other / "bin")})
 
@@ -49,7 +49,7 @@ def test_java_home_comes_first(tmp_path: Path) -> None:
 
 
 def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
-    """Java 8 and 11 are common, and Spark 4 fails on them in ways that nobody understands."""
+    """Java 8 and 11 are common, and Spark 4 fails on them with obscure errors."""
     old, new = a_java(tmp_path / "old", "1.8.0_392"), a_java(tmp_path / "new", "17.0.1")
     found = find_java({"JAVA_HOME": str(old), "PATH": str(new / "bin")})
 

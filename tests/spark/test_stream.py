@@ -236,7 +236,7 @@ def test_a_revocation_waits_for_the_batch_and_then_hands_over_with_offsets(
 
 
 def test_what_a_consumer_read_is_not_read_again_when_it_leaves(broker: EmbeddedBroker, address: str) -> None:
-    """The query goes on at the committed offsets of whoever had the partition meanwhile."""
+    """The query goes on at the committed offsets of the partition's meantime owner."""
     with driving(address, maxOffsetsPerTrigger=40) as driver:
         seen: Counter[tuple[str, int, int]] = Counter()
         with consumer(address) as plain:
@@ -529,7 +529,7 @@ def test_the_report_tells_the_ends_of_what_is_owned(address: str) -> None:
 
 
 def test_fixed_partitions_that_go_are_noticed(broker: EmbeddedBroker, address: str) -> None:
-    """Nobody takes them away, so that the query itself must see it."""
+    """The group does not take them away, so that the query itself must see it."""
     fixed = {"subscribe": None, "assign": '{"orders":[1,3]}', "startingOffsets": "earliest", "commit": "off"}
     with driving(address, fixed) as strict, driving(address, fixed, failOnDataLoss=False) as lenient:
         strict.run(200)

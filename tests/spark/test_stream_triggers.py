@@ -20,7 +20,7 @@ from tests.support.waiting import wait_until
 
 
 def hold_everything(plain: Consumer, broker: EmbeddedBroker) -> None:
-    """Let *plain* have all partitions; as nobody polls it from then on, it gives nothing back."""
+    """Let *plain* have all partitions; it is not polled from then on, so it gives nothing back."""
     plain.subscribe(["orders"])
     wait_until(lambda: plain.poll(0.02) and [len(m.assigned) for m in broker.wait_for_group(GROUP).members] == [4])
 

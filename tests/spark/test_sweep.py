@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def test_a_sweep_plays_what_kip848_simulate_plays_and_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
-    """A seed that breaks in a cluster must break on a laptop; and nobody plays a night's work twice."""
+    """A seed that breaks in a cluster must break on a laptop; and a night's work is not played twice."""
     out = tmp_path / "sweep"
     first = play_sweep(spark, Sweep("quiet", range(2), traces="all", part=2), out)
     row = first.where("seed = 1").collect()[0]
@@ -88,7 +88,7 @@ def test_a_longer_sweep_plays_only_the_seeds_that_were_not_played() -> None:
 
 
 def test_rebalances_are_those_of_the_report() -> None:
-    """One definition, whoever counts."""
+    """All counts follow one definition."""
     report = run(scenario_of("mixed", seed=2), seed=2)
     (timeline,) = build_timelines(to_event_log(report.lines))
     counted = [r.end_ms - r.start_ms for r in figures_of(timeline).rebalances if r.end_ms is not None]

@@ -23,7 +23,7 @@ SOON = {"kafka.default.api.timeout.ms": 300}
 
 @pytest.fixture
 def nobody() -> Iterator[str]:
-    """An address where nobody listens, and nobody will."""
+    """An address without a listener."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{bound.getsockname()[1]}"

@@ -39,7 +39,7 @@ def wait_until(
     while not predicate():
         if time.monotonic() >= deadline:
             raise AssertionError(f"{what} did not come about within {timeout_s} s")
-        time.sleep(every_s)  # what is awaited tells nobody: it is asked again, and the limit is the deadline above
+        time.sleep(every_s)  # nothing signals the awaited state: it is asked again until the deadline above
 
 
 def assert_stays(predicate: Callable[[], object], for_s: float, what: str = "the condition") -> None:

@@ -251,7 +251,7 @@ def _error_codes(message: object) -> Iterator[int]:
 
 
 def commit(scene: Scene, group: str, *, version: int) -> OffsetCommitRequest:
-    """A commit of offset 1 by somebody who is no member."""
+    """A commit of offset 1 by a sender outside the group."""
     partition = OffsetCommitRequestPartition(committed_offset=1, committed_metadata="m")
     topic = OffsetCommitRequestTopic(name=scene.topic, topic_id=scene.topic_id, partitions=(partition,))
     return OffsetCommitRequest(group_id=group, topics=(topic,))

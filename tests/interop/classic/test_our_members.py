@@ -40,7 +40,7 @@ def test_members_share_the_partitions_and_take_over_from_one_that_leaves(scene: 
 
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
 @pytest.mark.parametrize("leader", ["ours", "librdkafka"])
-def test_a_group_with_librdkafka_works_whoever_leads(scene: Scene, strategy: str, leader: str) -> None:
+def test_a_group_with_librdkafka_works_with_either_leader(scene: Scene, strategy: str, leader: str) -> None:
     """A service is moved one process at a time; the first member of a group leads it."""
     scene.produce(60)
 

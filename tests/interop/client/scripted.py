@@ -144,7 +144,7 @@ class _Connection:
             if isinstance(response, ApiVersionsResponse):
                 offered = self._coordinator.offered(response.api_keys)
                 response = replace(response, api_keys=offered)
-            elif isinstance(response, MetadataResponse):  # nobody is to find the broker behind us
+            elif isinstance(response, MetadataResponse):  # clients must not find the broker behind us
                 brokers = tuple(replace(one, port=self._coordinator.port) for one in response.brokers)
                 topics = response.topics if not self._coordinator.hide_topics else ()
                 response = replace(response, brokers=brokers, topics=topics)

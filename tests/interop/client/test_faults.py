@@ -255,7 +255,7 @@ def test_reading_recovers_from_errors_of_one_partition(
 def test_chaos_ends_and_everybody_has_everything(
     broker: EmbeddedBroker, make_impatient: MakeImpatient, produce: Produce
 ) -> None:
-    """One request of ten goes wrong, for both members; afterwards every record was delivered to somebody."""
+    """One request of ten goes wrong, for both members; afterwards every record was delivered."""
     broker.faults.seed(848)
     chaos = broker.faults.on(
         GROUP_APIS,

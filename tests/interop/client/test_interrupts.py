@@ -50,7 +50,7 @@ def interrupts(every_s: float, armed: list[bool]) -> Iterator[None]:
     """Signals, again and again; they raise while *armed* is not empty.
 
     Not inside a callback of the garbage collector (hypothesis has one as well): Python prints what is raised there and
-    goes on, so that nobody is interrupted; the next signal comes soon.
+    goes on, so that no call is interrupted; the next signal comes soon.
     """
 
     def handler(_signal: int, frame: FrameType | None) -> None:

@@ -126,7 +126,7 @@ def test_a_requested_reassignment_reaches_the_assignor_with_its_reason_each_time
 
 
 def test_what_cannot_be_requested_is_refused(make_consumer: MakeConsumer) -> None:
-    """A request that nobody can fulfil must not look like one that is under way."""
+    """A request that cannot be fulfilled must not look like one that is under way."""
     plain = make_consumer()
     with pytest.raises(IllegalStateError, match=r"needs a client-side assignor \(group.local.assignors\)"):
         plain.raw.request_reassignment(1)

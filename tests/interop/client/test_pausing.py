@@ -36,7 +36,7 @@ def test_a_kept_partition_stays_paused_and_keeps_its_position(
 
 
 def test_a_partition_that_comes_back_is_not_paused(make_consumer: MakeConsumer, produce: Produce) -> None:
-    """It is another assignment: a pause that nobody remembers would stop the partition for ever."""
+    """It is another assignment: a forgotten pause would stop the partition for ever."""
     produce("orders", 10)
     consumer = make_consumer().subscribe("orders")
     drive(consumer, until=lambda: len(consumer.delivered) == 40)

@@ -96,7 +96,7 @@ class Side:
             connection.ask(DeleteGroupsRequest(groups_names=(self.group,)), version=2)
 
     def is_held_up(self) -> bool:
-        """Whether a member id that nobody uses holds up a phase without members; on ours the group is empty then."""
+        """Whether an unused member id holds up a join phase without members; on ours the group is empty then."""
         with RawConnection(self.address) as connection:
             (group,) = connection.ask(DescribeGroupsRequest(groups=(self.group,)), version=6).groups
         return group.group_state == "PreparingRebalance" and not group.members

@@ -32,7 +32,7 @@ SETTINGS: Final = {
     "kip848.client.assignors.enable": "true",
 }
 """As in kafka/server.properties. The last two are not there: a constant in Kafka, and what Kafka does not have, which
-must not show as long as nobody asks for it."""
+must not show until a test asks for it."""
 
 Converse: TypeAlias = Callable[[], AbstractContextManager[Conversation]]
 """Opens a conversation on groups and topics of its own, and removes them afterwards."""

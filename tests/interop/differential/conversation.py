@@ -186,7 +186,7 @@ class Conversation:
         return "Dead" if found is None else found.state
 
     def _is_unmatched(self, step: Heartbeat) -> bool:
-        """Whether a heartbeat may bring a member without topics, or a pattern that nobody had before."""
+        """Whether a heartbeat may bring a member without topics, or a pattern that is new in the group."""
         if step.regex:
             group = self.ours_group(self.ours.group_id(step.group))
             known = {member.subscribed_regex for member in group.members} if group is not None else set()

@@ -477,7 +477,7 @@ class Generator:
         return self._random.choice(("t.*", "t.*", "t[01]", "t1|t2", "", "nothing"))
 
     def _somebody(self) -> tuple[str, ...]:
-        """A member of the group, or nobody."""
+        """A member of the group, if there is one."""
         return (self._random.choice(sorted(self._joined)),) if self._joined else ()
 
     def _is_lost(self) -> bool:

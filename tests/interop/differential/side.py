@@ -84,7 +84,7 @@ class Side:
         return f"{self._prefix}{regex}" if regex else regex
 
     def topic_id(self, topic: str) -> str:
-        """The id of the topic that has this name now; of one that never was, an id that nobody knows."""
+        """The id of the topic that has this name now; for an unknown name, an unused id."""
         return self.topic_ids.get(topic) or str(uuid.uuid5(uuid.NAMESPACE_OID, topic))
 
     def label(self, text: str) -> str:
@@ -175,7 +175,7 @@ class Side:
         return as_int(answers[0]["error_code"])
 
     def prepare(self) -> None:
-        """Let nobody time out on a slow machine, and forget what another run left under the one name they share."""
+        """Avoid time-outs on a slow machine, and forget what another run left under the one name they share."""
         for group in GROUPS:
             if group:
                 self._configure(group, "consumer.session.timeout.ms", "60000")

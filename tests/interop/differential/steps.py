@@ -123,7 +123,7 @@ class Commit(msgspec.Struct, frozen=True):
     """An OffsetCommit. Up to version 9 by name, from 10 on by id.
 
     Args:
-        member: None for somebody who is no member.
+        member: None for a sender outside the group.
         partitions: topic, partition and offset.
         owned: partitions of the member instead, each with offset 7.
     """
@@ -175,7 +175,7 @@ class Fetch(msgspec.Struct, frozen=True):
     """An OffsetFetch of one group.
 
     Args:
-        member: None for somebody who is no member.
+        member: None for a sender outside the group.
         partitions: topic and partition; None asks for all.
     """
 

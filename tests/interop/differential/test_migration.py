@@ -344,7 +344,7 @@ def sides(
 def test_a_group_that_migrates_gives_the_same_answers(
     seed: int, sides: tuple[MixedSide, MixedSide], embedded_broker: EmbeddedBroker
 ) -> None:
-    """Whoever tests a migration here, migrates on Kafka with the same outcome."""
+    """A migration that was tested here has the same outcome on Kafka."""
     ours, kafka = sides
     rng = random.Random(seed)
     version = rng.choice([0, 1, 1, 3])

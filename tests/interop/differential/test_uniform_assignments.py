@@ -74,7 +74,7 @@ def next_change(
     number: int,
     alike: bool,
 ) -> Heartbeat:
-    """Somebody joins, leaves or, if members may differ, subscribes to something else; *subscriptions* follows."""
+    """A member joins, leaves or, if members may differ, changes its subscription; *subscriptions* follows."""
     chosen = tuple(sorted(topics if alike else chance.sample(sorted(topics), chance.randint(1, len(topics)))))
     action = chance.random()
     if len(subscriptions) < 2 or action < 0.5:

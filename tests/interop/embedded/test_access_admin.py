@@ -91,7 +91,7 @@ def test_librdkafka_may_not_manage_acls_as_another_user(broker: EmbeddedBroker) 
 
 
 def test_a_consumer_is_told_user_operation_and_resource(broker: EmbeddedBroker) -> None:
-    """Whoever reads the error knows which permission to ask the administrator for."""
+    """The error names the permission that the administrator must grant."""
     alice = login(broker, "alice", **{"group.id": "billing"})
     error = failure_of(alice)
     assert isinstance(error, GroupAuthorizationError)

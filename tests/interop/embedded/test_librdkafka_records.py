@@ -131,7 +131,7 @@ def test_a_large_record_is_read_whole(broker: EmbeddedBroker, reader: Consumer) 
 
 @pytest.mark.parametrize("fetch_wait_ms", [240_000])
 def test_an_append_wakes_the_parked_fetch(broker: EmbeddedBroker, reader: Consumer) -> None:
-    """Without it a record waits for the end of somebody's long poll: half a second with librdkafka's defaults."""
+    """Without it a record waits for the end of a long poll: half a second with librdkafka's defaults."""
     producer = a_producer(broker)
     mark = broker.requests.mark()
     reader.incremental_assign([TopicPartition("orders", 0, 0)])

@@ -205,7 +205,7 @@ def test_every_acknowledged_record_is_read_over_a_rolling_kill(broker: EmbeddedB
             broker.start_node(node.node_id, preferred=True)
         produce_some(producer, acknowledged, "after")
         wait_until(lambda: read >= acknowledged, TIMEOUT_S, "the records after")
-        assert broker.wait_for_group("g", members=1).group_epoch == epoch, "nobody had to join again"
+        assert broker.wait_for_group("g", members=1).group_epoch == epoch, "no member had to join again"
     assert len(acknowledged) == 5 * PARTITIONS
 
 

@@ -65,7 +65,7 @@ def ours(cluster: MockCluster) -> Iterator[list[ConsumerUnderTest]]:
 def test_it_reads_commits_and_goes_on_where_the_last_one_committed(
     cluster: MockCluster, ours: list[ConsumerUnderTest]
 ) -> None:
-    """Whoever tests against this mock today can test our consumer against it, too."""
+    """Users of this mock can test our consumer against it, too."""
     first, second = ours
     cluster.produce(10)
     first.subscribe("orders")

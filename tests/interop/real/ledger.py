@@ -127,9 +127,9 @@ class _Partition(msgspec.Struct):
 def judge(ledger: Ledger, *, written: Mapping[TopicPartition, int], zombies: bool = False) -> Findings:
     """Examine a ledger of partitions that were written from 0 on.
 
-    Wrong is: two members with one partition; a record read by somebody who does not have its partition; a gap or a
+    Wrong is: two members with one partition; a record read by a member that does not have its partition; a gap or a
     repetition within one ownership; a record read again although it was committed, or although its former owner had
-    given it back in good order; a record that nobody read.
+    given it back in good order; a record that was not read.
 
     Args:
         zombies: members may have been removed without their knowledge: then a partition can have a new owner before

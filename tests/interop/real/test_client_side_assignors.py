@@ -57,7 +57,7 @@ def test_with_the_fallback_kafka_assigns_and_one_warning_says_so(
     kafka_topic: CreateTopic,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A program with an assignor of its own also runs where nobody asks for it, if that was allowed."""
+    """A program with an assignor of its own also runs without Prepare and Install, if that was allowed."""
     topic = kafka_topic(partitions=4)
     conf["group.local.assignors.fallback"] = "server"
     with caplog.at_level(logging.WARNING, logger="kip848_client"), Consumer(conf) as first, Consumer(conf) as second:

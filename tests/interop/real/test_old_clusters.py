@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.kafka]
 def test_a_cluster_without_the_protocol_says_so_at_once_and_what_to_do(
     start_kafka_broker: StartKafkaBroker, ours: MakeOurs
 ) -> None:
-    """An upgraded cluster whose group.version was never raised: waiting for ever would help nobody."""
+    """An upgraded cluster whose group.version was never raised: waiting for ever would not help."""
     broker = start_kafka_broker(format_arguments=("--feature", "group.version=0"))
     create_topic(AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0}), "orders")
     member = ours("a", at=broker.bootstrap_servers).subscribe("orders")

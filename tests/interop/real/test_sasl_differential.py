@@ -83,7 +83,7 @@ def test_both_answer_a_login_alike(sides: tuple[str, str], name: str) -> None:
 
 @pytest.mark.parametrize("name", CLOSED_BY_BOTH)
 def test_both_close_the_connection(sides: tuple[str, str], name: str) -> None:
-    """What is said on the way out differs, and is written down; nobody is let in by either."""
+    """The answers differ as documented; neither broker accepts the login."""
     for address in sides:
         told = converse(address, CLOSED_BY_BOTH[name])
         assert told[-1] == ("closed",)

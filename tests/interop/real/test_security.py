@@ -259,7 +259,7 @@ def test_a_wrong_password_is_fatal_and_not_shown(
         ("unknown authority", "ssl.ca.location"),
         ("no certificate", "set ssl.certificate.location"),
         ("a stranger's certificate", "signed by an authority that it trusts"),
-        ("a token that is none", "refused the token"),
+        ("an invalid token", "refused the token"),
         ("SASL where there is none", "expects no SASL"),
     ],
 )
@@ -275,7 +275,7 @@ def test_each_refusal_names_its_cause(
             key: value for key, value in clients.certificate(stranger).items() if key not in _OWN_CERTIFICATE
         },
         "a stranger's certificate": clients.certificate(stranger),
-        "a token that is none": {**clients.login("OAUTHBEARER"), "oauth_cb": lambda _: ("abc.def.", 2e10)},
+        "an invalid token": {**clients.login("OAUTHBEARER"), "oauth_cb": lambda _: ("abc.def.", 2e10)},
         "SASL where there is none": {
             **clients.login("SCRAM-SHA-256", listener="SASL"),
             "bootstrap.servers": clients.broker.bootstrap_servers,

@@ -23,7 +23,7 @@ TIMEOUT_S = 280
 @pytest.mark.kafka  # needs no broker, but minutes: it runs with the slow ones
 @pytest.mark.timeout(TIMEOUT_S + 20)
 def test_two_queries_count_each_flight_once(tmp_path: Path) -> None:
-    """The first thing that somebody with Spark tries."""
+    """The first thing that a Spark user tries."""
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / "spark_job.py"), "--flights", "20000"],
         capture_output=True,

@@ -34,9 +34,9 @@ from tests.simulation.probes.round_model import offers_of, runners
 
 
 class AskedMembers(Observer):
-    """S10: whoever moves the group is asked for the target; who failed is not asked again before all others were.
+    """S10: the member that moves the group is asked for the target; one that failed is asked again after all others.
 
-    A changed offer of a member moves the group; a reason that it takes back does not. Nobody is asked in a group whose
+    A changed offer of a member moves the group; a withdrawn reason does not. No member is asked in a group whose
     members have nothing in common.
 
     Args:
@@ -62,7 +62,8 @@ class AskedMembers(Observer):
             is_behind = group is not None and group.group_epoch > group.target_epoch and not self._waits
             if before and group and is_behind and flying is None and _in_common(group, before.assignor_name):
                 fail(
-                    "S10", f"a target of epoch {group.target_epoch} was installed, and nobody is asked for a newer one"
+                    "S10",
+                    f"a target of epoch {group.target_epoch} was installed, and no member is asked for a newer one",
                 )
         if group is None or not isinstance(response, ConsumerGroupHeartbeatResponse):
             return
@@ -81,7 +82,7 @@ class AskedMembers(Observer):
             fail("S10", f"{response.member_id} moved the group, and {asked} is asked for the target")
 
     def _fenced(self, group: ConsumerGroup, flying: AssignmentRound, request: Request[Any]) -> None:
-        """Whoever is fenced has lost what it was to compute for."""
+        """A fenced member loses its round."""
         assert isinstance(request, ConsumerGroupHeartbeatRequest)
         failed, versions = request.member_id, _Versions(group, flying.assignor_name)
         if flying.member_id == failed and failed not in flying.tried and self._others(group, failed, versions):
@@ -123,7 +124,7 @@ class AskedMembers(Observer):
                     != _names(after.member.metadata.client_assignors)
                 ]
                 if not changed:
-                    fail("S10", "the group moves for other assignors, and nobody offers any")
+                    fail("S10", "the group moves for other assignors, and no member offers any")
 
     @staticmethod
     def _chosen(
@@ -183,7 +184,7 @@ class AskedMembers(Observer):
             versions = _Versions(group, before.assignor_name)
             somebody = failed in group.members or any(versions.reads_all(member_id) for member_id in group.members)
             if somebody and _in_common(group, before.assignor_name):
-                fail("S10", f"{failed} was asked for the target, and nobody is any more")
+                fail("S10", f"{failed} was asked for the target, and no member is asked now")
             return None
         if flying.member_id == failed or failed not in group.members:
             return flying

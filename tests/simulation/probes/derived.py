@@ -47,7 +47,7 @@ _REPLAY_EVERY: Final = 8
 class AccountedTopics(Observer):
     """S3: an epoch of the group accounts for the topics that its members subscribe to, as they are at that moment.
 
-    And whoever heartbeats makes it look at topics that changed since. A pattern moves the group once it was matched.
+    And any heartbeat makes it look at topics that changed since. A pattern moves the group once it was matched.
     Without a change of members, wishes or topics there is no new epoch.
     """
 
@@ -81,7 +81,7 @@ class AccountedTopics(Observer):
             self._look(f"heard {client_id}")
 
     def converged(self) -> None:
-        """A topic grows while nobody is the coordinator: the first heartbeat at the next one moves the group."""
+        """A topic grows while there is no coordinator: the first heartbeat at the next one moves the group."""
         group, image = self._mirror.group, self._cluster.topics.image
         names = [] if group is None else sorted(name for name in group.subscribed_topics if name in image.by_name)
         if group is None or not names:
@@ -100,7 +100,7 @@ class AccountedTopics(Observer):
                 if not any(isinstance(record.value, ConsumerGroupMetadataValue) for record in records):
                     fail(
                         "S3",
-                        f"{names[0]} grew while nobody was the coordinator, and {member_id} does not move the group",
+                        f"{names[0]} grew while there was no coordinator, and {member_id} does not move the group",
                     )
 
     def _depends_on(self) -> object:
@@ -165,7 +165,7 @@ class CountedMembers(Observer):
 
 
 class DamagedLogs(Observer):
-    """S9: records that say that something is gone before what it has is gone are not believed, whoever wrote them."""
+    """S9: records that say that something is gone before what it has is gone are not believed."""
 
     def __init__(self, cluster: Cluster, mirror: Mirror, config: CoordinatorConfig) -> None:
         self._cluster = cluster

@@ -162,10 +162,10 @@ class _Walk:
             foreign.given = {(topic_id, index) for topic_id, found in held[0].items() for index in found}
             self._members.append(foreign)
             if member.metadata.client_assignors:
-                foreign.forget()  # whoever joins without an assignor has none
+                foreign.forget()  # a member that joins without an assignor has none
 
     def step(self) -> None:
-        """Let some time pass, and somebody do something."""
+        """Let some time pass, and one member act."""
         wait_ms = self._rng.choice((1, 5, 20, 300))
         self._world.call_in(wait_ms, self._act)
         self._run(wait_ms)
@@ -215,7 +215,7 @@ class _Walk:
             rng.choice(actions)(member)
 
     def _joins(self) -> None:
-        """Somebody new, or a static member that is back under another id."""
+        """A new member, or a static one that is back under another id."""
         rng = self._rng
         self._number += 1
         away = [member for member in self._members if member.away]
@@ -282,7 +282,7 @@ class _Walk:
             member.given = {(topic.topic_id, index) for topic in topics for index in topic.partitions}
 
     def _said_all(self, request: ConsumerGroupHeartbeatRequest, member: _Foreign) -> None:
-        """S14: whoever joins is what the join says, whatever was known of that id; what it leaves out stays."""
+        """S14: a join replaces what was known of its member id; what it leaves out stays."""
         group = self._cluster.coordinator.group(self._group_id)
         assert group is not None
         found = group.members[member.member_id].metadata

@@ -30,7 +30,7 @@ _STRANGER: Final = "one too many"
 class AssignorInputs(Observer):
     """S2: the target was computed for the group as it is: its members, their wishes, instance ids and racks.
 
-    And by the assignor that most of them ask for, from the target before, so that nobody loses what it may keep; but
+    And by the assignor that most of them ask for, from the target before, so that no member loses what it may keep; but
     not before the assignment interval since the last one is over.
     """
 
@@ -44,7 +44,7 @@ class AssignorInputs(Observer):
         self._target_epoch = 0
         self._loads = -1
         self._computed_ms: int | None = None
-        """When a target was computed last, by whoever; None if no target is as old as this coordinator."""
+        """When a target was computed last, by server or member; None if no target is as old as this coordinator."""
         self._targets: dict[str, Partitions] = {}
         """Member -> its target at the last look."""
 

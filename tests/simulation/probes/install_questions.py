@@ -68,7 +68,7 @@ class InstallQuestions(Observer):
             ask(self._cluster.coordinator, event, question, now_ms=self._world.now_ms)
 
     def group_changed(self, changes: Sequence[Change]) -> None:
-        """Its time runs for whoever is to compute, also if it asks before anybody told it."""
+        """The time limit of the chosen member runs, also if it prepares before an answer asked it."""
         group, coordinator = self._mirror.group, self._cluster.coordinator
         flying = coordinator.round_in_flight(self._mirror.group_id)
         if group is None or flying is None or flying.is_notified or not self._cluster.up:
@@ -169,7 +169,7 @@ class InstallQuestions(Observer):
         yield "a member twice", (*legal, Member(first.member_id, (), 0, b""))
         yield "too much to tell", (replace(first, metadata_bytes=bytes(self._bytes_max + 1)), *rest)
         yield (
-            "a topic of nobody",
+            "an unknown topic",
             (replace(first, partitions=(*first.partitions, _some(_NOBODYS, 0))), *rest),
         )
         for topic in response.topics:
@@ -198,7 +198,7 @@ class InstallQuestions(Observer):
                 )
                 for member in legal
             ]
-            yield "a partition for nobody", tuple(less)
+            yield "a partition that is not given", tuple(less)
 
 
 def _tells(told: Callable[[str], AssignmentMetadata]) -> Callable[[Response, tuple[CoordinatorRecord, ...]], bool]:

@@ -47,8 +47,8 @@ _EPOCHS_VERSION: Final = 9
 _GROUPS_VERSION: Final = 8
 _UNKNOWN: Final = UUID(int=0xD)
 _STRANGER: Final = "a stranger"
-_ELSEWHERE: Final = "a group of nobody"
-_ANOTHER: Final = "another group of nobody"
+_ELSEWHERE: Final = "an empty group"
+_ANOTHER: Final = "another empty group"
 _OFFSET: Final = OffsetCommitRequestPartition(0, 1, 1, "")
 _LONGEST: Final = 8
 _METADATA: Final = ("", None, "9" * _LONGEST, "9" * _LONGEST, "9" * (_LONGEST + 1))
@@ -187,7 +187,7 @@ class _Walk:
         return verdict or (ErrorCode.OFFSET_METADATA_TOO_LARGE if self._is_too_long(item) else 0)
 
     def _verdict(self, sender: _Sender, request: OffsetCommitRequest, version: int) -> int:
-        """Of the sender, for all that exists: a member at its epoch, or at one that covers it; or nobody's group."""
+        """Of the sender, for all that exists: a member at its epoch, or at one that covers it; or an empty group."""
         items = [(topic, item) for topic in request.topics for item in topic.partitions if self._exists(topic, item)]
         if not items:
             return 0
@@ -310,7 +310,7 @@ class _Walk:
     # ------------------------------------------------------------------------------------------------- the coordinator
 
     def _recreate(self) -> None:
-        """A topic is deleted and created again while nobody is the coordinator: its offsets stay, and are another's."""
+        """A topic is deleted and created again while there is no coordinator: its offsets stay, and are another's."""
         topics = list(self._image.topics)
         if topics:
             place = self._rng.randrange(len(topics))

@@ -37,9 +37,9 @@ _STRANGER: Final = "one with a pattern"
 class Resolutions(Observer):
     """S6: patterns are matched against the topics when there is something new, after every load, and not else.
 
-    S2: whoever turns to a pattern whose topics are known, or to none, moves the group at once; so does a pattern that
+    S2: a member that turns to a pattern of known topics, or to none, moves the group at once; so does a pattern that
     has other topics than before. S3: one that matches what it did before, or nothing at first, moves no partition,
-    unless that tells somebody to give up what it has.
+    unless that tells a member to give up what it has.
     """
 
     def __init__(
@@ -79,14 +79,14 @@ class Resolutions(Observer):
                 fail("S2", f"{regex!r} has other topics than before, and the group stays at {epoch}")
         for member_id, before, after in changes:
             if after is None or (before is None and after.member.metadata.instance_id is not None):
-                continue  # whoever takes another one's place has its pattern, too
+                continue  # a static successor has the pattern, too
             old = None if before is None else before.member.metadata.subscribed_topic_regex
             new = after.member.metadata.subscribed_topic_regex
             if old != new and (new is None or new in known):
                 fail("S2", f"{member_id} turns from {old!r} to {new!r}, which is known, and the group stays at {epoch}")
 
     def converged(self) -> None:
-        """Topics may have come while nobody was the coordinator."""
+        """Topics may have come while there was no coordinator."""
         group = self._mirror.group
         if group is not None and group.regex_subscribers and self._matched != self._cluster.loads:
             fail("S6", f"{sorted(group.regex_subscribers)} were not matched since a coordinator was loaded")
@@ -96,7 +96,7 @@ class Resolutions(Observer):
             result = self._cluster.coordinator.handle(request, now_ms=self._world.now_ms)
             refused = result.replies[0].response.error_code  # type: ignore[attr-defined]
             if not refused and [task.regexes for task in result.tasks] != [("ord.*",)]:
-                fail("S6", "somebody joins with the first pattern of the group, and nobody matches it")
+                fail("S6", "a member joins with the first pattern of the group, and it is not matched")
         self._look(old=self._world.now_ms - self._topics[1] > self._settle_ms)
         if group is not None:
             self._hide(group)
@@ -159,7 +159,7 @@ class Resolutions(Observer):
 
 
 class Refreshes(Observer):
-    """S6: whoever heartbeats, even with nothing new, has patterns matched again when that is due, not before."""
+    """S6: any heartbeat, even with nothing new, has patterns matched again when that is due, not before."""
 
     def __init__(self, cluster: Cluster, mirror: Mirror, config: CoordinatorConfig) -> None:
         self._cluster = cluster
@@ -202,7 +202,7 @@ class Refreshes(Observer):
                         self._ask(coordinator, group, seen, wall_ms=last_ms + after_ms, wanted=wanted)
 
     def _match_nothing(self, group: ConsumerGroup, times_ms: Sequence[int]) -> None:
-        """S3: somebody joins with a pattern that no topic has: that moves the group, and finding nothing does not."""
+        """S3: a member joins with a pattern that no topic has: that moves the group, and finding nothing does not."""
         wall_ms = max(times_ms, default=0) + self._config.consumer_regex_refresh_min_interval_ms + 1
         reader = coordinator_reading(self._cluster.log, self._config, image=self._cluster.topics.image)
         joins = join(group.group_id, subscribed_topic_names=None, subscribed_topic_regex="no topic has this name")
@@ -215,7 +215,7 @@ class Refreshes(Observer):
             if any(isinstance(record.value, ConsumerGroupMetadataValue) for record in matched.records):
                 fail("S3", f"a pattern that matches nothing moves the group: {matched.records}")
             if not any(isinstance(record.value, ConsumerGroupRegularExpressionValue) for record in matched.records):
-                fail("S6", f"nobody notes that a pattern matches nothing: {matched.records}")
+                fail("S6", f"no record says that a pattern matches nothing: {matched.records}")
 
     @staticmethod
     def _ask(coordinator: GroupCoordinator, group: ConsumerGroup, seen: Seen, *, wall_ms: int, wanted: bool) -> None:

@@ -151,12 +151,16 @@ def _code(response: Response) -> int:
 
 
 def _questions(cluster: Cluster, mirror: Mirror, *, is_full: bool, wall_ms: int) -> list[Question]:
-    found = [*_malformed(mirror), *_of_nobody(mirror), *_commits_of_nobody(cluster, mirror, wall_ms=wall_ms)]
+    found = [
+        *_malformed(mirror),
+        *_without_a_member(mirror),
+        *_commits_without_a_member(cluster, mirror, wall_ms=wall_ms),
+    ]
     if not is_full:
         found += [*_newcomers(mirror), *_of_assignors(mirror)]
     if mirror.group is not None:
         flying = cluster.coordinator.round_in_flight(mirror.group_id)
-        # Whoever is to compute the target has something to lose.
+        # The member that is to compute the target has something to lose.
         chosen = [] if flying is None or flying.member_id not in mirror.members else [flying.member_id]
         for member_id in (chosen or sorted(mirror.members))[:1]:
             found += _of_a_member(cluster, mirror, member_id, mirror.members[member_id])
@@ -195,7 +199,7 @@ def _malformed(mirror: Mirror) -> Iterator[Question]:
         ("a join that does not say what it owns", {"topic_partitions": None}),
         ("a join that owns something", {"topic_partitions": (some,)}),
         ("a join without a subscription", {"subscribed_topic_names": None}),
-        ("a leave for a while of nobody", {"member_epoch": -2}),
+        ("a static leave without an instance id", {"member_epoch": -2}),
         ("an epoch of -3", {"member_epoch": -3, "instance_id": "instance"}),
         ("an assignor without a name", {"client_assignors": (replace(_ASSIGNOR, name=" "),)}),
         ("an assignor twice", {"client_assignors": (_ASSIGNOR, _ASSIGNOR)}),
@@ -215,9 +219,7 @@ def _malformed(mirror: Mirror) -> Iterator[Question]:
     ):
         yield Question(what, join(group_id, **changes), 1, _INVALID)
     yield Question("version 0 that goes on without an id", join(group_id, member_id="", member_epoch=3), 0, _INVALID)
-    yield Question(
-        "an assignor that nobody has", join(group_id, server_assignor="nobody's"), 1, ErrorCode.UNSUPPORTED_ASSIGNOR
-    )
+    yield Question("an unknown assignor", join(group_id, server_assignor="nobody's"), 1, ErrorCode.UNSUPPORTED_ASSIGNOR)
 
 
 def _newcomers(mirror: Mirror) -> Iterator[Question]:
@@ -245,10 +247,10 @@ def _newcomers(mirror: Mirror) -> Iterator[Question]:
         yield Question(what, join(group_id, **changes), version, 0, accepted)
     yield Question("another group", join(_ELSEWHERE), 1, 0, accepted)
     bad = join(group_id, subscribed_topic_names=None, subscribed_topic_regex="(")
-    yield Question("a pattern that is none", bad, 1, ErrorCode.INVALID_REGULAR_EXPRESSION)
+    yield Question("an invalid pattern", bad, 1, ErrorCode.INVALID_REGULAR_EXPRESSION)
 
 
-def _of_nobody(mirror: Mirror) -> Iterator[Question]:
+def _without_a_member(mirror: Mirror) -> Iterator[Question]:
     beat = ConsumerGroupHeartbeatRequest(group_id=_ELSEWHERE, member_id=_STRANGER, member_epoch=3)
     for epoch in (3, -1):
         asked = replace(beat, member_epoch=epoch)
@@ -283,7 +285,7 @@ def _commit(
     return replace(request, **changes)
 
 
-def _commits_of_nobody(cluster: Cluster, mirror: Mirror, *, wall_ms: int) -> Iterator[Question]:
+def _commits_without_a_member(cluster: Cluster, mirror: Mirror, *, wall_ms: int) -> Iterator[Question]:
     topics = cluster.topics.image.topics
     yield Question("a topic that is not there", _commit(_ELSEWHERE, "nothing"), 9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     nothing = _commit(_ELSEWHERE, "", topic_id=UUID(int=5))
@@ -357,7 +359,7 @@ def _of_a_member(cluster: Cluster, mirror: Mirror, member_id: str, seen: Seen) -
     blank = replace(own_epoch, rack_id=" ")
     yield Question("a blank rack of a member", blank, 1, _INVALID)
     bad = replace(own_epoch, subscribed_topic_regex="(")
-    yield Question("a pattern of a member that is none", bad, 1, ErrorCode.INVALID_REGULAR_EXPRESSION)
+    yield Question("an invalid pattern of a member", bad, 1, ErrorCode.INVALID_REGULAR_EXPRESSION)
     if 0 < seen.previous_epoch < epoch:
         before = replace(beat, member_epoch=seen.previous_epoch)
         yield Question("the epoch before, without a word", before, 1, ErrorCode.FENCED_MEMBER_EPOCH)
@@ -412,12 +414,12 @@ def _writes(record: CoordinatorRecord) -> Callable[[Response, _Records], bool]:
 
 
 def _of_instances(mirror: Mirror, *, is_full: bool) -> Iterator[Question]:
-    """Instance ids of others, and those of nobody."""
+    """Instance ids of others, and unused ones."""
     beat = ConsumerGroupHeartbeatRequest(
         group_id=mirror.group_id, member_id=_STRANGER, member_epoch=3, instance_id="nobody's"
     )
     if not is_full:
-        yield Question("an instance of nobody", beat, 1, ErrorCode.UNKNOWN_MEMBER_ID)
+        yield Question("an unused instance id in a heartbeat", beat, 1, ErrorCode.UNKNOWN_MEMBER_ID)
     for _, seen in sorted(mirror.members.items())[:2]:
         instance_id = seen.member.metadata.instance_id
         if instance_id is None:
@@ -434,14 +436,14 @@ def _of_instances(mirror: Mirror, *, is_full: bool) -> Iterator[Question]:
 
 
 def _of_assignors(mirror: Mirror) -> Iterator[Question]:
-    """Versions that fit nobody's."""
+    """Versions that no member has."""
     everybody = [offered for seen in mirror.members.values() for offered in seen.member.metadata.client_assignors]
     for _, seen in sorted(mirror.members.items())[:1]:
         for offered in seen.member.metadata.client_assignors[:1]:
             low = 1 + max(other.versions.maximum for other in everybody if other.name == offered.name)
             strange = Assignor(offered.name, low, low, 0, low, b"")
             joins = join(mirror.group_id, client_assignors=(strange,))
-            yield Question("versions that fit nobody's", joins, 1, ErrorCode.UNSUPPORTED_ASSIGNOR)
+            yield Question("versions that no member has", joins, 1, ErrorCode.UNSUPPORTED_ASSIGNOR)
     for member_id, seen in mirror.members.items():
         yield from _upgrades(mirror, member_id, seen, everybody=everybody)
 

@@ -109,7 +109,7 @@ class RoundBench:
             fail("S10", f"{was} is not asked any more, and its time runs")
 
     def _runs_for(self, member_id: str) -> None:
-        """The time of whoever was told runs, from the first time on."""
+        """The time limit of the member that was asked runs from the first answer on."""
         timer = self._coordinator.timer(TimerKey(TimerKind.CLIENT_ASSIGNMENT, self._group_id, member_id))
         metadata = self._group().members[member_id].metadata
         limit_ms = self._config.client_assignment_timeout_ms or metadata.rebalance_timeout_ms

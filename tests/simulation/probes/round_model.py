@@ -48,7 +48,7 @@ def away_of(group: ConsumerGroup) -> set[str]:
 
 
 def runners(offers: Offers) -> Runners | None:
-    """The assignor that all offer and somebody can run for all: the lowest sum of places, then by name."""
+    """The assignor that all offer and a member can run for all: the lowest sum of places, then by name."""
     if not offers:
         return None
     places: dict[str, list[int]] = {}
@@ -78,7 +78,7 @@ def ask(found: Runners | None, *, first: str | None, tried: Collection[str], nev
 
 
 def is_understood(offers: Offers, member_id: str, before: tuple[ClientAssignor, ...]) -> bool:
-    """Whether for each assignor whose versions are new with a member, somebody reads what all that offer it write."""
+    """Whether, for each assignor that a member offers in new versions, some member reads what all others write."""
     for own in offers[member_id]:
         if any(old.name == own.name and old.versions == own.versions for old in before):
             continue

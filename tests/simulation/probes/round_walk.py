@@ -45,7 +45,7 @@ _MEMBERS_MAX: Final = 6
 _NAMES: Final = ("a", "b")
 _VERSION_MAX: Final = 2
 _NONE: Final = 0.03
-"""Of the members, those that offer no assignor: then nobody is asked."""
+"""Of the members, those that offer no assignor: then no member is asked."""
 _TIMEOUT_MS: Final = 5_000
 
 
@@ -120,13 +120,13 @@ class _Walk(RoundBench):
         return self._rng.choice(away) if away and (is_full or self._rng.random() < 0.7) else None
 
     def _joins(self, former: GroupMember | None) -> None:
-        """Somebody new, or a static member under another id."""
+        """A new member, or a static one under another id."""
         self._number += 1
         member_id = f"walker-{self._number}"
         instance_id = f"of {member_id}" if self._rng.random() < 0.4 else None
         if former is not None:
             instance_id = former.metadata.instance_id
-            is_full = len(self._group().members) >= _MEMBERS_MAX  # then nobody comes under another id
+            is_full = len(self._group().members) >= _MEMBERS_MAX  # then no static member comes back under another id
             member_id = former.member_id if self._rng.random() < 0.4 or is_full else member_id
         offers = self._some_offers()
         if former is not None and self._rng.random() < 0.5:
@@ -213,10 +213,10 @@ class _Walk(RoundBench):
         if found is None:
             self._compare({None}, "")
             if interval_over and group.target_epoch != group.group_epoch:
-                fail("S10", f"nobody is asked, and the coordinator computes no target of {group.group_epoch}")
+                fail("S10", f"no member is asked, and the coordinator computes no target of {group.group_epoch}")
         else:
             if group.target_epoch not in (self._target_epoch, group.group_epoch - 1):
-                fail("S10", f"somebody is to compute, and the target is of {group.target_epoch}")
+                fail("S10", f"a member is to compute, and the target is of {group.target_epoch}")
             away = away_of(group)
             firsts = (member_id,) if moved else (member_id, None)
             new = {ask(found, first=first, tried=was.tried if was else (), never=away) for first in firsts}

@@ -37,7 +37,7 @@ class _Asked(NamedTuple):
 
 class RunningTimers(Observer):
     """L2: a session runs from the last heartbeat that counted. L3: the time to give up partitions runs from the step
-    that took them, and only while there are some. S10: so does the time of whoever was told to compute the target.
+    that took them, and only while there are some. S10: so does the time of the member that was asked for the target.
 
     Args:
         session_ms: of a group without settings of its own.
@@ -60,7 +60,7 @@ class RunningTimers(Observer):
 
     @about(ConsumerGroupHeartbeatRequest, ConsumerGroupPrepareAssignmentRequest, ConsumerGroupInstallAssignmentRequest)
     def served(self, client_id: str, request: Request[Any], response: Response) -> None:
-        """Look at the timers of the member, and at that of whoever is to compute the target."""
+        """Look at the timers of the member, and at that of the member that is to compute the target."""
         group = self._mirror.group
         if group is None:
             return
@@ -76,7 +76,7 @@ class RunningTimers(Observer):
         self._round(group.members)
 
     def group_changed(self, changes: Sequence[Change]) -> None:
-        """Nobody's time runs who is gone; a session of everybody else's does."""
+        """No timer of a removed member runs; each present member has a session timer."""
         if not self._cluster.up:
             return
         coordinator, world = self._cluster.coordinator, self._world

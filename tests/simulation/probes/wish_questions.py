@@ -39,8 +39,8 @@ _Check = Callable[[Response, _Records], bool]
 
 
 class WishQuestions(Observer):
-    """S3: the group moves by one epoch if somebody subscribes to something else, the assignor that most ask for becomes
-    another one, or somebody goes for good; nothing else moves it, and the epoch accounts for the topics of that moment.
+    """S3: the group moves by one epoch if a member changes its subscription, the assignor that most ask for becomes
+    another one, or a member leaves for good; nothing else moves it. The epoch accounts for the topics of that moment.
 
     S2: a member that comes back under another id has what it had. S14: who has all that it shall have is told so if it
     says everything, and else not.
@@ -80,7 +80,7 @@ class WishQuestions(Observer):
     def _questions(self) -> Iterator[Question]:
         group, image = self._mirror.group, self._cluster.topics.image
         if group is None or group.metadata_hash != image.metadata_hash(group.subscribed_topics):
-            return  # topics or patterns changed: the next heartbeat, or match, moves the group whoever asks
+            return  # topics or patterns changed: the next heartbeat, or match, moves the group
         for member_id, seen in self._mirror.members.items():
             if seen.epoch > 0:
                 yield from self._of_member(group, member_id, seen)
@@ -120,7 +120,7 @@ class WishQuestions(Observer):
             moved = self._moved(group, {**self._metadata(), member_id: after})
             check = moved if moves else _stays
             if not moves and name == "subscribed_topic_regex":
-                check = _either(moved)  # if topics changed since, it accounts for what nobody wants any more, too
+                check = _either(moved)  # if topics changed since, it accounts for topics without subscribers, too
             yield self._question(f"only {name}", replace(beat, **{name: value}), metadata, check)
 
     def _of_settled(self, group: ConsumerGroup, member_id: str, seen: Seen) -> Iterator[Question]:
@@ -152,7 +152,7 @@ class WishQuestions(Observer):
         beat = ConsumerGroupHeartbeatRequest(group_id=group.group_id, member_id=member_id, member_epoch=seen.epoch)
         yield Question("nothing", beat, 1, 0, _nothing, sender)
         nobodys = replace(beat, instance_id="nobody's")
-        yield Question("an instance id of nobody", nobodys, 1, ErrorCode.UNKNOWN_MEMBER_ID, _nothing, sender)
+        yield Question("an unused instance id", nobodys, 1, ErrorCode.UNKNOWN_MEMBER_ID, _nothing, sender)
         for place, (client_id, client_host) in enumerate((("another", sender[1]), (sender[0], "/elsewhere"))):
             moved = replace(metadata, client_id=client_id, client_host=client_host)
             wanted = member_metadata_record(group.group_id, member_id=member_id, metadata=moved)
