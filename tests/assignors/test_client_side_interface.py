@@ -42,7 +42,7 @@ def test_an_assignor_needs_no_more_than_a_name_and_assign() -> None:
 
 
 def test_everything_an_author_needs_is_a_public_name() -> None:
-    """Somebody who writes an assignor must not import from modules that may move."""
+    """Authors of assignors must not have to import from modules that may move."""
     for name in ("PartitionAssignor", "AssignorMetadata", "GroupAssignment", "MemberAssignment", "spread_by_weight"):
         assert name in kip848_client.__all__
         assert getattr(kip848_client, name).__name__ == name
@@ -142,7 +142,7 @@ def test_an_error_needs_no_partitions() -> None:
 
 
 def test_values_that_do_not_fit_the_wire_are_refused_where_they_are_made() -> None:
-    """Later, on the heartbeat thread, nobody could tell which line made them."""
+    """Later, on the heartbeat thread, the line that made them is unknown."""
     with pytest.raises(ValueError, match="reason is 200"):
         AssignorMetadata(reason=200)
     with pytest.raises(ValueError, match="version is 40000"):
@@ -168,7 +168,7 @@ def test_a_topic_is_found_by_name_and_by_id() -> None:
 
 
 def test_an_even_spread_differs_by_one_at_most_and_moves_no_more_than_that_needs() -> None:
-    """Twelve partitions, a third member: each of the two gives up two, and nobody swaps."""
+    """Twelve partitions, a third member: each of the two gives up two, and no partitions are swapped."""
     before = spread_evenly(group({"a": ["t"], "b": ["t"]}, {"t": 12}))
     spec = group({"a": ["t"], "b": ["t"], "c": ["t"]}, {"t": 12}, target=before)
     after = checked(spec, spread_evenly(spec), assignor="x")
@@ -193,7 +193,7 @@ def test_a_weight_that_makes_no_sense_is_refused_with_the_member(weight: float) 
 
 
 def test_keep_held_moves_nothing_for_balance() -> None:
-    """Where moving state costs more than imbalance, a newcomer waits for what nobody has."""
+    """Where moving state costs more than imbalance, a newcomer waits for free partitions."""
     before = spread_evenly(group({"a": ["t"], "b": ["t"]}, {"t": 6}))
     spec = group({"a": ["t"], "b": ["t"], "c": ["t"]}, {"t": 7}, target=before)
     after = checked(spec, keep_held(spec), assignor="x")

@@ -118,7 +118,7 @@ def sizes(assignment: GroupAssignment) -> dict[str, int]:
 def test_every_partition_of_every_subscribed_topic_has_exactly_one_owner_that_subscribes_to_it(
     assignor: ServerAssignor, group: GroupSpec
 ) -> None:
-    """No record of a subscribed topic is read by nobody, by two, or by somebody who does not want it."""
+    """Each record of a subscribed topic is read by exactly one member, which subscribes to it."""
     assignment = assignor.assign(group)
     assert assignment.keys() == group.subscriptions.keys()
     owners = flat(assignment)

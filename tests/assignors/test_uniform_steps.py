@@ -98,7 +98,7 @@ def owners(held: Held) -> dict[tuple[UUID, int], str]:
 
 @given(group=groups(homogeneous=True))
 def test_members_that_subscribe_alike_are_assigned_as_described(group: GroupSpec) -> None:
-    """Whoever computes a target by hand, or has it from another implementation of the description, gets this one."""
+    """A target computed by hand, or by another implementation of the description, is this one."""
     assert flat(UniformAssignor().assign(group)) == owners(homogeneous(group))
 
 

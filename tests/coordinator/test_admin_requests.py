@@ -180,7 +180,7 @@ def test_offsets_of_a_subscribed_topic_stay() -> None:
 
 
 @pytest.mark.parametrize("group_id", ["e", "s"])
-def test_offsets_of_a_topic_that_nobody_reads_are_deleted(group_id: str) -> None:
+def test_offsets_of_a_topic_without_subscribers_are_deleted(group_id: str) -> None:
     """Every asked partition is answered, whether it had an offset or not."""
     h = _group()
     (topic,) = _delete_offsets(h, group_id).topics

@@ -143,7 +143,7 @@ def test_a_pattern_in_place_of_another_waits_for_its_topics(h: Harness) -> None:
 
 
 def test_a_pattern_that_matches_nothing_in_place_of_another_leaves_no_target(h: Harness) -> None:
-    """Partitions that nobody wants any more must not stay with the member that wanted them."""
+    """Partitions without subscribers must not stay with the member that had them."""
     joined_by_pattern(h, "foo")
     h.heartbeat("a", 2, regex="nothing", owned={})
     h.heartbeat("a", 2, owned={})

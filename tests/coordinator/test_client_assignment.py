@@ -28,7 +28,7 @@ def test_the_first_member_is_asked_with_its_join_and_installs_what_it_computed()
 
 
 def test_all_members_offer_the_assignor_one_is_asked_and_the_others_are_not() -> None:
-    """One member computes for all; nobody computes twice."""
+    """One member computes for all, once."""
     h = AssignmentHarness()
     h.settled("m1", "m2", "m3")
     answer = h.heartbeat("m2", h.member("m2").member_epoch, offers=[offer(data=b"load")])

@@ -166,7 +166,7 @@ class ClientModeLife(GroupLife):
             return
         assert group.group_epoch > group.target_epoch
         offers = {member_id: member.metadata.client_assignors for member_id, member in group.members.items()}
-        assert choose(offers) is not None, "in server mode nobody computes"
+        assert choose(offers) is not None, "in server mode no member computes"
         if flying.prepared is None:
             offering = [
                 member_id

@@ -48,7 +48,7 @@ def test_the_assignor_that_all_offer_and_most_prefer_is_used(offers: Offers, cho
     assert (choice and choice.assignor_name) == chosen
 
 
-def test_an_assignor_that_nobody_can_run_for_all_gives_way_to_the_next() -> None:
+def test_an_assignor_that_no_member_can_run_for_all_gives_way_to_the_next() -> None:
     """After the one member left that read all versions, the group goes on with what it has."""
     a_old = ClientAssignor("a", minimum_version=0, maximum_version=1, metadata_version=1)
     a_new = ClientAssignor("a", minimum_version=5, maximum_version=6, metadata_version=6)
@@ -70,7 +70,7 @@ def test_the_member_that_reads_every_version_of_the_group_is_chosen() -> None:
     assert pick_member(choice, first="C", tried=frozenset(), away=frozenset()) == ("A", frozenset())
 
 
-def test_a_member_that_cannot_read_somebody_s_metadata_is_never_chosen() -> None:
+def test_a_member_that_cannot_read_the_metadata_of_all_is_never_chosen() -> None:
     """A leader that cannot decode what the others sent would have to probe versions, as in KIP-268."""
     choice = choose(_ranges(A=(1, 5, 5), B=(3, 4, 4)))
     assert choice is not None
@@ -93,7 +93,7 @@ def test_a_member_that_cannot_read_somebody_s_metadata_is_never_chosen() -> None
     ],
 )
 def test_members_get_their_turn(first: str | None, tried: str, away: str, picked: tuple[str, str] | None) -> None:
-    """Whoever is being answered goes first, then the lowest id that was not tried; after all were, from the start."""
+    """The member being answered goes first, then the lowest id that was not tried; after all were, from the start."""
     choice = choose(_offers(m1="a", m2="a", m3="a"))
     assert choice is not None
     expected = None if picked is None else (picked[0], frozenset(picked[1].split()))
@@ -124,7 +124,7 @@ def test_a_member_that_moved_the_group_and_cannot_read_all_leaves_it_to_another(
 # Versions
 
 
-def test_a_joining_member_whose_versions_overlap_with_nobody_is_refused() -> None:
+def test_a_joining_member_without_common_versions_is_refused() -> None:
     """KIP-848: A [1-5], B [3-4], C [2-4]; D [7-8] is refused, and the group does not notice."""
     h = AssignmentHarness()
     h.enter("A", offer(versions=(1, 5), version=4))
@@ -151,14 +151,14 @@ def test_a_joining_member_whose_versions_overlap_with_nobody_is_refused() -> Non
     ],
 )
 def test_some_member_must_read_everybody_s_metadata(versions: tuple[int, int], version: int, refused: bool) -> None:
-    """If nobody could compute a target for all, the newcomer is the one to be told."""
+    """If no member could compute a target for all, the newcomer is refused."""
     h = AssignmentHarness()
     h.enter("A", offer(versions=(1, 5), version=4))
     answer = h.enter("B", offer(versions=versions, version=version))
     assert answer.error_code == (ErrorCode.UNSUPPORTED_ASSIGNOR if refused else 0)
 
 
-def test_a_member_that_changes_to_versions_that_nobody_reads_is_refused_too() -> None:
+def test_a_member_that_changes_to_unreadable_versions_is_refused_too() -> None:
     """A rolling upgrade that writes too new metadata too early fails loudly, and the group stays as it is."""
     h = AssignmentHarness()
     h.enter("A", offer(versions=(0, 1), version=0))
@@ -169,7 +169,7 @@ def test_a_member_that_changes_to_versions_that_nobody_reads_is_refused_too() ->
     assert h.group == before
 
 
-def test_nobody_is_refused_because_somebody_else_left() -> None:
+def test_a_member_is_not_refused_because_another_left() -> None:
     """B and C fit only through A. When A is gone they stay, the server computes, and both may still join again."""
     h = AssignmentHarness()
     h.enter("A", offer(versions=(1, 9), version=5))
@@ -195,7 +195,7 @@ def test_the_versions_of_a_static_member_do_not_bind_its_successor() -> None:
 
 
 def test_versions_are_checked_among_those_that_offer_the_assignor_also_in_server_mode() -> None:
-    """A member that fits nobody is found when it joins, not when the last old member leaves."""
+    """A member without common versions is found when it joins, not when the last old member leaves."""
     h = AssignmentHarness()
     h.enter("A", offer(versions=(1, 5), version=4))
     h.join("plain", ["foo"])

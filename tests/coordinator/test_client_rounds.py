@@ -130,7 +130,7 @@ def test_only_the_chosen_member_may_prepare_and_install() -> None:
     assert (h.state(), h.flying()) == before
 
 
-def test_nobody_may_while_no_target_is_wanted() -> None:
+def test_prepare_is_refused_while_no_target_is_wanted() -> None:
     """A member that was asked long ago cannot replace the target of a group at rest."""
     h = _three()
     assert h.prepare("m1").error_code == NOT_CHOSEN
@@ -366,7 +366,7 @@ def test_a_static_member_that_leaves_for_a_while_is_not_waited_for() -> None:
 
 
 def test_a_static_member_that_is_away_is_not_chosen() -> None:
-    """Its offer still counts, but nobody is there to compute."""
+    """Its offer still counts, but it cannot compute."""
     h = AssignmentHarness()
     for number in (1, 2):
         h.enter(f"m{number}", instance=f"i{number}")
@@ -379,7 +379,7 @@ def test_a_static_member_that_is_away_is_not_chosen() -> None:
 
 
 def test_if_all_that_could_are_away_the_group_waits_for_the_first_that_is_back() -> None:
-    """Nobody is chosen in vain, and nothing is forgotten."""
+    """No member is chosen needlessly, and nothing is forgotten."""
     h = AssignmentHarness()
     h.enter("m1", instance="i1")
     h.heartbeat("m1", -2, instance="i1")
@@ -510,7 +510,7 @@ def test_a_topic_that_grows_between_prepare_and_install_is_completed_by_the_next
     assert sorted(owned) == list(range(8))
 
 
-def test_a_topic_that_is_deleted_between_prepare_and_install_is_given_to_nobody() -> None:
+def test_a_topic_that_is_deleted_between_prepare_and_install_is_not_assigned() -> None:
     """A member must not be told to read what is gone."""
     h = AssignmentHarness()
     h.create_topic("bar", partitions=2)
@@ -562,12 +562,12 @@ def test_a_round_that_was_not_prepared_goes_over_to_the_assignor_that_all_have_i
     h = AssignmentHarness()
     h.enter("m1", offer("a"), offer("b"))
     h.enter("m2", offer("b", data=b"m2"))
-    assert h.chosen == "m2", "whoever moved the group can be told at once"
+    assert h.chosen == "m2", "the member that moved the group can be told at once"
     assert h.prepare("m2").assignor_name == "b"
 
 
 def test_a_prepared_round_is_finished_with_the_assignor_it_began_with() -> None:
-    """What a member computes is not thrown away because somebody with other assignors joined."""
+    """What a member computes is not thrown away because a member with other assignors joined."""
     h = AssignmentHarness()
     h.enter("m1", offer("a"), offer("b"))
     prepared = h.prepare("m1")

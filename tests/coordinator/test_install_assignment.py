@@ -420,7 +420,7 @@ def test_members_without_assignors_get_no_tags() -> None:
 
 
 def test_members_with_assignors_hear_what_they_wait_for_in_server_mode_too() -> None:
-    """``on_assignment`` has the complete target whoever computed it."""
+    """``on_assignment`` has the complete target of a client and of the server."""
     h = AssignmentHarness()
     h.join("plain", ["foo"])
     joined = h.enter("m1")

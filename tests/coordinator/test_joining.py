@@ -209,7 +209,7 @@ def test_an_illegal_result_of_a_foreign_assignor_is_never_installed() -> None:
 
 
 def test_many_joins_within_the_assignment_interval_share_one_target() -> None:
-    """A rolling start of a large group computes few targets (KIP-1263), and nobody is left at epoch 0."""
+    """A rolling start of a large group computes few targets (KIP-1263), and no member is left at epoch 0."""
     h = _two_topics()
     h.set_group_config(consumer_assignment_interval_ms="1000")
     first = h.join("a", ["foo"])

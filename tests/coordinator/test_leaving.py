@@ -36,7 +36,7 @@ def test_a_member_that_leaves_is_removed_and_the_group_moves_on() -> None:
 
 
 def test_the_last_member_that_leaves_makes_the_group_empty() -> None:
-    """An empty group is not forever computing a target that nobody needs."""
+    """An empty group does not compute targets for ever."""
     h = _group()
     h.heartbeat("a", -1)
     h.heartbeat("b", -1, instance="i")
@@ -173,7 +173,7 @@ def test_an_instance_id_in_use_is_not_given_away() -> None:
     assert h.heartbeat("b", 2, instance="i").error_code == ErrorCode.NONE
 
 
-def test_an_instance_id_of_somebody_else_is_fenced_and_an_unknown_one_is_unknown() -> None:
+def test_an_instance_id_of_another_member_is_fenced_and_an_unknown_one_is_unknown() -> None:
     """The old process of a static member learns that it was replaced."""
     h = _group()
     assert h.heartbeat("b", 2, instance="nobody").error_code == ErrorCode.UNKNOWN_MEMBER_ID

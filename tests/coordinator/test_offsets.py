@@ -388,7 +388,7 @@ def test_a_topic_replaced_in_one_step_does_not_keep_its_offsets_either() -> None
 
 @pytest.mark.parametrize("version", [9, 10])
 def test_offsets_of_a_topic_that_was_replaced_while_no_coordinator_ran_are_not_told(version: int) -> None:
-    """Nobody took them away, and a member would begin in the middle of the new topic."""
+    """If they stayed, a member would begin in the middle of the new topic."""
     h = _member_at_2()
     commit(h, "m", 2, {"foo": {0: 5}, "bar": {0: 6}})
     rest = tuple(topic for topic in h.image.topics if topic.name != "foo")
@@ -400,7 +400,7 @@ def test_offsets_of_a_topic_that_was_replaced_while_no_coordinator_ran_are_not_t
     assert every[("foo", 0)] == -1
 
 
-def test_offsets_expire_a_week_after_the_commit_and_only_where_nobody_subscribes() -> None:
+def test_offsets_expire_a_week_after_the_commit_and_only_without_subscribers() -> None:
     """Groups that are long gone do not fill the disk; a slow living group keeps its offsets."""
     h = _member_at_2()
     commit(h, "m", 2, {"foo": {0: 5}, "bar": {0: 6}})

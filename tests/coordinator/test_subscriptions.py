@@ -113,7 +113,7 @@ def test_another_pattern_is_matched_together_with_those_already_there() -> None:
 
 
 def test_the_last_subscriber_takes_its_pattern_along() -> None:
-    """Patterns nobody uses are not matched for ever."""
+    """Unused patterns are not matched for ever."""
     h = _topics()
     h.join("a", None, regex="foo.*")
     h.run_tasks()
@@ -201,7 +201,7 @@ def test_a_wall_clock_that_is_set_back_holds_no_match_up() -> None:
     assert h.received(h.heartbeat("a", 2)) == {"foo1": [0, 1], "foo2": [0]}
 
 
-def test_a_topic_that_nobody_may_see_is_not_matched() -> None:
+def test_a_topic_that_no_member_may_see_is_not_matched() -> None:
     """A pattern does not reveal topics that its owner is not allowed to describe."""
     h = _topics()
     h.create_topic("foo-secret", partitions=1)
@@ -242,7 +242,7 @@ def test_a_failed_match_is_tried_again() -> None:
 
 
 def test_a_changed_pattern_gives_the_old_topics_up_at_once() -> None:
-    """Nobody goes on reading what it no longer subscribes to, while the new pattern is not matched yet."""
+    """A member stops reading what it no longer subscribes to, also while the new pattern is not matched yet."""
     h = _topics()
     h.join("a", None, regex="foo.*")
     h.run_tasks()

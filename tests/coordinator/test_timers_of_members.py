@@ -151,7 +151,7 @@ def test_a_loaded_coordinator_does_not_wait_for_what_a_member_gave_up_by_leaving
 
 
 def test_a_timer_that_is_out_of_date_does_nothing() -> None:
-    """A timer of a member that moved on, is gone, or whose group is gone, removes nobody."""
+    """A timer of a member that moved on, is gone, or whose group is gone, has no effect."""
     h = _group()
     h.heartbeat("a", 1)
     assert h.member("a").state is MemberState.UNREVOKED_PARTITIONS

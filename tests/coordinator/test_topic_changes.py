@@ -34,7 +34,7 @@ def test_a_subscribed_topic_that_is_created_later_is_assigned() -> None:
     assert (response.member_epoch, h.received(response)) == (2, {"foo": [0, 1], "bar": [0]})
 
 
-def test_a_topic_that_nobody_subscribes_to_disturbs_no_group() -> None:
+def test_a_topic_without_subscribers_disturbs_no_group() -> None:
     """Busy clusters create topics all the time."""
     h = _group()
     h.create_topic("other", partitions=1)

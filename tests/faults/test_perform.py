@@ -183,7 +183,7 @@ def test_an_error_is_answered_without_applying() -> None:
 
 
 def test_an_injected_error_says_so_unless_told_otherwise() -> None:
-    """Nobody shall look for the cause of an error in the broker that a test put there."""
+    """A user must not search the broker for the cause of an error that a test injected."""
     ((_, response),) = run(coordinator_not_here(), match=Match(group="g")).told
     assert response.error_code == ErrorCode.NOT_COORDINATOR
     assert response.error_message == "a fault rule of the test did this: any API group='g'"

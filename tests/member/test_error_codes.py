@@ -188,7 +188,7 @@ def test_calls_of_a_fatal_member_fail_without_a_request() -> None:
     assert not member.sent
 
 
-def test_a_lookup_that_ends_after_a_fatal_error_connects_to_nobody() -> None:
+def test_a_lookup_that_ends_after_a_fatal_error_does_not_connect() -> None:
     """It was under way when a heartbeat on the old connection was refused for good."""
     member = stable()
     member.coordinator_found = False

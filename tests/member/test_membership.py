@@ -21,7 +21,7 @@ def test_a_late_connection_is_ignored() -> None:
     assert not member.requests(ConsumerGroupHeartbeatRequest)
 
 
-def test_a_slot_of_somebody_else_is_final_after_one_attempt() -> None:
+def test_an_instance_id_of_another_process_is_final_after_one_attempt() -> None:
     """The coordinator refused our leave, because another process holds the slot."""
     member = MemberHarness(settings={"instance_id": "host-1"})
     member.subscribe("t")

@@ -55,7 +55,7 @@ def test_a_seek_to_the_beginning_or_the_end_is_looked_up(timestamp: int) -> None
     assert member.take_waiting(ListOffsets).timestamps == {T0: timestamp}
 
 
-def test_a_seek_on_a_partition_of_somebody_else_is_ignored() -> None:
+def test_a_seek_on_a_partition_that_is_not_owned_is_ignored() -> None:
     """It was revoked while the call was on its way."""
     member = looking_up()
     member.step(PositionSet(TopicPartition("t", 7), OffsetAndMetadata(5)))
@@ -153,7 +153,7 @@ def test_an_answer_by_topic_id_is_understood() -> None:
     assert member.history[-1] == "fetch(t-0@15)"
 
 
-def test_a_lookup_that_nobody_wants_any_more_is_not_retried() -> None:
+def test_a_lookup_without_callers_is_not_retried() -> None:
     """A seek answered the question."""
     member = looking_up()
     member.step(PositionSet(T0, OffsetAndMetadata(99)))

@@ -235,7 +235,7 @@ class MemberMachine(RuleBasedStateMachine):
     # ---------------------------------------------------------------------------------------------------- the end
 
     def teardown(self) -> None:
-        """The faults end: whoever subscribes becomes stable, with what the coordinator gives."""
+        """The faults end: a subscribed member becomes stable, with its assignment."""
         member = self.h
         if member.phase() in FATAL:
             return

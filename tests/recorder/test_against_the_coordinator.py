@@ -66,7 +66,7 @@ def _recorded(recorder: Recorder, decision: CoordinatorResult, *, ts_ms: int) ->
 
 
 def _comparable(events: list[JournalEvent]) -> list[object]:
-    """Without what no record tells: why somebody left, the assignor's name, and a second leave of a static member."""
+    """Without what no record tells: why a member left, the assignor's name, and a second leave of a static member."""
     found: list[object] = []
     for event in events:
         if event.event not in IN_THE_RECORDS or event.fields.get("reason") == "static_leave":

@@ -106,7 +106,7 @@ def test_a_classic_group_is_recorded_by_its_generations(tmp_path: Path) -> None:
 def test_a_log_from_now_begins_with_the_groups_as_they_are(
     kip848_broker: EmbeddedBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What happened last week is of no interest to whoever watches a deployment; who owns what is."""
+    """A user who watches a deployment needs the present owners, not last week's events."""
     kip848_broker.create_topic("orders", partitions=2)
     with member(kip848_broker, "one") as one, member(kip848_broker, "other", group="ledger") as other:
         settle(kip848_broker, one)

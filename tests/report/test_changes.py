@@ -56,7 +56,7 @@ def test_a_member_that_leaves_is_waited_for_no_longer() -> None:
 
 
 def test_a_member_without_a_log_owns_what_the_coordinator_says() -> None:
-    """It would leave a gap in every partition that it reads, only because nobody collected its log."""
+    """It would leave a gap in every partition that it reads, only because its log was not collected."""
     found = figures(
         *(counted(0, "a", 0), assigned(5, "a", "t-0"), revoked(50, "a", "t-0")),
         *(counted(51, "a"), counted(60, "b", 0), counted(100, "b"), counted(101, "a", 0), assigned(110, "a", "t-0")),

@@ -32,7 +32,7 @@ def test_a_rebalance_that_the_log_does_not_see_the_end_of_has_no_duration() -> N
 
 
 def test_time_without_a_reader_is_counted_between_two_owners_only() -> None:
-    """Before the first owner nobody was expected; after the last one the log ends."""
+    """Time before the first owner does not count; after the last one the log ends."""
     figures = _figures(
         assigned(100, "a", "t-0"), revoked(200, "a", "t-0"), assigned(260, "b", "t-0"), said(999, "commit_done", "b")
     )
@@ -104,7 +104,7 @@ def test_commits_are_counted_by_how_they_ended_and_who_says_so() -> None:
 
 
 def test_members_are_told_apart_by_what_they_gained_and_gave() -> None:
-    """Whoever always gives and takes is the one that flaps."""
+    """A member that always gives and takes is the one that flaps."""
     figures = _figures(
         *(assigned(0, "a", "t-0", "t-1"), revoked(10, "a", "t-0", "t-1"), assigned(20, "b", "t-0")),
         *(assigned(20, "a", "t-1"), said(100, "commit_done", "a")),
@@ -116,7 +116,7 @@ def test_members_are_told_apart_by_what_they_gained_and_gave() -> None:
 
 
 def test_percentiles_are_durations_that_were_seen() -> None:
-    """An interpolated 99th percentile of three rebalances is a number nobody waited for."""
+    """An interpolated 99th percentile of three rebalances is a duration that was never measured."""
     found = percentiles([30.0, 10.0, 20.0])
     assert (found.count, found.p50_ms, found.p90_ms, found.p99_ms, found.max_ms) == (3, 20.0, 30.0, 30.0, 30.0)
     assert percentiles([]).max_ms is None

@@ -54,7 +54,7 @@ def test_the_page_holds_all_lanes_and_loads_nothing() -> None:
 
 
 def test_a_name_in_the_log_cannot_become_markup() -> None:
-    """Client ids are chosen by whoever connects."""
+    """Any client chooses its client id."""
     evil = "</script><script>alert(1)</script>"
     event = JournalEvent(ts_ms=1, source="client", event="commit_done", group_id=evil, member_id="m", client_id=evil)
     page = render_html(build_timelines([event]))

@@ -26,7 +26,7 @@ SUMMARY = Summary(
 
 
 def test_the_page_loads_nothing_and_a_name_cannot_become_markup() -> None:
-    """Group ids are chosen by whoever connects; the page is mailed around."""
+    """Any client chooses group ids; the page is mailed around."""
     page = render_summary(SUMMARY)
     assert "<b>today" not in page
     assert "<script" not in page

@@ -344,7 +344,7 @@ def test_r216_an_eager_member_tells_its_own_assignor_what_it_had() -> None:
     member.answer_join(generation=2, leader="m-1", members=both)
     (run,) = member.emitted(RunAssignor)
     assert [[held_.partitions for held_ in each.topic_partitions] for each in run.snapshot.members] == [[(0,)], [(1,)]]
-    assert len(member.dealt()["m-1"]) == 6, "nobody owns it, so that all of it can go at once"
+    assert len(member.dealt()["m-1"]) == 6, "no member owns it, so that all of it can be assigned at once"
 
 
 def test_r217_the_leader_looks_at_the_topics_and_joins_again_when_they_change() -> None:
@@ -464,7 +464,7 @@ def test_r222_a_topic_that_is_unsubscribed_is_given_up_before_the_join() -> None
 
 
 def test_r222_what_is_unsubscribed_is_given_up_before_a_join_is_repeated() -> None:
-    """The leader would give it to somebody else while this member reads it."""
+    """The leader would give it to another member while this one reads it."""
     member = cooperative({"t": range(1)})
     member.beat(REBALANCE)
     member.subscribe("u")
@@ -490,7 +490,7 @@ def test_r221_a_pattern_that_was_given_up_is_not_matched_any_more() -> None:
 
 @pytest.mark.parametrize("given", [{"t": [0]}, {"t": [0], "u": [0]}], ids=["of one topic", "of both"])
 def test_r240_a_static_member_joins_once_more_if_it_has_nothing_of_a_topic(given: dict[str, list[int]]) -> None:
-    """Its former process may not have subscribed to it, and then nobody reads it."""
+    """Its former process may not have subscribed to it, and then it is not read."""
     member = ClassicMemberHarness(settings={"instance_id": "i-1"})
     member.subscribe("t", "u")
     member.poll()
@@ -505,7 +505,7 @@ def test_r240_a_static_member_joins_once_more_if_it_has_nothing_of_a_topic(given
     assert member.phase() is Phase.IN_SYNC
 
 
-def test_r241_a_leader_joins_again_if_nobody_takes_up_what_it_left_out() -> None:
+def test_r241_a_leader_joins_again_if_what_it_left_out_stays_unassigned() -> None:
     """The owner may have gone, and come back as a static member without a round."""
     member = cooperative({}, rebalance_timeout_ms=10_000)
     member.beat(REBALANCE)

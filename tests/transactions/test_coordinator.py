@@ -69,7 +69,7 @@ def answer(outcome: Outcome) -> tuple[int, int, int]:
 
 @pytest.mark.parametrize("is_given", [True, False])
 def test_a_new_life_after_the_last_epoch_gets_a_new_producer_id(is_given: bool) -> None:
-    """An epoch that wraps would let every zombie of before write again."""
+    """An epoch that wraps would let every earlier zombie write again."""
     driver = Driver()
     old = driver.at_the_last_epoch()
     given = {"producer_id": old, "epoch": LAST_EPOCH} if is_given else {}

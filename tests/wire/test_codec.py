@@ -334,7 +334,7 @@ def test_text_that_is_not_utf8_is_refused() -> None:
 )
 @pytest.mark.parametrize("version", [7, 8])
 def test_a_value_that_does_not_fit_is_refused_by_name(message: OffsetCommitRequest, told: str, version: int) -> None:
-    """struct.error: 'i' format requires ... helps nobody to find which of ten thousand offsets it was."""
+    """struct.error: 'i' format requires ... does not say which of ten thousand offsets it was."""
     with pytest.raises(MessageValueError, match=told):
         encode(message, version)
 

@@ -67,7 +67,7 @@ async def test_versions_are_agreed_on_in_one_round_trip_with_a_current_broker() 
 async def test_an_older_broker_is_asked_again_in_its_own_version(
     listed: tuple[ApiVersion, ...], asked: list[int]
 ) -> None:
-    """KIP-511: a client of tomorrow must still talk to a broker of yesterday."""
+    """KIP-511: a newer client must still talk to an older broker."""
     seen = []
 
     async def script(peer: Peer) -> None:
@@ -166,7 +166,7 @@ async def test_overlapping_requests_get_their_own_answers() -> None:
 
 
 async def test_a_second_answer_to_the_same_request_is_dropped() -> None:
-    """A proxy or a broker that repeats itself must cost nobody a connection, and no later request its answer."""
+    """A proxy or a broker that repeats itself must cost no connection, and no later request its answer."""
 
     async def script(peer: Peer) -> None:
         await agree(peer)

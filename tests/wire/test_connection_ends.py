@@ -77,7 +77,7 @@ async def test_closing_here_wakes_those_who_wait() -> None:
                 await connection.aclose()
 
 
-async def test_nobody_listening_is_a_lost_connection_with_the_reason() -> None:
+async def test_a_port_without_a_listener_is_a_lost_connection_with_the_reason() -> None:
     """'Connection refused" is the most common fault of all; it must be readable."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))

@@ -133,7 +133,7 @@ def test_batches_are_stepped_over_and_a_cut_off_one_ends_a_fetch() -> None:
 
 @pytest.mark.parametrize("magic", [0, 1, 3])
 def test_other_formats_are_refused(magic: int) -> None:
-    """Message sets of before 2017 have another layout altogether."""
+    """Message sets from before 2017 have another layout altogether."""
     data = bytearray(build_batch([Record(b"a")]))
     data[16] = magic
 

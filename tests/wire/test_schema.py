@@ -162,7 +162,7 @@ def test_a_field_says_all_that_its_declaration_said() -> None:
     assert (field.is_tagged(0), field.is_tagged(1)) == (False, True)
 
 
-def test_the_codec_loads_neither_the_network_nor_messages_that_nobody_asked_for() -> None:
+def test_the_codec_loads_neither_the_network_nor_unused_messages() -> None:
     """A core, a Spark worker and every pytest start import it."""
     script = (
         "import sys; import kip848_client.wire.codec, kip848_client.wire.messages.consumer_group_heartbeat;"

@@ -172,7 +172,7 @@ def test_a_second_loss_does_not_extend_the_delay() -> None:
 
 
 def test_units_that_come_and_go_during_a_delay() -> None:
-    """Scenarios 46 and 47: a deleted unit waits for nobody, a new one starts at once."""
+    """Scenarios 46 and 47: a deleted unit stops at once, a new one starts at once."""
     fleet = _leaves()
     fleet.run("w1 w3")
     fleet.catalogue = frozenset(units("A A/0 A/1 B C"))
@@ -193,7 +193,7 @@ def test_age_unknown_after_a_fail_over_begins_the_delay_again() -> None:
 
 
 def test_a_draining_worker_gives_its_units_away_without_a_delay() -> None:
-    """Scenario 54: an orderly shutdown costs no pause; if all drain, somebody has to run the units."""
+    """Scenario 54: an orderly shutdown costs no pause; if all drain, the units keep running."""
     fleet = Fleet(CooperativeAssignor(), units(FIVE))
     fleet.run("w1 w2")
     plan = fleet.run("w1 w2", draining="w2")

@@ -159,7 +159,7 @@ def test_what_is_new_starts_after_the_acknowledgement() -> None:
     """Scenario 58: after lost answers one response may take and give; the stop is confirmed before the start."""
     bench = running()
     bench.pass_time(INTERVAL_MS)
-    bench.answer(2, "b c", token=2)  # b came back with another token: somebody else had it in between
+    bench.answer(2, "b c", token=2)  # b came back with another token: another worker had it in between
     assert bench.last_call == ("on_revoked", ["a", "b"])
 
     effects = bench.core.step(CallbackDone(bench.calls[-1].call_id), now_ms=bench.now_ms)

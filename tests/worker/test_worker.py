@@ -85,7 +85,7 @@ def fleet(broker: EmbeddedBroker) -> Iterator[Fleet]:
     assert all(tokens == sorted(set(tokens)) for tokens in made.tokens.values()), made.tokens
 
 
-def test_each_unit_runs_on_one_worker_whoever_comes_and_goes(fleet: Fleet) -> None:
+def test_each_unit_runs_on_one_worker_while_workers_come_and_go(fleet: Fleet) -> None:
     """Scenario 63: three workers share four units, one closes, its units run elsewhere, and no unit runs twice."""
     first = fleet.add("w1")
     wait_until(lambda: fleet.runs(first) == 4)
@@ -137,7 +137,7 @@ def test_exactly_one_process_leads(fleet: Fleet) -> None:
 
 
 def test_without_the_keys_the_error_says_what_to_do() -> None:
-    """Scenario 66: somebody who points a worker at Apache Kafka learns why it cannot work."""
+    """Scenario 66: a user who points a worker at Apache Kafka learns why it cannot work."""
     with EmbeddedBroker() as plain:
         worker = Worker(
             {"bootstrap.servers": plain.bootstrap_servers, "group.id": "g"}, units=["a"], on_assigned=lambda *_: None

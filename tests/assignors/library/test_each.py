@@ -160,7 +160,7 @@ def test_copies_that_are_there_are_kept() -> None:
     assert {m: _standbys(Standby().assign(again), m) for m in "abcd"} == {m: _standbys(after, m) for m in "abcd"}
 
 
-def test_nobody_stands_by_for_what_it_owns_and_everybody_for_a_fair_share() -> None:
+def test_no_member_stands_by_for_what_it_owns_and_all_stand_by_for_a_fair_share() -> None:
     """Copies beside the original, or all in one place, protect nothing."""
     spec = group({m: ["t"] for m in "abcd"}, {"t": 40})
     found = Standby(copies=2).assign(spec)

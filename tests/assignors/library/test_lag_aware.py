@@ -132,7 +132,7 @@ def _held(assignment: GroupAssignment) -> dict[str, list[object]]:
 
 @given(st.lists(st.integers(0, 40_000), min_size=12, max_size=12), st.integers(2, 5))
 def test_a_group_under_constant_load_settles_in_two_assignments(lags: list[int], members: int) -> None:
-    """One to spread what was told, one for what new owners tell; then nobody has anything new to say."""
+    """One to spread what was told, one for what new owners tell; then no member has news."""
     assignors = {f"m{i}": LagAware() for i in range(members)}
     spec = _group(assignors, None)
     current = LagAware().assign(spec)

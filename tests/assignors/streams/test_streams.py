@@ -238,7 +238,7 @@ def test_86_standbys_differ_in_the_zone() -> None:
 
 
 def test_87_a_single_process_has_no_standby() -> None:
-    """There is nowhere to put it, and that stops nobody."""
+    """A standby that no process can take does not stop the others."""
     group = Group(STATEFUL, {"orders": 2}, standbys=1)
     group.join("a")
     assert group.assign().error == 0

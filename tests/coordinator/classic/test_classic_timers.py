@@ -58,7 +58,7 @@ def test_s26_a_follower_that_never_syncs_costs_a_rebalance() -> None:
 
 
 def test_a_sync_timer_of_an_earlier_generation_does_nothing() -> None:
-    """Whoever has synced since must not pay for a round that is over."""
+    """A member that has synced since must not be removed for a round that is over."""
     h = ClassicHarness()
     a = h.newcomer()
     _beat_for(h, REBALANCE_MS - 1000, (a, 1))

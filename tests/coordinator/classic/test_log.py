@@ -27,7 +27,7 @@ NOT_FOUND = ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_s60_a_restart_in_the_middle_of_a_round_leads_back_to_the_generation_in_the_log() -> None:
-    """Nobody may go on with a generation that the log does not have."""
+    """Members must not go on with a generation that the log does not have."""
     h = ClassicHarness()
     (a,) = h.stable("a")
     h.join_group(a)
@@ -137,7 +137,7 @@ def test_offsets_without_members_become_those_of_a_classic_group() -> None:
 
 
 def test_s48_an_empty_classic_group_becomes_a_consumer_group_with_its_offsets() -> None:
-    """Whoever stops all classic members first, needs no migration."""
+    """After all classic members have stopped, no migration is needed."""
     h = ClassicHarness()
     (a,) = h.stable("a")
     h.commit_code(a, 1)
@@ -195,7 +195,7 @@ def test_expired_offsets_of_an_empty_group_count_from_when_its_last_member_went(
     h.verify_log()
 
 
-def test_offsets_of_topics_that_nobody_reads_any_more_expire_in_a_stable_group() -> None:
+def test_offsets_of_topics_without_subscribers_expire_in_a_stable_group() -> None:
     """A group that moved on to other topics does not keep what it read years ago."""
     h = ClassicHarness()
     h.create_topic("bar", partitions=1)

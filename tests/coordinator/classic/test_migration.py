@@ -46,8 +46,8 @@ def test_an_upgrade_in_the_middle_of_a_rebalance_sends_every_member_to_join_agai
     h.verify_log()
 
 
-def test_an_upgrade_of_a_group_with_partitions_of_nobody_moves_it() -> None:
-    """A leader may have left partitions out; in a consumer group nobody would ever look at them again."""
+def test_an_upgrade_of_a_group_with_unowned_partitions_moves_it() -> None:
+    """A leader may have left partitions out; a consumer group would never assign them."""
     h = MigrationHarness()
     (a,) = h.classic_group([0, 1, 2])
     h.join("n", [])
@@ -87,7 +87,7 @@ def test_s41_a_cooperative_member_reads_on_what_it_keeps() -> None:
     assert h.rejoin(a, owned=ALL, version=3) == 1
     kept = h.synced(a, 1)
     assert len(kept) == 3
-    assert h.received(h.heartbeat("n", 2)) is None, "what is not given up yet goes to nobody"
+    assert h.received(h.heartbeat("n", 2)) is None, "a partition that is not given up yet is not assigned"
     assert h.beat(a, 1) == REBALANCE
     assert h.rejoin(a, owned=kept, version=3) == 2
     assert (h.synced(a, 2), h.beat(a, 2)) == (kept, NONE)
@@ -166,7 +166,7 @@ def test_before_the_first_generation_the_upgrade_is_to_be_tried_again() -> None:
     assert h.consumer_heartbeat("n", 0) == NONE
 
 
-def test_s47_a_member_without_topics_moves_nobody() -> None:
+def test_s47_a_member_without_topics_moves_no_partition() -> None:
     """It needs nothing of what the others have."""
     h = MigrationHarness()
     (a,) = h.classic_group(ALL)
@@ -369,7 +369,7 @@ def test_after_a_restart_the_members_of_a_downgraded_group_have_the_rebalance_ti
 
 
 def test_s55_without_the_downgrade_the_classic_members_are_served_as_before() -> None:
-    """Nobody computes their target by a heartbeat any more, so they are told to join."""
+    """No heartbeat computes their target any more, so they are told to join."""
     h = MigrationHarness(policy="upgrade")
     a, generation = h.mixed()
     h.consumer_heartbeat("n", -1)
@@ -446,7 +446,7 @@ def test_a_static_member_that_takes_the_last_place_with_other_topics_waits_for_t
 
 
 def test_a_static_classic_member_is_replaced_by_one_on_the_new_protocol_and_back() -> None:
-    """In a mixed group too: the place goes on, whoever takes it."""
+    """In a mixed group too, a static member's successor takes over its assignment on either protocol."""
     h = MigrationHarness()
     h.join("n", ["foo"])
     first = h.join_group("", instance="i", protocols=subscription()).answer.member_id

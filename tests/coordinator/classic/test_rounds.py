@@ -83,7 +83,7 @@ def test_s16_before_the_sync_an_equal_join_is_answered_again_and_another_one_reb
 
 
 def test_s17_members_hear_of_a_rebalance_and_joins_wait_for_all() -> None:
-    """Nobody gets a partition before its owner has heard that it must give it up."""
+    """A partition is given away only after its owner has heard that it must give it up."""
     h = ClassicHarness()
     (a,) = h.stable("a")
     b, call = h.joining()
@@ -178,7 +178,7 @@ def test_a_join_that_is_sent_twice_answers_the_older_one() -> None:
 def test_s20_commits_without_a_generation_are_for_groups_without_members(
     state: str, anonymous: ErrorCode, named: ErrorCode
 ) -> None:
-    """An administrator may move the offsets of a group that nobody is in, and of no other."""
+    """An administrator may move the offsets of an empty group, and of no other."""
     h = ClassicHarness()
     (a,) = h.stable("a")
     if state == "completing":

@@ -153,7 +153,7 @@ def test_the_catalogue_of_the_highest_offset_counts() -> None:
 
 
 def test_a_unit_that_leaves_the_catalogue_is_stopped_although_the_target_lags() -> None:
-    """Scenarios 17 and 18: a deleted unit must not go on running until somebody has computed a plan."""
+    """Scenarios 17 and 18: a deleted unit must not go on running until a worker has computed a plan."""
     harness = ConnectHarness()
     _installed(harness, w1="A A/0 A/1", w2="B B/0")
 
