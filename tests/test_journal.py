@@ -1,4 +1,4 @@
-"""The event log: lines read back equal, and a broken sink harms nobody."""
+"""The event log: lines read back equal, and a broken sink stops no consumer."""
 
 from __future__ import annotations
 

@@ -230,7 +230,7 @@ def test_what_is_not_one_batch_of_a_producer_is_refused(records: bytes, error: E
 
 @given(st.binary(max_size=200) | st.binary(max_size=HEADER_SIZE + 20).map(lambda tail: a_batch(1)[:20] + tail))
 def test_any_bytes_are_stored_or_refused_with_an_error_code(records: bytes) -> None:
-    """Broken: hostile bytes raise something that nobody expects, and the broker answers UNKNOWN_SERVER_ERROR."""
+    """Broken: hostile bytes raise an unexpected error, and the broker answers UNKNOWN_SERVER_ERROR."""
     log = PartitionLog()
     try:
         check_batch(records)
@@ -414,7 +414,7 @@ def test_the_end_of_each_leader_epoch_is_known() -> None:
 
 
 def test_a_leader_epoch_does_not_go_back() -> None:
-    """Broken: two leaders write under one epoch and nobody can tell their records apart."""
+    """Broken: two leaders write under one epoch, and their records cannot be told apart."""
     log = PartitionLog(leader_epoch=2)
 
     with pytest.raises(ValueError, match="leader epoch 1 is below the current 2"):

@@ -14,7 +14,7 @@ class InACircle:
         self.itself = self
 
     def __del__(self) -> None:
-        """Two lines that nobody called."""
+        """Two lines that were never called."""
         self.itself = self
         self.itself = self
 

@@ -192,7 +192,7 @@ def test_a_member_needs_the_group_and_its_topics(closed: EmbeddedBroker) -> None
 
 
 def test_a_pattern_matches_only_topics_that_the_member_may_know(closed: EmbeddedBroker) -> None:
-    """A subscription to ``.*`` must not hand out partitions that nobody can read."""
+    """A subscription to ``.*`` must not hand out partitions that no member may read."""
     closed.allow(EVERYBODY, "READ", group="g")
     closed.allow(EVERYBODY, "READ", topic="foo")
     assert heartbeat(closed, subscribed_topic_regex=".*") == 0
@@ -261,7 +261,7 @@ def test_an_acl_that_cannot_be_is_refused(
     assert (answer.results[0].error_code, broker.acls()) == (ErrorCode.INVALID_REQUEST, ())
 
 
-def test_the_authorizer_needs_somebody_who_may_do_something() -> None:
+def test_the_authorizer_needs_a_super_user_or_an_open_default() -> None:
     """A broker that refuses everybody, its administrator too, can only be thrown away."""
     with pytest.raises(ConfigError, match=r"super\.users"):
         EmbeddedBroker(config={"authorizer.class.name": "standard"})

@@ -273,7 +273,7 @@ def test_waiting_for_a_missing_group_ends_in_time_and_shows_the_group() -> None:
             broker.wait_for_group("g", state="Stable", members=2, timeout_s=0.02)
 
 
-def test_stop_wakes_whoever_waits_for_a_group() -> None:
+def test_stop_wakes_calls_that_wait_for_a_group() -> None:
     """A waiting thread of a test that is torn down must end."""
     broker = EmbeddedBroker().start()
     failures: list[Exception] = []

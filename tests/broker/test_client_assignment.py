@@ -219,10 +219,8 @@ def test_a_member_of_another_client_puts_the_group_into_server_mode_and_back(
     assert m1.beat().should_compute_assignment
 
 
-def test_somebody_who_waits_for_a_round_sees_it_begin_and_end(
-    broker: EmbeddedBroker, connection: RawConnection
-) -> None:
-    """A round is no record, and still a change that wakes whoever waits for the group."""
+def test_a_call_that_waits_for_a_round_sees_it_begin_and_end(broker: EmbeddedBroker, connection: RawConnection) -> None:
+    """A round writes no record, and still wakes the calls that wait for the group."""
     m1, m2 = Peer(connection, "m1"), Peer(connection, "m2")
     m1.join()
     m2.join()
@@ -236,7 +234,7 @@ def test_somebody_who_waits_for_a_round_sees_it_begin_and_end(
     assert broker.wait_for("g", lambda group: group.computing_member is None).assignor == "a"
 
 
-def test_the_time_of_a_computation_that_nobody_was_told_of_cannot_run_out(
+def test_the_time_of_a_computation_that_no_member_was_told_of_cannot_run_out(
     broker: EmbeddedBroker, connection: RawConnection
 ) -> None:
     """A test that expects a round where there is none hears of it."""

@@ -168,7 +168,7 @@ def test_settings_survive_a_restart(tmp_path: Path, durable: bool) -> None:
 def test_overrides_that_the_bounds_no_longer_allow_are_ignored_and_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A broker must start although somebody tightened its limits."""
+    """A broker must start although its limits were tightened."""
     with EmbeddedBroker(data_dir=tmp_path) as broker:
         broker.set_group_config("g", {SESSION: "500"})
     limits = {"group.consumer.min.session.timeout.ms": 1000}

@@ -130,7 +130,7 @@ def test_the_time_to_give_up_partitions_runs_out(connection: RawConnection, brok
 
 
 def test_a_forced_rebalance_moves_the_epoch_and_nothing_else(broker: EmbeddedBroker, connection: RawConnection) -> None:
-    """Commits with the epoch of before are stale then; that is what one wants to test."""
+    """Commits with the previous epoch are stale then, which users want to test."""
     first = beat(connection, "a", 0)
     assert first.assignment is not None
     owned = tuple(

@@ -426,7 +426,7 @@ def test_waiting_for_a_rule_that_does_not_act_says_what_it_saw(
         rule.wait(0.01)
 
 
-def test_a_rule_that_failed_tells_whoever_waits(broker: EmbeddedBroker, connection: RawConnection) -> None:
+def test_a_rule_that_failed_raises_in_the_waiting_call(broker: EmbeddedBroker, connection: RawConnection) -> None:
     """A typing mistake in a lambda must fail the test that made it, and nothing else."""
     rule = broker.faults.on(HEARTBEAT, drop(), when=lambda request: request.member_epcoh == 0)
     assert connection.ask(join(), version=1).error_code == 0

@@ -136,7 +136,7 @@ def test_an_error_is_repeated_and_its_end_is_told(broker: EmbeddedBroker, client
 
 
 def test_a_session_ends_with_its_last_partition_and_at_its_clients_will(client: Client) -> None:
-    """Sessions that nobody uses any more would take the place of others."""
+    """Unused sessions would take the place of others."""
     client.fetch(0, {0: 0})
     first = client.session_id
     assert client.fetch(1, forgotten=(0,)) == {}

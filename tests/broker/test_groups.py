@@ -281,7 +281,7 @@ def test_members_and_offsets_survive_a_restart(tmp_path: Path, durable: bool, cl
 
 
 def test_offsets_expire_after_their_retention(broker: EmbeddedBroker, connection: RawConnection) -> None:
-    """A group that nobody uses goes away by itself, as in Kafka after seven days."""
+    """An unused group goes away by itself, as in Kafka after seven days."""
     admin_commit(connection, "simple", "orders", 7)
     broker.advance_clock(7 * 24 * 3600 * 1000 - 700_000)
     assert committed(connection, "simple", "orders") == 7
@@ -298,7 +298,7 @@ class FullDisk(threading.Event):
 
 
 class TestFolderThatFails:
-    """A full disk: nothing is half done, nobody is told that it worked, and clients are told to ask again."""
+    """A full disk: nothing is half done, no client is told that it worked, and clients are told to ask again."""
 
     @pytest.fixture
     def full_disk(self, monkeypatch: pytest.MonkeyPatch) -> FullDisk:

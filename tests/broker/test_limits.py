@@ -80,7 +80,7 @@ def test_members_of_all_groups_together_are_limited(connection: RawConnection) -
 
 
 def test_groups_are_limited_also_those_that_are_empty_or_only_offsets(connection: RawConnection) -> None:
-    """Whoever makes up group ids, by joining and leaving or by commits, does not fill the memory with them."""
+    """A client that makes up group ids, by joining and leaving or by commits, does not fill the memory with them."""
     assert commit(connection, "mine") == ErrorCode.NONE
     for number in range(30):
         join(connection, group=f"g{number}", member="m")

@@ -87,7 +87,7 @@ def test_groups_are_counted_by_protocol_and_by_state(broker: EmbeddedBroker) -> 
     assert figures(broker, "group.count") == {"consumer": 2, "classic": 1}
 
 
-def test_rebalances_are_counted_whoever_caused_them(broker: EmbeddedBroker) -> None:
+def test_rebalances_are_counted_with_every_cause(broker: EmbeddedBroker) -> None:
     """A group that rebalances all the time is found by this number: joins, leaves, sessions that ran out, topics."""
     heartbeat(broker, "a", 0)
     epoch = heartbeat(broker, "b", 0)
@@ -192,7 +192,7 @@ print(len(names), nodes, left, active, len(values(reader)))
 
 
 def test_an_opentelemetry_sdk_is_given_the_same_figures() -> None:
-    """Whoever exports metrics of the process sees its brokers, each by its node, and none after it was stopped."""
+    """Exported metrics of the process show its brokers, each by its node, and none after it was stopped."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", USERS_PROGRAM], capture_output=True, text=True, timeout=150, check=False
     )

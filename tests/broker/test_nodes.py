@@ -457,7 +457,7 @@ def test_election_and_load_take_the_time_that_is_asked_for() -> None:
         with RawConnection(broker.nodes[0].bootstrap_server) as connection:
             joined = heartbeat(connection, "g", epoch=0)
         broker.kill_node(1)
-        assert broker.coordinator(group="g") == broker.leader(TOPIC, 0) == 1, "nobody has noticed"
+        assert broker.coordinator(group="g") == broker.leader(TOPIC, 0) == 1, "no other node has noticed"
         assert ask(2) == ErrorCode.NOT_COORDINATOR
         broker.advance_clock(1000)
         assert broker.coordinator(group="g") == broker.leader(TOPIC, 0) == 2

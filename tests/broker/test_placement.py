@@ -104,7 +104,7 @@ def test_a_restart_leads_everything_where_it_was_with_the_next_epoch() -> None:
     ],
 )
 def test_replicas_on_nodes_that_are_not_there_are_refused(arguments: dict[str, object], code: ErrorCode) -> None:
-    """A topic would be created whose partitions nobody can ever lead."""
+    """A topic would be created whose partitions no node can ever lead."""
     with pytest.raises(BrokerError) as refused:
         Placement((1, 2, 3)).place(FOO, 1, **arguments)  # type: ignore[arg-type]
     assert refused.value.code == code

@@ -134,7 +134,7 @@ def test_the_kit_has_consumers_topics_and_folders_that_are_kept(tmp_path: Path) 
 
 
 def test_a_failed_test_shows_what_its_broker_was_asked(tmp_path: Path) -> None:
-    """The requests are usually the answer; nobody should have to run the test again to see them."""
+    """The requests usually explain the failure, so users see them without another run."""
     result = run_pytest(tmp_path, FAILING, "-p", "no:randomly", "-p", "no:asyncio", "-p", "no:anyio", pythonpath=ROOT)
     assert "1 failed, 1 passed, 1 error" in result.stdout, result.stdout + result.stderr
     assert "my_broker: embedded broker" in result.stdout

@@ -218,7 +218,7 @@ def test_the_log_is_written_as_json_lines(broker: EmbeddedBroker, connection: Ra
 
 
 def test_the_log_goes_on_over_a_restart(broker: EmbeddedBroker) -> None:
-    """What a client does after a crash is told by what came before."""
+    """The requests before a crash explain what a client does after it."""
     for _ in range(2):
         with RawConnection(broker.bootstrap_servers) as connection:
             connection.ask(HEARTBEAT, version=1)

@@ -308,7 +308,7 @@ def test_no_more_than_the_limit_of_requests_is_open_and_all_are_answered_in_the_
 def test_a_peer_that_does_not_read_is_not_served_further_until_it_reads(
     make_server: Callable[..., ServerUnderTest],
 ) -> None:
-    """Answers to somebody who does not read them would otherwise fill the broker's memory."""
+    """Answers to a client that does not read them would otherwise fill the broker's memory."""
     server = make_server()
     with closing(server.connect()) as connection:
         connection.sendall(framed(b"big") * 90)
@@ -380,7 +380,7 @@ class _Sink(asyncio.Transport):
 @settings(max_examples=60)
 @given(payloads=st.lists(st.binary(max_size=40), max_size=8), data=st.data())
 def test_any_cutting_of_the_stream_gives_the_same_frames(payloads: list[bytes], data: st.DataObject) -> None:
-    """Where TCP cuts the stream is nobody's choice; a frame must not depend on it."""
+    """TCP cuts the stream anywhere; a frame must not depend on it."""
     stream = b"".join(framed(payload) for payload in payloads)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
     seen: list[bytes] = []

@@ -275,7 +275,7 @@ def test_a_transaction_begins_with_sequence_0(producer: RawProducer) -> None:
     ],
 )
 def test_only_batches_of_the_transaction_get_in(producer: RawProducer, fields: dict[str, int], code: int) -> None:
-    """A batch that nobody ends blocks every reader of its partition."""
+    """A transaction that is never ended blocks every reader of its partition."""
     assert producer.produce(**fields).error_code == code  # type: ignore[arg-type]  # one table for fields of all types
 
 
@@ -351,7 +351,7 @@ def test_offsets_of_a_transaction_count_from_its_commit_on(producer: RawProducer
 
 
 def test_a_later_commit_outside_of_the_transaction_stays(producer: RawProducer, reader: RawConnection) -> None:
-    """An administrator who resets a group would be overruled by a transaction of before."""
+    """An administrator who resets a group would be overruled by an earlier transaction."""
     producer.commit_offset("g", 9)
     plain_commit(reader, "g", 3)
     producer.end(commit=True)
@@ -475,7 +475,7 @@ def test_aborted_transactions_are_known_after_a_restart(tmp_path: Path) -> None:
 
 
 def test_a_transaction_that_no_coordinator_knows_is_aborted_when_the_folder_is_loaded(tmp_path: Path) -> None:
-    """Without transactions.log, which somebody lost, readers of committed records would wait for ever."""
+    """Without transactions.log, which was lost, readers of committed records would wait for ever."""
     with EmbeddedBroker({TOPIC: 1}, data_dir=tmp_path) as broker:
         producer = RawProducer(broker)
         producer.begin()

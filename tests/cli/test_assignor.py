@@ -1,4 +1,4 @@
-"""``kip848 assignor``: somebody tries an assignor of their own, and looks at what it does."""
+"""``kip848 assignor``: a user tries an assignor and looks at what it does."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_ctrl_c_ends_the_demo_and_all_its_workers() -> None:
 
 
 def test_workers_end_by_themselves_if_the_demo_is_killed() -> None:
-    """Nobody is left to stop them: consumers of a broker that is gone would run for ever."""
+    """No process is left to stop them: consumers of a broker that is gone would run for ever."""
     with demo() as process:
         wait_until(lambda: bool(workers_of(process)), DEADLINE_S, "the first worker to run")
         workers = workers_of(process)

@@ -15,7 +15,7 @@ def run_of(first_offset: int, last_offset: int) -> CountedRun:
 
 
 def test_each_record_once_is_exact() -> None:
-    """The plain case: nobody crashed, and nothing was lost or repeated."""
+    """The plain case: no process crashed, and nothing was lost or repeated."""
     ledger = Ledger()
     ledger.count("a", [run_of(0, 5)])
     ledger.count("b", [run_of(6, 9)])
@@ -66,7 +66,7 @@ def test_a_repetition_without_a_crash_is_an_error() -> None:
     assert not verdict.ok
 
 
-def test_records_that_nobody_counted_are_named() -> None:
+def test_records_that_were_not_counted_are_named() -> None:
     """A hole must not hide behind a repetition that makes the totals fit."""
     ledger = Ledger()
     ledger.count("a", [run_of(0, 2), run_of(6, 9)])

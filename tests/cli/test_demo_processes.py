@@ -49,7 +49,7 @@ def test_a_killed_worker_ends_with_its_signal() -> None:
 
 
 def test_a_line_that_was_cut_short_never_happened() -> None:
-    """A worker killed in the middle of a report told nobody: half a line must not be read as a whole one."""
+    """A worker may be killed in the middle of a report: half a line must not be read as a whole one."""
     with stub("half-writes") as workers:
         start(workers)
         workers["w"].kill()

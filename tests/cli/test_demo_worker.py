@@ -139,7 +139,7 @@ def test_a_refused_commit_is_told_and_the_worker_goes_on() -> None:
 
 
 def test_runs_break_where_offsets_do() -> None:
-    """A run that bridged a gap would report offsets that nobody counted."""
+    """A run that bridged a gap would report offsets that were never counted."""
     batch = [Record(0, 5, "UA"), Record(1, 9), Record(0, 6, "B6"), Record(0, 8, "DL")]
     assert sorted(runs_of(batch)) == [
         CountedRun(0, 5, ["UA", "B6"]),

@@ -134,7 +134,7 @@ def test_a_description_as_json(billing: EmbeddedBroker, capsys: pytest.CaptureFi
 
 
 def test_lag_is_what_other_tools_say(billing: EmbeddedBroker, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two numbers for one backlog, and nobody trusts either."""
+    """Two numbers for one backlog would contradict each other."""
     assert groups(billing, "lag", "billing") == 0
     assert capsys.readouterr().out.splitlines() == [
         "group billing",

@@ -110,7 +110,7 @@ def test_a_pattern_is_checked_without_a_broker(capsys: Captured) -> None:
 def test_the_brokers_may_come_from_the_environment_or_a_file(
     kip848_broker: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    """Nobody types an address a hundred times a day; what is nearer wins."""
+    """Users set the address once; the nearer setting wins."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KIP848_BOOTSTRAP", raising=False)
     assert main(["groups", "list"]) == 1

@@ -79,7 +79,7 @@ def test_whatever_stands_in_an_event_the_report_ends_in_order(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Logs of other versions and hand-made ones have fields that nobody expected."""
+    """Logs of other versions and hand-made ones have unknown fields."""
     path = tmp_path / "events.jsonl"
     with path.open("w") as file:
         for event, ts_ms, member_id, epoch, fields in events:

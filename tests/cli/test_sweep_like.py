@@ -19,7 +19,7 @@ AS_IT_IS = Setting("as it is")
 
 
 def test_a_seed_is_played_to_the_same_end_again() -> None:
-    """Nobody could look into a play that cost more than the others."""
+    """Users must be able to look into a play that cost more than the others."""
     assert play("one joins", SHAPE, AS_IT_IS, seed=3) == play("one joins", SHAPE, AS_IT_IS, seed=3)
 
 

@@ -20,7 +20,7 @@ ResponseT = TypeVar("ResponseT", bound=Response)
 
 needs_own_messages: Final = pytest.mark.skipif(
     confluent_kafka.libversion()[1] < 0x020D0000,
-    reason="this confluent-kafka lets nobody but librdkafka make a Message",
+    reason="this confluent-kafka lets only librdkafka make a Message",
 )
 """For tests that deliver records of their own; tests/interop/client covers the same with real ones."""
 
@@ -79,7 +79,7 @@ class FakeNetwork:
         self.dialled.append((host, port))
         found = self.connections.get((host, port))
         if found is None:
-            raise ConnectionLostError(f"nobody listens on {host}:{port}")
+            raise ConnectionLostError(f"no broker listens on {host}:{port}")
         if isinstance(found, Kip848Error):
             raise found
         return found

@@ -313,7 +313,7 @@ def test_the_same_topic_is_read_on_with_the_same_handle(renewing: Fetcher, renew
 def test_a_topic_that_is_assigned_by_hand_again_after_it_was_missing_is_read_with_a_new_handle(
     plane: FakePlane, renewing: Fetcher, renewed: list[RenewedPlane]
 ) -> None:
-    """Without a group nobody learns topic ids; that librdkafka could not find it says the same."""
+    """Without a group the client knows no topic ids; librdkafka's error says the same."""
     plane.deliver_error(KafkaError.UNKNOWN_TOPIC_OR_PART, topic="orders", partition=0)
     renewing.read(10, timeout_s=0)
     renewing.let_go([P0])

@@ -1,4 +1,4 @@
-"""What a consumer that nobody closed does while the interpreter ends."""
+"""What a consumer that was not closed does while the interpreter ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C in the middle of reading: what librdkafka counted as delivered and nobody got is fetched again."""
+"""Ctrl-C in the middle of reading: records that librdkafka delivered, but the application did not get, come again."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def hand_out(fetcher: Fetcher, count: int = 100) -> list[Message]:
 
 
 @pytest.mark.parametrize("waiting", [True, False])
-def test_records_that_nobody_got_are_not_committed_and_come_again(
+def test_records_that_were_not_handed_out_are_not_committed_and_come_again(
     fetcher: Fetcher, plane: InterruptedPlane, waiting: bool
 ) -> None:
     """close() after Ctrl-C commits; it must not commit over what was lost on the way."""

@@ -182,7 +182,7 @@ def test_a_listener_that_raises_is_in_the_log_with_its_error(
     assert journal.events[1].fields["partitions"] == ["orders-0"]
 
 
-def test_a_failed_automatic_commit_is_logged_because_nobody_else_hears_of_it(
+def test_a_failed_automatic_commit_is_logged(
     observer: MemberObserver, journal: MemoryJournal, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without on_commit there is no other trace of it."""
@@ -200,14 +200,14 @@ def test_no_broker_within_reach_is_one_event_until_one_is(observer: MemberObserv
     """The commonest reason why a consumer does nothing; once is enough, and after a success once more."""
     lookup = FindCoordinatorRequest(coordinator_keys=("g",))
     for _ in range(3):
-        observer.request_failed(lookup, kind="disconnected", error=Kip848Error("nobody listens"))
+        observer.request_failed(lookup, kind="disconnected", error=Kip848Error("no broker listens"))
     observer.coordinator_connected(node_id=1, host="h", port=9)
     observer.request_failed(
         ConnectCoordinator(1, BrokerNode(1, "h", 9), 100), kind="timed out", error=Kip848Error("silence")
     )
     told = [(line.event, line.fields.get("error")) for line in journal.events]
     assert told == [
-        ("coordinator_not_found", "nobody listens"),
+        ("coordinator_not_found", "no broker listens"),
         ("coordinator_found", None),
         ("coordinator_not_found", "silence"),
     ]
@@ -262,7 +262,7 @@ def test_log_events_are_one_line_with_fields(caplog: pytest.LogCaptureFixture) -
 
 
 def test_the_fields_of_a_log_event_are_attributes_of_its_record(caplog: pytest.LogCaptureFixture) -> None:
-    """JSON formatters and structlog take them from there with their types; nobody has to parse the message."""
+    """JSON formatters and structlog take them from there with their types, without parsing the message."""
     with caplog.at_level(logging.WARNING, logger="kip848_client"):
         log_event(
             logging.WARNING,

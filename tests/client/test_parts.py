@@ -117,7 +117,7 @@ def test_callbacks_of_commits_run_in_order_on_the_calling_thread() -> None:
 
 
 def test_a_failed_commit_without_a_callback_is_handed_to_the_caller() -> None:
-    """An error that nobody looks at is lost."""
+    """An error that is never read is lost."""
     commits = CommitManager()
     failure = Kip848Error("no")
 
@@ -129,7 +129,7 @@ def test_a_failed_commit_without_a_callback_is_handed_to_the_caller() -> None:
 
 
 def test_automatic_commits_are_told_to_on_commit_only() -> None:
-    """Without on_commit nobody asked; with it, the application hears of every commit."""
+    """With on_commit, the application hears of every commit."""
     heard: list[Offsets] = []
     silent, told = CommitManager(), CommitManager(lambda _, offsets: heard.append(offsets))
 
@@ -165,7 +165,7 @@ def test_close_waits_for_no_commit_that_ctrl_c_kept_from_the_member() -> None:
 
 
 def test_when_the_thread_dies_every_call_ends_with_the_reason() -> None:
-    """Nobody would answer them any more."""
+    """They would never be answered."""
     commits = CommitManager()
     waiting, background = commits.open(), commits.open(asynchronous=True)
     background.posted = True
@@ -241,7 +241,7 @@ def test_one_thread_may_enter_twice_and_another_may_not() -> None:
     assert "two threads" in refused[0]
 
 
-def test_ctrl_c_between_any_two_steps_of_entering_and_leaving_locks_nobody_out() -> None:
+def test_ctrl_c_between_any_two_steps_of_entering_and_leaving_locks_no_thread_out() -> None:
     """A KeyboardInterrupt comes wherever the thread is; close() must still be possible, from any thread."""
     gate, interrupted = OneThread(), 0
 

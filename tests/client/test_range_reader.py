@@ -72,7 +72,7 @@ def test_a_log_that_ends_before_the_range_is_an_error(reader: RangeReader) -> No
 def test_a_replica_that_lags_does_not_end_a_range(broker: EmbeddedBroker) -> None:
     """After a change of the leader the new one does not know for a moment that its last records are committed.
 
-    What a task left out then would be counted as read, and nobody would ever read it.
+    What a task left out then would be counted as read, and would never be read.
     """
     asked: list[int] = []
 

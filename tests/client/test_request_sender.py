@@ -72,7 +72,7 @@ def test_opening_gives_up_at_its_time() -> None:
     async def main() -> None:
         async with anyio.create_task_group() as tasks:
             bench = Bench(network, tasks, bootstrap=[("a", 1)])
-            with pytest.raises(ConnectionLostError, match="nobody listens on a:1"):
+            with pytest.raises(ConnectionLostError, match="no broker listens on a:1"):
                 await bench.sender.send_any(REQUEST, timeout_ms=150)
             assert bench.clock.now_ms() <= 150
             assert sum(bench.slept_ms) <= 150

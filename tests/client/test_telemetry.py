@@ -176,7 +176,7 @@ def test_a_commit_belongs_to_what_the_application_does(broker: EmbeddedBroker, s
 
 
 def test_polling_makes_no_span(broker: EmbeddedBroker, seen: Seen) -> None:
-    """A consumer polls ten times a second; nobody could find anything among these spans."""
+    """A consumer polls ten times a second; these spans would bury the others."""
     with Consumer(settings(broker, enable_auto_commit=False)) as consumer:
         consumer.subscribe(["orders"])
         poll_until(consumer, lambda: seen.spans(CLIENT + "rebalance"), "the first rebalance")

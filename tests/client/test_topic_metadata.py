@@ -244,7 +244,7 @@ def test_each_request_becomes_one_event() -> None:
 
     assert performed(network, ConnectCoordinator(1, BrokerNode(1, "a", 1), 1_000)) == CoordinatorConnected(1, VERSIONS)
     assert performed(network, ConnectCoordinator(2, BrokerNode(3, "nowhere", 1), 1)) == RequestFailed(
-        2, FailureKind.DISCONNECTED, "nobody listens on nowhere:1"
+        2, FailureKind.DISCONNECTED, "no broker listens on nowhere:1"
     )
     assert performed(network, RequestMetadata(3, frozenset({ORDERS}), 1_000)) == MetadataUpdated({ORDERS: "orders"}, 3)
     request = SendRequest(4, Destination.COORDINATOR, MetadataRequest(topics=None), 1_000)

@@ -17,7 +17,7 @@ ORDERS = TopicPartition("orders", 0, 5)
 
 @pytest.fixture
 def nobody() -> Iterator[str]:
-    """An address where nobody listens, and nobody will."""
+    """An address without a listener."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{bound.getsockname()[1]}"
@@ -25,7 +25,7 @@ def nobody() -> Iterator[str]:
 
 @pytest.fixture
 def lonely(nobody: str) -> Iterator[Consumer]:
-    """A consumer of `nobody`."""
+    """A consumer of `nobody`, which does not answer."""
     with Consumer({"bootstrap.servers": nobody, "group.id": "g", "default.api.timeout.ms": 200}) as consumer:
         yield consumer
 
@@ -38,7 +38,9 @@ def lonely(nobody: str) -> Iterator[Consumer]:
         lambda consumer: consumer.offsets_for_times([ORDERS], timeout=0.2),
     ],
 )
-def test_questions_to_nobody_name_the_address(nobody: str, lonely: Consumer, ask: Callable[[Consumer], object]) -> None:
+def test_questions_to_an_unreachable_broker_name_the_address(
+    nobody: str, lonely: Consumer, ask: Callable[[Consumer], object]
+) -> None:
     """librdkafka's own words are "broker transport failure", which leaves everything to guess."""
     with pytest.raises(Kip848Error, match=f"bootstrap.servers is {nobody}"):
         ask(lonely)

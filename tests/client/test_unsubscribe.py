@@ -10,7 +10,7 @@ from kip848_client import Consumer, EmbeddedBroker, TopicPartition
 
 @pytest.mark.parametrize(("auto_commit", "expected"), [(True, 1), (False, -1001)])
 def test_unsubscribing_commits_what_was_handed_out_if_commits_are_automatic(auto_commit: bool, expected: int) -> None:
-    """Whoever unsubscribes between two automatic commits would read up to five seconds of records again."""
+    """An unsubscribe between two automatic commits would cause up to five seconds of records to be read again."""
     with EmbeddedBroker({"orders": 1}) as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
         for _ in range(2):

@@ -162,7 +162,7 @@ def test_a_wrong_password_of_an_old_client_closes_the_connection_after_the_same_
                 connection.socket.recv(1)
 
 
-def test_nobody_finds_out_which_users_there_are(broker: EmbeddedBroker) -> None:
+def test_a_login_does_not_reveal_which_users_exist(broker: EmbeddedBroker) -> None:
     """A made-up user gets a challenge like anybody else, and the same salt when asked again."""
     salts = []
     for user in ("nobody", "nobody", "alice"):
@@ -304,7 +304,7 @@ def test_a_session_is_renewed_on_the_same_connection(mechanism: str) -> None:
 
 
 def test_nothing_else_is_taken_while_a_session_is_renewed() -> None:
-    """Between the two requests of a login nobody knows who is speaking."""
+    """Between the two requests of a login the sender is unknown."""
     with serving({"connections.max.reauth.ms": 60_000}) as broker:
         with RawConnection(broker.bootstrap_servers) as connection:
             log_in(connection)

@@ -273,7 +273,7 @@ async def test_requests_wait_while_the_connection_logs_in_again() -> None:
 
 
 async def test_a_renewal_that_is_refused_ends_the_connection_as_a_refusal() -> None:
-    """The user was removed, or has a new password: whoever sends next is told so, and not that a cable broke."""
+    """The user was removed, or has a new password: the next call raises that, and not a lost connection."""
     broker = Broker()
     broker.lifetime_ms = 400
     broker.refusals = [None, SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED)]

@@ -87,7 +87,7 @@ def test_commands_look_at_each_broker_too() -> None:
 
 
 def test_librdkafka_is_not_given_a_secret_that_it_would_show_to_anybody() -> None:
-    """It logs in to every broker of the metadata, and has no place where somebody could look at the address."""
+    """It logs in to every broker of the metadata, and gives us no place to check the address."""
     with pytest.raises(ConfigError, match=rf"every broker that the cluster names.*{ALLOWED}=true"):
         Consumer(PLAIN)
     with Consumer(PLAIN | {ALLOWED: "true"}) as consumer:

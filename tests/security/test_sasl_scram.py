@@ -119,7 +119,7 @@ def test_a_wrong_password_is_refused_without_saying_what_was_wrong(mechanism: st
 
 
 def test_a_server_that_does_not_know_the_password_is_found_out() -> None:
-    """Somebody who took the broker's address must not be believed: this is what SCRAM has over PLAIN."""
+    """A server that took over the broker's address must be refused: this is what SCRAM has over PLAIN."""
     client = a_client()
     client.first()
     client.answer(b"r=clientnonceX,s=c2FsdA==,i=4096")

@@ -95,7 +95,7 @@ async def test_an_expired_certificate_is_refused_by_name(authority: Authority) -
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 async def test_a_certificate_for_another_host_is_refused_by_name(authority: Authority, host: str) -> None:
-    """Somebody with a certificate of the same company must not be taken for the broker."""
+    """Another holder of a certificate of the same company must not be taken for the broker."""
     other = authority.issue("other", "kafka.example")
     with EmbeddedBroker(tls=BrokerTls(other.certificate, other.key)) as broker:
         error = await refused(broker.port, trusting(authority), host=host)
@@ -193,7 +193,7 @@ async def test_old_versions_of_tls_are_not_spoken(broker: EmbeddedBroker, author
 async def test_a_broker_that_offers_only_old_versions_is_refused(
     server_identity: Identity, authority: Authority
 ) -> None:
-    """Whoever can talk the two down to TLS 1.1 could read along."""
+    """An attacker who forces TLS 1.1 could read along."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(server_identity.certificate, server_identity.key)
     context.set_ciphers("ALL:@SECLEVEL=0")

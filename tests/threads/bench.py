@@ -91,7 +91,7 @@ class ScriptedCoordinator:
     async def perform(self, effect: MemberRequest) -> MemberEvent | None:
         await anyio.lowlevel.checkpoint()
         if self.gone:
-            return RequestFailed(effect.request_id, FailureKind.DISCONNECTED, "nobody is there")
+            return RequestFailed(effect.request_id, FailureKind.DISCONNECTED, "no coordinator is there")
         match effect:
             case SendRequest(request=request):
                 self.sent.append(request)

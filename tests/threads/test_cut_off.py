@@ -35,7 +35,7 @@ MODULES = {
 
 
 class SurpriseError(Exception):
-    """What nobody foresaw."""
+    """An unforeseen error."""
 
 
 class SurpriseExit(BaseException):
@@ -199,7 +199,7 @@ def test_a_step_of_the_fetcher_that_is_cut_off_and_done_again_skips_no_record(
 @needs_own_messages
 @pytest.mark.parametrize("kind", [SurpriseError, SurpriseExit])
 def test_reading_that_is_cut_off_anywhere_skips_no_record(kind: type[BaseException]) -> None:
-    """What was taken from librdkafka and reached nobody is fetched again."""
+    """Records that were taken from librdkafka and not handed out are fetched again."""
     step = 0
     came = True
     while came:
@@ -279,4 +279,4 @@ def test_an_effect_that_fails_again_and_again_makes_the_consumer_fatal_and_the_m
 
 
 def refuse(_positions: object) -> None:
-    raise SurpriseError("nobody foresaw this")
+    raise SurpriseError("unforeseen")

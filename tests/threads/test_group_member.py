@@ -134,7 +134,7 @@ def test_a_steady_heartbeat_wakes_the_thread_twice(bench: Bench, coordinator: Sc
     assert bench.manager.wake_ups - wakes <= 2 * (beats + 1)
 
 
-def test_close_returns_by_its_deadline_although_nobody_answers_the_leave(
+def test_close_returns_by_its_deadline_although_the_leave_is_not_answered(
     bench: Bench, coordinator: ScriptedCoordinator
 ) -> None:
     """A silent coordinator: the leave is written, the application goes on."""
@@ -296,9 +296,7 @@ def test_calls_that_wait_end_at_their_deadline(bench: Bench, coordinator: Script
         assert 0.1 < time.monotonic() - began < SOON_S
 
 
-def test_unsubscribe_returns_at_its_deadline_although_nobody_answers(
-    bench: Bench, coordinator: ScriptedCoordinator
-) -> None:
+def test_unsubscribe_returns_at_its_deadline_without_an_answer(bench: Bench, coordinator: ScriptedCoordinator) -> None:
     """The revoked callback ran; whether the coordinator heard of it is not the application's problem."""
     join(bench)
     coordinator.silent = {ConsumerGroupHeartbeatRequest}
@@ -381,7 +379,7 @@ def test_a_fatal_error_is_raised_from_every_call_but_close(bench: Bench, coordin
     assert len(coordinator.sent) == sent, "nothing is sent after FATAL"
 
 
-def test_close_reports_a_fatal_error_that_nobody_has_seen(bench: Bench, coordinator: ScriptedCoordinator) -> None:
+def test_close_reports_a_fatal_error_that_was_not_raised_yet(bench: Bench, coordinator: ScriptedCoordinator) -> None:
     """A program that is shutting down anyway should learn that its consumer had stopped working."""
     join(bench)
     coordinator.answers[ConsumerGroupHeartbeatRequest] = lambda _: ConsumerGroupHeartbeatResponse(
@@ -442,7 +440,7 @@ def test_a_bug_on_the_background_thread_is_raised_and_close_works(coordinator: S
 
 
 def test_a_dropped_application_leaves_without_its_listeners(bench: Bench, coordinator: ScriptedCoordinator) -> None:
-    """Nobody may call close() any more; the group must not wait for a session all the same."""
+    """close() may never be called again; the group must not wait for a session all the same."""
     join(bench)
     before = list(bench.callbacks.calls)
 

@@ -438,7 +438,7 @@ def test_partitions_with_records_are_served_although_the_entry_that_added_them_i
 
 
 def test_a_topic_whose_folder_is_gone_is_not_there_until_the_folder_is_back(tmp_path: Path) -> None:
-    """Broken: a topic is empty in silence, and its records are removed when somebody puts them back."""
+    """Broken: a topic is empty without a message, and its records are removed when they are put back."""
     registry = a_folder(tmp_path)
     whole, _ = served(tmp_path)
     gone = topic_folder(tmp_path, registry, "orders")
@@ -484,7 +484,7 @@ def test_a_topics_folder_says_what_the_topic_is(tmp_path: Path) -> None:
 
 
 def test_the_broker_tells_what_it_repaired(tmp_path: Path) -> None:
-    """Broken: a folder is repaired in silence, and nobody looks at what was set aside."""
+    """Broken: a folder is repaired without a message, and the user never looks at what was set aside."""
     a_folder(tmp_path)
     (tmp_path / "cluster.log").unlink()
     journal = MemoryJournal()

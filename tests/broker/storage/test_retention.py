@@ -82,7 +82,7 @@ def test_the_profile_kafka_cleans_by_itself() -> None:
 
 
 def test_compaction_keeps_the_last_record_of_each_key_and_every_offset(tmp_path: Path) -> None:
-    """Whoever restores a state from a changelog gets the same state; a client reads over the gaps."""
+    """A state restored from a compacted changelog is the same; a client reads over the gaps."""
     with EmbeddedBroker(data_dir=tmp_path) as broker:
         broker.create_topic("state", configs={"cleanup.policy": "compact"})
         for key, value in (("a", "1"), ("b", "1"), ("a", "2"), ("a", "3"), ("c", "1"), ("b", "2")):
