@@ -30,7 +30,7 @@ def _(patch: Patch) -> None:
     patch.setattr(rebalance, "without", lambda one, gone: replace(group.without(one, gone), leader=one.leader))
 
 
-@mutant("a join phase has no time limit", "K4", "L1", scenario="classic")
+@mutant("a join phase has no time limit", "K4", "L1", scenario="classic", seed=47)
 def _(patch: Patch) -> None:
     arm = rebalance.Turn._arm
 
