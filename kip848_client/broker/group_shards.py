@@ -1,9 +1,6 @@
 """The groups of a cluster of several nodes: one coordinator for each partition of ``__consumer_offsets``, as in Kafka.
 
-A group's name says its partition, and the node that leads the partition coordinates its groups. When the leader
-changes, the coordinator of that partition ends with all it had in memory, and the next one replays the partition's
-records: what a crash and a restart are to a single node. A partition in which there never was a group has no
-coordinator and costs nothing.
+When they begin and end: `shards`.
 
 A request is judged by the node that it came to: NOT_COORDINATOR elsewhere, COORDINATOR_LOAD_IN_PROGRESS while the
 records are read.
@@ -16,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec.structs import replace
@@ -27,9 +24,10 @@ from kip848_client.broker.group_configs import GroupConfigStore
 from kip848_client.broker.group_errors import FIRST_BATCHED_OFFSET_FETCH, error_response, refusal
 from kip848_client.broker.group_log import GroupLog
 from kip848_client.broker.group_metrics import GroupMetrics
-from kip848_client.broker.groups import GroupHost, Waiter, refuse_waiters
-from kip848_client.broker.offsets_topic import KeyAndValue, OffsetsTopic
-from kip848_client.broker.placement import GROUP_OFFSETS, NO_LEADER, LeaderChange, Placement, coordinator_partition
+from kip848_client.broker.groups import GroupHost
+from kip848_client.broker.offsets_topic import OffsetsTopic
+from kip848_client.broker.placement import GROUP_OFFSETS, Placement, coordinator_partition
+from kip848_client.broker.shards import ShardLog, Shards, Waiter
 from kip848_client.broker.snapshots import GroupSnapshot
 from kip848_client.broker.topic_images import TopicImages
 from kip848_client.clock import Clock
@@ -57,32 +55,10 @@ from kip848_client.wire.schema import Response
 if TYPE_CHECKING:
     from kip848_client.telemetry import Figure
 
-__all__ = ["GroupShards", "Groups", "ShardLog"]
+__all__ = ["GroupShards", "Groups"]
 
 
-class ShardLog:
-    """One partition of a log that all partitions share.
-
-    Args:
-        log: the whole.
-        records: of the partition, until now.
-    """
-
-    def __init__(self, log: GroupLog, records: Sequence[KeyAndValue]) -> None:
-        self._log: Final = log
-        self._records: Sequence[KeyAndValue] = records
-
-    def load(self) -> Iterator[KeyAndValue]:
-        """Yield every (key, value) of the partition, once."""
-        records, self._records = self._records, ()
-        return iter(records)
-
-    def append(self, records: Iterable[KeyAndValue]) -> None:
-        """Keep the records of one decision; see `GroupLog.append`."""
-        self._log.append(records)
-
-
-class GroupShards:
+class GroupShards(Shards[GroupHost]):
     """All group coordinators of one cluster. To its callers it looks like one `GroupHost`.
 
     Args:
@@ -103,43 +79,17 @@ class GroupShards:
         journal: Journal,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
+        super().__init__(GROUP_OFFSETS, log=log, placement=placement)
         self._config: Final = config
-        self._log: Final = log
         self._configs: Final = configs
         self._images: Final = images
         self._offsets_topic: Final = offsets_topic
-        self._placement: Final = placement
         self._clock: Final = clock
         self._journal: Final = journal
         self._loop: Final = loop
-        self._hosts: Final[dict[int, GroupHost]] = {}
-        self._loading: Final[set[int]] = set()
-        self._waiters: list[Waiter] = []
         self._metrics: Final = {node: GroupMetrics(loop) for node in placement.nodes}
 
     # --- life
-
-    def load(self, partitions: Collection[int] | None = None) -> None:
-        """Let the coordinators of *partitions*, or of all, read their records; after that they serve.
-
-        Raises:
-            DataDirError: the log cannot be read; what was not loaded does not serve.
-            ProtocolError: a record of the log is not what its type says.
-        """
-        if partitions is None:
-            partitions = range(len(self._placement.of(GROUP_OFFSETS)))
-        records: dict[int, list[KeyAndValue]] = {}
-        for key, value in self._log.load():
-            record = decode_record(key, value)
-            if not isinstance(record, UnknownRecord):
-                records.setdefault(coordinator_partition(group_of(record.key)), []).append((key, value))
-        for partition in partitions:
-            if partition in records and partition not in self._hosts and self._leader(partition) != NO_LEADER:
-                self._open(partition, records[partition])
-            self._loading.discard(partition)
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            self.add_waiter(*waiter)
 
     def stop_coordinating(self, partitions: Collection[int] | None = None) -> None:
         """Answer the requests that wait for others, so that their clients look for a coordinator at once."""
@@ -147,24 +97,11 @@ class GroupShards:
             if partitions is None or partition in partitions:
                 host.stop_coordinating()
 
-    def leaders_changed(self, changes: Iterable[LeaderChange]) -> tuple[int, ...]:
-        """End the coordinators of partitions that others lead now; return these partitions, which wait for `load`."""
-        moved = tuple(change.partition for change in changes if change.topic == GROUP_OFFSETS)
-        for partition in moved:
-            self._loading.add(partition)
-            host = self._hosts.pop(partition, None)
-            if host is not None:
-                self._waiters += host.let_go()
-        return moved
-
     def close(self) -> None:
-        """Stop timers and let go of everybody who waits."""
+        """Stop timers and metrics, and refuse the calls that wait."""
         for metrics in self._metrics.values():
             metrics.close()
-        waiters, self._waiters = self._waiters, []
-        for host in self._hosts.values():
-            waiters += host.let_go()
-        refuse_waiters(waiters)
+        super().close()
 
     # --- requests
 
@@ -213,11 +150,6 @@ class GroupShards:
         """See `GroupHost.let_time_run_out`."""
         self._serving(coordinator_partition(group_id)).let_time_run_out(kind, group_id=group_id, member_id=member_id)
 
-    def run_due(self) -> None:
-        """Do what is due by now."""
-        for host in tuple(self._hosts.values()):
-            host.run_due()
-
     # --- configuration of groups
 
     def config_defaults(self) -> Mapping[str, str]:
@@ -245,8 +177,8 @@ class GroupShards:
             figure
             for node_id, metrics in self._metrics.items()
             for figure in metrics.figures(
-                [group for host in self._on(node_id) for group in host.listed()],
-                waiting=sum(host.waiting_count for host in self._on(node_id)),
+                [group for host in self._led_by(node_id) for group in host.listed()],
+                waiting=sum(host.waiting_count for host in self._led_by(node_id)),
                 partitions=len(self._placement.led_by(GROUP_OFFSETS, node_id)),
                 attributes={"node-id": str(node_id)},
             )
@@ -281,20 +213,12 @@ class GroupShards:
 
     # --- inside
 
-    def _leader(self, partition: int) -> int:
-        return self._placement.get(GROUP_OFFSETS, partition).leader
+    def _id_of(self, key: bytes, value: bytes | None) -> str | None:
+        record = decode_record(key, value)
+        return None if isinstance(record, UnknownRecord) else group_of(record.key)
 
-    def _is_served(self, partition: int) -> bool:
-        return partition not in self._loading and self._leader(partition) != NO_LEADER
-
-    def _why_not(self, partition: int, node_id: int) -> ErrorCode:
-        """The error for a request that came to *node_id* and is about a group of *partition*; NONE if it is served."""
-        if self._leader(partition) != node_id:
-            return ErrorCode.NOT_COORDINATOR
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if partition in self._loading else ErrorCode.NONE
-
-    def _host(self, partition: int) -> GroupHost:
-        return self._hosts.get(partition) or self._open(partition, ())
+    def _wait_again(self, waiter: Waiter) -> None:
+        self.add_waiter(*waiter)
 
     def _serving(self, partition: int) -> GroupHost:
         if not self._is_served(partition):
@@ -304,10 +228,10 @@ class GroupShards:
             )
         return self._host(partition)
 
-    def _open(self, partition: int, records: Sequence[KeyAndValue]) -> GroupHost:
-        host = GroupHost(
+    def _new_host(self, partition: int, log: ShardLog) -> GroupHost:
+        return GroupHost(
             self._config,
-            log=ShardLog(self._log, records),
+            log=log,
             configs=self._configs,
             images=self._images,
             offsets_topic=self._offsets_topic,
@@ -317,12 +241,6 @@ class GroupShards:
             loop=self._loop,
             has=lambda group_id: coordinator_partition(group_id) == partition,
         )
-        host.load()
-        self._hosts[partition] = host
-        return host
-
-    def _on(self, node_id: int) -> list[GroupHost]:
-        return [host for partition, host in sorted(self._hosts.items()) if self._leader(partition) == node_id]
 
     def _host_of(self, message: GroupMessage, api_version: int) -> GroupHost:
         parts = _parts_of(message, api_version)
@@ -330,10 +248,9 @@ class GroupShards:
         return self._serving(coordinator_partition(group_id))
 
     def _list(self, message: ListGroupsRequest, context: RequestContext) -> Response:
-        led = self._placement.led_by(GROUP_OFFSETS, context.node_id)
-        if not self._loading.isdisjoint(led):
+        if self._is_loading_at(context.node_id):
             return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        answers = [host.ask(message, api_version=context.api_version) for host in self._on(context.node_id)]
+        answers = [host.ask(message, api_version=context.api_version) for host in self._led_by(context.node_id)]
         groups = [group for answer in answers if isinstance(answer, ListGroupsResponse) for group in answer.groups]
         return ListGroupsResponse(groups=tuple(sorted(groups, key=lambda group: group.group_id)))
 

@@ -24,6 +24,7 @@ from kip848_client.broker.group_errors import error_response
 from kip848_client.broker.group_log import GroupLog
 from kip848_client.broker.group_metrics import GroupMetrics
 from kip848_client.broker.offsets_topic import KeyAndValue, OffsetsTopic
+from kip848_client.broker.shards import refuse_waiters
 from kip848_client.broker.snapshots import GroupSnapshot, classic_snapshot, snapshot_of
 from kip848_client.broker.topic_images import TopicImages
 from kip848_client.clock import Clock, ManualClock
@@ -75,7 +76,7 @@ from kip848_client.wire.schema import Response
 if TYPE_CHECKING:
     from kip848_client.telemetry import Figure
 
-__all__ = ["GroupHost", "Waiter", "refuse_waiters"]
+__all__ = ["GroupHost", "Waiter"]
 
 
 _INTERNAL_REQUEST_ID: Final = 0
@@ -502,13 +503,6 @@ class GroupHost:
             elif snapshot is not None and future.set_running_or_notify_cancel():
                 future.set_result(snapshot)
         self._waiters = left
-
-
-def refuse_waiters(waiters: Iterable[Waiter]) -> None:
-    """Tell those who wait for a group that it will not come to be."""
-    for _, _, future in waiters:
-        if future.set_running_or_notify_cancel():
-            future.set_exception(IllegalStateError("the broker was stopped"))
 
 
 def _to_bytes(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -268,6 +268,25 @@ def _offset_for_leader_epoch(permit: Permit, request: offset_for_leader_epoch.Of
     return _narrow(request, _may_on_topic(permit, Operation.DESCRIBE), refuse)
 
 
+_TopicT = TypeVar(
+    "_TopicT", metadata.MetadataResponseTopic, describe_topic_partitions.DescribeTopicPartitionsResponseTopic
+)
+
+
+def _shown(permit: Permit, topics: Iterable[_TopicT], *, all_topics: bool) -> list[_TopicT]:
+    """Described topics with the operations that the client may do; of all topics, those that it may see."""
+    return [
+        replace(
+            topic,
+            topic_authorized_operations=_operations(
+                permit, ResourceType.TOPIC, topic.name or "", topic.topic_authorized_operations, among=TOPIC_OPERATIONS
+            ),
+        )
+        for topic in topics
+        if not all_topics or _may_see_topic(permit, topic.name or "")
+    ]
+
+
 def _metadata(permit: Permit, request: metadata.MetadataRequest) -> Narrowed[metadata.MetadataResponse]:
     by_id = permit.context.api_version >= _FIRST_METADATA_BY_ID
     wants_all = request.topics is None or (permit.context.api_version == 0 and not request.topics)
@@ -283,20 +302,7 @@ def _metadata(permit: Permit, request: metadata.MetadataRequest) -> Narrowed[met
 
     def complete(response: metadata.MetadataResponse) -> metadata.MetadataResponse:
         topics = response.topics if wants_all or kept else ()  # version 0 takes an empty list for all topics
-        shown = [
-            replace(
-                topic,
-                topic_authorized_operations=_operations(
-                    permit,
-                    ResourceType.TOPIC,
-                    topic.name or "",
-                    topic.topic_authorized_operations,
-                    among=TOPIC_OPERATIONS,
-                ),
-            )
-            for topic in topics
-            if not wants_all or _may_see_topic(permit, topic.name or "")
-        ]
+        shown = _shown(permit, topics, all_topics=wants_all)
         completed: metadata.MetadataResponse = _cluster_operations(permit, replace(response, topics=(*shown, *refused)))
         return completed
 
@@ -335,20 +341,7 @@ def _describe_topic_partitions(
     ) -> describe_topic_partitions.DescribeTopicPartitionsResponse:
         if not (wants_all or kept):
             return describe_topic_partitions.DescribeTopicPartitionsResponse(topics=refused)
-        shown = [
-            replace(
-                topic,
-                topic_authorized_operations=_operations(
-                    permit,
-                    ResourceType.TOPIC,
-                    topic.name or "",
-                    topic.topic_authorized_operations,
-                    among=TOPIC_OPERATIONS,
-                ),
-            )
-            for topic in response.topics
-            if not wants_all or _may_see_topic(permit, topic.name or "")
-        ]
+        shown = _shown(permit, response.topics, all_topics=wants_all)
         return replace(response, topics=(*shown, *refused))
 
     return Narrowed(replace(request, topics=kept), complete)

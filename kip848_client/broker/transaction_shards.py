@@ -1,10 +1,10 @@
 """The transactional ids of a cluster of several nodes: one coordinator for each partition of ``__transaction_state``.
 
-As `group_shards` does for groups: a change of the leader ends one coordinator, and the next one replays its records,
-writes the ends that were decided and not written, and carries the next coordinator epoch.
+When they begin and end: `shards`. A coordinator that has replayed its records writes the ends that were decided and not
+written, and carries the next coordinator epoch.
 
-What is written inside this process (a Produce request adds its partition) asks the coordinator on whatever node it is,
-as Kafka's nodes ask each other.
+A write inside this process (a Produce request adds its partition) asks the coordinator on any node, as Kafka's nodes
+ask each other.
 
 Source:
     apache/kafka ``TransactionStateManager``, ``AddPartitionsToTxnManager``.
@@ -15,22 +15,17 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import heapq
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from kip848_client.broker.config import BrokerConfig
 from kip848_client.broker.group_log import GroupLog
-from kip848_client.broker.group_shards import GroupShards, ShardLog
-from kip848_client.broker.placement import (
-    NO_LEADER,
-    TRANSACTION_STATE,
-    LeaderChange,
-    Placement,
-    coordinator_partition,
-)
+from kip848_client.broker.group_shards import GroupShards
+from kip848_client.broker.placement import TRANSACTION_STATE, coordinator_partition
+from kip848_client.broker.shards import ShardLog, Shards, Waiter
 from kip848_client.broker.topics import TopicRegistry
 from kip848_client.broker.transaction_admission import TransactionAdmission
-from kip848_client.broker.transactions import TransactionHost, TransactionSnapshot, Waiter, refuse_waiters
+from kip848_client.broker.transactions import TransactionHost, TransactionSnapshot
 from kip848_client.clock import Clock
 from kip848_client.errors import BrokerError, ErrorCode
 from kip848_client.transactions.coordinator import Outcome
@@ -40,10 +35,8 @@ from kip848_client.wire.messages.transaction_records import decode_transaction_r
 
 __all__ = ["NodeTransactions", "TransactionShards"]
 
-KeyAndValue = tuple[bytes, bytes | None]
 
-
-class TransactionShards(TransactionAdmission):
+class TransactionShards(Shards[TransactionHost], TransactionAdmission):
     """All transaction coordinators of one cluster. To its callers it looks like one `TransactionHost`."""
 
     def __init__(
@@ -56,61 +49,12 @@ class TransactionShards(TransactionAdmission):
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
+        super().__init__(TRANSACTION_STATE, log=log, placement=topics.placement)
         self._config: Final = config
-        self._log: Final = log
         self._topics: Final = topics
-        self._placement: Final[Placement] = topics.placement
         self._groups: Final = groups
         self._clock: Final = clock
         self._loop: Final = loop
-        self._hosts: Final[dict[int, TransactionHost]] = {}
-        self._loading: Final[set[int]] = set()
-        self._waiters: list[Waiter] = []
-
-    # --- life
-
-    def load(self, partitions: Collection[int] | None = None) -> None:
-        """Let the coordinators of *partitions*, or of all, read their records; after that they serve.
-
-        Raises:
-            DataDirError: the log cannot be read; what was not loaded does not serve.
-            ProtocolError: a record of the log is not what its version says.
-        """
-        if partitions is None:
-            partitions = range(len(self._placement.of(TRANSACTION_STATE)))
-        records: dict[int, list[KeyAndValue]] = {}
-        for key, value in self._log.load():
-            transactional_id = decode_transaction_record(key, value)[0].transactional_id
-            records.setdefault(coordinator_partition(transactional_id), []).append((key, value))
-        for partition in partitions:
-            if partition in records and partition not in self._hosts and self._leader(partition) != NO_LEADER:
-                self._open(partition, records[partition])
-            self._loading.discard(partition)
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            self.add_waiter(*waiter)
-
-    def leaders_changed(self, changes: Iterable[LeaderChange]) -> tuple[int, ...]:
-        """End the coordinators of partitions that others lead now; return these partitions, which wait for `load`."""
-        moved = tuple(change.partition for change in changes if change.topic == TRANSACTION_STATE)
-        for partition in moved:
-            self._loading.add(partition)
-            host = self._hosts.pop(partition, None)
-            if host is not None:
-                self._waiters += host.let_go()
-        return moved
-
-    def close(self) -> None:
-        """Stop timers and let go of everybody who waits."""
-        waiters, self._waiters = self._waiters, []
-        for host in self._hosts.values():
-            waiters += host.let_go()
-        refuse_waiters(waiters)
-
-    def run_due(self) -> None:
-        """Write the ends that are due, and abort what has taken too long."""
-        for host in tuple(self._hosts.values()):
-            host.run_due()
 
     # --- requests
 
@@ -121,17 +65,17 @@ class TransactionShards(TransactionAdmission):
     def host_at(self, transactional_id: str, node_id: int) -> TransactionHost | ErrorCode:
         """The coordinator of an id if it is on *node_id*, or the error that says why not."""
         partition = coordinator_partition(transactional_id)
-        if transactional_id and self._leader(partition) != node_id:  # any node refuses the empty one
-            return ErrorCode.NOT_COORDINATOR
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if partition in self._loading else self._host(partition)
+        if not transactional_id:
+            node_id = self._leader(partition)  # any node refuses the empty one
+        return self._why_not(partition, node_id) or self._host(partition)
 
     def is_loading(self, node_id: int) -> bool:
         """Whether a node still reads the records of some of its ids."""
-        return not self._loading.isdisjoint(self._placement.led_by(TRANSACTION_STATE, node_id))
+        return self._is_loading_at(node_id)
 
     def on(self, node_id: int) -> Iterator[Transaction]:
         """The state of every transactional id of a node, by id."""
-        return _by_id(host for partition, host in self._hosts.items() if self._leader(partition) == node_id)
+        return _by_id(self._led_by(node_id))
 
     def admit(
         self, transactional_id: str, *, producer_id: int, epoch: int, partition: TopicPartition, is_adding: bool
@@ -185,28 +129,22 @@ class TransactionShards(TransactionAdmission):
 
     # --- inside
 
-    def _leader(self, partition: int) -> int:
-        return self._placement.get(TRANSACTION_STATE, partition).leader
+    def _id_of(self, key: bytes, value: bytes | None) -> str:
+        return decode_transaction_record(key, value)[0].transactional_id
 
-    def _is_served(self, partition: int) -> bool:
-        return partition not in self._loading and self._leader(partition) != NO_LEADER
+    def _wait_again(self, waiter: Waiter) -> None:
+        self.add_waiter(*waiter)
 
-    def _host(self, partition: int) -> TransactionHost:
-        return self._hosts.get(partition) or self._open(partition, ())
-
-    def _open(self, partition: int, records: Sequence[KeyAndValue]) -> TransactionHost:
-        host = TransactionHost(
+    def _new_host(self, partition: int, log: ShardLog) -> TransactionHost:
+        return TransactionHost(
             self._config,
-            log=ShardLog(self._log, records),
+            log=log,
             topics=self._topics,
             groups=self._groups,
             clock=self._clock,
             loop=self._loop,
             coordinator_epoch=self._placement.get(TRANSACTION_STATE, partition).epoch,
         )
-        host.load()
-        self._hosts[partition] = host
-        return host
 
 
 class NodeTransactions:

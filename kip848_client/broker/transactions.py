@@ -19,6 +19,7 @@ import msgspec
 from kip848_client.broker.config import BrokerConfig
 from kip848_client.broker.group_log import GroupLog
 from kip848_client.broker.group_shards import Groups
+from kip848_client.broker.shards import refuse_waiters
 from kip848_client.broker.topics import STORAGE_FAILED, TopicRegistry
 from kip848_client.broker.transaction_admission import TransactionAdmission
 from kip848_client.clock import Clock, ManualClock
@@ -33,7 +34,7 @@ from kip848_client.transactions.transaction import (
 )
 from kip848_client.wire.messages.init_producer_id import InitProducerIdRequest
 
-__all__ = ["TransactionHost", "TransactionSnapshot", "Waiter", "abort_orphans", "refuse_waiters"]
+__all__ = ["TransactionHost", "TransactionSnapshot", "Waiter", "abort_orphans"]
 
 _MOVING_CLIENT: Final = 2
 
@@ -368,13 +369,6 @@ def abort_orphans(topics: TopicRegistry, transactions: Iterable[Transaction], *,
                     timestamp_ms=now_ms,
                     moves_epoch=False,
                 )
-
-
-def refuse_waiters(waiters: Iterable[Waiter]) -> None:
-    """Tell those who wait for a transaction that it will not come to be."""
-    for _, _, future in waiters:
-        if future.set_running_or_notify_cancel():
-            future.set_exception(IllegalStateError("the broker was stopped"))
 
 
 def _snapshot_of(transaction: Transaction) -> TransactionSnapshot:
