@@ -386,7 +386,7 @@ class Consumer:
                     fetcher.keep_readable(view.readable)
                     if self._health.lags_wanted:
                         self._health.measure(self._known_lags)
-                    settled = mark  # the version of before: changes since then are checked again
+                    settled = mark  # the earlier version: changes since then are checked again
                     self._mark = None if view.poll_wanted else mark
                     continue
                 if count <= len(ready) or (ready and count):

@@ -143,7 +143,7 @@ class TlsSettings(Confidential, frozen=True):
         key_password: of the private key.
         cipher_suites: OpenSSL's list for TLS 1.2.
         verify_certificate: False accepts any certificate.
-        verify_host_name: False takes any trusted certificate, whatever names are in it.
+        verify_host_name: False takes any trusted certificate, also one for other names.
     """
 
     HIDDEN: ClassVar[frozenset[str]] = frozenset({"ca_pem", "certificate_pem", "key_pem", "key_password"})

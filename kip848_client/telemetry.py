@@ -74,7 +74,7 @@ GAUGES: Final[Mapping[str, str]] = {
     "kafka.consumer.application.event.queue.size": "events that the heartbeat thread has not taken yet",
     "kafka.consumer.background.event.queue.size": "what waits to be done by poll(): listeners, new positions, errors",
 }
-"""Read when a reader of the SDK collects: name -> what is told."""
+"""Read when a reader of the SDK collects: name -> what it measures."""
 
 SPANS: Final[Mapping[str, str]] = {
     "kafka.consumer.rebalance": "from the assignment that began a rebalance until its acknowledgement is due",

@@ -42,7 +42,7 @@ def violations(spec: AssignmentSpec, assignment: object) -> tuple[Violation, ...
 
     Args:
         spec: what the assignor was given.
-        assignment: what it returned, of whatever type.
+        assignment: what it returned, of any type.
     """
     return _Check(spec).run(assignment)
 

@@ -102,7 +102,7 @@ class _Run:
         self._workers = group.workers
         draining = {worker.member_id for worker in group.workers if worker.draining}
         if len(draining) == len(group.workers):
-            draining.clear()  # somebody has to run the units
+            draining.clear()  # a worker must run the units
         self._members = [worker.member_id for worker in group.workers if worker.member_id not in draining]
         self._catalogue: set[_Pair] = {(unit.name, unit.index) for unit in group.units}
         state, age_ms = _read_state(group), max(group.state_age_ms, 0)
@@ -186,7 +186,7 @@ class _Run:
         if not self._lost and not self._balanced:
             self._end_delay()
         elif self._remaining_ms is None and present.issuperset(self._state.previous_members):
-            self._place_lost()  # no one left: an assignment was not delivered
+            self._place_lost()  # no worker left: an assignment was not delivered
         elif not self._max_delay_ms:
             self._place_lost()
             self._end_delay()

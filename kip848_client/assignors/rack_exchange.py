@@ -41,7 +41,7 @@ class Place(msgspec.Struct):
 
 
 def exchange(places: Sequence[Place], *, local: Sequence[frozenset[int]], wanted: Sequence[frozenset[int]]) -> bool:
-    """Run every cycle that gains; counts in *places* change, loads do not (but for who has the larger of two).
+    """Run every cycle that gains; counts in *places* change, loads do not (except which member has the larger of two).
 
     Args:
         local: per kind, the places in whose rack its partitions have a replica.
@@ -60,7 +60,7 @@ class _Exchange:
         self._places: Final = places
         self._local: Final = local
         self._wanted: Final = wanted
-        # A gain outweighs whatever moves a cycle may cost: it has at most one partition per place.
+        # A gain outweighs any moves that a cycle may cost: it has at most one partition per place.
         self._gain: Final = len(places) + 1
         self._best: Final = [self._edges_from(number) for number in range(len(places))]
 

@@ -112,7 +112,7 @@ def _rebalance(
 
 
 def _quotas(sizes: Sequence[int], *, partition_count: int) -> list[int]:
-    """How many partitions each member shall own; who is above the floor now keeps one more, as long as they last."""
+    """How many partitions each member shall own; members above the floor keep one more, while there are any."""
     floor, larger = divmod(partition_count, len(sizes))
     quotas = [floor] * len(sizes)
     if not larger:

@@ -155,7 +155,7 @@ class _Round(NamedTuple):
 
 
 def _rounds(levels: Sequence[int], *, amount: int) -> list[_Round]:
-    """How *amount* partitions, one after the other, go to who has least, and among these to the first one.
+    """How *amount* partitions, one after the other, go to the member with the fewest, the first of equals.
 
     Args:
         levels: what each subscriber has, ascending.

@@ -180,7 +180,7 @@ class _Market:
                 place.uprooted = dict(Counter([kinds[one] for one in moved if one not in at_home]))
 
     def _find_slack(self) -> None:
-        """Where loads of one subscription are two neighbours, it is all the same who has the larger one."""
+        """Where loads of one subscription are two neighbours, either member may have the larger one."""
         loads: dict[int, Counter[int]] = defaultdict(Counter)
         for place, members in zip(self._places, self._members, strict=True):
             loads[place.subscription].update(self._sizes[member_id] for member_id in members)

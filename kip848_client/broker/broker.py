@@ -187,7 +187,7 @@ class EmbeddedBroker:
         self.config: Final = BrokerConfig.parse(config, profile=profile)
         if self.config.authorizer and not (acls or self.config.super_user_names or self.config.allow_everyone):
             raise ConfigError(
-                "authorizer.class.name is set, and nobody could do anything: set super.users (User:admin) or "
+                "authorizer.class.name is set, and no client could do anything: set super.users (User:admin) or "
                 "allow.everyone.if.no.acl.found, or make the broker with acls=True and call allow()"
             )
         check_exposure(host, advertised_host=advertised_host, allow_remote=allow_remote, tls=tls, sasl=sasl)
@@ -377,7 +377,7 @@ class EmbeddedBroker:
         prefixed: bool = False,
         host: str = ANY_HOST,
     ) -> None:
-        """Deny a principal to do something with one resource, whatever is allowed. Arguments and errors as `allow`."""
+        """Deny a principal to do something with one resource, even if an ACL allows it. Arguments as `allow`."""
         acls = _acls(Permission.DENY, principal, operations, topic, group, transactional_id, cluster, prefixed, host)
         self._with_access(lambda access: access.store.change(added=acls))
 

@@ -580,7 +580,7 @@ class DataDir:
         except DataDirError as error:
             self._write_failed(error, size=len(payload))
             raise
-        # A short entry may find room where a long one did not: that is no end of the trouble.
+        # A short entry may fit where a long one did not, so success does not mean that there is room again.
         if self._refused_size and (len(payload) >= self._refused_size or time.monotonic() >= self._tell_again_s):
             self._refused_size = 0
             self._tell_again_s = -math.inf

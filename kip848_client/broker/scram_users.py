@@ -89,7 +89,7 @@ class Users:
         return found
 
     def replace(self, sasl: BrokerSasl) -> None:
-        """From now on these may log in, and nobody else.
+        """From now on only these may log in.
 
         Raises:
             DataDirError: it could not be kept; everything is as before.

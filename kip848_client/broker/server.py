@@ -6,7 +6,7 @@ connection, and nothing else happens. Limits, all from `BrokerConfig`:
 
 * a frame longer than ``socket.request.max.bytes`` (before authentication: ``sasl.server.max.receive.size``) is refused
   from its first four bytes, before memory is taken;
-* so is one longer than ``kip848.request.max.bytes`` that is no Produce: what is decoded takes many times its bytes;
+* so is one longer than ``kip848.request.max.bytes``, except Produce: a decoded request takes many times its bytes;
 * a frame that is not complete ``kip848.incomplete.frame.max.ms`` after its first byte is given up;
 * after ``kip848.unanswered.requests.max`` open requests, or while the peer does not read its answers, nothing more is
   read from it;
@@ -61,7 +61,7 @@ class Server:
         open_request: makes the context of a frame and starts its handler; raises ProtocolError for what is no request.
         encode: bytes of an answered context, frame length included; empty for an answer that is not sent.
         on_refused: told why a connection was closed for what it did; of many in a short time it hears the number only.
-        on_gone: told about each connection that has ended, for whatever reason.
+        on_gone: called with each connection that has ended, for any reason.
         ssl_context: given, connections are TLS.
         authenticated: False if a connection has to be trusted (`ClientConnection.trust`) before it may send large
             frames or stay; True if every one is.
@@ -288,7 +288,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.connection_id = self._server.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The peer is gone, or we closed: whatever is parked for it is forgotten."""
+        """The peer is gone, or we closed: forget its parked requests."""
         self._closed = True
         if not self._resetting:
             shut_down(self._socket)

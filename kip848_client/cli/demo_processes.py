@@ -79,7 +79,7 @@ class WorkerProcess:
             self._process.stdin.close()
 
     def kill(self) -> None:
-        """Kill it without a word, as ``kill -9`` does."""
+        """Kill it without a leave, as ``kill -9`` does."""
         self._process.send_signal(signal.SIGKILL)
 
     def end(self) -> None:
@@ -117,7 +117,7 @@ class WorkerProcess:
 
 
 class Workers:
-    """All workers of one demo. Leaving the ``with`` block ends every one of them, whatever happened.
+    """All workers of one demo. Leaving the ``with`` block ends every one of them, also after an error.
 
     Args:
         arguments: command-line arguments before the worker's name.

@@ -1,4 +1,4 @@
-"""``kip848 sweep``: play the simulation over many seeds on Spark, and tell what came of it.
+"""``kip848 sweep``: play the simulation over many seeds on Spark, and summarize the runs.
 
 ::
 

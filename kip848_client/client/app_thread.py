@@ -81,7 +81,7 @@ class AppThread:
     Args:
         manager: the heartbeat thread.
         queue, commits, presence, listeners: shared with it; see `assembly`.
-        records: who has the records.
+        records: where the records come from.
         clock: the member's time.
     """
 
@@ -130,7 +130,7 @@ class AppThread:
     # --------------------------------------------------------------------------------------------------------- polling
 
     def begin_poll(self) -> None:
-        """The application enters poll(); `end_poll` must follow, whatever happens in between.
+        """The application enters poll(); `end_poll` must follow, also after an exception.
 
         Raises:
             IllegalStateError: poll() was called from inside a listener.

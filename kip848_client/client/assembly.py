@@ -50,7 +50,7 @@ def build_group_member(
     """Make a member that has joined nothing yet. Its thread starts with the first call that needs it.
 
     Args:
-        records: who has the records.
+        records: where the records come from.
         buffer: records that poll() hands out without passing through the member; see `AppPresence`.
         on_commit: hears of every commit without a callback of its own.
         journal: where the client's events go.

@@ -92,7 +92,7 @@ def create_record_consumer(conf: Mapping[str, ConfigValue]) -> RecordConsumer:
     tokens = conf.get("oauth_cb")
     if isinstance(tokens, OAuthTokens):
         tokens.token()  # confluent_kafka would wait ten seconds for it, and then not say why there is none
-    # Without a logger librdkafka writes to stderr, whatever the application does with its logs.
+    # Without a logger librdkafka writes to stderr, past the application's logs.
     settings = {"logger": logging.getLogger(LIBRDKAFKA_LOGGER), **conf}
     unknown: list[str] = []
     while True:

@@ -307,7 +307,7 @@ class HeartbeatRequestManager:
     def _run(self) -> None:
         try:
             anyio.run(self._main, backend="asyncio")
-        except BaseException as error:  # noqa: BLE001  whatever it is, the application must hear of it
+        except BaseException as error:  # noqa: BLE001  the application must hear of any error
             self._crash(error)
         finally:
             self._loop = None

@@ -1,6 +1,6 @@
 """Runs rebalance listeners, on the application's thread, and reports every way out of them.
 
-Whatever a listener does - return, raise, be interrupted - the member hears of it exactly once; otherwise it would
+The member hears exactly once how a listener ended (returned, raised, was interrupted); otherwise it would
 reconcile for ever (KAFKA-18160). Which listener call is due, and what its failure means, is decided in `member/`.
 """
 

@@ -1,6 +1,6 @@
-"""Where partitions begin and end, which offset belongs to a time, who is in a group: for programs that are no consumer.
+"""Where partitions begin and end, which offset belongs to a time, who is in a group: for programs that do not consume.
 
-One request for each broker, whatever the number of partitions. One of the few homes of confluent_kafka: it asks with
+One request for each broker, for any number of partitions. One of the few homes of confluent_kafka: it asks with
 its AdminClient, which takes the same security settings as the data plane.
 """
 

@@ -172,7 +172,7 @@ class MemberObserver:
         self.last_error = (f"{type(error).__name__}: {error}", self._clock.now_ms())
 
     def answered(self, response: object, *, ms: float) -> None:
-        """A request was answered after *ms*, with whatever code."""
+        """A request was answered after *ms*, with any code."""
         if isinstance(response, _SIGNS_OF_MEMBERSHIP) and not response.error_code:
             self.heartbeat_accepted_ms = self._clock.now_ms()
         match response:

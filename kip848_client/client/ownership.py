@@ -52,8 +52,8 @@ class OneThread:
 
     A second thread does not wait: two threads inside one consumer are a bug of the program, and raise an error.
 
-    A KeyboardInterrupt may come between any two steps here. Whatever it leaves behind, the thread that got it can enter
-    and leave again, and everything is in order after that: the consumer has still to be closed.
+    A KeyboardInterrupt may come between any two steps here. In any state that it leaves behind, the thread that got it
+    can enter and leave again, and everything is in order after that: the consumer has still to be closed.
     """
 
     owner: int | None = None

@@ -127,7 +127,7 @@ class ConfigReader:
         return self.refuse(f"{key} must be true or false, got {self.show(key, value)}", default)
 
     def one_of(self, key: str, allowed: Mapping[str, str], *, default: str) -> str:
-        """The meaning that *allowed* gives to the value, whatever its case."""
+        """The meaning that *allowed* gives to the value, in upper or lower case."""
         value = self.conf.get(key)
         if value is None:
             return default

@@ -45,7 +45,7 @@ def read_offers(offers: Iterable[object], *, bytes_max: int) -> tuple[ClientAssi
     """The assignors that a heartbeat offers.
 
     Args:
-        offers: as the heartbeat has them, of whatever kind of group.
+        offers: as the heartbeat has them, of any kind of group.
         bytes_max: of all names and metadata together.
 
     Raises:
@@ -95,7 +95,7 @@ def offers_after(
     A worker on the classic protocol has offers of version -1 (KIP-848); a classic member of a consumer group has none.
 
     Returns:
-        Empty also if no assignor can be common to all; that is told by counts, so a group in server mode costs nothing.
+        Empty also if no assignor can be common to all; counts show that, so a group in server mode costs nothing.
     """
     if not can_be_common(group, gone=len(gone)):
         return _NO_OFFERS

@@ -35,7 +35,7 @@ How a shell drives it (single-threaded; each result is finished before the next 
             journal.write(to_journal(event, ts_ms=wall, topic_name=coordinator.topic_name))
 
 `API_KEYS` names the requests that `handle` answers. Any request of these gets exactly one reply, now or from a later
-event; whatever a client sends, wrong input is an error code in the reply and never an exception. Authorisation and
+event; any wrong input is an error code in the reply and never an exception. Authorisation and
 version negotiation are the shell's.
 """
 
@@ -337,7 +337,7 @@ class GroupCoordinator:
                     deadline_ms=now_ms + state.session_timeout_ms(group_id, member),
                     member_epoch=epoch,
                 )
-                if member.current.pending_revocation:  # a static member that is away has none, whatever its state was
+                if member.current.pending_revocation:  # a static member that is away has none in any state
                     state.timers.arm(
                         TimerKey(TimerKind.REBALANCE, group_id, member.member_id),
                         deadline_ms=now_ms + member.metadata.rebalance_timeout_ms,

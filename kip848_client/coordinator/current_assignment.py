@@ -65,7 +65,7 @@ def reconcile(
 
     Args:
         owned: what the member says it owns; None if its heartbeat did not say.
-        subscription_changed: something that it has may be live no more, whatever the target says: its heartbeat
+        subscription_changed: a partition that it has may no longer be subscribed to: its heartbeat
             changed its subscription, or a unit left the catalogue.
 
     Returns:

@@ -203,7 +203,7 @@ class Group(Generic[KeyT, MetadataT]):
         assert index == held, "the index of holders differs from what the members hold"
         targets: dict[tuple[KeyT, int], str] = {}
         for member_id, target in self.target.items():
-            assert member_id in self.members, f"target of {member_id!r}, who is no member"
+            assert member_id in self.members, f"target of {member_id!r}, which is not a member"
             for key, wanted in target.items():
                 for number in wanted:
                     other = targets.setdefault((key, number), member_id)

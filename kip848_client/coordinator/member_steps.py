@@ -40,7 +40,7 @@ class MemberSteps:
     Args:
         owned: what the member says it owns; None if it does not say.
         offers_assignors: it said which client-side assignors it offers.
-        is_unsettled: the group was a classic one, and its members must join again whatever this one says.
+        is_unsettled: the group was a classic one, and its members must join again, also if this one has no news.
     """
 
     def __init__(

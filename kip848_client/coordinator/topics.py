@@ -68,7 +68,7 @@ class TopicsImage(msgspec.Struct, frozen=True):
         """Digest of what a target depends on: name, id, partition count and racks of those of *names* that exist.
 
         Returns:
-            A signed 64-bit integer; 0 if none exists. Equal for equal content whatever the order. Kafka stores such a
+            A signed 64-bit integer; 0 if none exists. Equal for equal content in any order. Kafka stores such a
             hash in the same field but computes it differently, which costs one more epoch when a log changes hands.
         """
         by_name = self.by_name

@@ -22,7 +22,7 @@ action                applied  answer                        connection
 ====================  =======  ============================  ==========
 
 A connection that is *silent* stays open, and nothing more comes out of it: answers leave in the order of the requests,
-so whatever is asked behind the lost one waits as well, as it does on a network. Clients time out and connect again.
+so later requests wait as well, as they do on a network. Clients time out and connect again.
 """
 
 from __future__ import annotations

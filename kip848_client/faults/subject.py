@@ -1,4 +1,4 @@
-"""What a request is about: groups, members, topics and partitions by name, whatever its API and version.
+"""What a request is about: groups, members, topics and partitions by name, for every API and version.
 
 A rule that says ``topic="orders"`` must match a Fetch that carries only the topic's id, and keep matching when the
 next version of an API moves a field. Owns where each API keeps these; decides nothing.

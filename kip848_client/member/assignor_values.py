@@ -91,7 +91,7 @@ def compute(
     spec = spec_of(call.snapshot)
     try:
         result: object = assignor.assign(spec)
-    except BaseException as error:  # noqa: BLE001  whatever it is, the group must hear of it
+    except BaseException as error:  # noqa: BLE001  the group must hear of any error
         failure = _raised(assignor, "assign()", error)
         failure.__cause__ = error
         return AssignorDone(call.call_id, error=ASSIGNOR_RAISED), failure

@@ -1,4 +1,4 @@
-"""Changes of a group: each lasts from its epoch until every member of that time has its part, whatever comes next.
+"""Changes of a group: each lasts from its epoch until every member of that time has its part, even if another begins.
 
 In a group that never rests one rebalance goes on for hours. How long each of its changes took is another question.
 """

@@ -217,7 +217,7 @@ def _notes(timeline: Timeline, handovers: Iterable[Handover]) -> list[str]:
     ]
     count = len({each.partition for each in handovers if each.gap_ms is None})
     if count:
-        notes.append(f"{count} partitions were for some time owned by members without logs, or by nobody")
+        notes.append(f"{count} partitions were for some time owned by members without logs, or free")
     return notes
 
 

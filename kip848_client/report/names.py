@@ -56,5 +56,5 @@ class MemberNames:
         return group_id in self._coordinated
 
     def speaks_after(self, group_id: str | None, name: str, ts_ms: float) -> bool:
-        """Whether that member's own log goes on after *ts_ms*: it lives, whatever the coordinator thinks."""
+        """Whether that member's own log goes on after *ts_ms*: it lives, also if the coordinator removed it."""
         return self._last_spoken.get((group_id, name), -1) > ts_ms

@@ -93,7 +93,7 @@ def _restored(lines: tuple[str, ...], counts: dict[str, int]) -> History:
 
 
 def _plain(value: Any) -> Any:
-    """*value* as JSON has it; sets become sorted, whatever order they are kept in."""
+    """*value* as JSON has it; sets become sorted."""
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, BaseException):

@@ -245,7 +245,7 @@ class Network:
         )
 
     def hand_over(self, connection: SimulatedConnection, request: AnyRequest, api_version: int, reply: Reply) -> None:
-        """Let the broker decide about a request; what becomes of its answer is the caller's business."""
+        """Let the broker decide about a request; the caller handles the answer."""
         self._server.serve(
             connection.node_id, request, api_version=api_version, client_id=connection.client_id, reply=reply
         )

@@ -234,7 +234,7 @@ class _Play:
 
 
 def _heal_ms(scenario: Scenario) -> int:
-    """How long recovery may take: whatever is under way when faults end, one after the other.
+    """How long recovery may take: the sum of what may be under way when faults end.
 
     A process that is frozen, a session that has to end, a listener or application that hangs, requests that wait, and
     the rebalance that follows.

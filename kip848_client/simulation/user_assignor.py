@@ -151,7 +151,7 @@ class UserAssignor:
             fail("A1", f"{consumer.name}: two calls of the assignor at a time: {effect}")
         self._busy = True
         if effect.call_id <= self._last_call_id:
-            fail("A1", f"{consumer.name}: call {effect.call_id} of the assignor has a number of before: {effect}")
+            fail("A1", f"{consumer.name}: call {effect.call_id} of the assignor has an earlier number: {effect}")
         self._last_call_id = effect.call_id
         if isinstance(effect, RunAssignor):
             self._check_versions(effect)

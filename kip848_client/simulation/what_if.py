@@ -211,7 +211,7 @@ class _Group:
         return world.now_ms - began_ms if rested else None
 
     def _rests(self) -> bool:
-        """Every partition is read, by the member that shall have it; and nobody else is waited for."""
+        """Every partition is read by the member that shall have it, and no member is waited for."""
         stage = self.stage
         living, members = stage.living(), stage.mirror.members
         if len(members) != len(living) or stage.mirror.group_epoch != stage.mirror.target_epoch:

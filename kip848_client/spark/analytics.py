@@ -64,7 +64,7 @@ class Bounds(msgspec.Struct, frozen=True):
 
     @property
     def malformed(self) -> int:
-        """Lines that are no events."""
+        """Lines that are not events."""
         return self.lines - self.events
 
 

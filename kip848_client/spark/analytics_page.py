@@ -168,7 +168,7 @@ def _tables(analysis: Analysis, late: DataFrame, parts: Sequence[PeriodFigures])
             ),
         ),
         Table(
-            "Lines that are no events", ("file", "line", "what is wrong"),
+            "Lines that are not events", ("file", "line", "what is wrong"),
             [
                 (unquote(urlparse(row["file"]).path or row["file"]), f"{row['line']:,}", row["problem"])
                 for row in analysis.malformed.orderBy("file", "line").limit(_WORST).collect()

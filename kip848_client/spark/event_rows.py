@@ -1,4 +1,4 @@
-"""Event logs as a table: one row per line, parsed by `kip848_client.journal`. Lines that are no events are kept.
+"""Event logs as a table: one row per line, parsed by `kip848_client.journal`. Lines that are not events are kept.
 
 Does not own: what events mean (`lane_rows`), what is counted (`analytics`).
 """
@@ -86,7 +86,7 @@ def event_rows(lines: DataFrame) -> DataFrame:
 
 
 def malformed_lines(events: DataFrame) -> DataFrame:
-    """The lines that are no events: file, line (from 1, in the whole file), problem."""
+    """The lines that are not events: file, line (from 1, in the whole file), problem."""
     blocks = events.groupBy("file", "block").agg(sf.max("line").alias("lines"))
     before = Window.partitionBy("file").orderBy("block").rowsBetween(Window.unboundedPreceding, -1)
     offsets = blocks.select("file", "block", sf.coalesce(sf.sum("lines").over(before), sf.lit(0)).alias("before"))

@@ -39,7 +39,7 @@ class BatchId(msgspec.Struct, frozen=True):
 
 
 class Note(msgspec.Struct, frozen=True, array_like=True):
-    """The decision on a batch: these transactions are committed, whatever happens.
+    """The decision on a batch: these transactions are committed, also after a crash.
 
     Args:
         transactions: task, producer id and producer epoch of each.

@@ -1,7 +1,7 @@
 """The simulation over many seeds, on Spark: a row a run, in Parquet. Resumable; one machine or a cluster.
 
 Seeds are played in parts. A part that is written is never played again: a sweep that was stopped goes on where it was,
-and one with more seeds plays only the new ones, whatever parts were played before.
+and one with more seeds plays only the new ones.
 
 Source: KIP-848 "Test Plan", which names simulation as its primary method; `kip848_client.simulation` is what is run.
 """

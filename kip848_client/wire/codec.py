@@ -195,7 +195,7 @@ def decode_response(
 
 
 def _decode_api_versions(cls: type[ResponseT], data: bytes, api_version: int) -> ResponseT:
-    """UNSUPPORTED_VERSION comes in the layout of version 0, whatever was asked (KIP-511)."""
+    """UNSUPPORTED_VERSION comes in the layout of version 0, whichever version was sent (KIP-511)."""
     if api_version > 0 and data[4:6] == _INT16.pack(_UNSUPPORTED_VERSION):
         try:
             return decode_body(cls, 0, data, 4)

@@ -100,11 +100,11 @@ class Connection(asyncio.BufferedProtocol):
         Args:
             request: what to send.
             timeout_ms: from now to the complete answer. When it passes the connection is closed: answers come in
-                order, so whatever waits behind this one would be late as well.
+                order, so later ones would be late as well.
             max_version: never use a version above this.
 
         Returns:
-            The answer, whatever error codes are in it.
+            The answer, with or without error codes.
 
         Raises:
             UnsupportedVersionError: no common version, or it lacks a field that is set.

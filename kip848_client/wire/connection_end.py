@@ -14,7 +14,7 @@ from kip848_client.wire.schema import Response
 __all__ = ["Answer", "ConnectionEnd", "told"]
 
 Answer: TypeAlias = Response | Kip848Error
-"""What a request ends with: the answer, whatever error codes are in it, or why there is none."""
+"""What a request ends with: the answer, with or without error codes, or why there is none."""
 
 
 class ConnectionEnd:

@@ -216,7 +216,7 @@ def patch_batch(data: bytearray | memoryview, position: int = 0, *, base_offset:
 def records_of(
     data: bytes | bytearray | memoryview, position: int = 0, *, unpacked_max: int = UNPACKED_MAX
 ) -> tuple[Record, ...]:
-    """The records of the batch at *position*, whatever their compression.
+    """The records of the batch at *position*, in any compression.
 
     Args:
         unpacked_max: bytes that compressed records may unpack to.

@@ -1,6 +1,6 @@
 """SASL: what every mechanism has in common. The mechanisms are beside: `sasl_plain`, `sasl_scram`, `sasl_oauthbearer`.
 
-Pure: a mechanism is told bytes and says bytes. Who carries them is `authentication` here and the embedded broker there.
+Pure: a mechanism takes bytes and returns bytes. `authentication` and the embedded broker carry them.
 """
 
 from __future__ import annotations

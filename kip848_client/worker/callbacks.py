@@ -59,7 +59,7 @@ class CallbackThread:
         self._queue.put((call, done))
 
     def stop_now(self, stop: StopNow) -> None:
-        """Tell the units to stop, whatever callback is running."""
+        """Tell the units to stop, also while a callback is running."""
         self._listener.stop_now(stop.units)
 
     def ended(self) -> None:

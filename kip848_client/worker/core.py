@@ -481,7 +481,7 @@ class WorkerCore:
         self._phase = Phase.IN_SYNC if self._epoch else Phase.JOINING
 
     def _to_stop(self) -> dict[Unit, int]:
-        """What runs and is not ours any more; also what somebody else had in between, which its token tells."""
+        """Units that run and are no longer assigned, or were with another worker in between, as their token shows."""
         return {unit: token for unit, token in self._owned.items() if self._assigned.get(unit) != token}
 
     # Leaving
@@ -533,7 +533,7 @@ class WorkerCore:
         closing = self._closing
         if closing is not None and self._now_ms >= closing.deadline_ms and self._phase is not Phase.LEFT:
             if self._owned:
-                # Nothing is said to the coordinator, so nobody gets the units before the session is over.
+                # The coordinator hears nothing, so no other worker gets the units before the session is over.
                 self._emit(StopNow(_ordered(self._owned)))
                 self._owned.clear()
             self._leave_done()

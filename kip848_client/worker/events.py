@@ -183,7 +183,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class StopNow(msgspec.Struct, frozen=True):
-    """The lease ends: runners of these units must be told to stop at once, whatever callback is running."""
+    """The lease ends: runners of these units must be told to stop at once, also while a callback is running."""
 
     units: tuple[OwnedUnit, ...]
 

@@ -90,11 +90,11 @@ class LagAware(PartitionAssignor):
         }
 
     def forget(self) -> None:
-        """Begin anew: tell what lags now, and nothing of before. For when the load's pattern has changed."""
+        """Begin anew: report only what lags now. For when the load's pattern has changed."""
         self._forgets = True
 
     def metadata(self) -> AssignorMetadata:
-        """The levels, if there is something new to tell; else what was told last."""
+        """The levels, if they changed; else those reported last."""
         lags = self._lags
         levels = {key: level_of(lag, self._at_least) for key, lag in lags.items()}
         self._calm = self._calm + 1 if all(2 * lag < self._at_least for lag in lags.values()) else 0

@@ -37,9 +37,9 @@ def decode_bytes(metadata: bytes, *, whose: str) -> dict[str, Json]:
     try:
         told = json.loads(metadata)
     except ValueError as error:
-        raise ValueError(f"{whose} has metadata that is no JSON: {metadata[:60]!r}") from error
+        raise ValueError(f"{whose} has metadata that is not JSON: {metadata[:60]!r}") from error
     if not isinstance(told, dict):
-        raise ValueError(f"{whose} has metadata that is no JSON object: {metadata[:60]!r}")
+        raise ValueError(f"{whose} has metadata that is not a JSON object: {metadata[:60]!r}")
     return told
 
 

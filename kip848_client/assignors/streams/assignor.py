@@ -122,7 +122,7 @@ class StreamsAssignor(PartitionAssignor):
 
     @property
     def assignment(self) -> TaskAssignment:
-        """The roles of this member in the last assignment. What it owns is told by the rebalance listener."""
+        """The roles of this member in the last assignment. The rebalance listener gets what it owns."""
         return self._assignment
 
     # --- what the application says

@@ -245,7 +245,7 @@ class _Planner:
         return min(candidates, key=lambda each: (lags[each], self._pressure(each), each.bytes))
 
     def _seat(self, task: Task, process: UUID, seats: Counter[str], wanted: str | None = None) -> str:
-        """The member of a process that gets a task: who has it, or should have, else who has the fewest."""
+        """The member of a process that gets a task: one that has it, or should have, else one with the fewest."""
         ids = self._processes[process]
         had = (self._owned.get(task), wanted) if wanted is not None else ()
         chosen = next((each for each in had if each in ids), None)

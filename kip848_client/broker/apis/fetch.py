@@ -247,7 +247,7 @@ class _Fetch:
                 records=b"",
             )
         try:
-            # The first batch of the answer comes whatever its size, so that a large one does not block its reader.
+            # The first batch of the answer comes in any size, so that a large one does not block its reader.
             max_bytes = min(asked.partition_max_bytes, max(0, left))
             diverged = _diverged(asked, log)
             records = (
@@ -268,7 +268,7 @@ class _Fetch:
         )
 
     def _refusal(self, topic: Topic | ErrorCode, asked: FetchPartition, error_code: ErrorCode) -> PartitionData:
-        # No watermark, whatever the error is, as in Kafka: librdkafka and Java ask ListOffsets for the ends.
+        # No watermark with any error, as in Kafka: librdkafka and Java ask ListOffsets for the ends.
         refused = PartitionData(
             partition_index=asked.partition,
             error_code=error_code,

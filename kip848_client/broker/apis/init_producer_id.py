@@ -1,7 +1,7 @@
 """InitProducerId (22): an id and an epoch for an idempotent or a transactional producer.
 
 Source:
-    apache/kafka ``TransactionCoordinator.handleInitProducerId``: without a transactional id, whatever id and epoch the
+    apache/kafka ``TransactionCoordinator.handleInitProducerId``: without a transactional id, any id and epoch that the
     producer had before, it gets a new id with epoch 0.
 """
 

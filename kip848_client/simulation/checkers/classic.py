@@ -124,7 +124,7 @@ def _assignments(group: ClassicGroup) -> list[tuple[str | None, bytes]]:
 
 
 class ClassicFencing(Observer):
-    """K7, K10: who speaks for which member and generation; who is refused changes nothing.
+    """K7, K10: which requests count for a member and generation; a refused one changes nothing.
 
     K7: in a consumer group a Heartbeat is told to join again exactly when a JoinGroup would move its member on.
     """
@@ -340,7 +340,7 @@ class ClassicReading(Observer):
             self._joined[response.member_id] = response.generation_id
 
     def loaded(self, before: GroupCoordinator | None, after: GroupCoordinator) -> None:
-        """A round that was not recorded never happened; who is in another generation hears of it."""
+        """A round that was not recorded never happened; members of another generation are told."""
         group = after.classic_group(self._mirror.group_id)
         self._joined = _generations(group)
         for consumer in self._consumers():
