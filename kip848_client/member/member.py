@@ -22,7 +22,6 @@ from kip848_client.member.assignor_events import (
     OnAssignmentDone,
     ReassignmentRequested,
 )
-from kip848_client.member.classic_group import ClassicGroup
 from kip848_client.member.commits import Commits
 from kip848_client.member.consumer_group import ConsumerGroup
 from kip848_client.member.context import Context
@@ -126,10 +125,7 @@ class Member:
             on_refused=self._coordinator_refused,
             on_connection_refused=self._connection_refused,
         )
-        speak = ClassicGroup if config.protocol is GroupProtocol.CLASSIC else ConsumerGroup
-        self._group: Final[GroupPart] = speak(
-            self._context, discovery=self._discovery, commits=self._commits, positions=self._positions
-        )
+        self._group: Final = self._speak(config.protocol)
         self._with_deadlines: Final = (self._commits, self._fetches, self._positions)
         """Parts whose deadlines need no coordinator."""
         self._last_readable = (_NONE, _NONE, _NOTHING_READABLE)
@@ -145,6 +141,16 @@ class Member:
         )
         """The fields of the view but its version, in order."""
         self._view = MemberView(0, *self._seen)
+
+    def _speak(self, protocol: GroupProtocol) -> GroupPart:
+        if protocol is GroupProtocol.CLASSIC:
+            # here: it is a tenth of what importing a consumer takes, and most members do not need it
+            from kip848_client.member.classic_group import ClassicGroup
+
+            return ClassicGroup(
+                self._context, discovery=self._discovery, commits=self._commits, positions=self._positions
+            )
+        return ConsumerGroup(self._context, discovery=self._discovery, commits=self._commits, positions=self._positions)
 
     # -------------------------------------------------------------------------------------------------------- step
 

@@ -10,8 +10,10 @@ WHEN_NEEDED = {
     "kip848_client.broker",
     "kip848_client.client.credentials",
     "kip848_client.coordinator",
+    "kip848_client.member.classic_group",
     "kip848_client.simulation",
     "kip848_client.wire.authentication",
+    "kip848_client.wire.explain",
     "kip848_client.wire.sasl_scram",
     "kip848_client.wire.session",
     "kip848_client.wire.tls",
@@ -21,7 +23,7 @@ WHEN_NEEDED = {
     "tempfile",
     "tenacity",
 }
-"""Modules that a program loads with its first login, encrypted connection, retry, event loop or broker."""
+"""Modules for a first login, encrypted connection, retry, wrong value, event loop, broker or classic group."""
 
 PROGRAM = """
 import sys
