@@ -168,11 +168,13 @@ class MemberSteps:
             return "group_converted"
         if after is found.counted:
             return None
-        if before.subscribed_topic_names != after.subscribed_topic_names:
-            return "subscription_changed"
         regex = after.subscribed_topic_regex
-        if before.subscribed_topic_regex != regex and (regex is None or regex in group.resolved_regexes):
-            return "subscription_changed"  # for a new pattern, the bump comes with its topics
+        # For a new pattern, the bump comes with its topics.
+        is_known = regex is None or regex in group.resolved_regexes
+        if before.subscribed_topic_names != after.subscribed_topic_names or (
+            before.subscribed_topic_regex != regex and is_known
+        ):
+            return "member_joined" if found.is_new else "subscription_changed"
         if self._state.config.client_assignors and self._asks_for_other_client_assignor(found, after):
             return "client_assignors_changed"
         assignors = self._state.assignors

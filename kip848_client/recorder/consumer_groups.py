@@ -179,7 +179,7 @@ class RecordedGroup:
             old_names, old_regex = before.get(member_id, _Member()).subscription
             # For a pattern that was not resolved before, the epoch moves when its topics are known.
             if names != old_names or (regex != old_regex and (regex is None or regex in regexes)):
-                return "subscription_changed"
+                return "subscription_changed" if self._was_there(member_id, before) else "member_joined"
         if regexes != self._regexes:
             return "regex_resolved"
         if hash_changed:
@@ -194,6 +194,14 @@ class RecordedGroup:
         ):
             return "assignor_changed"
         return "unknown"
+
+    def _was_there(self, member_id: str, before: Mapping[str, _Member]) -> bool:
+        """Whether it is no new member: it, or the static member that it replaces, was in the group."""
+        instance_id = self._members[member_id].instance_id
+        if instance_id is not None and any(member.instance_id == instance_id for member in before.values()):
+            return True
+        known = before.get(member_id)
+        return known is not None and known.metadata is not None
 
     def _member_changed(self, member_id: str, before: _Member | None) -> Iterator[GroupEvent]:
         member = self._members[member_id]

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kip848_client.broker import EmbeddedBroker
 from kip848_client.cli import main
-from kip848_client.journal import JournalEvent, read_journal
+from kip848_client.journal import JournalEvent, MemoryJournal, read_journal
 from kip848_client.report import Figures, build_timelines, figures_of
 from tests.interop.conftest import CreateTopic
 from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
 from tests.interop.real.administrator import Administrator
 from tests.interop.real.conftest import MakeOurs, MakeTheirs
-from tests.interop.real.members import Feed, settled, take_turns
+from tests.interop.real.members import Feed, OurMember, settled, take_turns
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.kafka]
 
@@ -139,3 +143,72 @@ def test_a_group_of_both_protocols_is_recorded_as_one(
     converted = [event.fields["type"] for event in events if event.event == "group_converted"]
     assert converted == ["consumer"]
     assert figures.without_reader.count < 2 * PARTITIONS
+
+
+def scripted_course(administrator: Administrator, topic: str, group_id: str, make: Callable[[str], OurMember]) -> None:
+    """Three members join, one dies, the two that are left are replaced one by one, the topic grows, all leave."""
+    joined: list[OurMember] = []
+
+    def until_settled(what: str) -> None:
+        take_turns(*joined, until=settled(administrator, group_id, *joined), what=what)
+
+    def join(name: str) -> None:
+        joined.append(make(name).subscribe(topic))
+        until_settled(f"{name} joined")
+
+    for name in ("a", "b", "c"):
+        join(name)
+    joined.pop(1).vanish()
+    until_settled("the partitions of the one that died")
+    for name in ("d", "e"):
+        joined.pop(0).close()
+        until_settled("one left for a restart")
+        join(name)
+    administrator.add_partitions(topic, 8)
+    take_turns(*joined, until=lambda: sum(len(each.partitions) for each in joined) == 8, what="the new partitions")
+    until_settled("the new partitions")
+    joined.pop(0).close()
+    until_settled("the last but one left")
+    joined.pop().close()
+
+
+def told_by(figures: Figures) -> dict[str, Any]:
+    """What a report says of a course, but for times, and for why a member left: no record says that.
+
+    Epochs count from the first rebalance: Kafka 4.3 begins with 2 where we begin with 1 (docs/differences.md).
+    """
+    first = figures.rebalances[0].first_epoch
+    return {
+        "rebalances": [
+            (each.first_epoch - first, each.last_epoch - first, [reason.partition(" (")[0] for reason in each.reasons])
+            for each in figures.rebalances
+            if each.end_ms is not None
+        ],
+        "members": {each.member: (each.gained, each.given, each.returned) for each in figures.by_member},
+        "moved": (figures.partitions, figures.moves, figures.bounces, figures.stayed),
+        "changes": figures.change.count,
+        "read by two": list(figures.two_readers),
+    }
+
+
+@pytest.mark.slow
+def test_one_course_has_the_same_report_from_kafkas_records_and_from_our_coordinators_log(
+    kafka_topic: CreateTopic, ours: MakeOurs, administrator: Administrator, group_id: str, recording: Recording
+) -> None:
+    """The same deployment, on a real cluster and in a test with the embedded broker: one question, one answer."""
+    topic = kafka_topic(partitions=6)
+    journal = MemoryJournal()
+    with EmbeddedBroker({topic: 6}, journal=journal) as broker:
+        scripted_course(
+            Administrator(broker.bootstrap_servers), topic, group_id,
+            lambda name: ours(name, at=broker.bootstrap_servers, enable_auto_commit=False),
+        )  # fmt: skip
+        broker.wait_for_group(group_id, members=0)
+    (timeline,) = build_timelines(journal.events)
+    expected = told_by(figures_of(timeline))
+    scripted_course(administrator, topic, group_id, lambda name: ours(name, enable_auto_commit=False))
+    wait_until(lambda: administrator.group(group_id).state == "Empty")
+
+    found = told_by(recording.figures())
+    assert set(expected["members"]) == {"a", "b", "c", "d", "e"}
+    assert found == expected
