@@ -13,7 +13,6 @@ from tests.mutants import (
     known_incidents,
     known_invariants,
     known_member,
-    known_requests,
     known_walks,
 )
 from tests.mutants.registry import MUTANTS, Mutant, by_name
@@ -29,6 +28,5 @@ __all__ = [
     "known_incidents",
     "known_invariants",
     "known_member",
-    "known_requests",
     "known_walks",
 ]

@@ -16,8 +16,7 @@ from kip848_client.coordinator.consumer_group import ConsumerGroup, GroupState
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.current_assignment import Target
 from kip848_client.coordinator.group_member import CurrentAssignment, GroupMember
-from kip848_client.coordinator.refusal import Refused
-from kip848_client.coordinator.result import ArmTimer, CancelTimer, CoordinatorResult
+from kip848_client.coordinator.result import ArmTimer, CoordinatorResult
 from kip848_client.coordinator.timers import TimerKind
 from tests.mutants.registry import Patch, mutant
 
@@ -48,19 +47,6 @@ def _(patch: Patch) -> None:
         return {
             member_id: {topic_id: everything[topic_id] for topic_id in wanted if topic_id in everything}
             for member_id, wanted in spec.subscriptions.items()
-        }
-
-    patch.setattr(UniformAssignor, "assign", assign)
-
-
-@mutant("an assignor forgets partition 0 of every topic", "S2", "L1")
-def _(patch: Patch) -> None:
-    original = UniformAssignor.assign
-
-    def assign(self: UniformAssignor, spec: GroupSpec) -> GroupAssignment:
-        return {
-            member_id: {topic_id: tuple(index for index in held if index) for topic_id, held in target.items()}
-            for member_id, target in original(self, spec).items()
         }
 
     patch.setattr(UniformAssignor, "assign", assign)
@@ -116,23 +102,6 @@ def _(patch: Patch) -> None:
     patch.setattr(membership, "check_epoch", check_epoch)
 
 
-@mutant("a refused heartbeat keeps the session alive and writes its member's place anew", "S7")
-def _(patch: Patch) -> None:
-    original = GroupCoordinator.handle
-
-    def handle(self: GroupCoordinator, request: Any, *, now_ms: int) -> CoordinatorResult:
-        result = original(self, request, now_ms=now_ms)
-        if not result.records and any(event.event == "member_fenced" for event in result.events):
-            epoch_of = self._state.groups[request.message.group_id]
-            record = records.group_epoch_record(
-                epoch_of.group_id, epoch=epoch_of.group_epoch + 1, metadata_hash=epoch_of.metadata_hash
-            )
-            return replace(result, records=(record,))
-        return result
-
-    patch.setattr(GroupCoordinator, "handle", handle)
-
-
 @mutant("hard state is changed beside the log", "S9")
 def _(patch: Patch) -> None:
     original = GroupCoordinator.apply
@@ -148,31 +117,6 @@ def _(patch: Patch) -> None:
 @mutant("a commit is accepted with any epoch of a member", "S11", seed=50)
 def _(patch: Patch) -> None:
     patch.setattr(coordinator_commit, "check_commit", lambda member, *, epoch, topics: True)
-
-
-@mutant("a commit of a removed member is accepted", "S11")
-def _(patch: Patch) -> None:
-    original = coordinator_commit._check_member
-
-    def check(state: Any, request: Any, message: Any, topics: Any, **more: Any) -> None:
-        try:
-            original(state, request, message, topics, **more)
-        except Refused as refused:
-            if refused.code != 25:
-                raise
-
-    patch.setattr(coordinator_commit, "_check_member", check)
-
-
-@mutant("sessions never end", "L1", "L3")
-def _(patch: Patch) -> None:
-    original = departure.time_is_up
-
-    def time_is_up(state: Any, key: Any, timer: Any, **times: int) -> CoordinatorResult:
-        result = original(state, key, timer, **times)
-        return CoordinatorResult(soft=(CancelTimer(key),)) if result.records else result
-
-    patch.setattr(departure, "time_is_up", time_is_up)
 
 
 @mutant("a member may take any time to give up partitions", "L3", seed=30)

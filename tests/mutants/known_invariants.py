@@ -11,9 +11,7 @@ from kip848_client.coordinator.batch import Batch
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.result import ArmTimer, CoordinatorResult, MetadataCheckDue, SoftChange
 from kip848_client.coordinator.timers import TimerKind
-from kip848_client.member.commits import Commits
 from kip848_client.member.discovery import Discovery
-from kip848_client.member.heartbeat import Heartbeats
 from kip848_client.member.leaving import Leaving
 from kip848_client.member.offset_fetches import OffsetFetches
 from kip848_client.member.positions import Positions
@@ -31,29 +29,6 @@ def _(patch: Patch) -> None:
         return original(state, group, message, owned=owned, size_max=2**31 - 1)
 
     patch.setattr(heartbeat, "find_member", find_member)
-
-
-@mutant("a topic that was created again is read from where the old one was", "C7", "C6")
-def _(patch: Patch) -> None:
-    drop, prepare = Positions.drop, Positions.prepare
-    left: dict[tuple[int, Any], tuple[Any, OffsetAndMetadata]] = {}
-
-    def dropped(self: Positions, partitions: Any) -> None:
-        for tip in partitions:
-            slot = self._slots.get(tip)
-            if slot is not None and slot.position is not None:
-                left[id(self), tip.topic_partition] = tip.topic_id, slot.position
-        drop(self, partitions)
-
-    def prepared(self: Positions, partitions: Any) -> None:
-        prepare(self, partitions)
-        for tip in partitions:
-            topic_id, position = left.get((id(self), tip.topic_partition), (tip.topic_id, None))
-            if position is not None and topic_id != tip.topic_id:
-                self._slots[tip].position = position
-
-    patch.setattr(Positions, "drop", dropped)
-    patch.setattr(Positions, "prepare", prepared)
 
 
 @mutant("a member starts far behind the end of a partition without a commit", "C7")
@@ -118,29 +93,6 @@ def _(patch: Patch) -> None:
     patch.setattr(Leaving, "deadline_ms", lambda self: None)
 
 
-@mutant("a member that was removed takes its time to join again", "C4", "L5", "L1", "L2")
-def _(patch: Patch) -> None:
-    original = Heartbeats.restart
-
-    def restart(self: Heartbeats, *, removals: int) -> None:
-        original(self, removals=removals)
-        if removals:
-            self._backoff.ready_ms = self._context.now_ms + _LONG_MS
-
-    patch.setattr(Heartbeats, "restart", restart)
-
-
-@mutant("heartbeats are sent three times as often as the coordinator asks for", "C4", "L6")
-def _(patch: Patch) -> None:
-    original = Heartbeats.send
-
-    def send(self: Heartbeats, **named: Any) -> None:
-        original(self, **named)
-        self._due_ms = self._context.now_ms + self._interval_ms // 3
-
-    patch.setattr(Heartbeats, "send", send)
-
-
 @mutant("a coordinator that moved is looked for after half a minute", "L8", "L1")
 def _(patch: Patch) -> None:
     original = Discovery.disconnected
@@ -191,8 +143,3 @@ def _(patch: Patch) -> None:
             original(self, event, **named)
 
     patch.setattr(Batch, "happened", happened)
-
-
-@mutant("a commit of the application is never answered", "C8")
-def _(patch: Patch) -> None:
-    patch.setattr(Commits, "request", lambda self, event: None)
