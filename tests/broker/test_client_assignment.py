@@ -9,7 +9,7 @@ import pytest
 
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.errors import ErrorCode, IllegalStateError
-from kip848_client.faults import error, lose_reply, rewrite
+from kip848_client.faults import error, rewrite
 from kip848_client.journal import MemoryJournal
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.api_versions import ApiVersionsRequest
@@ -188,37 +188,6 @@ def test_two_members_are_served_by_the_assignor_of_one(broker: EmbeddedBroker, c
     assert described.assignor_name == "a"
 
 
-def test_the_error_of_an_install_is_readable(connection: RawConnection) -> None:
-    """INVALID_ASSIGNMENT and its message arrive at the author of the assignor."""
-    m1 = Peer(connection, "m1")
-    m1.join()
-    answer = m1.install(m1.prepare().group_epoch)
-    assert answer.error_code == ErrorCode.INVALID_ASSIGNMENT
-    assert answer.error_message is not None
-    assert "0, 1, 2, 3" in answer.error_message
-
-
-def test_a_member_of_another_client_puts_the_group_into_server_mode_and_back(
-    broker: EmbeddedBroker, connection: RawConnection
-) -> None:
-    """The snapshot says which assignor is in use at any time."""
-    m1 = Peer(connection, "m1")
-    m1.join()
-    m1.compute()
-    m1.beat()
-    plain = Peer(connection, "plain")
-    plain.send(rebalance_timeout_ms=60_000, subscribed_topic_names=("orders",), topic_partitions=())
-    group = broker.group("g")
-    assert group is not None
-    assert (group.assignor, group.computing_member) == ("uniform", None)
-    plain.epoch = -1
-    plain.send()
-    group = broker.group("g")
-    assert group is not None
-    assert group.assignor == "a"
-    assert m1.beat().should_compute_assignment
-
-
 def test_a_call_that_waits_for_a_round_sees_it_begin_and_end(broker: EmbeddedBroker, connection: RawConnection) -> None:
     """A round writes no record, and still wakes the calls that wait for the group."""
     m1, m2 = Peer(connection, "m1"), Peer(connection, "m2")
@@ -245,35 +214,6 @@ def test_the_time_of_a_computation_that_no_member_was_told_of_cannot_run_out(
         broker.expire_assignment("g")
 
 
-def test_a_forced_rebalance_stays_with_the_client_s_assignor(broker: EmbeddedBroker, connection: RawConnection) -> None:
-    """Who comes and goes for a test is no reason to fall back to the server's assignor."""
-    m1 = Peer(connection, "m1")
-    m1.join(offer(versions=(1, 2), version=2, data=b"x"))
-    m1.compute()
-    m1.beat()
-    epoch = broker.force_rebalance("g")
-    group = broker.group("g")
-    assert group is not None
-    assert (group.assignor, group.group_epoch, group.computing_member) == ("a", epoch, "m1")
-    assert m1.beat().should_compute_assignment
-    m1.compute()
-    m1.beat()
-    assert m1.epoch == epoch
-
-
-def test_the_broker_s_own_limit_replaces_the_rebalance_timeout() -> None:
-    """Rebalance timeouts are minutes; a test, or an impatient operator, sets the limit for all."""
-    with (
-        EmbeddedBroker({"orders": 4}, config={"kip848.client.assignment.timeout.ms": "20"}) as broker,
-        RawConnection(broker.bootstrap_servers) as connection,
-    ):
-        m1, m2 = Peer(connection, "m1"), Peer(connection, "m2")
-        m1.join()
-        m2.join()
-        broker.wait_for("g", lambda group: group.computing_member == "m2")
-        assert m2.beat().should_compute_assignment
-
-
 def test_a_fault_takes_a_prepare_or_an_install_like_any_request(
     broker: EmbeddedBroker, connection: RawConnection
 ) -> None:
@@ -292,44 +232,6 @@ def test_a_fault_takes_a_prepare_or_an_install_like_any_request(
         rewrite(lambda response: ConsumerGroupHeartbeatResponse(member_epoch=1, should_compute_assignment=True)),
     )
     assert m1.beat().should_compute_assignment
-
-
-def test_an_install_whose_answer_is_lost_was_installed(broker: EmbeddedBroker, connection: RawConnection) -> None:
-    """The member learns it from its next heartbeat; what it sends again is refused and harms nothing."""
-    m1 = Peer(connection, "m1")
-    m1.join()
-    prepared = m1.prepare()
-    rule = broker.faults.on(INSTALL, lose_reply())
-    with RawConnection(broker.bootstrap_servers) as other:
-        lost = Peer(other, "m1")
-        lost.epoch = m1.epoch
-        everything = Member(
-            member_id="m1",
-            partitions=(TopicPartition(topic_id=prepared.topics[0].topic_id, partitions=(0, 1, 2, 3)),),
-        )
-        with pytest.raises((EOFError, OSError)):
-            lost.install(prepared.group_epoch, everything)
-    assert rule.hits == 1
-    assert m1.install(prepared.group_epoch, everything).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    m1.beat()
-    assert _partitions(m1.owned) == [0, 1, 2, 3]
-
-
-def test_the_request_log_knows_groups_members_and_answers_of_a_round(
-    broker: EmbeddedBroker, connection: RawConnection, tmp_path: Path
-) -> None:
-    """A test asserts on what its assignor was asked and what it answered."""
-    m1 = Peer(connection, "m1")
-    m1.join()
-    m1.compute()
-    (prepare,) = broker.requests.of(PREPARE, group="g", member="m1")
-    (install,) = broker.requests.of("ConsumerGroupInstallAssignment")
-    assert isinstance(prepare.response, ConsumerGroupPrepareAssignmentResponse)
-    assert prepare.response.assignor_name == "a"
-    assert isinstance(install.request, ConsumerGroupInstallAssignmentRequest)
-    assert install.request.group_epoch == prepare.response.group_epoch
-    assert broker.requests.dump(tmp_path / "requests.jsonl") == 3
-    assert "ConsumerGroupInstallAssignment" in (tmp_path / "requests.jsonl").read_text()
 
 
 def test_a_round_starts_again_after_the_broker_was_killed(tmp_path: Path) -> None:

@@ -8,23 +8,6 @@ from kip848_client.broker.config import PROPERTY_NAMES, BrokerConfig
 from kip848_client.errors import ConfigError
 
 
-def test_the_kafka_profile_has_kafkas_group_defaults() -> None:
-    """Who asks for Kafka's behaviour would otherwise test against intervals that no cluster has."""
-    config = BrokerConfig.parse({}, profile="kafka")
-    assert config.coordinator.consumer_session_timeout_ms == 45_000
-    assert config.coordinator.consumer_heartbeat_interval_ms == 5_000
-    assert config.coordinator.consumer_assignment_interval_ms == 1_000
-    assert not config.client_assignors
-
-
-def test_the_default_profile_is_fast_and_has_the_extension() -> None:
-    """Rebalance time is the heartbeat interval: with Kafka's five seconds no test suite is quick."""
-    config = BrokerConfig.parse({})
-    assert config.coordinator.consumer_heartbeat_interval_ms == 100
-    assert config.coordinator.consumer_assignment_interval_ms == 0
-    assert config.client_assignors
-
-
 def test_values_are_read_as_text_and_as_python_values() -> None:
     """The command line has only text; a test writes ints, bools and lists."""
     as_text = BrokerConfig.parse(

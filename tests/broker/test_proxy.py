@@ -16,8 +16,6 @@ from kip848_client.errors import ConfigError, ErrorCode, IllegalStateError
 from kip848_client.faults import (
     ALWAYS,
     close,
-    coordinator_not_here,
-    cut_reply,
     delay,
     drop,
     duplicate,
@@ -224,31 +222,6 @@ def test_librdkafka_works_through_it(broker: EmbeddedBroker, proxy: FaultProxy) 
 # ------------------------------------------------------------------------------------------------------------ faults
 
 
-def test_an_error_is_answered_by_the_proxy(
-    broker: EmbeddedBroker, proxy: FaultProxy, connection: RawConnection
-) -> None:
-    """The broker never hears of the request."""
-    rule = proxy.faults.on("heartbeat", coordinator_not_here(), group="g")
-    assert connection.ask(join(), version=1).error_code == ErrorCode.NOT_COORDINATOR
-    assert rule.hits == 1
-    assert len(broker.requests) == 0
-    assert connection.ask(join(), version=1).error_code == 0
-    assert [logged.fault for logged in proxy.requests] == ["error NOT_COORDINATOR(16)", None]
-
-
-def test_one_partition_of_a_commit_is_refused(
-    broker: EmbeddedBroker, proxy: FaultProxy, connection: RawConnection
-) -> None:
-    """The other one reaches the broker, and the client gets one answer."""
-    proxy.faults.on("OffsetCommit", error(ErrorCode.TOPIC_AUTHORIZATION_FAILED), topic="orders", partition=1)
-    response = connection.ask(commit({0: 5, 1: 6}), version=9)
-    assert {item.partition_index: item.error_code for item in response.topics[0].partitions} == {
-        0: 0,
-        1: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    }
-    assert broker.committed("g") == {("orders", 0): 5}
-
-
 def test_topics_are_known_by_id_once_a_client_asked_for_them(proxy: FaultProxy, connection: RawConnection) -> None:
     """The proxy learns names from the answers that pass."""
     topic_id = connection.ask(MetadataRequest(topics=None), version=12).topics[0].topic_id
@@ -288,14 +261,6 @@ def test_silence(
     with pytest.raises(TimeoutError):
         connection.socket.recv(1)
     assert broker.committed("g") == ({("orders", 0): 5} if applied else {})
-
-
-def test_a_reply_breaks_off(proxy: FaultProxy, connection: RawConnection) -> None:
-    """Half a frame from a real broker."""
-    proxy.faults.on("heartbeat", cut_reply(6))
-    connection.send(join(), version=1)
-    with pytest.raises(EOFError, match="closed after 2 of"):
-        connection.read_frame()
 
 
 def test_a_request_waits_even_for_longer_than_its_client(broker: EmbeddedBroker, proxy: FaultProxy) -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -196,34 +193,6 @@ def test_entries_that_are_whole_but_make_no_sense_are_refused(tmp_path: Path) ->
         DataDir.open(tmp_path)
 
 
-def test_a_torn_tail_at_any_byte_loses_only_what_was_not_acknowledged(tmp_path: Path) -> None:
-    """Broken: a broker that was killed in the middle of a write does not start, or loses earlier records."""
-    folder = DataDir.open(tmp_path)
-    registry = TopicRegistry(folder)
-    topic = registry.create("orders", 1)
-    registry.append(topic, 0, a_batch(b"kept"))
-    path = tmp_path / "topics" / str(topic.topic_id) / "0.log"
-    acknowledged = path.stat().st_size
-    registry.append(topic, 0, a_batch(b"torn"))
-    folder.close()
-    whole = path.read_bytes()
-
-    for cut in range(acknowledged, len(whole)):
-        path.write_bytes(whole[:cut])
-        folder = DataDir.open(tmp_path)
-        again = TopicRegistry(folder)
-        torn = cut - acknowledged
-
-        assert values_in(again, "orders") == [b"kept"]
-        kept = [Path(repair.kept_in).read_bytes() for repair in folder.repairs if repair.kept_in]
-        assert [repair.path for repair in folder.repairs] == ([str(path)] if torn else [])
-        assert kept == ([whole[acknowledged:cut]] if torn else [])
-        found = again.get("orders")
-        assert found is not None
-        assert again.append(found, 0, a_batch(b"next")).base_offset == 1
-        folder.close()
-
-
 def test_a_batch_that_cannot_be_written_is_not_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken: consumers read records that are gone after the next restart."""
     folder = DataDir.open(tmp_path)
@@ -343,46 +312,6 @@ def test_the_cluster_id_stays_although_cluster_log_is_lost(tmp_path: Path) -> No
 
 
 # -- a killed process, and speed
-
-_WRITER = """
-import sys
-from kip848_client.broker import log
-from kip848_client.broker.log import DataDir
-from kip848_client.broker.topics import TopicRegistry
-from kip848_client.wire.record_batch import Record, build_batch
-
-folder = DataDir.open(sys.argv[1])
-registry = TopicRegistry(folder)
-topic = registry.create("orders", 1)
-number = 0
-while True:
-    registry.append(topic, 0, build_batch([Record(value=b"%d" % number, timestamp=1)]))
-    folder.coordinator_log.append([(b"%d" % number, b"committed")])
-    print(number, flush=True)
-    number += 1
-"""
-
-
-@pytest.mark.slow
-def test_a_killed_process_loses_nothing_that_it_acknowledged(tmp_path: Path) -> None:
-    """Broken: records or commits that a client was promised are gone after kill -9."""
-    process = subprocess.Popen([sys.executable, "-c", _WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    with process.stdout:
-        acknowledged = [int(process.stdout.readline()) for _ in range(200)]
-        process.send_signal(signal.SIGKILL)
-        acknowledged += [int(line) for line in process.stdout if line.endswith("\n")]
-    assert process.wait(timeout=60) == -signal.SIGKILL
-
-    folder = DataDir.open(tmp_path)
-    registry = TopicRegistry(folder)
-
-    kept = [int(value or b"") for value in values_in(registry, "orders")]
-    assert kept[: len(acknowledged)] == acknowledged
-    assert kept == list(range(len(kept)))
-    committed = [int(key) for key, _ in folder.coordinator_log.load()]
-    assert committed[: len(acknowledged)] == acknowledged
-    folder.close()
 
 
 def test_a_record_costs_few_steps_to_load_however_many_there_are(tmp_path: Path) -> None:
