@@ -7,11 +7,23 @@ import pytest
 from kip848_client.assignors.interface import METADATA_UNREADABLE, AssignmentSpec, GroupAssignment, PartitionAssignor
 from kip848_client.assignors.user_data import AssignmentFrame, SubscriptionFrame, read_assignment_frame
 from kip848_client.error_codes import ErrorCode
+from kip848_client.errors import AuthenticationError
 from kip848_client.member.assignor_events import ReassignmentRequested, RunAssignor
-from kip848_client.member.events import Destination, Fail, FailureKind, LeaveMode
+from kip848_client.member.events import (
+    ConnectCoordinator,
+    DescribeTopics,
+    Destination,
+    Fail,
+    FailureKind,
+    LeaveMode,
+    MemberEffect,
+    RequestFailed,
+    SurfaceError,
+)
 from kip848_client.member.states import MemberState, Phase
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_protocol import decode_assignment
+from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.heartbeat import HeartbeatRequest
 from kip848_client.wire.messages.join_group import JoinGroupRequest
 from kip848_client.wire.messages.leave_group import LeaveGroupRequest
@@ -21,6 +33,7 @@ from tests.support.classic_member_harness import ClassicMemberHarness, a_member,
 from tests.support.member_harness import INTERVAL_MS, MAX_POLL_MS, positions
 
 ALL = {"t": range(6)}
+SAME = {"t": 6}
 REBALANCE = ErrorCode.REBALANCE_IN_PROGRESS
 
 
@@ -121,6 +134,18 @@ def test_r204_an_eager_member_gives_everything_up_inside_poll_before_it_joins_ag
     member.finish_call("revoked", *(f"t-{index}" for index in range(6)))
     assert member.listed() == []
     assert member.owned == []
+
+
+def test_r204_a_commit_keeps_the_join_for_half_of_the_rebalance_timeout() -> None:
+    """The group waits for the join; a commit without an answer must not cost the member its place."""
+    member = eager(auto_commit_interval_ms=60_000, rebalance_timeout_ms=4_000)
+    member.beat(REBALANCE)
+    member.poll(positions(t_0=5))
+    assert (len(member.requests(OffsetCommitRequest)), member.calls) == (1, [])
+    member.advance(1_999)
+    assert member.calls == []
+    member.advance(1)
+    assert [call.kind for call in member.calls] == ["revoked"]
 
 
 def test_r205_after_giving_something_up_a_cooperative_member_joins_again() -> None:
@@ -380,6 +405,68 @@ def test_r217_who_does_not_know_the_topics_of_its_assignment_looks_at_once() -> 
     assert member.joining().reason == "metadata changed"
 
 
+class Looks(ClassicMemberHarness):
+    """A cluster that answers each question about its topics with the next of *found*."""
+
+    found: tuple[dict[str, int], ...] = ()
+    asked = 0
+
+    def _perform(self, effect: MemberEffect) -> None:
+        if isinstance(effect, DescribeTopics) and self.found:
+            self.asked += 1
+            self.partition_counts, *rest = self.found
+            self.found = tuple(rest)
+        super()._perform(effect)
+
+
+@pytest.mark.parametrize(
+    ("found", "joins"),
+    [
+        ([SAME, SAME, SAME], False),
+        ([{}, SAME, {}, SAME], False),
+        ([{"t": 4}, {"t": 4}], True),
+        ([{"t": 7}], True),
+    ],
+    ids=["nothing changes", "missing once is forgotten", "smaller twice", "larger once"],
+)
+def test_r217_one_look_decides_about_growth_and_two_in_a_row_about_loss(
+    found: list[dict[str, int]], joins: bool
+) -> None:
+    """A broker that lags behind must not cause a rebalance, each time that it is asked."""
+    member = Looks(settings={"topic_refresh_ms": 5_000})
+    member.become_member({})
+    member.beat(REBALANCE)
+    member.answer_join(generation=2, leader="m-1", members=(a_member("m-1"),))
+    member.answer_sync(ALL)
+    member.listeners_finish = True
+    member.poll()
+    member.found = tuple(found)
+    quiet(member, 4_500)
+    assert member.asked == 0
+    quiet(member, 20_000)
+    assert (member.asked, bool(member.requests(JoinGroupRequest))) == (len(found), joins)
+
+
+def test_r217_a_leader_asks_silent_brokers_after_each_backoff_and_gives_its_round_up_in_time() -> None:
+    """A loop of questions would hold a broker up that comes back; without an end the group would wait for ever."""
+    member = cooperative(rebalance_timeout_ms=4_000, retry_backoff_ms=100)
+    member.describes = False
+    member.beat(REBALANCE)
+    member.answer_join(generation=2, leader="m-1", members=(a_member("m-1"),))
+    first = member.describing
+    member.fail_describing()
+    member.advance(99)
+    assert member.describing == first
+    member.advance(1)
+    assert member.describing > first
+    member.advance(1_899)
+    member.fail_describing()
+    member.advance(100)
+    assert not member.requests(SyncGroupRequest)
+    member.advance(1_000)
+    assert member.joining().reason == "the topics of the group are not known"
+
+
 def quiet(member: ClassicMemberHarness, ms: int) -> None:
     """Time passes; heartbeats are answered, and the application polls."""
     for _ in range(ms // 500):
@@ -550,6 +637,37 @@ def test_r220_a_pattern_that_is_no_pattern_stops_the_member() -> None:
     (failure,) = member.emitted(Fail)
     assert getattr(failure.error, "code", None) == ErrorCode.INVALID_REGULAR_EXPRESSION
     assert not member.requests(JoinGroupRequest)
+
+
+@pytest.mark.parametrize("meets", ["connection", "heartbeat"])
+def test_r220_a_coordinator_that_refuses_the_credentials_stops_the_member(meets: str) -> None:
+    """Trying a wrong password for ever locks accounts."""
+    member = ClassicMemberHarness(coordinator_found=meets == "heartbeat")
+    if meets == "heartbeat":
+        member.become_member(ALL)
+        member.advance(INTERVAL_MS)
+        member.fail(HeartbeatRequest, FailureKind.AUTHENTICATION_FAILED)
+    else:
+        member.subscribe("t")
+        member.poll()
+        member.answer(FindCoordinatorRequest, member.coordinator_answer())
+        connect = member.take_waiting(ConnectCoordinator)
+        member.step(RequestFailed(connect.request_id, FailureKind.AUTHENTICATION_FAILED, "refused"))
+    assert [type(failure.error) for failure in member.emitted(Fail)] == [AuthenticationError]
+    assert member.state() is MemberState.FATAL
+
+
+def test_r220_a_coordinator_that_cannot_complete_a_round_is_told_with_its_code_and_tried_again() -> None:
+    """The operator reads which group and which code; the application goes on."""
+    member = ClassicMemberHarness()
+    member.subscribe("t")
+    member.poll()
+    member.answer_join(error=ErrorCode.UNKNOWN_SERVER_ERROR)
+    (surfaced,) = member.emitted(SurfaceError)
+    assert "group 'orders-group': the coordinator could not complete the rebalance" in str(surfaced.error)
+    assert not member.requests(JoinGroupRequest)
+    member.advance(1_000)
+    assert member.requests(JoinGroupRequest)
 
 
 class OldBroker(ClassicMemberHarness):
