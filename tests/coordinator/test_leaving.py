@@ -117,8 +117,8 @@ def test_a_static_member_that_comes_back_keeps_its_partitions_through_a_new_targ
     assert h.heartbeat("a", 2).assignment is None
 
 
-def test_the_assignor_is_told_the_old_target_of_a_static_member_that_comes_back() -> None:
-    """Without it a sticky assignor gives the partitions to others, wherever it has a choice."""
+def test_the_assignor_is_told_the_old_target_and_the_new_rack_of_a_static_member_that_comes_back() -> None:
+    """Without the target a sticky assignor gives the partitions to others; its next process may be in another rack."""
     specs: list[GroupSpec] = []
 
     class Watched:
@@ -132,12 +132,13 @@ def test_the_assignor_is_told_the_old_target_of_a_static_member_that_comes_back(
     h.assignors = {**SERVER_ASSIGNORS, "uniform": Watched()}
     h.restart()
     h.heartbeat("b", -2, instance="i")
-    h.join("c", ["foo", "absent"], instance="i")
+    h.join("c", ["foo", "absent"], instance="i", rack="r2")
     foo = h.topic_id("foo")
     assert {member: list(topics[foo]) for member, topics in specs[-1].target.items()} == {
         "a": [0, 1, 2],
         "c": [3, 4, 5],
     }
+    assert dict(specs[-1].rack_ids) == {"c": "r2"}
 
 
 def test_a_static_member_may_come_back_under_its_own_id() -> None:

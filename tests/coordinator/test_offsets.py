@@ -415,13 +415,16 @@ def test_offsets_expire_a_week_after_the_commit_and_only_without_subscribers() -
     h.verify_log()
 
 
-def test_a_retention_time_in_the_request_wins() -> None:
+@pytest.mark.parametrize("retention_ms", [0, 1_000])
+def test_a_retention_time_in_the_request_wins(retention_ms: int) -> None:
     """Old clients say themselves how long."""
     h = Harness()
     h.create_topic("foo", partitions=2)
-    commit(h, "", -1, {"foo": {0: 5}}, version=4, retention_ms=1_000)
+    commit(h, "", -1, {"foo": {0: 5}}, version=4, retention_ms=retention_ms)
     commit(h, "", -1, {"foo": {1: 5}}, version=5)
-    h.step(OffsetRetentionDue(h.wall_ms + 1_000))
+    h.step(OffsetRetentionDue(h.wall_ms + retention_ms - 1))
+    assert fetch(h, None) == {("foo", 0): 5, ("foo", 1): 5}
+    h.step(OffsetRetentionDue(h.wall_ms + retention_ms))
     assert fetch(h, None) == {("foo", 1): 5}
 
 
