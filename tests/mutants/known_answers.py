@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from kip848_client.coordinator import heartbeat_validation
 from kip848_client.member.assignor_round import AssignorRound
 from tests.mutants.registry import Patch, mutant
-
-
-@mutant("a join that lacks what a join must say is accepted", "S13", seed=38)
-def _(patch: Patch) -> None:
-    patch.setattr(heartbeat_validation, "_validate_join", lambda *_: None)
 
 
 @mutant("a member installs what an earlier life of it prepared", "A2", "A4", scenario="assignors", seed=15)

@@ -34,7 +34,6 @@ _add(
     "a result for an older snapshot is installed for the newest one",
     "S2",
     "S10",
-    "S13",
     put=_taken_from_anybody,
     seed=38,
 )

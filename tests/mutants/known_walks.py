@@ -47,7 +47,7 @@ def _(patch: Patch) -> None:
     patch.setattr(current_assignment, "_owns_any", owns_all)
 
 
-@mutant("metadata of any length is stored with a commit", "S11", "S13", probes=True)
+@mutant("metadata of any length is stored with a commit", "S11", probes=True)
 def _(patch: Patch) -> None:
     patch.setattr(offset_commit, "_is_metadata_too_long", lambda *_: False)
 

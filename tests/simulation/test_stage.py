@@ -14,7 +14,7 @@ from kip848_client.simulation.stage import GROUP, Stage
 from kip848_client.simulation.violation import InvariantViolation
 from kip848_client.simulation.world import World
 from kip848_client.wire.schema import Response
-from tests.simulation.probes.questions import join
+from tests.simulation.probes.reader import join
 
 
 def deposed(*, durable: bool) -> list[Response]:

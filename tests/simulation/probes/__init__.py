@@ -1,8 +1,7 @@
-"""Questions to our own cores, asked in the runs with probes (`Scenario.probes`), through the seam of the simulation.
+"""Stricter checkers and walks, in the runs with probes (`Scenario.probes`), through the seam of the simulation.
 
-Here are checkers that write down a rule of the coordinator a second time, questions that must change nothing, and walks
-of other members through the group at the end of a run. `kip848 simulate --watch tests.simulation.probes:probes` adds
-them to a run.
+The checkers look at the whole group; the walks lead other members through it at the end of a run.
+`kip848 simulate --watch tests.simulation.probes:probes` adds them to a run.
 """
 
 from __future__ import annotations
@@ -15,19 +14,12 @@ from kip848_client.simulation.observer import Observer, Scene
 from tests.simulation.probes.asked import AskedMembers
 from tests.simulation.probes.derived import AccountedTopics, CountedMembers, DamagedLogs
 from tests.simulation.probes.foreign_walk import ForeignWalk
-from tests.simulation.probes.inputs import AssignorInputs, Limits
-from tests.simulation.probes.install_questions import InstallQuestions
+from tests.simulation.probes.inputs import AssignorInputs
 from tests.simulation.probes.offset_walk import OffsetWalk
 from tests.simulation.probes.patterns import Refreshes, Resolutions
-from tests.simulation.probes.questions import Questions
 from tests.simulation.probes.reconciling import HeartbeatSteps
 from tests.simulation.probes.round_walk import RoundWalk
-from tests.simulation.probes.settings import Settings
 from tests.simulation.probes.timers import RunningTimers
-from tests.simulation.probes.wish_questions import WishQuestions
-
-_ASK_EVERY: Final = 3
-"""Of the changes of a group, those after which the coordinator is asked a question."""
 
 
 def probes(scene: Scene) -> Iterator[Observer]:
@@ -51,11 +43,6 @@ def probes(scene: Scene) -> Iterator[Observer]:
         rest_ms=config.consumer_regex_refresh_min_interval_ms,
         settle_ms=3 * scenario.heartbeat_interval_ms,
     )
-    yield Questions(world, cluster, mirror, max_size=scenario.group_max_size, every=_ASK_EVERY)
-    yield WishQuestions(world, cluster, mirror, assignors=config.consumer_assignors, every=_ASK_EVERY)
-    yield InstallQuestions(world, cluster, mirror, bytes_max=config.client_assignors_bytes_max)
-    yield Settings(world, cluster, config)
-    yield Limits(world, cluster, mirror, config)
     yield Refreshes(cluster, mirror, config)
     yield RoundWalk(world, cluster, mirror, config)
     yield OffsetWalk(world, cluster, mirror, config)

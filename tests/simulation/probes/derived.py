@@ -37,8 +37,7 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
 )
 from kip848_client.wire.messages.group_records import ConsumerGroupMetadataValue
 from kip848_client.wire.schema import Request, Response
-from tests.simulation.probes.questions import join
-from tests.simulation.probes.reader import coordinator_reading
+from tests.simulation.probes.reader import coordinator_reading, join
 
 _REPLAY_EVERY: Final = 8
 """Of the changes of a group, those after which its log is read by another coordinator."""

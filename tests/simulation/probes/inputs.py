@@ -1,4 +1,4 @@
-"""What the coordinator works with: the groups that its assignors see (S2), and how many there may be (S12).
+"""The groups that the coordinator's assignors see: S2.
 
 Does not own: what comes of it (`checkers.ownership`), patterns (`patterns`).
 """
@@ -13,16 +13,11 @@ from msgspec.structs import replace
 
 from kip848_client.assignors import GroupSpec
 from kip848_client.coordinator.config import CoordinatorConfig
-from kip848_client.coordinator.coordinator import GroupCoordinator
-from kip848_client.coordinator.requests import ApiRequest
-from kip848_client.errors import ErrorCode
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.mirror import Change, Mirror, Partitions, Seen
 from kip848_client.simulation.observer import Observer
 from kip848_client.simulation.violation import fail
 from kip848_client.simulation.world import World
-from tests.simulation.probes.questions import Question, ask, join
-from tests.simulation.probes.reader import coordinator_reading
 
 _STRANGER: Final = "one too many"
 
@@ -96,42 +91,3 @@ class AssignorInputs(Observer):
         wanted = max(self._config.consumer_assignors, key=lambda one: votes[one])
         if name != wanted:
             fail("S2", f"{name} computed the target, and members ask for {votes}")
-
-
-def _reading(cluster: Cluster, config: CoordinatorConfig) -> GroupCoordinator:
-    return coordinator_reading(cluster.log, config, image=cluster.topics.image)
-
-
-class Limits(Observer):
-    """S12: a coordinator with as many members, or groups, as it may have takes no other one, and keeps those it has."""
-
-    def __init__(self, world: World, cluster: Cluster, mirror: Mirror, config: CoordinatorConfig) -> None:
-        self._world = world
-        self._cluster = cluster
-        self._mirror = mirror
-        self._config = config
-
-    def converged(self) -> None:
-        """Ask coordinators with the same log and narrower limits."""
-        count, group_id = len(self._mirror.members), self._mirror.group_id
-        full = _reading(self._cluster, replace(self._config, members_max=max(1, count)))
-        if count:
-            self._ask(full, Question("one member too many", join(group_id), 1, ErrorCode.GROUP_MAX_SIZE_REACHED))
-        for member_id, seen in self._mirror.members.items():
-            known = join(group_id, member_id=member_id, instance_id=seen.member.metadata.instance_id)
-            if seen.epoch > 0:
-                self._ask(full, Question("a member of a full broker", known, 1, ErrorCode.NONE))
-        room = _reading(
-            self._cluster, replace(self._config, members_max=count + 1, groups_max=1, consumer_max_size=count + 1)
-        )
-        self._ask(room, Question("the last member", join(group_id), 1, ErrorCode.NONE))
-        if count:
-            elsewhere = join("elsewhere")
-            self._ask(room, Question("one group too many", elsewhere, 1, ErrorCode.GROUP_MAX_SIZE_REACHED))
-            # With members and with offsets it is one group.
-            two = _reading(self._cluster, replace(self._config, groups_max=2))
-            self._ask(two, Question("a second group", elsewhere, 1, ErrorCode.NONE))
-
-    def _ask(self, coordinator: GroupCoordinator, question: Question) -> None:
-        request = ApiRequest(0, question.version, question.message, self._world.wall_ms, _STRANGER, "/nowhere")
-        ask(coordinator, request, question, now_ms=self._world.now_ms)

@@ -28,8 +28,7 @@ from kip848_client.simulation.violation import fail
 from kip848_client.simulation.world import World
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.group_records import ConsumerGroupMetadataValue, ConsumerGroupRegularExpressionValue
-from tests.simulation.probes.questions import join
-from tests.simulation.probes.reader import coordinator_reading
+from tests.simulation.probes.reader import coordinator_reading, join
 
 _STRANGER: Final = "one with a pattern"
 

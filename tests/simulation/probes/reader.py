@@ -5,11 +5,27 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.requests import TopicsChanged
 from kip848_client.coordinator.result import CoordinatorRecord
 from kip848_client.coordinator.topics import TopicsImage
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+
+
+def join(group: str, **changes: object) -> ConsumerGroupHeartbeatRequest:
+    """A join of a stranger, in order but for *changes*."""
+    request = ConsumerGroupHeartbeatRequest(
+        group_id=group,
+        member_id="stranger",
+        member_epoch=0,
+        rebalance_timeout_ms=1_000,
+        subscribed_topic_names=("orders",),
+        topic_partitions=(),
+    )
+    return replace(request, **changes)
 
 
 def coordinator_reading(

@@ -35,7 +35,7 @@ from kip848_client.wire.messages.consumer_group_prepare_assignment import (
     ConsumerGroupPrepareAssignmentRequest,
     ConsumerGroupPrepareAssignmentResponse,
 )
-from tests.simulation.probes.questions import join
+from tests.simulation.probes.reader import join
 from tests.simulation.probes.round_bench import RoundBench, asked_by
 from tests.simulation.probes.round_model import Asked, ask, away_of, is_understood, offers_of, runners
 from tests.simulation.probes.walk import Walk
