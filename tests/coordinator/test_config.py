@@ -89,6 +89,8 @@ def test_a_group_s_overrides_are_laid_over_the_broker_s_settings() -> None:
     resolved = resolve_group_config({"consumer.session.timeout.ms": "20000"}, config=config)
     assert (resolved.session_timeout_ms, resolved.heartbeat_interval_ms) == (20_000, 100)
     assert resolved.properties()["consumer.session.timeout.ms"] == "20000"
+    bounds = {"consumer.session.timeout.ms": "60000", "consumer.heartbeat.interval.ms": "10"}
+    assert resolve_group_config(bounds, config=config).heartbeat_interval_ms == 10
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,16 @@ def test_a_full_group_takes_no_new_member_but_keeps_its_own() -> None:
     assert set(h.group.members) == {"a", "b"}
 
 
+def test_a_broker_full_of_members_refuses_the_next_one_and_keeps_those_it_has() -> None:
+    """A flood of joins must not exhaust the memory of all groups."""
+    h = Harness(config=replace(FAST, members_max=1))
+    h.join("a", ["foo"])
+    refused = h.join("b", ["foo"])
+    assert refused.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert "kip848.members.max" in (refused.error_message or "")
+    assert h.heartbeat("a", 1).error_code == ErrorCode.NONE
+
+
 def test_a_new_process_cannot_take_the_member_id_of_another_instance() -> None:
     """Two instances that were configured with one member id are told so; no partition is counted twice."""
     h = Harness()

@@ -26,6 +26,8 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "coordinator/member_steps MemberSteps._ask_a_member: is_same or planner.suits(updated) => "
     "is_same and planner.suits(updated)": _SHORT_CUT,
     "coordinator/client_assignment members_gone: return => nothing": _SHORT_CUT,
+    "coordinator/consumer_group ConsumerGroup.subscribed_topics_after: all((before.subscribes_like(new) for before in "
+    "old)) => any((before.subscribes_like(new) for before in old))": _SHORT_CUT,
     "coordinator/member_steps MemberSteps._move_group: return => nothing": _SHORT_CUT,
     "coordinator/member_steps MemberSteps._check_versions: metadata.client_assignors and self._offers_assignors => "
     "metadata.client_assignors or self._offers_assignors": _SHORT_CUT,

@@ -19,26 +19,6 @@ def _add(name: str, *killed_by: str, put: Any, seed: int = 0) -> None:
     MUTANTS.append(Mutant(name, frozenset(killed_by), put, ASSIGNORS, seed))
 
 
-def _taken_from_anybody(patch: Patch) -> None:
-    honest = install_assignment._prepared
-
-    def prepared(flying: Any, message: Any) -> Any:
-        if flying.prepared is None:
-            return honest(flying, message)
-        return flying.prepared
-
-    patch.setattr(install_assignment, "_prepared", prepared)
-
-
-_add(
-    "a result for an older snapshot is installed for the newest one",
-    "S2",
-    "S10",
-    put=_taken_from_anybody,
-    seed=38,
-)
-
-
 def _not_as_handed_in(patch: Patch) -> None:
     honest = install_assignment.read_assignment
 

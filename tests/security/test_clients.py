@@ -357,31 +357,6 @@ def test_a_member_whose_user_is_removed_gives_up_what_it_has(authority: Authorit
             wait_until(lambda: other.poll(0.05) or len(other.assignment()) == 2, what="everything for the next one")
 
 
-def test_a_client_certificate_is_enough_where_that_is_asked_for(
-    server_identity: Identity, client_identity: Identity, authority: Authority
-) -> None:
-    """Mutual TLS without SASL, on both planes."""
-    tls = BrokerTls(server_identity.certificate, server_identity.key, client_ca=authority.ca_file)
-    with EmbeddedBroker({"orders": ALL_PARTITIONS}, tls=tls) as broker:
-        conf: Conf = {
-            "bootstrap.servers": broker.bootstrap_servers,
-            "security.protocol": broker.security_protocol,
-            "ssl.ca.pem": authority.ca_file.read_text(),
-            "ssl.certificate.location": str(client_identity.certificate),
-            "ssl.key.location": str(client_identity.key),
-        }
-        produce(conf, 10)
-        values: list[object] = []
-        with Consumer(member(conf)) as consumer:
-            consumer.subscribe(["orders"])
-
-            def all_read() -> bool:
-                values.extend(message.value() for message in consumer.consume(100, 0.05))
-                return len(values) == 10
-
-            wait_until(all_read, what="ten records")
-
-
 def test_a_certificate_that_is_refused_is_fatal_too(tls: BrokerTls) -> None:
     """Raised from poll() with the cause; a broker is not what it says, or we do not know who vouches for it."""
     with EmbeddedBroker({"orders": 1}, tls=tls) as broker:

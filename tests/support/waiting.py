@@ -42,19 +42,6 @@ def wait_until(
         time.sleep(every_s)  # nothing signals the awaited state: it is asked again until the deadline above
 
 
-def assert_stays(predicate: Callable[[], object], for_s: float, what: str = "the condition") -> None:
-    """Nothing happens: *predicate* holds during *for_s*, which is several heartbeat intervals of the test.
-
-    Raises:
-        AssertionError: it did not hold at some moment.
-    """
-    end = time.monotonic() + for_s
-    while time.monotonic() < end:
-        assert predicate(), f"{what} did not stay"
-        time.sleep(_PAUSE_S)  # that nothing happens shows itself in nothing but time
-    assert predicate(), f"{what} did not stay"
-
-
 def outlast(for_s: float) -> None:
     """Be the slow user code that a test is about: a callback that takes *for_s*."""
     time.sleep(for_s)  # it is the thing that is tested, and no wait for anything

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
-import ssl
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import anyio
 import anyio.abc
 import pytest
-from anyio.streams.tls import TLSStream
 
 from kip848_client.errors import (
-    AuthenticationError,
     ConnectionLostError,
     ProtocolError,
     RequestTimeoutError,
@@ -187,53 +182,3 @@ async def test_an_error_in_the_block_comes_out_as_itself() -> None:
 # TLS. localhost.pem is a certificate for this test alone, signed by itself; it guards nothing.
 
 PEM = Path(__file__).with_name("localhost.pem")
-
-
-@asynccontextmanager
-async def serving_tls(script: Callable[[Peer], Awaitable[None]]) -> AsyncIterator[int]:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(PEM)
-
-    async def wrapped(peer: Peer) -> None:
-        with contextlib.suppress(ssl.SSLError, anyio.BrokenResourceError, anyio.EndOfStream):
-            stream = await TLSStream.wrap(peer.stream, server_side=True, ssl_context=context, standard_compatible=False)
-            await script(Peer(stream))
-
-    async with serving(wrapped) as port:
-        yield port
-
-
-async def test_a_broker_with_tls_is_spoken_to() -> None:
-    """Most brokers outside a laptop demand it."""
-    async with serving_tls(echo_epochs) as port:
-        context = ssl.create_default_context(cafile=PEM)
-        async with open_connection("127.0.0.1", port, client_id="c", ssl_context=context) as connection:
-            assert (await connection.send(heartbeat(7), timeout_ms=LONG_MS)).member_epoch == 7
-
-
-async def test_a_certificate_that_is_not_trusted_is_an_authentication_error() -> None:
-    """No retry cures it; the user has to see it at once."""
-    async with serving_tls(echo_epochs) as port:
-        with pytest.raises(AuthenticationError, match=r"signed by itself.*ssl\.ca\.location"):
-            async with open_connection("127.0.0.1", port, client_id="c", ssl_context=ssl.create_default_context()):
-                pass
-
-
-async def test_plaintext_on_a_tls_port_is_explained() -> None:
-    """The mirror image of TLS forgotten."""
-    async with serving_tls(echo_epochs) as port:
-        with pytest.raises((ProtocolError, ConnectionLostError), match=r"expects? TLS"):
-            async with open_connection("127.0.0.1", port, client_id="c"):
-                pass
-
-
-async def test_tls_on_a_plaintext_port_fails_without_hanging() -> None:
-    """Half of a misconfiguration is often the other way round."""
-
-    async def script(peer: Peer) -> None:
-        await peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-
-    async with serving(script) as port:
-        with pytest.raises((AuthenticationError, ConnectionLostError)):
-            async with open_connection("127.0.0.1", port, client_id="c", ssl_context=ssl.create_default_context()):
-                pass

@@ -192,36 +192,6 @@ def test_tokens_are_renewed_for_both_planes_together(
     assert tokens.made < len(logins) + 3  # both planes share them
 
 
-@pytest.mark.parametrize("mechanism", ["PLAIN", *SCRAM, "OAUTHBEARER"])
-@pytest.mark.parametrize("listener", ["SECURE", "SASL"])
-def test_every_mechanism_lets_a_member_in(
-    clients: Clients,
-    topic: str,
-    feed: Feed,
-    secured: MakeMember,
-    ledger: Ledger,
-    mechanism: str,
-    listener: str,
-) -> None:
-    """With TLS and, on this machine, without."""
-    feed.write(topic, 10, partitions=PARTITIONS)
-    conf = {**clients.login(mechanism, listener=listener), "kip848.allow.unencrypted.credentials": True}
-    member = secured("any", conf).subscribe(topic)
-    take_turns(member, until=everything_is_read(ledger, feed), what="all records")
-    assert_read_once(ledger, feed)
-
-
-def test_a_client_certificate_lets_a_member_in(
-    clients: Clients, topic: str, feed: Feed, secured: MakeMember, ledger: Ledger
-) -> None:
-    """Mutual TLS on both planes."""
-    feed.write(topic, 10, partitions=PARTITIONS)
-    conf = clients.certificate(clients.authority.issue("client", "client.example"))
-    member = secured("certified", conf).subscribe(topic)
-    take_turns(member, until=everything_is_read(ledger, feed), what="all records")
-    assert_read_once(ledger, feed)
-
-
 def until_refused(member: OurMember, topic: str) -> Kip848Error:
     told: list[Kip848Error] = []
     member.subscribe(topic)
@@ -235,22 +205,6 @@ def until_refused(member: OurMember, topic: str) -> Kip848Error:
 
     take_turns(until=refused, what="a refusal")
     return told[0]
-
-
-@pytest.mark.parametrize("mechanism", ["PLAIN", *SCRAM])
-def test_a_wrong_password_is_fatal_and_not_shown(
-    clients: Clients, topic: str, secured: MakeMember, mechanism: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Raised from poll(), with user and mechanism; neither password is in the message or in any log."""
-    caplog.set_level(logging.DEBUG)
-    member = secured("intruder", clients.login(mechanism, password="canary-wrong"))
-    error = until_refused(member, topic)
-    assert isinstance(error, AuthenticationError)
-    assert "refused user 'alice'" in str(error)
-    assert mechanism in str(error)
-    assert member.consumer.state is MemberState.FATAL
-    assert "canary" not in str(error) + caplog.text + repr(member.consumer)
-    assert all("canary" not in repr(event) for event in member.journal.events)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ The checkers look at the whole group; the walks lead other members through it at
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 from kip848_client.simulation import Report, Scenario, run
 from kip848_client.simulation.observer import Observer, Scene
