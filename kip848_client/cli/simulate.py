@@ -29,7 +29,6 @@ from kip848_client.cli.simulate_many import Progress, Work, observers_of, play_m
 from kip848_client.cli.simulate_story import tell
 from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.json_text import to_json
-from kip848_client.simulation.coverage import named
 from kip848_client.simulation.event_log import to_event_log
 from kip848_client.simulation.history import FAULTS
 from kip848_client.simulation.play import Report
@@ -67,7 +66,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="add observers of your own: a function that makes them (kip848_client.simulation.Watch)",
     )
     parser.add_argument("--within", metavar="SECONDS", type=float, help="of many seeds: stop when this time is over")
-    parser.add_argument("--cells", action="store_true", help="list every cell of state x event x error, and how often")
     parser.add_argument("--digest", action="store_true", help="of many seeds: print a digest of all their histories")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -96,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
             digests=arguments.digest,
             within_s=arguments.within,
         )
-        _print_many(total, watch=watch, as_json=arguments.json, cells=arguments.cells, digest=arguments.digest)
+        _print_many(total, watch=watch, as_json=arguments.json, digest=arguments.digest)
         failures = total.failures
     else:
         report = play(scenario, seed=arguments.seed, watch=watching)
@@ -147,7 +145,7 @@ def _print_verdict(report: Report, watch: Sequence[str]) -> None:
         )
 
 
-def _print_many(total: Progress, *, watch: Sequence[str], as_json: bool, cells: bool, digest: bool) -> None:
+def _print_many(total: Progress, *, watch: Sequence[str], as_json: bool, digest: bool) -> None:
     if as_json:
         answer = {
             "scenario": total.scenario,
@@ -160,7 +158,6 @@ def _print_many(total: Progress, *, watch: Sequence[str], as_json: bool, cells: 
             "medians": dict(total.medians),
             "faults": {name: total.counts[name] for name in FAULTS},
             "counts": dict(sorted(total.counts.items())),
-            "cells": _cells(total),
             "digest": total.digest if digest else None,
             "failures": [_plain(report, watch) for report in total.failures],
         }
@@ -180,24 +177,8 @@ def _print_many(total: Progress, *, watch: Sequence[str], as_json: bool, cells: 
     print("half of the runs had at least {members} members, {events} events and {faults} faults".format(**middle))
     print(_counted(total.counts))
     print("faults: " + ", ".join(f"{total.counts[name]:,} {text}" for name, text in FAULTS.items()))
-    reached = _cells(total)
-    print(
-        f"cells of state x event x error: {len(reached['member'])} of the member, "
-        f"{len(reached['coordinator'])} of the coordinator"
-    )
-    if cells:
-        for part, found in reached.items():
-            for cell, count in found.items():
-                print(f"{count:>9,}  {part:<11} {cell}")
     if digest:
         print(f"digest {total.digest}")
-
-
-def _cells(total: Progress) -> dict[str, dict[str, int]]:
-    return {
-        "member": dict(sorted((named(cell), count) for cell, count in total.member_cells.items())),
-        "coordinator": dict(sorted((named(cell), count) for cell, count in total.coordinator_cells.items())),
-    }
 
 
 _SHOWN: Final[Mapping[str, str]] = {

@@ -20,7 +20,6 @@ from typing import Final
 import msgspec
 
 from kip848_client.errors import ConfigError
-from kip848_client.simulation.coverage import Cell
 from kip848_client.simulation.history import FAULTS, median
 from kip848_client.simulation.observer import Watch
 from kip848_client.simulation.play import Report, run
@@ -54,8 +53,6 @@ class Batch(msgspec.Struct):
     simulated_ms: int = 0
     handed_out_twice: int = 0
     counts: Counter[str] = msgspec.field(default_factory=Counter)
-    member_cells: Counter[Cell] = msgspec.field(default_factory=Counter)
-    coordinator_cells: Counter[Cell] = msgspec.field(default_factory=Counter)
     digests: list[tuple[int, str]] = msgspec.field(default_factory=list)
     failures: list[Report] = msgspec.field(default_factory=list)
 
@@ -69,8 +66,6 @@ class Progress(msgspec.Struct):
     simulated_ms: int = 0
     handed_out_twice: int = 0
     counts: Counter[str] = msgspec.field(default_factory=Counter)
-    member_cells: Counter[Cell] = msgspec.field(default_factory=Counter)
-    coordinator_cells: Counter[Cell] = msgspec.field(default_factory=Counter)
     members: Counter[int] = msgspec.field(default_factory=Counter)
     events: Counter[int] = msgspec.field(default_factory=Counter)
     faults: Counter[int] = msgspec.field(default_factory=Counter)
@@ -95,8 +90,6 @@ class Progress(msgspec.Struct):
         self.simulated_ms += batch.simulated_ms
         self.handed_out_twice += batch.handed_out_twice
         self.counts.update(batch.counts)
-        self.member_cells.update(batch.member_cells)
-        self.coordinator_cells.update(batch.coordinator_cells)
         self.digests += batch.digests
         self.failures += batch.failures
         self.elapsed_s = time.monotonic() - self.began_s
@@ -160,8 +153,6 @@ def _play(work: Work, digests: bool, seeds: range) -> Batch:
         batch.simulated_ms += report.simulated_ms
         batch.handed_out_twice += report.handed_out_twice
         batch.counts.update(counts)
-        batch.member_cells.update(report.member_cells)
-        batch.coordinator_cells.update(report.coordinator_cells)
         if digests:
             batch.digests.append((seed, report.digest))
         if report.violation is not None:

@@ -3,7 +3,7 @@
 `run` (in `play`) plays one `scenario` and returns what happened. Nothing here reads a clock or opens a socket: 45
 seconds of session timeout take microseconds. Where is what:
 
-- time and randomness: `world`; what is written down: `history`, `event_log`, `coverage`
+- time and randomness: `world`; what is written down: `history`, `event_log`
 - the cluster: `topics`, `cluster` (coordinators, their log, crashes, failovers)
 - a consumer: `process` (its clock), `consumer` (the member), `clientside` (its requests), `application` (poll(),
   listeners, records), `offset_questions`, `user_assignor`

@@ -52,7 +52,6 @@ from kip848_client.model import Subscription, TopicIdPartition, TopicPartition
 from kip848_client.simulation.application import ApplicationLoop
 from kip848_client.simulation.clientside import ClientSide
 from kip848_client.simulation.cluster import Cluster
-from kip848_client.simulation.coverage import Coverage
 from kip848_client.simulation.network import Network
 from kip848_client.simulation.observer import Observer
 from kip848_client.simulation.process import Process
@@ -108,7 +107,6 @@ class SimulatedConsumer(Process):
         config: MemberConfig,
         behaviour: Behaviour,
         observer: Observer,
-        coverage: Coverage,
         readers: dict[TopicPartition, dict[ApplicationLoop, None]],
         clock_ms: int = 0,
         clock_rate: float = 1.0,
@@ -122,7 +120,6 @@ class SimulatedConsumer(Process):
             name, world=world, config=config, behaviour=behaviour, clock_ms=clock_ms, clock_rate=clock_rate
         )
         self._observer: Final = observer
-        self._coverage: Final = coverage
         self._close_ms: Final = close_ms
         self._hasty: Final = hasty
         self._user_code: Final = user_code
@@ -240,7 +237,6 @@ class SimulatedConsumer(Process):
         if self.closed:
             return
         member = self.member
-        self._coverage.member_event(member.phase, event)
         now_ms = self._clock_ms + int(self.world.now_ms * self._clock_rate)
         self._observer.told(self, event)
         effects = member.step(event, now_ms=now_ms)

@@ -16,7 +16,6 @@ from kip848_client.faults import Rule
 from kip848_client.simulation.actions import Actions, plan_of
 from kip848_client.simulation.checkers import every_checker
 from kip848_client.simulation.consumer import SimulatedConsumer, UserCode
-from kip848_client.simulation.coverage import Cell
 from kip848_client.simulation.history import History
 from kip848_client.simulation.observer import Watch
 from kip848_client.simulation.scenario import CHURN, SCENARIOS, Behaviour, Scenario, differences
@@ -36,7 +35,6 @@ class Report(msgspec.Struct, frozen=True):
         violation: the invariant that broke, or None.
         events: messages delivered, timers that were due, and actions of applications, administrators and faults.
         handed_out_twice: records that more than one poll() returned.
-        member_cells, coordinator_cells: state x event x error, and how often it was met; see `coverage`.
     """
 
     scenario: Scenario
@@ -45,8 +43,6 @@ class Report(msgspec.Struct, frozen=True):
     violation: InvariantViolation | None
     events: int
     handed_out_twice: int
-    member_cells: Mapping[Cell, int]
-    coordinator_cells: Mapping[Cell, int]
     history: History
 
     @property
@@ -118,8 +114,6 @@ def run(
         violation=violation,
         events=stage.world.events,
         handed_out_twice=stage.handed_out.duplicates,
-        member_cells=stage.coverage.member,
-        coordinator_cells=stage.coverage.coordinator,
         history=stage.world.history,
     )
 

@@ -17,7 +17,6 @@ from kip848_client.model import Subscription, TopicIdPartition, TopicPartition
 from kip848_client.simulation.application import ApplicationLoop
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.consumer import SimulatedConsumer, UserCode
-from kip848_client.simulation.coverage import Coverage
 from kip848_client.simulation.mirror import Mirror
 from kip848_client.simulation.network import Network
 from kip848_client.simulation.observer import Observer, Observers, Scene, Watch
@@ -28,7 +27,6 @@ from kip848_client.simulation.topics import HandedOut
 from kip848_client.simulation.user_assignor import OFFERED, STRATEGIES, offered, offered_classic
 from kip848_client.simulation.world import World
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
-from kip848_client.wire.schema import Request, Response
 
 GROUP: Final = "simulated"
 _RACKS: Final = (None, "rack-1", "rack-2")
@@ -62,7 +60,6 @@ class Stage:
     ) -> None:
         self.scenario: Final = scenario
         self.world: Final = World(seed, keep_history=keep_history)
-        self.coverage: Final = Coverage()
         self.healed = False
         self.healed_ms = 0
         self._rng = self.world.random("stage")
@@ -114,7 +111,7 @@ class Stage:
             self.probing,
         )
         made = [observer for make in watch for observer in make(scene)]
-        counts = _Counts(self.coverage, self.handed_out, self.mirror)
+        counts = _Counts(self.handed_out)
         self.observers: Final = Observers([*made, counts], cluster=self.cluster, mirror=self.mirror)
         self.cluster.on_served = self.observers.served
         self.cluster.on_loaded = self.observers.loaded
@@ -192,7 +189,6 @@ class Stage:
             config=config,
             behaviour=_CALM if self.healed else scenario.behaviour,
             observer=self.observers,
-            coverage=self.coverage,
             readers=self._readers,
             clock_ms=int(rng.random() * _CLOCK_START_MS_MAX),
             clock_rate=1.0 - drift + 2 * drift * rng.random() if drift else 1.0,
@@ -369,15 +365,9 @@ class Stage:
 class _Counts(Observer):
     """What a report counts. The last of all observers: they are told of records that are not counted yet."""
 
-    def __init__(self, coverage: Coverage, handed_out: HandedOut, mirror: Mirror) -> None:
-        self._coverage = coverage
+    def __init__(self, handed_out: HandedOut) -> None:
         self._handed_out = handed_out
-        self._mirror = mirror
 
     def handed_out(self, consumer: Process, partition: TopicIdPartition, offsets: range) -> None:
         """Records reached an application."""
         self._handed_out.add(partition, offsets)
-
-    def served(self, client_id: str, request: Request[Any], response: Response) -> None:
-        """The coordinator answered in a state of its group."""
-        self._coverage.served(self._mirror.group, request, response)

@@ -195,14 +195,6 @@ def test_the_same_histories_have_one_digest(capsys: pytest.CaptureFixture[str]) 
     assert found[0] == found[1]
 
 
-def test_cells_are_listed_by_name(capsys: pytest.CaptureFixture[str]) -> None:
-    """A developer who adds a fault sees what it reaches."""
-    assert main(["simulate", "--seeds", "0:3", "--jobs", "1", "--cells"]) == 0
-    told = capsys.readouterr().out
-    assert "IN_SYNC heartbeat" in told
-    assert "STABLE heartbeat" in told.replace("Stable", "STABLE")
-
-
 @given(scenario=scenarios(), seed=st.integers(0, 2**31))
 def test_the_replay_command_leads_to_the_same_scenario(scenario: Scenario, seed: int) -> None:
     """A number that the printed line leaves out is a failure that cannot be played again."""
@@ -214,8 +206,6 @@ def test_the_replay_command_leads_to_the_same_scenario(scenario: Scenario, seed:
         violation=None,
         events=0,
         handed_out_twice=0,
-        member_cells={},
-        coordinator_cells={},
         history=World(seed).history,
     )
     command, *options = shlex.split(report.replay_command)[1:]

@@ -18,8 +18,8 @@ from kip848_client.member.error_tables import HeartbeatErrorClass, heartbeat_err
 from kip848_client.member.events import FailureKind
 from kip848_client.member.states import HEARTBEATING, Phase
 from kip848_client.simulation import Behaviour, NetworkFaults, Scenario, run
-from kip848_client.simulation.coverage import Cell, named
 from kip848_client.wire.api_keys import ApiKey
+from tests.simulation.cells import Cell, Cells, named
 
 pytestmark = pytest.mark.slow
 
@@ -138,13 +138,14 @@ def by_class(cell: Cell) -> Cell:
 @pytest.fixture(scope="module")
 def reached() -> Counter[Cell]:
     """Cells, and how often they were reached in all seeds together."""
-    found: Counter[Cell] = Counter()
+    cells = Cells()
     for seed in SEEDS:
         scenario = COMMITTING if seed % 3 == 1 else SLOW
-        report = run(scenario, seed=seed, rules=rules_for(seed), keep_history=False)
+        report = run(scenario, seed=seed, rules=rules_for(seed), watch=[cells.watch], keep_history=False)
         assert report.violation is None, f"seed {seed}: {report.violation}"
-        for cell, count in report.member_cells.items():
-            found[by_class(cell)] += count
+    found: Counter[Cell] = Counter()
+    for cell, count in cells.reached.items():
+        found[by_class(cell)] += count
     return found
 
 
