@@ -1,7 +1,7 @@
 """Where the records of `consume.py` come from: the embedded broker in a process of its own, or a running Kafka.
 
 Run as a program it fills an embedded broker, prints one JSON line with its address, and serves until its standard input
-ends. `drain` measures what the source can deliver when nobody looks at the records.
+ends. `drain` measures what the source can deliver when the records are not read.
 
 (librdkafka's mock cluster would be faster still, but its OffsetFetch ends at version 6, which cannot carry a member
 epoch: only librdkafka itself can be a member of a group there.)

@@ -249,7 +249,7 @@ def join_ms(members: int) -> dict[str, float]:
 
 
 def settled_group(coordinator: Coordinator, members: int, *, partitions: int) -> Iterable[CoordinatorRecord]:
-    """The records of a group in which everybody has a share of every topic."""
+    """The records of a group in which every member has a share of every topic."""
     topic_ids = list(coordinator.topic_ids.values())
     per_topic = partitions // members if partitions >= members else 0
     metadata = MemberMetadata(

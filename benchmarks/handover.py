@@ -185,7 +185,7 @@ def play(side: str, event: str, broker: KafkaBroker, interval_ms: int, folder: P
 
 
 def settle(folder: Path, members: list[Member]) -> None:
-    """Wait until everybody reads, and everything is read."""
+    """Wait until all members read, and everything is read."""
     deadline = time.monotonic() + 90
     while not all_are_read(folder, members):
         if time.monotonic() > deadline:

@@ -9,10 +9,10 @@
 
 All members of a side live in one process and are polled in turn by one thread, against an embedded broker in another
 process; ours and librdkafka's, turn by turn. The clock runs from subscribe() of the one that joins, or from the call of
-close() of the one that leaves, until the coordinator has the group ``Stable`` with everybody on their target.
+close() of the one that leaves, until the coordinator has the group ``Stable`` with every member at its target.
 
 The heartbeat interval decides: members learn of a new target by a heartbeat, so a rebalance in which partitions move
-takes about two intervals, whatever the client. Both sides are given the same one. On the classic protocol both are
+takes about two intervals with any client. Both sides are given the same one. On the classic protocol both are
 ``cooperative-sticky``, and one of the members computes what all of them get.
 """
 
@@ -138,7 +138,7 @@ def tell(process: subprocess.Popen[str], command: str) -> float:
 
 
 def measure(*, side: str, members: int, interval_ms: int, protocol: str) -> dict[str, float]:
-    """Seconds until everybody has joined, one more has, and one has left."""
+    """Seconds until all members have joined, one more has, and one has left."""
     config = {"group.consumer.session.timeout.ms": "30000"}
     partitions = members * PARTITIONS_PER_MEMBER
     with (

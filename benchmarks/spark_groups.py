@@ -7,7 +7,7 @@
     python -m benchmarks spark_groups             # kept in benchmarks/results
 
 The records are generated and written to Parquet first, which is not counted: groups whose members join, leave and
-commit as they do in a cluster where somebody deploys every few minutes. The ratio is to the replay of the same records
+commit as they do in a cluster with a deployment every few minutes. The ratio is to the replay of the same records
 by the recorder in one process.
 """
 

@@ -8,7 +8,7 @@
     python benchmarks/spark_source.py --jars DIR      # the connector's jars are here already
 
 A real Kafka broker is started (Java 17 and Maven), and both sources read the same topic: as a batch, and as a stream
-with Trigger.AvailableNow in four micro-batches, into Spark's ``noop`` sink. Whoever goes first changes from round to
+with Trigger.AvailableNow in four micro-batches, into Spark's ``noop`` sink. The first side changes from round to
 round; the ratio is ours over theirs, of medians. 0.3 is the gate, 1.0 the goal: our rows cross from Python to the JVM
 as Arrow, and theirs are there already; but theirs are read one by one. With 200 partitions what a task costs decides:
 ours reads several partitions in one task by default.

@@ -1,4 +1,4 @@
-"""How long one request holds the embedded broker, and with it everybody else: every list of every API at its limit.
+"""How long one request holds the embedded broker, and with it other clients: every list of every API at its limit.
 
 ::
 

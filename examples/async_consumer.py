@@ -5,7 +5,7 @@
 
 A batch is divided by partition, and each part has a task of its own. When all of them are through, the offsets are
 committed, and the next batch is read; meanwhile librdkafka fetches it. Ctrl-C cancels the tasks and leaves the group:
-the batch that was in hand is not committed, and whoever has the partitions next reads it again.
+the batch that was in hand is not committed, and the next owner of the partitions reads it again.
 """
 
 import sys

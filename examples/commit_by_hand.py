@@ -4,7 +4,7 @@
 
 The rule is always the same: first the result is safe, then the offsets are committed. A crash in between repeats the
 records since the last commit (at-least-once). A rebalance repeats none, because `on_partitions_revoked` saves and
-commits while the partitions are still ours; closing does the same. When they are *lost*, somebody else may read them
+commits while the partitions are still ours; closing does the same. When they are *lost*, another member may read them
 already: what was not saved is dropped, and the new owner sums it again.
 """
 

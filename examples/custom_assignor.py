@@ -28,7 +28,7 @@ from kip848_client import (
 
 
 class ByCpus(PartitionAssignor):
-    """Every member tells its number of CPUs; whoever is asked spreads the partitions by it."""
+    """Every member tells its number of CPUs; the member that is asked spreads the partitions by it."""
 
     name = "by-cpus"
 

@@ -57,7 +57,7 @@ def main(bootstrap: str, topic: str, group: str = "orders") -> None:
             assert offset is not None
             try:
                 handle(record.value())
-            except Exception as error:  # noqa: BLE001  whatever the work raises
+            except Exception as error:  # noqa: BLE001  the work may raise anything
                 print("again soon:", error, flush=True)
                 consumer.seek(TopicPartition(topic, partition, offset))
                 consumer.pause([TopicPartition(topic, partition)])

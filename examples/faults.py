@@ -57,7 +57,7 @@ class Bookkeeper:
                 except Kip848Error as failure:
                     if getattr(failure, "fatal", False):
                         raise
-                    # Not committed: the payment comes again, to us or to somebody else, and is in the books already.
+                    # Not committed: the payment comes again, to us or to another consumer, and is in the books already.
 
     @contextmanager
     def running(self) -> Iterator[Bookkeeper]:
@@ -123,7 +123,7 @@ def test_a_payment_that_comes_again_is_not_booked_again(broker: EmbeddedBroker) 
     assert bookkeeper.arrivals == {(0, 0): 2}
 
 
-def test_whatever_happens_each_payment_is_booked_once(broker: EmbeddedBroker) -> None:
+def test_each_payment_is_booked_once_with_every_fault(broker: EmbeddedBroker) -> None:
     broker.faults.seed(1)  # the same dice in every run
     chaos = broker.faults.on(
         GROUP_APIS,

@@ -3,7 +3,7 @@
     python examples/simulated_listener.py
     pytest examples/simulated_listener.py
 
-A service counts records, one count for each partition, in a database. Whatever goes wrong with its processes, no
+A service counts records, one count for each partition, in a database. If its processes fail in any way, no
 record may be counted twice or forgotten. The simulation plays the real group member and coordinator on a virtual clock:
 a minute of a group with its session timeouts takes a fraction of a second, and the same seed is always the same minute.
 """

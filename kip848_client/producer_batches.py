@@ -63,7 +63,7 @@ _BATCHES_KEPT: Final = 5
 
 
 class RecordAllowance:
-    """How many records may be looked at one by one for one request: what takes longer holds up everybody else."""
+    """How many records may be looked at one by one for one request: more would hold up other clients."""
 
     __slots__ = ("_left",)
 

@@ -76,7 +76,7 @@ class RoundRobin(_BuiltIn):
 
 
 class CooperativeSticky(_BuiltIn):
-    """Everybody has the same number of partitions, give or take one, and as few as possible move."""
+    """All members have the same number of partitions, give or take one, and as few as possible move."""
 
     name = "cooperative-sticky"
 

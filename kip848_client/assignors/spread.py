@@ -4,7 +4,7 @@ All keep what members hold, as far as balance allows, and depend on nothing but 
 assignment in every member.
 
 * `keep_held`: nothing moves but what has to.
-* `spread_evenly`: everybody has the same number of partitions, give or take one.
+* `spread_evenly`: all members have the same number of partitions, give or take one.
 * `spread_by_weight`: in proportion to a weight.
 
 Balance is D'Hondt's: no partition could move and leave its new owner with less load for its weight than its old owner
@@ -34,7 +34,7 @@ _HEAVIEST: Final = 1e100
 
 
 def spread_evenly(spec: AssignmentSpec) -> GroupAssignment:
-    """Give everybody the same number of partitions, give or take one, and move as few as that allows."""
+    """Give all members the same number of partitions, give or take one, and move as few as that allows."""
     return spread_by_weight(spec, {})
 
 

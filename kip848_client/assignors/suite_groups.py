@@ -99,7 +99,7 @@ def large_group(members: int, told: bytes) -> AssignmentSpec:
 
 
 def held_by(spec: AssignmentSpec, assignment: GroupAssignment) -> AssignmentSpec:
-    """The same group an epoch later: everybody holds what *assignment* gives."""
+    """The same group an epoch later: each member holds what *assignment* gives."""
     applied = checked(spec, assignment, assignor="under test")
     return replace(
         spec,

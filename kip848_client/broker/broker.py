@@ -351,7 +351,7 @@ class EmbeddedBroker:
         """Allow a principal to do something with one resource, from the next request on.
 
         Args:
-            principal: a user, ``User:alice`` or just ``alice``; ``*`` for everybody. A client without a login is
+            principal: a user, ``User:alice`` or just ``alice``; ``*`` for all. A client without a login is
                 ``ANONYMOUS``; one with a certificate is its distinguished name, ``User:CN=alice``.
             operations: such as ``READ``; ``ALL`` if none is given.
             topic: its name; ``*`` for all topics. So with *group* and *transactional_id*; give exactly one.

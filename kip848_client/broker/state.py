@@ -44,8 +44,8 @@ class BrokerState(msgspec.Struct, eq=False):
         served: API key -> (lowest, highest) version that is served.
         loop: the loop of the broker's own thread; all state here is touched from it alone.
         data_dir: folder of everything durable, or None if memory is all there is.
-        authentication: who may use a connection; None lets everybody in.
-        access: who may do what; None if everybody may do everything.
+        authentication: who may use a connection; None admits every client.
+        access: who may do what; None if every client may do everything.
         fetch_sessions: of each node, since it was started last.
     """
 

@@ -1,4 +1,4 @@
-"""Options of ``kip848 broker`` for TLS and SASL. Passwords come from files: ``ps`` shows the command line to everybody.
+"""Options of ``kip848 broker`` for TLS and SASL. Passwords come from files: ``ps`` shows command lines to every user.
 
 ::
 

@@ -1,6 +1,6 @@
 """What every command that is a client is told of its cluster: ``--bootstrap``, ``-X KEY=VALUE``, ``-F FILE``.
 
-A file is for what must not be seen by everybody: ``ps`` shows the command line. What is given nearer wins: ``-X``, then
+A file holds secrets, because ``ps`` shows the command line. What is given nearer wins: ``-X``, then
 ``--bootstrap``, then ``-F``, then the environment's ``KIP848_BOOTSTRAP``, then the file that ``KIP848_CONFIG`` names
 (``~/.config/kip848/client.properties``, if it is there).
 """

@@ -332,7 +332,7 @@ def downgrade_for(
 ) -> Turn:
     """Turn a consumer group into a classic one because a static member on the classic protocol takes the last place.
 
-    If the target is that of the group, and everybody else has its part of it, nothing moves, and the group is stable.
+    If the target is that of the group, and all others have their part of it, nothing moves, and the group is stable.
     Otherwise all join again, and the request of the joining member is parked.
 
     Args:

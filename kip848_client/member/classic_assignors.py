@@ -193,11 +193,11 @@ class ClassicAssignors:
         if strangers:
             self._report(
                 f"the assignor reads metadata versions {assignor.minimum_version} to {assignor.maximum_version}, and "
-                f"these members have others: {', '.join(strangers)}; everybody keeps what it has"
+                f"these members have others: {', '.join(strangers)}; every member keeps what it has"
             )
             self._end(AssignorDone(0, error=METADATA_UNREADABLE))
         elif self._calls.stuck:
-            self._report("an earlier call of an assignor has not returned; everybody keeps what it has")
+            self._report("an earlier call of an assignor has not returned; every member keeps what it has")
             self._end(AssignorDone(0, error=ASSIGNOR_RAISED))
         else:
             self._run_due = True

@@ -292,7 +292,7 @@ class Stage:
     # --------------------------------------------------------------------------------------------------------- at rest
 
     def rests(self) -> bool:
-        """Whether everybody is STABLE at the group's epoch with its target, and everything was read."""
+        """Whether every member is STABLE at the group's epoch with its target, and everything was read."""
         living = self.living()
         if self.mirror.classic is not None:
             return self._classic_rests(living, self.mirror.classic)
@@ -347,7 +347,7 @@ class Stage:
         return read == set(self.cluster.topics.end_offsets) and self.handed_out.complete
 
     def picture(self) -> str:
-        """What everybody does, in one line."""
+        """What every member does, in one line."""
         group, classic = self.mirror.group, self.mirror.classic
         state = "none" if group is None else f"{group.state}@{group.group_epoch}/{group.target_epoch}"
         if classic is not None:

@@ -94,7 +94,7 @@ class Trials:
                 self._demand("L10", settle_ms + scenario.metadata_lag_ms + 2_000, epochs=4)
             case Trial.FAIL_OVER:
                 stage.cluster.fail_over(believes_for_ms=0, load_ms=0, rumour_ms=0)
-                self._everybody_finds_the_coordinator()
+                self._all_find_the_coordinator()
                 self._demand("L8", settle_ms, epochs=0)
             case _:
                 assert_never(trial)
@@ -129,7 +129,7 @@ class Trials:
         if moved > epochs:
             fail("L6", f"one change moved the group epoch by {moved}, at most {epochs} are needed")
 
-    def _everybody_finds_the_coordinator(self) -> None:
+    def _all_find_the_coordinator(self) -> None:
         """L8: a coordinator that moved is found within the longest back-off, and the next heartbeat."""
         stage = self._stage
         began_ms = stage.world.now_ms
@@ -149,7 +149,7 @@ class Trials:
             fail("L8", f"{sorted(missing)} did not find the coordinator in {limit_ms} ms")
 
     def _nothing_happens(self) -> None:
-        """L6: with nothing to do epochs stay, everybody sends one heartbeat an interval, and offsets are committed."""
+        """L6: with nothing to do epochs stay, members send one heartbeat an interval, and offsets are committed."""
         stage = self._stage
         epoch = stage.mirror.group_epoch
         living = stage.living()

@@ -146,11 +146,11 @@ def test_a_joining_member_without_common_versions_is_refused() -> None:
         ((1, 5), 5, False),  # reads what the others write
         ((5, 9), 5, False),  # A reads what it writes
         ((5, 9), 9, True),  # overlaps with A, but neither reads the other's metadata
-        ((4, 9), 9, False),  # it reads everybody's
+        ((4, 9), 9, False),  # it reads the metadata of all
         ((6, 9), 9, True),
     ],
 )
-def test_some_member_must_read_everybody_s_metadata(versions: tuple[int, int], version: int, refused: bool) -> None:
+def test_some_member_must_read_the_metadata_of_all(versions: tuple[int, int], version: int, refused: bool) -> None:
     """If no member could compute a target for all, the newcomer is refused."""
     h = AssignmentHarness()
     h.enter("A", offer(versions=(1, 5), version=4))

@@ -54,7 +54,7 @@ def test_each_member_has_its_own_code(h: Harness) -> None:
 
 
 def test_a_static_member_may_be_removed_by_its_member_id_alone(h: Harness) -> None:
-    """Kafka's own tools do so when they remove everybody."""
+    """Kafka's own tools do so when they remove all members."""
     assert remove(h, ("s", None)) == [NONE]
     assert h.join("u", ["foo"], instance="i").error_code == NONE
 

@@ -35,7 +35,7 @@ REPOSITORY: Final = Path(__file__).parents[2]
 RESULTS: Final = REPOSITORY / "benchmarks" / "results" / "soak.json"
 GROUP: Final = "soak"
 STABLE_TOPIC: Final = "orders"
-"""It grows, and is never deleted. Everybody reads it."""
+"""It grows, and is never deleted. All members read it."""
 FRESH_TOPIC: Final = "events"
 """It is deleted and created again. Only our consumers read it: librdkafka's do not go on after that."""
 SESSION_S: Final = 6

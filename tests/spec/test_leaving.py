@@ -133,7 +133,7 @@ def test_r135_an_ordinary_answer_does_not_complete_the_leave() -> None:
     assert len(member.emitted(LeaveDone)) == 1
 
 
-def test_r135_everybody_waits_for_the_one_leave() -> None:
+def test_r135_all_calls_wait_for_the_one_leave() -> None:
     """unsubscribe() and then close() are one leave."""
     member = stable()
     member.leave()

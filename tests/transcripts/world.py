@@ -133,7 +133,7 @@ class World:
         return consumer
 
     def settle(self) -> None:
-        """Let everybody act until nothing more can happen at this time."""
+        """Let all members act until nothing more can happen at this time."""
         while True:
             acted = [consumer.act() for consumer in list(self.consumers.values())]
             if not any(acted):

@@ -12,7 +12,7 @@ from kip848_client.model import TopicIdPartition
 class CoPartitioned(PartitionAssignor):
     """Topics that are joined by key are assigned together: who reads ``orders-3`` reads ``payments-3``.
 
-    `Range` does this as well, while everybody subscribes alike, but moves nearly everything when a member comes or
+    `Range` does this as well, while all members subscribe alike, but moves nearly everything when a member comes or
     goes. This one keeps what is held.
 
     Guarantee: partition i of all topics of a set has one owner; members that may take the same sets have the same

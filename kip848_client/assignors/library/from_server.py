@@ -38,7 +38,7 @@ class Range(PartitionAssignor):
 
 
 class Uniform(PartitionAssignor):
-    """The same number of partitions for everybody, and few moves: the default of KIP-848.
+    """The same number of partitions for all members, and few moves: the default of KIP-848.
 
     Guarantee: two members that subscribe alike differ by at most one partition, and nothing moves but for balance.
     """

@@ -149,7 +149,7 @@ class Turn:
     # Phases
 
     def rebalance_or_complete(self) -> None:
-        """Begin a rebalance; or, if one is being prepared, end that if everybody has joined."""
+        """Begin a rebalance; or, if one is being prepared, end that if all members have joined."""
         if self.group.state is ClassicState.PREPARING:
             self.try_complete()
         else:

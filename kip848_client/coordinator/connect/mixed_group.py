@@ -101,7 +101,7 @@ class MixedConnectGroup(MixedGroup[str, WorkerMetadata, ClassicWorker]):
         wall_ms: int,
         parked: Parked,
     ) -> Turn:
-        """Everybody joins again: the new leader plans from what the workers run."""
+        """All members join again: the new leader plans from what the workers run."""
         group = self._group
         members = [joining if one == replaced.member_id else member for one, member in group.members.items()]
         turn = downgrade(self.state, group, batch, members=members, now_ms=now_ms, wall_ms=wall_ms)

@@ -152,7 +152,7 @@ def test_s31_the_size_limit_counts_who_waits_in_the_initial_delay() -> None:
     assert calls[2].code == ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
-def test_a_group_that_everybody_left_in_the_initial_delay_is_empty_after_it() -> None:
+def test_a_group_that_all_members_left_in_the_initial_delay_is_empty_after_it() -> None:
     """The timer alone ends that phase, as in Kafka."""
     h = ClassicHarness(delay_ms=1_500)
     call = h.join_group(instance="i1")

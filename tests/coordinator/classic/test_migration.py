@@ -155,7 +155,7 @@ def test_s45_a_refused_upgrade_answers_no_parked_request() -> None:
 
 
 def test_before_the_first_generation_the_upgrade_is_to_be_tried_again() -> None:
-    """There is no assignment yet to take over; Kafka throws everybody out and fails."""
+    """There is no assignment yet to take over; Kafka removes all members and fails."""
     h = MigrationHarness()
     h.config = CoordinatorConfig(classic_initial_rebalance_delay_ms=1_000)
     h.restart()

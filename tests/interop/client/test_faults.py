@@ -252,7 +252,7 @@ def test_reading_recovers_from_errors_of_one_partition(
     assert delivered_once([consumer]) == keys_of("orders", 5)
 
 
-def test_chaos_ends_and_everybody_has_everything(
+def test_chaos_ends_and_all_records_are_read(
     broker: EmbeddedBroker, make_impatient: MakeImpatient, produce: Produce
 ) -> None:
     """One request of ten goes wrong, for both members; afterwards every record was delivered."""

@@ -52,7 +52,7 @@ def group_of(make_consumer: MakeConsumer, *assignors: PartitionAssignor) -> list
 
 
 def stable(broker: EmbeddedBroker, consumers: list[ConsumerUnderTest]) -> bool:
-    """Every partition is somewhere, and everybody has acknowledged what it has."""
+    """Every partition is assigned, and every member has acknowledged its assignment."""
     group = broker.group("g")
     return (
         group is not None

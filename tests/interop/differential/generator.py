@@ -129,7 +129,7 @@ class Generator:
             yield self._beat(member, owned=owned, names=names, timeout_ms=TIMEOUT_MS, assignor=self._assignor)
 
     def _settle(self) -> Iterator[Step]:
-        """Everybody acknowledges, twice: enough for one rebalance to come to its end."""
+        """All members acknowledge, twice: enough for one rebalance to come to its end."""
         for _ in range(2):
             for member, instance in sorted(self._joined.items()):
                 yield Heartbeat(member, owned=Owned.ASSIGNED, instance=instance, version=self._version)

@@ -1,6 +1,6 @@
 """The `uniform` assignor on both brokers: targets may differ, what they are good for may not.
 
-Members come, go and change their subscription; after each change everybody acknowledges until the group is stable.
+Members come, go and change their subscription; after each change all members acknowledge until the group is stable.
 Then every partition has one owner that wants it, loads are as even as on Kafka, and no more partitions moved.
 """
 
@@ -90,7 +90,7 @@ def next_change(
 
 
 def settle(side: Side, subscriptions: Subscriptions) -> None:
-    """Let everybody acknowledge until the group is stable."""
+    """Let all members acknowledge until the group is stable."""
     for _ in range(SETTLE_ROUNDS):
         for member in sorted(subscriptions):
             answer = ask(Heartbeat(member, owned=Owned.ASSIGNED), side)

@@ -82,7 +82,7 @@ def test_librdkafka_creates_describes_and_deletes_acls(broker: EmbeddedBroker) -
 
 
 def test_librdkafka_may_not_manage_acls_as_another_user(broker: EmbeddedBroker) -> None:
-    """Otherwise everybody could grant himself what is missing."""
+    """Otherwise every client could grant itself what is missing."""
     admin = AdminClient(login(broker, "alice"))
     (created,) = admin.create_acls([allowing(kit.AclOperation.ALL, kit.ResourceType.TOPIC, "orders")]).values()
     with pytest.raises(KafkaException) as caught:

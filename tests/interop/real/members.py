@@ -211,7 +211,7 @@ def take_turns(*members: Member, until: Callable[[], object], what: str, timeout
 def settled(administrator: Administrator, group_id: str, *members: OurMember) -> Callable[[], bool]:
     """A condition to wait for: the coordinator and these members, all there are, agree on who has what.
 
-    Everybody has something: a coordinator that does not know a new topic yet is stable, too, with nothing for anybody.
+    Each member has a share: a coordinator that does not know a new topic yet is stable, too, with nothing for anybody.
     """
 
     def holds() -> bool:
