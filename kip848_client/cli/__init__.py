@@ -20,7 +20,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Container, Sequence
-from typing import Final
+from typing import Any, Final
 
 from kip848_client.errors import Kip848Error
 
@@ -73,13 +73,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
+class _Parser(argparse.ArgumentParser):
+    """Tells when its help cannot be written. argparse would drop the error of an output without a buffer."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        (file or sys.stderr).write(message)
+
+
 def whole_parser() -> argparse.ArgumentParser:
     """The command line with the options of every subcommand."""
     return _parser(set(COMMANDS))
 
 
 def _parser(wanted: Container[str | None]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="kip848", description="Kafka's next-generation consumer groups (KIP-848): broker, tools and demo."
     )
     parser.add_argument("--version", action="version", version=f"kip848 {_version()}")

@@ -65,10 +65,10 @@ def read_flights(lines: Iterable[str]) -> Iterator[Flight]:
     """
     rows = csv.reader(lines)
     header = next(rows, [])
-    try:
-        carrier, flight, tail, origin, destination, hour, delay = (header.index(name) for name in _COLUMNS)
-    except ValueError as error:
-        raise FlightsMissingError(f"the data set is not the one we know: {error}; {HOW_TO_INSTALL}") from error
+    missing = ", ".join(name for name in _COLUMNS if name not in header)
+    if missing:
+        raise FlightsMissingError(f"the data set is not the one we know: it has no column {missing}; {HOW_TO_INSTALL}")
+    carrier, flight, tail, origin, destination, hour, delay = (header.index(name) for name in _COLUMNS)
     for row in rows:
         number = row[tail]
         key = number if number not in {"", "NA"} else f"{row[carrier]}-{row[flight]}"

@@ -408,7 +408,7 @@ if sys.argv[2] == "fork":
 def test_a_program_that_ends_without_close_leaves_the_group(broker: EmbeddedBroker, way: str, output: str) -> None:
     """Not closing must not block the group; and a forked child must not use, or wait for, its parent's consumer."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, broker.bootstrap_servers, way],
+        [sys.executable, "-W", "ignore:This process", "-c", PROGRAM, broker.bootstrap_servers, way],
         capture_output=True,
         text=True,
         timeout=90,

@@ -231,5 +231,6 @@ def test_health_answers_probes() -> None:
             with urllib.request.urlopen(f"{url}/live") as live, urllib.request.urlopen(f"{url}/ready") as ready:
                 assert (live.status, ready.status) == (200, 200)
                 assert json.load(ready)["state"] == "STABLE"
-            with pytest.raises(urllib.error.HTTPError, match="404"):
+            with pytest.raises(urllib.error.HTTPError, match="404") as refused:
                 urllib.request.urlopen(f"{url}/other")
+            refused.value.close()

@@ -150,4 +150,4 @@ def _(patch: Patch) -> None:
 
 @mutant("a member that leaves for a while is answered, and counts as there", "S14", scenario="static")
 def _(patch: Patch) -> None:
-    patch.setattr(departure, "_leave_for_a_while", lambda *_args, **_named: None)
+    patch.setattr(departure, "leave_for_a_while", lambda *_args, **_named: None)
