@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import CommitFailedError
-from kip848_client.member.events import CallAbandoned, CommitKind, CoordinatorConnected, LeaveDone
+from kip848_client.member.events import CallAbandoned, CoordinatorConnected, LeaveDone
 from kip848_client.member.states import MemberState, Phase
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
@@ -164,20 +164,6 @@ def test_quick_changes_of_mind_end_in_the_last_wish() -> None:
                 member.answer_heartbeat(epoch=-1)
         assert member.phase() is Phase.IDLE
         assert len(member.emitted(LeaveDone)) == 2
-
-
-def test_close_commits_then_revokes_then_leaves() -> None:
-    """Any other order loses the position or the permission to commit it."""
-    member = stable(auto_commit_interval_ms=5000)
-    member.commit(positions(t_0=30), kind=CommitKind.AUTO_CLOSE)
-    member.answer_commit()
-    member.leave(closing=True)
-    member.finish_call("revoked", "t-0")
-    assert member.history == ["commit(1)", "pause(t-0)", "revoked(t-0)", "heartbeat(-1)"]
-    member.subscribe("t")
-    member.answer_heartbeat(epoch=-1)
-    member.poll()
-    assert member.phase() is Phase.IDLE
 
 
 def test_close_inside_an_assigned_callback_gives_nothing_up_before_the_revoked_one() -> None:

@@ -14,6 +14,8 @@ from tests.mutants.known import MUTANTS
 from tests.mutants.runner import Outcome, targets, try_one
 from tests.mutants.sources import path_of
 
+pytestmark = pytest.mark.slow
+
 HEARTBEAT = "kip848_client.member.heartbeat"
 
 

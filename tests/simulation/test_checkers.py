@@ -15,6 +15,7 @@ SEEDS: Final = 20
 """Seeds that a bug may need at most, from the one it names on."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_bug_that_is_put_back_is_found(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     """If it is not, thousands of green seeds say nothing about that bug."""

@@ -10,7 +10,7 @@ import pytest
 
 from kip848_client.clock import ManualClock
 from kip848_client.errors import IllegalStateError, Kip848Error, ListenerError, RequestTimeoutError
-from kip848_client.member.events import LeaveMode, MemberEffect, MemberEvent, MemberView
+from kip848_client.member.events import MemberEffect, MemberEvent, MemberView
 from kip848_client.member.states import MemberState
 from kip848_client.member.statistics import Statistics
 from kip848_client.model import OffsetAndMetadata, Subscription
@@ -22,7 +22,7 @@ from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
 from tests.support.waiting import SOON_S, wait_until
-from tests.threads.bench import P0, P1, Bench, ScriptedCoordinator, closing
+from tests.threads.bench import P0, Bench, ScriptedCoordinator, closing
 
 ORDERS = Subscription(frozenset({"orders"}))
 
@@ -225,15 +225,6 @@ def test_close_without_a_coordinator_returns_at_once(bench: Bench, coordinator: 
     assert coordinator.heartbeats() == []
 
 
-def test_remaining_in_the_group_sends_no_leave(bench: Bench, coordinator: ScriptedCoordinator) -> None:
-    """close(REMAIN_IN_GROUP) of a dynamic member: its partitions wait for its session, as asked."""
-    join(bench)
-
-    bench.close(mode=LeaveMode.REMAIN_IN_GROUP)
-
-    assert all(heartbeat.member_epoch >= 0 for heartbeat in coordinator.heartbeats())
-
-
 def test_a_failing_listener_is_reported_and_the_leave_is_sent(bench: Bench, coordinator: ScriptedCoordinator) -> None:
     """KAFKA-16933: a bug in a callback must not leave a ghost in the group."""
     join(bench)
@@ -265,19 +256,6 @@ def test_every_way_out_of_a_listener_is_reported(
     poll_until(bench, lambda: bench.member.view.state is MemberState.STABLE)
 
     assert bench.callbacks.calls == [("assigned", [0, 1]), ("assigned", [0, 1])]
-
-
-def test_a_synchronous_commit_works_inside_revoked(bench: Bench, coordinator: ScriptedCoordinator) -> None:
-    """The usual use of the callback; it must neither deadlock nor be refused."""
-    join(bench)
-    committed: list[object] = []
-    bench.callbacks.act = lambda _: committed.append(
-        bench.member.commit_sync({P1: OffsetAndMetadata(5)}, timeout_ms=2_000)
-    )
-
-    bench.close()
-
-    assert committed == [{P1: OffsetAndMetadata(5)}]
 
 
 def test_calls_that_wait_end_at_their_deadline(bench: Bench, coordinator: ScriptedCoordinator) -> None:
@@ -320,20 +298,6 @@ def test_an_asynchronous_commit_is_not_waited_for(bench: Bench, coordinator: Scr
 
     assert at_once == []
     assert heard == ["async", "sync"]
-
-
-def test_an_empty_commit_succeeds_without_a_request(bench: Bench, coordinator: ScriptedCoordinator) -> None:
-    """Nothing consumed is nothing to say; callbacks are called all the same."""
-    join(bench)
-    heard: list[object] = []
-    before = len(coordinator.sent)
-
-    assert bench.member.commit_sync({}, timeout_ms=1_000) == {}
-    bench.member.commit_async({}, lambda error, offsets: heard.append((error, offsets)))
-    bench.member.poll(0)
-
-    assert heard == [(None, {})]
-    assert not [one for one in coordinator.sent[before:] if isinstance(one, OffsetCommitRequest)]
 
 
 def test_a_fenced_member_is_told_lost_and_rejoins(bench: Bench, coordinator: ScriptedCoordinator) -> None:

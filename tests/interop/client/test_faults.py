@@ -6,14 +6,12 @@ group, the records and the offsets.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
-from msgspec.structs import replace
 
 from kip848_client import EmbeddedBroker, MemberState
-from kip848_client.errors import ErrorCode, Kip848Error, RequestTimeoutError
+from kip848_client.errors import ErrorCode, Kip848Error
 from kip848_client.faults import (
     ALWAYS,
     GROUP_APIS,
@@ -26,13 +24,11 @@ from kip848_client.faults import (
     error,
     hold,
     lose_reply,
-    rewrite,
 )
 from kip848_client.faults.actions import Action
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.interop.client.conftest import MakeConsumer
 from tests.interop.client.drive import ConsumerUnderTest, Produce, delivered_once, drive, keys_of
-from tests.support.waiting import SOON_S
 
 pytestmark = pytest.mark.interop
 
@@ -43,10 +39,6 @@ HEARTBEAT = ConsumerGroupHeartbeatRequest
 
 def is_join(request: ConsumerGroupHeartbeatRequest) -> bool:
     return request.member_epoch == 0
-
-
-def is_leave(request: ConsumerGroupHeartbeatRequest) -> bool:
-    return request.member_epoch < 0
 
 
 def is_acknowledgement(request: ConsumerGroupHeartbeatRequest) -> bool:
@@ -126,20 +118,6 @@ def test_a_commit_that_is_refused_for_one_partition_says_so_and_keeps_the_others
     assert broker.committed("g") == {("orders", index): 5 for index in (0, 1, 3)}
 
 
-def test_a_commit_that_is_never_answered_ends_with_its_time(
-    broker: EmbeddedBroker, make_impatient: MakeImpatient, produce: Produce
-) -> None:
-    """The application asked for two seconds and not for ever."""
-    produce("orders", 1)
-    consumer = make_impatient().subscribe("orders")
-    drive(consumer, until=lambda: len(consumer.delivered) == 4)
-    broker.faults.on("OffsetCommit", drop(), times=ALWAYS)
-    began_s = time.monotonic()
-    with pytest.raises(RequestTimeoutError):
-        consumer.raw.commit(asynchronous=False, timeout_s=1.0)
-    assert 0.9 < time.monotonic() - began_s < SOON_S
-
-
 @pytest.mark.slow
 def test_connections_that_fell_silent_do_not_cost_the_session(
     broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
@@ -201,38 +179,6 @@ def test_a_member_whose_heartbeats_are_held_loses_its_partitions_to_another(
     drive(zombie, other, until=lambda: len(zombie.partitions) == len(other.partitions) == 2)
     assert zombie.listener.names()[:2] == ["assigned", "lost"]
     assert sorted(zombie.partitions + other.partitions) == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize("action", [close(), lose_reply(), drop(), error(ErrorCode.UNKNOWN_MEMBER_ID)], ids=str)
-def test_close_returns_in_time_whatever_becomes_of_the_leave(
-    broker: EmbeddedBroker, make_impatient: MakeImpatient, produce: Produce, action: Action
-) -> None:
-    """A process that cannot end because a broker is silent is killed by its supervisor, and then nothing is orderly."""
-    produce("orders", 1)
-    consumer = make_impatient().subscribe("orders")
-    drive(consumer, until=lambda: len(consumer.delivered) == 4)
-    rule = broker.faults.on(HEARTBEAT, action, when=is_leave, times=ALWAYS)
-    began_s = time.monotonic()
-    consumer.raw.close(timeout_s=2.0)
-    assert time.monotonic() - began_s < SOON_S
-    rule.wait()
-    assert consumer.listener.names() == ["assigned", "revoked"]
-
-
-def test_a_shorter_heartbeat_interval_is_obeyed_at_once(broker: EmbeddedBroker, make_impatient: MakeImpatient) -> None:
-    """The interval is the broker's to choose, with every answer."""
-    interval_ms = [3_600_000]
-    broker.faults.on(
-        HEARTBEAT,
-        rewrite(lambda response: replace(response, heartbeat_interval_ms=interval_ms[0])),
-        times=ALWAYS,
-    )
-    consumer = make_impatient().subscribe("orders")
-    drive(consumer, until=lambda: len(consumer.partitions) == 4)
-    mark = broker.requests.mark()
-    interval_ms[0] = 15
-    consumer.subscribe("orders", "payments")  # something to say at once
-    broker.requests.wait_for(HEARTBEAT, since=mark, count=20)
 
 
 @pytest.mark.parametrize(

@@ -81,27 +81,6 @@ def test_a_consumer_that_was_dropped_leaves_its_group(broker: EmbeddedBroker, pr
     broker.wait_for("g", lambda group: not group.members, what="the dropped consumer to leave")
 
 
-def test_a_program_that_forgets_close_ends_at_once_and_leaves(broker: EmbeddedBroker, produce: Produce) -> None:
-    """Scripts end without close(); that must neither hang nor cost the group a session timeout."""
-    produce("orders", 1)
-
-    ended = run(PROGRAM, broker.bootstrap_servers)
-
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout == "consumed\n"
-    broker.wait_for("g", lambda group: not group.members, what="the member of the program to leave")
-
-
-def test_a_program_that_dies_of_an_error_ends_at_once(broker: EmbeddedBroker, produce: Produce) -> None:
-    """An exception in the main loop must reach the shell, not hang behind a background thread."""
-    produce("orders", 1)
-
-    ended = run(PROGRAM + "\nraise ValueError('bad record')\n", broker.bootstrap_servers)
-
-    assert ended.returncode == 1
-    assert "ValueError: bad record" in ended.stderr
-
-
 def test_after_fork_the_prefetch_buffer_is_not_handed_out_twice(
     broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
 ) -> None:
