@@ -11,12 +11,17 @@ closes. So each sample pays for everything that is new: librdkafka's connections
 * ``committed``: the group has committed offsets.
 * ``reset``: it has none, so that the leader is asked for the earliest offset as well.
 * ``librdkafka's sockets``: as ``committed``, with Nagle and 100 ms before a second connection, librdkafka's defaults.
+
+From callback to record there are two round trips and several changes of thread. ``two bare round trips`` are measured
+in turns, in the same process: their tail is due to the other programs on the machine.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import socket
+import struct
 import sys
 import time
 from collections.abc import Iterator
@@ -40,6 +45,7 @@ STEPS = (
     "start to record",
     "answer to record",
     "callback to record",
+    "two bare round trips",
 )
 
 
@@ -69,6 +75,20 @@ def noted(times: dict[str, float]) -> Iterator[None]:
         MemberObserver.answered, Fetcher.start = answered, start  # type: ignore[method-assign]
 
 
+def bare_round_trips(connection: socket.socket) -> float:
+    """Seconds for two questions to the broker that need no thinking, one after the other."""
+    from kip848_client.wire.codec import encode_request, frame
+    from kip848_client.wire.messages.api_versions import ApiVersionsRequest
+
+    request = frame(encode_request(ApiVersionsRequest(), api_version=0, correlation_id=1, client_id="bare"))
+    begun = time.perf_counter()
+    for _ in range(2):
+        connection.sendall(request)
+        (size,) = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))
+        connection.recv(size, socket.MSG_WAITALL)
+    return time.perf_counter() - begun
+
+
 def joins(bootstrap_servers: str, samples: int, *, committed: bool, settings: dict[str, Any]) -> list[dict[str, float]]:
     """Milliseconds of each step, for each consumer."""
     from confluent_kafka import Producer, TopicPartition
@@ -85,7 +105,9 @@ def joins(bootstrap_servers: str, samples: int, *, committed: bool, settings: di
     def on_assign(_consumer: Any, _partitions: Any) -> None:
         times["callback"] = time.perf_counter()
 
-    with noted(times):
+    host, port = bootstrap_servers.split(":")
+    with noted(times), socket.create_connection((host, int(port))) as bare:
+        bare.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for number in range(samples):
             config = {
                 "bootstrap.servers": bootstrap_servers,
@@ -112,6 +134,7 @@ def joins(bootstrap_servers: str, samples: int, *, committed: bool, settings: di
                     record - at["started"],
                     record - at["answer"],
                     record - at["callback"],
+                    bare_round_trips(bare),
                 ]
                 rows.append({name: span * 1_000 for name, span in zip(STEPS, spans, strict=True)})
     return rows

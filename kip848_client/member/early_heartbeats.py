@@ -42,7 +42,7 @@ __all__ = ["BLIND_HEARTBEATS_MAX", "FIRST_MS", "FOUND_MAX_MS", "KNOWN_MAX_MS", "
 FIRST_MS: Final = 30
 """Before the first early heartbeat of an epoch, or after a part arrived."""
 GROWTH: Final = 1.5
-KNOWN_MAX_MS: Final = 60
+KNOWN_MAX_MS: Final = 40
 """Longest distance while the member knows what it waits for. A moved partition stays unread for about this long."""
 KNOWN_INTERVALS: Final = 2
 """For how many heartbeat intervals the distance stays that short: the owners need one to learn of it, and some time."""
