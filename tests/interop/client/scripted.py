@@ -146,8 +146,7 @@ class _Connection:
                 response = replace(response, api_keys=offered)
             elif isinstance(response, MetadataResponse):  # clients must not find the broker behind us
                 brokers = tuple(replace(one, port=self._coordinator.port) for one in response.brokers)
-                topics = response.topics if not self._coordinator.hide_topics else ()
-                response = replace(response, brokers=brokers, topics=topics)
+                response = replace(response, brokers=brokers)
             self.write(encode_response(response, api_version=header.api_version, correlation_id=header.correlation_id))
         else:
             self.write(answer)
@@ -191,10 +190,8 @@ class ScriptedCoordinator:
     Attributes:
         interval_ms: heartbeat interval of the model's answers.
         epoch: of the group; `give` raises it.
-        member_id: None lets the member keep its own.
         committed: what the model's offset fetches answer, and commits change.
         versions: API key -> versions offered instead of the broker's; None offers the API not at all.
-        hide_topics: let Metadata know no topic.
         heard: every scripted request, in order.
         story: requests and `note`d events, as words.
     """
@@ -203,10 +200,8 @@ class ScriptedCoordinator:
         self.broker: Final = broker
         self.interval_ms = interval_ms
         self.epoch = 1
-        self.member_id: str | None = None
         self.committed: dict[TopicPartition, int] = {}
         self.versions: dict[int, tuple[int, int] | None] = {}
-        self.hide_topics = False
         self.heard: Final[list[Heard]] = []
         self.story: Final[list[str]] = []
         self._target: tuple[TopicPartitions, ...] = ()
@@ -277,16 +272,12 @@ class ScriptedCoordinator:
         with self._lock:
             self._rules[cls] = reply
 
-    def give(self, parts: Parts | None = None, *, epoch: int | None = None, ids: Parts | None = None) -> None:
-        """The target of the member from now on, told with the next answer.
-
-        Args:
-            parts: topic name -> partitions.
-            ids: the same by the text of a topic id, for topics that the cluster does not know.
-        """
+    def give(self, parts: Parts, *, epoch: int | None = None) -> None:
+        """The target of the member from now on, told with the next answer."""
         with self._lock:
-            self._target = self.wire(parts or {}) + tuple(
-                TopicPartitions(topic_id=UUID(key), partitions=tuple(items)) for key, items in (ids or {}).items()
+            self._target = tuple(
+                TopicPartitions(topic_id=self.topic_id(topic), partitions=tuple(partitions))
+                for topic, partitions in parts.items()
             )
             self.epoch = self.epoch + 1 if epoch is None else epoch
             self._news = True
@@ -294,14 +285,6 @@ class ScriptedCoordinator:
     def start_with(self, parts: Parts) -> None:
         """What a join is answered with, at epoch 1."""
         self.give(parts, epoch=1)
-
-    def wire(self, parts: Parts) -> tuple[TopicPartitions, ...]:
-        """Partitions as they stand in a heartbeat."""
-        named = []
-        for topic, partitions in parts.items():
-            topic_id = self.topic_id(topic)
-            named.append(TopicPartitions(topic_id=topic_id, partitions=tuple(partitions)))
-        return tuple(named)
 
     def topic_id(self, topic: str) -> UUID:
         """The id that the cluster has for a topic now."""
@@ -335,10 +318,6 @@ class ScriptedCoordinator:
     def commits(self) -> list[Any]:
         """Every OffsetCommit request."""
         return [one.request for one in self.of(COMMIT)]
-
-    def held(self, cls: type[Request[Any]]) -> Heard:
-        """The oldest request of a class that is not answered yet."""
-        return next(one for one in self.of(cls) if not one.answered)
 
     # -------------------------------------------------------------------------------------------------- answering
 
@@ -394,7 +373,7 @@ class ScriptedCoordinator:
         if told:
             self._news = False
         fields: dict[str, Any] = {
-            "member_id": self.member_id or request.member_id,
+            "member_id": request.member_id,
             "member_epoch": request.member_epoch if leaving else self.epoch,
             "heartbeat_interval_ms": 0 if leaving else self.interval_ms,
             "assignment": assignment(self._target) if told else None,
