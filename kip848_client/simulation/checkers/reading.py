@@ -24,7 +24,7 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from kip848_client.wire.messages.join_group import JoinGroupRequest
+from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from kip848_client.wire.schema import Request, Response
@@ -42,7 +42,8 @@ class ExclusiveReading(Observer):
     in the step in which it served such a heartbeat. The excuse ends when the member gets an assignment in the answer to
     a later heartbeat, joins again, or is given the partitions again. (An answer without an assignment tells it nothing;
     an unchanged assignment comes only with the answer to a full heartbeat.) The member then revokes the partitions
-    within its rebalance timeout, and does not read them again.
+    within its rebalance timeout, and does not read them again. A classic member's JoinGroup in a consumer group counts
+    as a heartbeat.
     """
 
     def __init__(
@@ -72,31 +73,32 @@ class ExclusiveReading(Observer):
         assert isinstance(request, ConsumerGroupHeartbeatRequest | JoinGroupRequest)
         self._stale = (request.member_id, self._world.steps)
 
-    @about(ConsumerGroupHeartbeatRequest)
+    @about(ConsumerGroupHeartbeatRequest, JoinGroupRequest)
     def sent(self, consumer: Process, request: Request[Any]) -> None:
-        """The answer to this heartbeat will tell its sender which partitions it still owns."""
-        assert isinstance(request, ConsumerGroupHeartbeatRequest)
+        """The answer to this heartbeat or join will tell its sender which partitions it still owns."""
+        assert isinstance(request, ConsumerGroupHeartbeatRequest | JoinGroupRequest)
         member_id = request.member_id
-        self._last_sent[consumer.name] = request
-        if request.member_epoch == 0:
-            self._told.discard(consumer.name)
-            self._excused.pop(member_id, None)
-            self._given_up.pop(member_id, None)
+        if isinstance(request, ConsumerGroupHeartbeatRequest):
+            self._last_sent[consumer.name] = request
+            if request.member_epoch == 0:
+                self._told.discard(consumer.name)
+                self._excused.pop(member_id, None)
+                self._given_up.pop(member_id, None)
         if member_id in self._excused:
             self._sent_since[member_id] = (request, self._served[member_id])
 
-    @about(ConsumerGroupHeartbeatRequest)
+    @about(ConsumerGroupHeartbeatRequest, JoinGroupRequest)
     def served(self, client_id: str, request: Request[Any], response: Response) -> None:
         """Count answers of the present coordinator, not of a deposed one."""
-        assert isinstance(request, ConsumerGroupHeartbeatRequest)
+        assert isinstance(request, ConsumerGroupHeartbeatRequest | JoinGroupRequest)
         if self._stale != (request.member_id, self._world.steps):
             self._served[request.member_id] += 1
 
-    @about(ConsumerGroupHeartbeatRequest)
+    @about(ConsumerGroupHeartbeatRequest, JoinGroupRequest)
     def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
         """The consumer learns that it was removed, or which partitions it owns."""
-        assert isinstance(request, ConsumerGroupHeartbeatRequest)
-        assert isinstance(response, ConsumerGroupHeartbeatResponse)
+        assert isinstance(request, ConsumerGroupHeartbeatRequest | JoinGroupRequest)
+        assert isinstance(response, ConsumerGroupHeartbeatResponse | JoinGroupResponse)
         member_id = request.member_id
         if response.error_code in _REMOVED and self._last_sent.get(consumer.name) is request:
             self._told.add(consumer.name)
@@ -104,7 +106,7 @@ class ExclusiveReading(Observer):
             awaited, served = self._sent_since[member_id]
             if awaited is request:
                 del self._sent_since[member_id]
-                if response.assignment is not None and self._served[member_id] > served:
+                if _assigns(response) and self._served[member_id] > served:
                     self._give_up(member_id, self._excused.pop(member_id, _NOTHING))
 
     def handed_out(self, consumer: Process, partition: TopicIdPartition, offsets: range) -> None:
@@ -124,9 +126,7 @@ class ExclusiveReading(Observer):
         for member_id, before, after in changes:
             if before is not None and (after is None or member_id == stale):
                 taken = before.held - after.held if after is not None else before.held
-                if taken and after is not None and after.member.metadata.classic is not None:
-                    self._give_up(member_id, taken)
-                elif taken:
+                if taken:
                     self._excused[member_id] = self._excused.get(member_id, _NOTHING) | taken
                     self._sent_since.pop(member_id, None)
         if self._mirror.converted is not None and self._mirror.converted.classic is not None:
@@ -195,6 +195,13 @@ class ExclusiveReading(Observer):
         if not known:
             del self._given_up[view.member_id]
         return frozenset(known)
+
+
+def _assigns(response: ConsumerGroupHeartbeatResponse | JoinGroupResponse) -> bool:
+    """Whether it tells its receiver what it owns from now on, at once or with the SyncGroup that follows."""
+    if isinstance(response, JoinGroupResponse):
+        return not response.error_code
+    return response.assignment is not None
 
 
 class _GivingUp(msgspec.Struct):
