@@ -164,7 +164,7 @@ def test_any_request_of_a_group_can_be_refused(broker: EmbeddedBroker, connectio
 
 
 def test_an_answer_of_ones_own(broker: EmbeddedBroker, connection: RawConnection) -> None:
-    """Whatever the vocabulary lacks."""
+    """A test can send an answer that no ready-made action makes."""
     broker.faults.on(HEARTBEAT, answer(ConsumerGroupHeartbeatResponse(member_id="x", member_epoch=77)))
     assert connection.ask(join(), version=1).member_epoch == 77
     assert broker.groups() == ()

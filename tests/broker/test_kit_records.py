@@ -33,7 +33,7 @@ def test_a_record_is_read_by_a_client_as_it_was_given(kip848_broker: EmbeddedBro
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_records_of_a_client_are_seen_whatever_its_compression(kip848_broker: EmbeddedBroker, codec: str) -> None:
+def test_records_of_a_client_are_seen_in_any_compression(kip848_broker: EmbeddedBroker, codec: str) -> None:
     """A test looks at what the service wrote, and the service chooses its codec."""
     kip848_broker.create_topic("orders")
     producer = Producer(

@@ -1,4 +1,4 @@
-"""A flood: whatever one peer sends, memory stays bounded and everybody else is served."""
+"""A flood by one peer: memory stays bounded and other clients are served."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_a_file_that_is_no_event_log_is_named_in_one_line(
         max_size=5,
     )
 )
-def test_whatever_stands_in_an_event_the_report_ends_in_order(
+def test_a_report_ends_in_order_with_any_event(
     events: list[tuple[str, int, str | None, int | None, dict[str, object]]],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],

@@ -323,7 +323,7 @@ def test_taking_back_the_reason_of_one_of_several_assignors_moves_nothing() -> N
     assert asks_for_a_target(old=(one, two), new=(ClientAssignor("a"), ClientAssignor("b", reason=3)))
 
 
-def test_a_join_without_assignors_has_none_whatever_the_member_offered_before() -> None:
+def test_a_join_without_assignors_replaces_what_the_member_offered() -> None:
     """A process that comes back with an older program must not be asked to compute."""
     h = AssignmentHarness()
     h.settled("m1")

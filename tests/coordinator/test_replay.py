@@ -47,7 +47,7 @@ def _holding(member_id: str, epoch: int, *partitions: int) -> GroupRecord:
     return current_record("g", member_id=member_id, current=CurrentAssignment(epoch, epoch - 1, assigned=assigned))
 
 
-def test_a_partition_that_moved_is_with_its_new_member_whatever_record_comes_first() -> None:
+def test_a_partition_that_moved_is_with_its_new_member_in_any_order_of_records() -> None:
     """After a load from a compacted log, no partition counts as free while a member reads it."""
     group = _replay(_holding("a", 1, 0, 1), _holding("b", 2, 1), _holding("a", 2, 0))
     assert group.holders(FOO) == {0: "a", 1: "b"}

@@ -32,7 +32,7 @@ def test_a_steady_heartbeat_takes_it_and_keeps_the_member_alive(settled: Harness
     assert settled.shortcuts == 5
 
 
-def test_whatever_may_be_new_takes_the_long_way(settled: Harness) -> None:
+def test_a_heartbeat_with_possible_news_takes_the_long_way(settled: Harness) -> None:
     """A shortcut that swallowed a change would leave the group as it was for ever."""
     settled.heartbeat("m1", 1, topics=["t"])
     settled.heartbeat("m1", 1, owned={"t": [0, 1]})

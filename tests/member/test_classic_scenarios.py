@@ -364,7 +364,7 @@ def test_every_code_has_a_class(
 
 
 @pytest.mark.parametrize("api", ["heartbeat", "join", "sync"])
-def test_whatever_an_answer_says_a_member_owns_its_partitions_or_was_told_that_it_lost_them(api: str) -> None:
+def test_after_any_answer_a_member_owns_its_partitions_or_was_told_that_it_lost_them(api: str) -> None:
     """No code may leave the application with partitions that the group gives to others, or silently without them."""
     for code in CODES:
         member = joined()

@@ -38,7 +38,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
         "a pattern adds topics when it is matched, and that empties the cache as well"
     ),
     "coordinator/state CoordinatorState.__init__: 0 => 1 #2": "the first topics set it, before a pattern is matched",
-    "coordinator/timers Timers._queue: 1 => 2": "a number that has to grow, by whatever",
+    "coordinator/timers Timers._queue: 1 => 2": "a number that only has to grow",
     "coordinator/client_assignors can_be_common: max(1, gone) => max(2, gone)": _SHORT_CUT,
     "coordinator/client_assignors asks_for_a_target: zip(old, new, strict=True) => zip(old, new, strict=False)": (
         "they have the same length by then"
@@ -101,8 +101,8 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     ),
     "member/assignor_values spec_of: subscriptions[ids] = subscribed => nothing": _SHORT_CUT,
     "member/backoff Backoff.reset: 0 => 1 #2": "in the past as well, one millisecond after a clock began",
-    "member/context Context.expect: 1 => 2": "a number that has to grow, by whatever",
-    "member/membership Membership._join: 1 => 2": "a number that has to grow, by whatever",
+    "member/context Context.expect: 1 => 2": "a number that only has to grow",
+    "member/membership Membership._join: 1 => 2": "a number that only has to grow",
     "member/member Member.step: now_ms > context.now_ms => now_ms >= context.now_ms": "it is set to what it is",
     "member/heartbeat Heartbeats.restart: self._sent = None => nothing": (
         "the next heartbeat is a join, which says everything"
@@ -253,19 +253,19 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "coordinator/timers Timers.arm: deadline_ms < queued => deadline_ms <= queued": (
         "queued twice for one time: the second entry is thrown away"
     ),
-    "coordinator/timers Timers.__init__: 0 => 1": "a number that has to grow, from whatever",
+    "coordinator/timers Timers.__init__: 0 => 1": "a number that only has to grow",
     "coordinator/topics TopicsImage.changed_since: if self.by_name.get(name) != before.by_name.get(name) => every "
     "one": "more groups look whether something changed for them",
     "coordinator/member_steps MemberSteps._move_group: self._batch.soft.append(MetadataChecked(group.group_id)) => "
     "nothing": "every heartbeat looks again, and finds the same",
     "member/context Context.__init__: 0 => 1": "a clock that begins a millisecond later",
     "member/context Context.__init__: 0 => 1 #3": "a number that has to be another one, whichever",
-    "member/context Context.__init__: 0 => 1 #4": "a number that has to grow, from whatever",
-    "member/context Context.__init__: 0 => 1 #5": "a number that has to grow, from whatever",
+    "member/context Context.__init__: 0 => 1 #4": "a number that only has to grow",
+    "member/context Context.__init__: 0 => 1 #5": "a number that only has to grow",
     "member/context Context.__init__: self.subscription = Subscription() => nothing": (
         "it is set before it is read: by subscribe(), or by a leave"
     ),
-    "member/context Context.call_listener: 1 => 2": "a number that has to grow, by whatever",
+    "member/context Context.call_listener: 1 => 2": "a number that only has to grow",
     "member/context Context.live_epoch: self.epoch > 0 => self.epoch >= 0": "in the group it is more than 0",
     "member/commits Commits.deadline_ms: ready_ms < first_ms => ready_ms <= first_ms": "the same time",
     "member/commits Commits.deadline_ms: ready_ms > now_ms => ready_ms >= now_ms": (

@@ -73,7 +73,7 @@ heartbeat_codes = st.sampled_from(
 
 
 class MemberMachine(RuleBasedStateMachine):
-    """Events in any order, from a coordinator, a cluster and an application that do whatever they like."""
+    """Events in any order, from a coordinator, a cluster and an application."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -250,7 +250,7 @@ STEP = st.one_of(
 
 @given(steps=st.lists(STEP, min_size=1, max_size=6), reauth_ms=st.sampled_from([0, 60_000]))
 @settings(max_examples=60, deadline=None)
-def test_whatever_a_client_says_only_the_right_password_opens_the_gate(
+def test_only_the_right_password_opens_the_gate(
     steps: list[SaslHandshakeRequest | SaslAuthenticateRequest | ApiVersionsRequest | DescribeClusterRequest],
     reauth_ms: int,
 ) -> None:

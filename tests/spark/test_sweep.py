@@ -74,7 +74,7 @@ def test_what_cannot_be_played_is_refused_before_spark_starts(arguments: tuple[s
         Sweep(*arguments)
 
 
-def test_parts_begin_at_the_same_seeds_whatever_is_asked_for() -> None:
+def test_parts_begin_at_the_same_seeds_for_every_range() -> None:
     """So that a longer sweep finds what a shorter one has played."""
     assert Sweep("quiet", range(3, 12), part=5).parts() == [range(3, 5), range(5, 10), range(10, 12)]
 

@@ -71,7 +71,7 @@ def test_r155_full_heartbeats_list_the_assignors_and_others_only_what_changed() 
 
 
 def test_r155_a_leave_does_not_list_them() -> None:
-    """It must be accepted whatever the coordinator thinks of the rest."""
+    """The coordinator must accept it, also if it would refuse another field."""
     member = stable()
     member.leave()
     member.finish_call("revoked", "t-0")
@@ -264,7 +264,7 @@ def test_r161_it_advertises_them_to_the_next_coordinator_that_has_it() -> None:
     assert next_heartbeat(member).client_assignors == (assignor(),)
 
 
-def test_r161_a_call_that_hangs_is_abandoned_in_time_whatever_the_next_coordinator_has() -> None:
+def test_r161_a_call_that_hangs_is_abandoned_in_time_with_any_next_coordinator() -> None:
     """If it were not, the member would ask to be woken at a time that is over as soon as another coordinator has it."""
     member = AssigningHarness(settings={"assignor_fallback": True})
     member.become_stable({"t": [0]})

@@ -135,7 +135,7 @@ def test_r45_a_lost_epoch_does_not_get_the_member_fenced() -> None:
 
 
 def test_r46_the_leave_heartbeat_says_who_goes() -> None:
-    """It must be accepted whatever the coordinator thinks of the rest."""
+    """The coordinator must accept it, also if it would refuse another field."""
     member = stable(instance_id="host-1")
     member.leave()
     member.finish_call("revoked", "t-0")

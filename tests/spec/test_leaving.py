@@ -95,7 +95,7 @@ ENDS: dict[str, Callable[[MemberHarness], object]] = {
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_r134_whatever_happens_to_the_leave_ends_it(end: str) -> None:
+def test_r134_any_outcome_ends_the_leave(end: str) -> None:
     """A closing consumer is not kept by a coordinator."""
     member = left()
     assert not member.emitted(LeaveDone)

@@ -70,7 +70,7 @@ def test_r88_a_partition_that_comes_back_is_readable_again() -> None:
 
 
 def test_r89_a_fenced_member_comes_back_all_the_same() -> None:
-    """The partitions are gone whatever the application thinks of it."""
+    """The partitions are gone, also if the application's callback raises."""
     member = fenced()
     member.finish_call("lost", "t-0", error=NO)
     member.expect_heartbeat(epoch=0, full=True)

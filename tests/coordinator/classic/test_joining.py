@@ -169,7 +169,7 @@ def test_the_last_to_come_back_are_left_out_of_a_group_that_has_become_too_large
 
 
 def test_members_and_ids_of_all_groups_are_bounded() -> None:
-    """Whatever clients do, parked requests cost memory for so many members and no more."""
+    """Parked requests cost memory for so many members and no more."""
     h = ClassicHarness(members_max=2)
     member_id = h.join_group().answer.member_id
     assert h.join_group(instance="i", group_id="other").code == ErrorCode.NONE

@@ -250,7 +250,7 @@ def test_s51_the_old_requests_do_not_know_members_on_the_new_protocol() -> None:
 
 @pytest.mark.parametrize("only_classic_are_left", [False, True])
 def test_s52_an_administrator_removes_members_of_both_kinds(only_classic_are_left: bool) -> None:
-    """LeaveGroup names members, whatever they speak."""
+    """LeaveGroup names members of both protocols."""
     h = MigrationHarness()
     a, generation = h.mixed()
     if only_classic_are_left:

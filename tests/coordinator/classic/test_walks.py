@@ -1,4 +1,4 @@
-"""Random walks of a classic group: what must hold whatever its clients do.
+"""Random walks of a classic group: what must hold for any behaviour of its clients.
 
 After every step the harness checks the group's invariants, that no request is answered twice, and that a record says
 what the group is.
@@ -119,7 +119,7 @@ class Walk:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_whatever_clients_do_every_request_is_answered_and_a_refused_one_changes_nothing(seed: int) -> None:
+def test_every_request_is_answered_and_a_refused_one_changes_nothing(seed: int) -> None:
     """A request that is never answered stops its client for good."""
     walk = Walk(seed)
     for _ in range(STEPS):

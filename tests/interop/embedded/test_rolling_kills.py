@@ -256,7 +256,7 @@ def test_a_transaction_of_librdkafka_commits_over_the_death_of_its_coordinator(b
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_transactions_are_read_once_whatever_happens_to_the_nodes(tmp_path: Path, seed: int) -> None:
+def test_transactions_are_read_once_while_nodes_die(tmp_path: Path, seed: int) -> None:
     """A fail-over at an unlucky moment would lose a transaction, tear it, or show what was taken back.
 
     Twenty random events come while a transactional producer writes to all partitions: the odd seed keeps the cluster in
