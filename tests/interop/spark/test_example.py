@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import unquote, urlparse
 
+import pyarrow.parquet as pq
 import pytest
 
 from kip848_client.broker import EmbeddedBroker
@@ -62,3 +66,54 @@ def test_a_signal_ends_a_service_between_two_batches(tmp_path: Path) -> None:
             finally:
                 service.kill()
         assert not broker.wait_for_group("g", members=0, timeout_s=1).members
+
+
+@pytest.mark.slow
+@pytest.mark.kafka
+@pytest.mark.timeout(TIMEOUT_S + 20)
+def test_each_named_query_runs_on_one_process_and_moves_with_its_checkpoint(tmp_path: Path) -> None:
+    """A dozen small pipelines, two machines: a release restarts one of them, and no row is missing or twice."""
+    names, folder = ("orders", "invoices"), tmp_path / "out"
+    with EmbeddedBroker(dict.fromkeys(names, 1), connect_groups=True) as broker, contextlib.ExitStack() as stack:
+
+        def produce_more(first: int) -> None:
+            for name in names:
+                produce(broker.bootstrap_servers, name, 20, first=first)
+
+        def process(number: int) -> subprocess.Popen[bytes]:
+            command = [sys.executable, str(EXAMPLES / "spark_queries.py"), "--topics", ",".join(names)]
+            command += ["--bootstrap", broker.bootstrap_servers, "--folder", str(folder)]
+            environment = quick_environment(tmp_path / f"conf-{number}")
+            log = stack.enter_context((tmp_path / f"log-{number}").open("wb"))
+            started = stack.enter_context(subprocess.Popen(command, env=environment, stdout=log))
+            stack.callback(started.kill)
+            return started
+
+        def all_committed(count: int) -> bool:
+            return all(committed(broker, topic=name, group=f"query-{name}") == {0: count} for name in names)
+
+        produce_more(0)
+        one = process(1)
+        wait_until(lambda: all_committed(20), TIMEOUT_S)
+        process(2)
+        wait_until(lambda: "runs here" in (tmp_path / "log-2").read_text(), TIMEOUT_S)
+        produce_more(20)
+        wait_until(lambda: all_committed(40), TIMEOUT_S)
+        one.send_signal(signal.SIGTERM)
+        assert one.wait(TIMEOUT_S) == 0
+        produce_more(40)
+        wait_until(lambda: all_committed(60), TIMEOUT_S)
+
+    for name in names:
+        assert offsets_written(folder / name / "rows") == list(range(60))
+
+
+def offsets_written(folder: Path) -> list[int]:
+    """Offsets in the files of complete batches."""
+    found: list[int] = []
+    for path in sorted((folder / "_spark_metadata").iterdir()):
+        if path.name.isdecimal():
+            for line in path.read_text().splitlines()[1:]:
+                file = unquote(urlparse(json.loads(line)["path"]).path)
+                found += pq.read_table(file, columns=["offset"]).column("offset").to_pylist()
+    return sorted(found)
