@@ -121,8 +121,11 @@ def _subscribe(world: World, match: re.Match[str]) -> None:
             config["auto_commit_interval_ms"] = 5000
         if match["interval"]:
             config["max_poll_interval_ms"] = config["rebalance_timeout_ms"] = int(match["interval"])
+        if match["classic"]:
+            world.start_classic(name, config, match["classic"])
         assignors = (Uniform(),) if match["options"] and "client-side assignor" in match["options"] else ()
-        world.start(name, config, assignors)
+        if not match["classic"]:
+            world.start(name, config, assignors)
     world.consumers[name].subscribe(re.split(r",\s*", match["topics"]))
 
 
@@ -161,7 +164,8 @@ COMMANDS: Final[list[tuple[str, Action]]] = [
     (r"(?P<name>\w+) subscribes to pattern (?P<pattern>\S+)",
      lambda w, m: w.start(m["name"]).subscribe([], pattern=m["pattern"])),
     (r"(?P<name>\w+) subscribes to (?P<topics>[^\s,]+(?:, [^\s,]+)*?)(?: as instance (?P<instance>\w+))?"
-     r"(?: with a poll interval of (?P<interval>\d+) ms)?(?: with (?P<options>auto-commit|a client-side assignor))?",
+     r"(?: with a poll interval of (?P<interval>\d+) ms)?(?: with (?P<options>auto-commit|a client-side assignor))?"
+     r"(?: on the classic protocol with (?P<classic>range|roundrobin|cooperative-sticky))?",
      _subscribe),
     (r"(?P<names>\w+(?:, \w+)*) polls?", _poll),
     (r"(?P<name>\w+) has processed (?P<partition>\S+) up to (?P<offset>\d+)",

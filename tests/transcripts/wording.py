@@ -21,8 +21,13 @@ from kip848_client.wire.messages.consumer_group_prepare_assignment import (
     ConsumerGroupPrepareAssignmentRequest,
     ConsumerGroupPrepareAssignmentResponse,
 )
+from kip848_client.wire.messages.consumer_protocol import TopicPartition, decode_assignment, decode_subscription
+from kip848_client.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from kip848_client.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 _EPOCHS: Final = {0: "epoch 0 (join)", -1: "epoch -1 (leave)", -2: "epoch -2 (leave, keep the instance's place)"}
 
@@ -38,6 +43,8 @@ _LEFT: Final = {
 
 def is_steady(request: object, response: object) -> bool:
     """Whether a heartbeat told nothing new and was told nothing new."""
+    if isinstance(response, HeartbeatResponse):
+        return not response.error_code
     return (
         isinstance(request, ConsumerGroupHeartbeatRequest)
         and isinstance(response, ConsumerGroupHeartbeatResponse)
@@ -87,7 +94,9 @@ class Wording:
                 wanted = [
                     f"{self._topic(topic)}-{index}" for topic in group.topics or () for index in topic.partition_indexes
                 ]
-                return f"OffsetFetch: epoch {group.member_epoch}, {', '.join(sorted(wanted))}"
+                # On the classic protocol a member asks without its id and generation.
+                epoch = f"epoch {group.member_epoch}, " if group.member_id is not None else ""
+                return f"OffsetFetch: {epoch}{', '.join(sorted(wanted))}"
             case OffsetFetchResponse():
                 return self._fetched(message)
             case ConsumerGroupPrepareAssignmentRequest():
@@ -104,6 +113,10 @@ class Wording:
                 return f"InstallAssignment: group epoch {message.group_epoch}, {'; '.join(sorted(targets))}"
             case ConsumerGroupInstallAssignmentResponse():
                 return error_name(message.error_code) if message.error_code else "installed"
+            case JoinGroupRequest() | SyncGroupRequest() | HeartbeatRequest() | LeaveGroupRequest():
+                return _classic_request(message)
+            case JoinGroupResponse() | SyncGroupResponse() | HeartbeatResponse() | LeaveGroupResponse():
+                return error_name(message.error_code) if message.error_code else _classic_answer(message)
             case _:
                 return type(message).__name__.removesuffix("Request").removesuffix("Response")
 
@@ -113,6 +126,10 @@ class Wording:
         match event.event:
             case "group_epoch_bumped":
                 return f"group epoch {event.group_epoch} ({str(fields['reason']).partition(' ')[0].replace('_', ' ')})"
+            case "classic_generation_began":
+                return f"generation {event.group_epoch} begins, led by {fields['leader']}"
+            case "group_converted":
+                return f"the group becomes a {fields['type']} group"
             case "target_assignment_computed":
                 members: Mapping[str, Mapping[UUID, Iterable[int]]] = fields["members"]  # type: ignore[assignment]
                 targets = [f"{name} gets {self._mapped(held)}" for name, held in sorted(members.items())]
@@ -182,3 +199,48 @@ class Wording:
 
     def _topic(self, topic: Any) -> str:
         return topic.name or self._names.get(topic.topic_id, str(topic.topic_id))
+
+
+def _classic_request(request: JoinGroupRequest | SyncGroupRequest | HeartbeatRequest | LeaveGroupRequest) -> str:
+    match request:
+        case JoinGroupRequest():
+            subscription = decode_subscription(request.protocols[0].metadata)
+            parts = [f"JoinGroup: {request.member_id or 'without an id'}"]
+            if request.group_instance_id is not None:
+                parts.append(f"instance {request.group_instance_id}")
+            parts.append(f"subscribed to {', '.join(subscription.topics)}")
+            parts.append(f"assignor {', '.join(protocol.name for protocol in request.protocols)}")
+            parts.append(f"owns {_listed(subscription.owned_partitions)}")
+            return ", ".join(parts)
+        case SyncGroupRequest():
+            given = [f"{one.member_id} gets {_assigned(one.assignment)}" for one in request.assignments]
+            return f"SyncGroup: generation {request.generation_id}" + (f", {'; '.join(sorted(given))}" if given else "")
+        case HeartbeatRequest():
+            return f"Heartbeat: generation {request.generation_id}"
+        case LeaveGroupRequest():
+            return "LeaveGroup"
+
+
+def _classic_answer(answer: JoinGroupResponse | SyncGroupResponse | HeartbeatResponse | LeaveGroupResponse) -> str:
+    match answer:
+        case JoinGroupResponse(leader=""):
+            return f"generation {answer.generation_id}, the coordinator assigns"
+        case JoinGroupResponse() if answer.leader == answer.member_id:
+            members = ", ".join(sorted(member.member_id for member in answer.members))
+            return f"generation {answer.generation_id}, leader of {members}"
+        case JoinGroupResponse():
+            return f"generation {answer.generation_id}, led by {answer.leader}"
+        case SyncGroupResponse():
+            return f"assignment {_assigned(answer.assignment)}"
+        case HeartbeatResponse():
+            return "in step"
+        case LeaveGroupResponse():
+            return "gone"
+
+
+def _assigned(assignment: bytes) -> str:
+    return _listed(decode_assignment(assignment).assigned_partitions) if assignment else "nothing"
+
+
+def _listed(topics: Iterable[TopicPartition]) -> str:
+    return ", ".join(f"{topic.topic}-{index}" for topic in topics for index in topic.partitions) or "nothing"

@@ -7,17 +7,20 @@ consumer. A member that is cut off sends into the void, and its requests time ou
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from uuid import UUID
 
+from kip848_client.assignors.classic import BUILT_IN
 from kip848_client.assignors.interface import PartitionAssignor
+from kip848_client.config.assignors import is_cooperative
 from kip848_client.errors import Kip848Error, error_name
 from kip848_client.member import assignor_events, events
 from kip848_client.member.assignor_values import advertised, announce, compute
 from kip848_client.member.member import Member
-from kip848_client.member.settings import MemberConfig, ResetPolicy
+from kip848_client.member.settings import GroupProtocol, MemberConfig, ResetPolicy
 from kip848_client.model import OffsetAndMetadata, Subscription, TopicPartition
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -32,6 +35,10 @@ VERSIONS: Final[dict[int, tuple[int, int]]] = {
     ApiKey.OFFSET_FETCH: (1, 10),
     ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT: (0, 0),
     ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT: (0, 0),
+    ApiKey.JOIN_GROUP: (0, 9),
+    ApiKey.SYNC_GROUP: (0, 5),
+    ApiKey.HEARTBEAT: (0, 4),
+    ApiKey.LEAVE_GROUP: (0, 5),
 }
 _APPLICATION_EFFECTS: Final = (
     events.PausePartitions,
@@ -52,6 +59,8 @@ _CALLBACKS: Final[dict[type[object], str]] = {
     events.LosePartitions: "on_partitions_lost",
 }
 COORDINATOR: Final = "coordinator"
+_COORDINATORS_ID: Final = re.compile(r"\b(\w+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
+"""A member id that the coordinator made, on the classic protocol; it begins with the member's name."""
 
 
 class World:
@@ -82,6 +91,7 @@ class World:
 
     def say(self, source: str, target: str, text: str) -> None:
         """Write down one thing; the time stands before it if the clock moved since the last one."""
+        text = _COORDINATORS_ID.sub(r"\1", text)
         if self.now_ms != self._last_time_shown_ms:
             self._lines.append(f"-- {self.now_ms / 1000:.3f} s")
             self._last_time_shown_ms = self.now_ms
@@ -124,6 +134,17 @@ class World:
         return Wording(self._topic_names)
 
     # --------------------------------------------------------------------------------------------------------- doing
+
+    def start_classic(self, name: str, config: Mapping[str, object], assignor: str) -> None:
+        """A process with one consumer on the classic protocol begins."""
+        assignors = (BUILT_IN[assignor](),)
+        settings: dict[str, object] = {
+            "protocol": GroupProtocol.CLASSIC,
+            "cooperative": is_cooperative(assignors),
+            "session_timeout_ms": 45_000,
+            "heartbeat_interval_ms": 3_000,
+        }
+        self.start(name, settings | dict(config), assignors)
 
     def start(
         self, name: str, config: Mapping[str, object] | None = None, assignors: tuple[PartitionAssignor, ...] = ()
@@ -202,6 +223,8 @@ class TranscriptConsumer:
         settings: dict[str, Any] = {**defaults, **config}
         self.member: Final = Member(MemberConfig(**settings), rng=NoJitter())
         self.reachable = True
+        self._parked: dict[int, events.SendRequest] = {}
+        """Requests that the coordinator has not answered yet, by their number there."""
         self.answers_to_lose: list[str] = []
         """Names of APIs whose next answer is lost; "" stands for any."""
         self.failing_callback: str | None = None
@@ -279,7 +302,7 @@ class TranscriptConsumer:
 
     def act(self) -> bool:
         """Handle the events that wait, and what waits for the application if it is in a call. True if any did."""
-        acted = False
+        acted = self._hear()
         while self._events or (self._in_call and self._for_application):
             acted = True
             if self._events:
@@ -311,6 +334,12 @@ class TranscriptConsumer:
                     self.post(events.MetadataUpdated(names, request_id))
                 else:
                     self._time_out(request_id, timeout_ms)
+            case events.DescribeTopics(request_id=request_id):
+                topics_found = {
+                    topic.name: events.TopicDescription(topic.topic_id, topic.partition_count)
+                    for topic in self._world.harness.image.topics
+                }
+                self.post(events.TopicsDescribed(request_id, topics_found))
             case events.ListOffsets(request_id=request_id, timestamps=timestamps):
                 offsets = {partition: OffsetAndMetadata(0) for partition in timestamps}
                 self.post(events.OffsetsListed(request_id, offsets, {}))
@@ -345,8 +374,24 @@ class TranscriptConsumer:
         version = VERSIONS[request.WIRE.api_key][1]
         if effect.max_version is not None:
             version = min(version, effect.max_version)
-        response: Response = world.harness.send(request, version=version, client_id=self.name)  # type: ignore[arg-type]
+        number = world.harness.post(request, version=version, client_id=self.name)  # type: ignore[arg-type]
         world.show_coordinator()
+        response = world.harness.answers.get(number)
+        if response is None:
+            self._parked[number] = effect
+            return
+        self._answered(effect, response, began)
+
+    def _hear(self) -> bool:
+        """Take the answers that have come to requests that waited. True if there was one."""
+        answers = self._world.harness.answers
+        come = [number for number in self._parked if number in answers]
+        for number in come:
+            self._answered(self._parked.pop(number), answers[number], self._world.mark())
+        return bool(come)
+
+    def _answered(self, effect: events.SendRequest, response: Response, began: tuple[int, int, int]) -> None:
+        world, request = self._world, effect.request
         lost = next((api for api in self.answers_to_lose if api in type(request).__name__), None)
         if lost is not None:
             self.answers_to_lose.remove(lost)
