@@ -5,11 +5,12 @@
     python benchmarks/rebalance.py              # three minutes
     python benchmarks/rebalance.py --quick
     python benchmarks/rebalance.py --members 50
-    python benchmarks/rebalance.py --protocol classic
+    python benchmarks/rebalance.py --protocol classic --sides ours librdkafka java
 
 All members of a side live in one process and are polled in turn by one thread, against an embedded broker in another
-process; ours and librdkafka's, turn by turn. The clock runs from subscribe() of the one that joins, or from the call of
-close() of the one that leaves, until the coordinator has the group ``Stable`` with every member at its target.
+process; ours and librdkafka's, turn by turn, and Java's if it is asked for (``KAFKA_LIBS`` names the folder with its
+jars). The clock runs from subscribe() of the one that joins, or from the call of close() of the one that leaves, until
+the coordinator has the group ``Stable`` with every member at its target.
 
 The heartbeat interval decides: members learn of a new target by a heartbeat, so a rebalance in which partitions move
 takes about two intervals with any client. Both sides are given the same one. On the classic protocol both are
@@ -29,6 +30,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from broker_process import BrokerProcess, broker_process
@@ -36,7 +38,7 @@ from report_file import keep, machine, median, options, table, versions
 
 PARTITIONS_PER_MEMBER = 3
 TIMEOUT_S = 60.0
-SIDES = ("ours", "librdkafka")
+SIDES = ("ours", "librdkafka", "java")
 GOALS_S = {
     "1000 ms, 10 members": 5.0,
     "1000 ms, 100 members": 15.0,
@@ -109,9 +111,15 @@ def hold_members(bootstrap_servers: str, *, side: str, members: int, protocol: s
 @contextmanager
 def held_members(broker: BrokerProcess, **kind: object) -> Iterator[subprocess.Popen[str]]:
     """A process that holds members; *kind* is what `hold_members` takes."""
-    task = json.dumps({"bootstrap_servers": broker.bootstrap_servers, **kind})
+    if kind["side"] == "java":
+        source = Path(__file__).with_name("GroupMembers.java")
+        command = ["java", "-cp", f"{os.environ['KAFKA_LIBS']}/*", str(source), broker.bootstrap_servers]
+        command += [str(kind[name]) for name in ("side", "protocol", "interval_ms", "members")]
+    else:
+        task = json.dumps({"bootstrap_servers": broker.bootstrap_servers, **kind})
+        command = [sys.executable, __file__, "--task", task]
     process = subprocess.Popen(
-        [sys.executable, __file__, "--task", task], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
     assert process.stdin is not None
     assert process.stdout is not None
@@ -171,13 +179,14 @@ def main() -> int:
     """Measure and print."""
     parser = options(__doc__)
     parser.add_argument("--members", type=int, default=0)
-    parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=["ours", "librdkafka"])
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--protocol", choices=("consumer", "classic"), default="consumer")
     arguments = parser.parse_args()
     if arguments.task:
         hold_members(**json.loads(arguments.task))
         return 0
-    rounds = 1 if arguments.quick else 3
+    rounds = 1 if arguments.quick else arguments.rounds
     goals = GOALS_S if arguments.protocol == "consumer" else {}  # the classic goal is librdkafka's time
     results = []
     rows: list[list[object]] = [["interval, members", "side", "all joined s", "one joins s", "one leaves s", "goal s"]]
