@@ -37,7 +37,7 @@ from broker_process import BrokerProcess, broker_process
 from report_file import keep, machine, median, options, table, versions
 
 PARTITIONS_PER_MEMBER = 3
-TIMEOUT_S = 60.0
+TIMEOUT_S = 180.0
 SIDES = ("ours", "librdkafka", "java")
 GOALS_S = {
     "1000 ms, 10 members": 5.0,
@@ -205,6 +205,7 @@ def main() -> int:
                 {"interval_ms": interval_ms, "members": members, "side": side, "median": middle, "worst": worst}
             )
             rows.append([name, side, *middle.values(), goals.get(name, "")])
+            print("  ", *rows[-1], flush=True)
     result = {
         "benchmark": "rebalance",
         "machine": machine(),
