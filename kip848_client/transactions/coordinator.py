@@ -42,6 +42,9 @@ IDS_MAX: Final = 10_000
 PARTITIONS_MAX: Final = 10_000
 """Partitions of one transaction, for the same reason."""
 
+_DEADLINES_KEPT: Final = 1_000
+"""Deadlines of transactions that have ended, before all of these are thrown away."""
+
 _LAST_GIVEN_EPOCH: Final = EPOCH_MAX - 1
 _NONE: Final = -1
 _OVER: Final = (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
@@ -265,6 +268,11 @@ class TransactionCoordinator:
         self._transactions[transaction.transactional_id] = transaction
         if transaction.deadline_ms is not None:
             heapq.heappush(self._deadlines, (transaction.deadline_ms, transaction.transactional_id))
+            if len(self._deadlines) > 2 * len(self._transactions) + _DEADLINES_KEPT:
+                self._deadlines[:] = [
+                    (known.deadline_ms, known.transactional_id) for known in self if known.deadline_ms is not None
+                ]
+                heapq.heapify(self._deadlines)
 
     def get(self, transactional_id: str) -> Transaction | None:
         """The state of one transactional id, or None."""
