@@ -392,9 +392,8 @@ def test_lists_hold_what_a_node_coordinates(broker: EmbeddedBroker, at: At) -> N
     names = [f"group-{number}" for number in range(12)]
     for name in names:
         heartbeat(at(broker.coordinator(group=name)), name, epoch=0)
-        producer = RawProducer(
-            broker, name, bootstrap_server=broker.nodes[broker.coordinator(transactional_id=name) - 1].bootstrap_server
-        )
+        node = broker.nodes[broker.coordinator(transactional_id=name) - 1]
+        producer = RawProducer(node.bootstrap_server, name)
         producer.begin()
         producer.close()
     listed = [group.group_id for node in NODES for group in at(node).ask(ListGroupsRequest(), version=5).groups]
@@ -510,7 +509,7 @@ def test_a_transaction_is_ended_once_over_the_death_of_its_coordinator(broker: E
     """Scenario 46. Exactly-once would mean twice, or never, whenever a broker is restarted."""
     server = {node.node_id: node.bootstrap_server for node in broker.nodes}
     name = next(f"tx-{n}" for n in range(100) if broker.coordinator(transactional_id=f"tx-{n}") == 2)
-    producer = RawProducer(broker, name, bootstrap_server=server[2])
+    producer = RawProducer(server[2], name)
     producer.begin()
     producer.connect(server[1])
     assert producer.produce(b"a", b"b").error_code == 0
@@ -530,7 +529,7 @@ def test_a_transaction_is_ended_once_over_the_death_of_its_coordinator(broker: E
 def test_offsets_of_a_transaction_are_taken_by_the_groups_coordinator(broker: EmbeddedBroker) -> None:
     """The group would become part of a transaction by a request that its coordinator never saw."""
     server = {node.node_id: node.bootstrap_server for node in broker.nodes}
-    producer = RawProducer(broker, "g", bootstrap_server=server[1])  # as the group "g": partition 3, node 1
+    producer = RawProducer(server[1], "g")  # as the group "g": partition 3, node 1
     producer.begin()
     for node, code in ((2, ErrorCode.NOT_COORDINATOR), (1, ErrorCode.NONE)):
         producer.connect(server[node])
@@ -546,7 +545,7 @@ def test_a_transaction_waits_for_partitions_that_have_no_leader(broker: Embedded
     """Its end would be missing in a partition, and readers of committed records wait there for ever."""
     server = {node.node_id: node.bootstrap_server for node in broker.nodes}
     name = next(f"tx-{n}" for n in range(100) if broker.coordinator(transactional_id=f"tx-{n}") == 1)
-    producer = RawProducer(broker, name, bootstrap_server=server[1])
+    producer = RawProducer(server[1], name)
     producer.begin()
     assert producer.produce(b"a").error_code == 0
     producer.connect(server[2])

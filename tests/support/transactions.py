@@ -40,15 +40,15 @@ class RawProducer:
     """One producer: what it believes to be its id and epoch, and requests that carry them.
 
     Attributes:
-        connection: to the only node, or to that of *bootstrap_server*; `connect` leads to another one.
+        connection: to the broker, or to the node with that address; `connect` leads to another one.
+        topic: where it writes.
         sequence: of the next batch to partition 0 of the topic.
     """
 
-    def __init__(
-        self, broker: EmbeddedBroker, transactional_id: str = "tx", *, bootstrap_server: str | None = None
-    ) -> None:
-        self.connection = RawConnection(bootstrap_server or broker.bootstrap_servers)
+    def __init__(self, broker: EmbeddedBroker | str, transactional_id: str = "tx", *, topic: str = TOPIC) -> None:
+        self.connection = RawConnection(broker if isinstance(broker, str) else broker.bootstrap_servers)
         self.name: Final = transactional_id
+        self.topic: Final = topic
         self.producer_id = -1
         self.epoch = -1
         self.sequence = 0
@@ -85,7 +85,7 @@ class RawProducer:
         transactional_id: str | None = "",
         version: int = 12,
     ) -> PartitionProduceResponse:
-        """Produce one batch to `TOPIC`; counts the sequence on if none is given and it succeeds."""
+        """Produce one batch to its topic; counts the sequence on if none is given and it succeeds."""
         now_ms = int(time.time() * 1000)
         batch = build_batch(
             [Record(value, timestamp=now_ms) for value in values or (b"v",)],
@@ -95,7 +95,7 @@ class RawProducer:
             attributes=attributes,
         )
         data = TopicProduceData(
-            name=TOPIC,
+            name=self.topic,
             partition_data=(PartitionProduceData(index=partition, records=batch),),
         )
         name = self.name if transactional_id == "" else transactional_id
@@ -105,14 +105,14 @@ class RawProducer:
             self.sequence += len(values) or 1
         return answer
 
-    def add(self, *partitions: int, topic: str = TOPIC, version: int = 3) -> list[int]:
+    def add(self, *partitions: int, topic: str | None = None, version: int = 3) -> list[int]:
         """AddPartitionsToTxn; one error per partition."""
         answer = self.connection.ask(
             AddPartitionsToTxnRequest(
                 v3_and_below_transactional_id=self.name,
                 v3_and_below_producer_id=self.producer_id,
                 v3_and_below_producer_epoch=self.epoch,
-                v3_and_below_topics=(AddPartitionsToTxnTopic(name=topic, partitions=partitions),),
+                v3_and_below_topics=(AddPartitionsToTxnTopic(name=topic or self.topic, partitions=partitions),),
             ),
             version=version,
         )
@@ -140,7 +140,7 @@ class RawProducer:
         instance_id: str | None = None,
         version: int = 5,
     ) -> int:
-        """TxnOffsetCommit of one partition of `TOPIC`; the error."""
+        """TxnOffsetCommit of one partition of its topic; the error."""
         position = TxnOffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
         request = TxnOffsetCommitRequest(
             transactional_id=self.name,
@@ -150,7 +150,7 @@ class RawProducer:
             generation_id=generation,
             member_id=member_id,
             group_instance_id=instance_id,
-            topics=(TxnOffsetCommitRequestTopic(name=TOPIC, partitions=(position,)),),
+            topics=(TxnOffsetCommitRequestTopic(name=self.topic, partitions=(position,)),),
         )
         return self.connection.ask(request, version=version).topics[0].partitions[0].error_code
 
@@ -176,11 +176,13 @@ class RawProducer:
         self.connection.close()
 
 
-def fetch_request(offset: int = 0, *, partition: int = 0, isolation: int = 1, **fields: Any) -> FetchRequest:
-    """A Fetch of one partition of `TOPIC`, by name; it does not wait unless *fields* say so."""
+def fetch_request(
+    offset: int = 0, *, partition: int = 0, isolation: int = 1, topic: str = TOPIC, **fields: Any
+) -> FetchRequest:
+    """A Fetch of one partition, by name; it does not wait unless *fields* say so."""
     asked = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1_000_000)
     wanted = {"max_wait_ms": 0, "min_bytes": 1} | fields
-    topics = (FetchTopic(topic=TOPIC, partitions=(asked,)),)
+    topics = (FetchTopic(topic=topic, partitions=(asked,)),)
     return FetchRequest(max_bytes=10_000_000, isolation_level=isolation, topics=topics, **wanted)
 
 
@@ -205,20 +207,24 @@ def aborted_in(data: PartitionData) -> list[tuple[int, int]]:
     return [(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()]
 
 
-def end_offset(connection: RawConnection, *, isolation: int, partition: int = 0, timestamp: int = -1) -> int:
+def end_offset(
+    connection: RawConnection, *, isolation: int, partition: int = 0, timestamp: int = -1, topic: str = TOPIC
+) -> int:
     """What ListOffsets answers."""
-    topic = ListOffsetsTopic(
-        name=TOPIC, partitions=(ListOffsetsPartition(partition_index=partition, timestamp=timestamp),)
+    asked = ListOffsetsTopic(
+        name=topic, partitions=(ListOffsetsPartition(partition_index=partition, timestamp=timestamp),)
     )
-    request = ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=(topic,))
+    request = ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=(asked,))
     return connection.ask(request, version=7).topics[0].partitions[0].offset
 
 
-def committed(connection: RawConnection, group: str, *, stable: bool = False, partition: int = 0) -> tuple[int, int]:
+def committed(
+    connection: RawConnection, group: str, *, stable: bool = False, partition: int = 0, topic: str = TOPIC
+) -> tuple[int, int]:
     """Offset and error of what a group has committed."""
-    topic = OffsetFetchRequestTopics(name=TOPIC, partition_indexes=(partition,))
+    asked = OffsetFetchRequestTopics(name=topic, partition_indexes=(partition,))
     request = OffsetFetchRequest(
-        groups=(OffsetFetchRequestGroup(group_id=group, topics=(topic,)),), require_stable=stable
+        groups=(OffsetFetchRequestGroup(group_id=group, topics=(asked,)),), require_stable=stable
     )
     answer = connection.ask(request, version=8).groups[0].topics[0].partitions[0]
     return answer.committed_offset, answer.error_code

@@ -1,7 +1,7 @@
 """The two brokers of every differential test, and how many sequences are compared.
 
 Environment:
-    KIP848_DIFFERENTIAL_SEEDS: seeds of the sequences: `7`, or `100-599`. Without it 0-39.
+    KIP848_DIFFERENTIAL_SEEDS: seeds of the sequences: `7`, or `100-599`. Without it 0-39, or the `SEEDS` of a module.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ Converse: TypeAlias = Callable[[], AbstractContextManager[Conversation]]
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Give a test one case per seed."""
     if "seed" in metafunc.fixturenames:
-        first, _, last = os.environ.get("KIP848_DIFFERENTIAL_SEEDS", DEFAULT_SEEDS).partition("-")
+        first, _, last = os.environ.get(
+            "KIP848_DIFFERENTIAL_SEEDS", getattr(metafunc.module, "SEEDS", DEFAULT_SEEDS)
+        ).partition("-")
         metafunc.parametrize("seed", range(int(first), int(last or first) + 1))
 
 

@@ -1,0 +1,415 @@
+"""Conversations of transactional producers from a seed, told to the embedded broker and to Apache Kafka.
+
+Producers come back, write, end, retry, and go on as zombies, in every version of the protocol; readers look at what is
+stable, aborted and committed. Answers must be equal, but for the producer ids that each broker gives.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import pytest
+
+from kip848_client.broker import EmbeddedBroker
+from kip848_client.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kip848_client.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kip848_client.wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersTopic
+from kip848_client.wire.messages.describe_transactions import DescribeTransactionsRequest
+from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
+from kip848_client.wire.messages.init_producer_id import InitProducerIdRequest
+from kip848_client.wire.messages.list_transactions import ListTransactionsRequest
+from kip848_client.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kip848_client.wire.record_batch import batches_of
+from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
+from tests.support.raw_connection import RawConnection
+from tests.support.transactions import (
+    TRANSACTIONAL,
+    RawProducer,
+    aborted_in,
+    committed,
+    end_offset,
+    fetched,
+    values_in,
+)
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.interop, pytest.mark.kafka]
+
+SEEDS: Final = "0-9"
+STEPS: Final = 30
+NAMES: Final = ("a", "b")
+PARTITIONS: Final = (0, 1)
+GROUP: Final = "g"
+ENDING: Final = ("PrepareCommit", "PrepareAbort")
+WAIT_S: Final = 30.0
+
+Told = tuple[Any, Any]
+
+
+class Side:
+    """One broker: the lives of its producers, and its producer ids under shared names."""
+
+    def __init__(self, address: str, prefix: str) -> None:
+        self.connection: Final = RawConnection(address)
+        self.prefix: Final = prefix
+        self.topic: Final = f"{prefix}foo"
+        self.lives: Final[list[RawProducer]] = []
+        self._address: Final = address
+        self._labels: Final[dict[int, str]] = {-1: "none"}
+        self._number = 0
+        self.connection.ask(
+            CreateTopicsRequest(topics=(CreatableTopic(self.topic, 2, 1),), timeout_ms=20_000), version=7
+        )
+        topics = MetadataRequest(topics=(MetadataRequestTopic(name=self.topic),))
+        wait_until(
+            lambda: {item.error_code for item in self.connection.ask(topics, version=12).topics[0].partitions} == {0},
+            WAIT_S,
+            "the topic",
+        )
+
+    def await_coordinators(self) -> None:
+        """Wait until groups and transactions are served: Kafka makes their topics when they are asked for."""
+        for kind in (0, 1):
+            find = FindCoordinatorRequest(key_type=kind, coordinator_keys=(self.prefix,))
+            wait_until(
+                lambda find=find: not self.connection.ask(find, version=4).coordinators[0].error_code,  # type: ignore[misc]
+                WAIT_S,
+                "a coordinator",
+            )
+        request = InitProducerIdRequest(transactional_id=f"{self.prefix}probe", transaction_timeout_ms=60_000)
+        wait_until(lambda: not self.connection.ask(request, version=5).error_code, WAIT_S, "transactions")
+        wait_until(lambda: committed(self.connection, f"{self.prefix}{GROUP}", topic=self.topic)[1] == 0, WAIT_S)
+
+    def name(self, name: str) -> str:
+        """A transactional id or group of this conversation."""
+        return f"{self.prefix}{name}"
+
+    def label(self, producer_id: int) -> str:
+        """A producer id in the order in which this side gave them."""
+        return self._labels.setdefault(producer_id, f"id {len(self._labels)}")
+
+    def start(self, name: str) -> RawProducer:
+        """One more process with the transactional id."""
+        life = RawProducer(self._address, self.name(name), topic=self.topic)
+        self.lives.append(life)
+        return life
+
+    def settle(self) -> None:
+        """Wait until no end is being written: Kafka answers EndTxn before."""
+        asked = DescribeTransactionsRequest(transactional_ids=tuple(map(self.name, NAMES)))
+
+        def is_settled() -> bool:
+            states = self.connection.ask(asked, version=0).transaction_states
+            return all(state.transaction_state not in ENDING for state in states)
+
+        wait_until(is_settled, WAIT_S, "the end of transactions")
+
+    def clear(self) -> None:
+        """Remove what the conversation left."""
+        for life in self.lives:
+            life.close()
+        topics = (DeleteTopicState(name=self.topic),)
+        self.connection.ask(DeleteTopicsRequest(topics=topics, timeout_ms=20_000), version=6)
+        self.connection.close()
+
+
+class Talk:
+    """One conversation: each step is drawn once and told to both sides."""
+
+    def __init__(self, seed: int, sides: tuple[Side, Side]) -> None:
+        self._random: Final = random.Random(seed)
+        self._sides: Final = sides
+        self.transcript: Final[list[str]] = []
+        self._sequences: dict[tuple[int, int], int] = {}
+        """(life, partition) -> its next sequence, as far as both sides agree."""
+        self._count = 0
+        self._actions: Final[tuple[tuple[int, Callable[[], None]], ...]] = (
+            (8, self._begin),
+            (3, self._renew),
+            (24, self._produce),
+            (6, self._produce_oddly),
+            (8, self._add),
+            (4, self._add_offsets),
+            (10, self._commit_offset),
+            (20, self._end),
+            (6, self._end_again),
+            (10, self._read),
+            (4, self._read_offsets),
+            (6, self._describe),
+        )
+
+    def go(self) -> None:
+        """All of it."""
+        self._begin()
+        while self._count < STEPS:
+            ((_, action),) = self._random.choices(self._actions, [weight for weight, _ in self._actions])
+            action()
+        for look in (self._read, self._read_offsets, self._describe):
+            look()
+
+    # --- producers
+
+    def _begin(self) -> None:
+        """A process starts; what the one before it left open is aborted first."""
+        name = self._random.choice(NAMES)
+        lives = [side.start(name) for side in self._sides]
+        version = self._random.choice((5, 5, 4, 1))
+        for _ in range(2):
+            error = self._tell(
+                f"InitProducerId v{version} of {name}",
+                lambda side: self._heard(side, len(side.lives) - 1, version=version),
+            )
+            if error[0] != 51:
+                break
+        assert len({life.producer_id < 0 for life in lives}) == 1
+
+    def _renew(self) -> None:
+        """A process asks for its next epoch, or a zombie for one."""
+        number, version = self._life(), self._random.choice((5, 4, 3))
+        ahead = self._random.choice((0, 0, 0, -1, 1))
+        self._tell(
+            f"InitProducerId v{version} of life {number} with its epoch{ahead:+}",
+            lambda side: self._heard(side, number, version=version, ahead=ahead),
+        )
+
+    def _heard(self, side: Side, number: int, *, version: int, ahead: int | None = None) -> object:
+        life = side.lives[number]
+        given: dict[str, Any] = (
+            {} if ahead is None else {"producer_id": life.producer_id, "epoch": max(life.epoch + ahead, 0)}
+        )
+        error, producer_id, epoch = life.init(version=version, **given)
+        if not error:
+            life.producer_id, life.epoch = producer_id, epoch
+            self._restart(number)
+        return error, side.label(producer_id), epoch
+
+    def _produce(self) -> None:
+        self._write(self._random.choice((12, 12, 12, 11, 9)))
+
+    def _produce_oddly(self) -> None:
+        """A gap, a repetition, a batch outside the transaction, another epoch."""
+        kind = self._random.choice(("gap", "repeated", "plain", "epoch", "no id"))
+        number, partition = self._life(), self._random.choice(PARTITIONS)
+        sequence = self._sequences.get((number, partition), 0)
+        kinds: dict[str, dict[str, Any]] = {
+            "gap": {"sequence": sequence + 7},
+            "repeated": {"sequence": max(sequence - 1, 0)},
+            "plain": {"sequence": sequence, "attributes": 0},
+            "epoch": {"sequence": sequence},
+            "no id": {"sequence": sequence, "transactional_id": None},
+        }
+        fields = kinds[kind]
+        version = self._random.choice((12, 9))
+
+        def send(side: Side) -> object:
+            life = side.lives[number]
+            epoch = life.epoch + 1 if kind == "epoch" else None
+            answer = life.produce(partition=partition, version=version, epoch=epoch, **fields)
+            return answer.error_code, answer.base_offset
+
+        error, _ = self._tell(f"Produce v{version} of life {number} to {partition}, {kind}", send)
+        if not error and kind in ("plain", "epoch", "gap"):
+            self._sequences[number, partition] = fields["sequence"] + 1
+
+    def _write(self, version: int) -> None:
+        number, partition = self._life(), self._random.choice(PARTITIONS)
+        values = tuple(f"{self._count}.{n}".encode() for n in range(self._random.randint(1, 2)))
+        sequence = self._sequences.get((number, partition), 0)
+
+        def send(side: Side) -> object:
+            answer = side.lives[number].produce(
+                *values, partition=partition, sequence=sequence, attributes=TRANSACTIONAL, version=version
+            )
+            return answer.error_code, answer.base_offset
+
+        error, _ = self._tell(f"Produce v{version} of life {number} to {partition}: {values}", send)
+        if not error:
+            self._sequences[number, partition] = sequence + len(values)
+
+    def _add(self) -> None:
+        number, version = self._life(), self._random.choice((3, 2, 1))
+        partitions = self._random.choice(((0,), (1,), (0, 1), (0, 1), (0, 9)))
+        self._tell(
+            f"AddPartitionsToTxn v{version} of life {number}: {partitions}",
+            lambda side: side.lives[number].add(*partitions, version=version),
+        )
+
+    def _add_offsets(self) -> None:
+        number = self._life()
+        self._tell(f"AddOffsetsToTxn of life {number}", lambda side: side.lives[number].add_offsets(side.name(GROUP)))
+
+    def _commit_offset(self) -> None:
+        number, version = self._life(), self._random.choice((5, 5, 4, 3))
+        partition, offset = self._random.choice((*PARTITIONS, *PARTITIONS, 9)), self._random.randint(0, 9)
+        generation = self._random.choice((-1, -1, -1, 3))
+        self._tell(
+            f"TxnOffsetCommit v{version} of life {number}: {partition} at {offset}, generation {generation}",
+            lambda side: side.lives[number].commit_offset(
+                side.name(GROUP), offset, partition=partition, version=version, generation=generation
+            ),
+        )
+
+    def _end(self) -> None:
+        self._finish(self._life(), commit=self._random.random() < 0.6, version=self._random.choice((5, 5, 4, 1)))
+
+    def _end_again(self) -> None:
+        """The answer was lost: the producer asks again with the epoch that it had."""
+        number = self._life()
+        version, commit = self._random.choice((5, 4)), self._random.random() < 0.7
+        before = [life.epoch for life in self._lives(number)]
+        self._finish(number, commit=commit, version=version)
+        epochs = dict(zip(self._sides, before, strict=True))
+        self._tell(
+            f"EndTxn v{version} of life {number} once more: {commit}",
+            lambda side: self._ended(side, number, commit=commit, version=version, epoch=epochs[side]),
+        )
+
+    def _finish(self, number: int, *, commit: bool, version: int) -> None:
+        self._tell(
+            f"EndTxn v{version} of life {number}: {commit}",
+            lambda side: self._ended(side, number, commit=commit, version=version),
+        )
+
+    def _ended(self, side: Side, number: int, *, commit: bool, version: int, epoch: int | None = None) -> object:
+        life = side.lives[number]
+        was = life.epoch
+        answer = life.end(commit=commit, version=version, epoch=epoch)
+        if life.epoch != was:
+            self._restart(number)
+        return answer.error_code, side.label(answer.producer_id), answer.producer_epoch
+
+    # --- readers
+
+    def _read(self) -> None:
+        partition, start = self._random.choice(PARTITIONS), self._random.choice((0, 0, 2))
+        isolation = self._random.choice((1, 1, 0))
+
+        def read(side: Side) -> object:
+            data = fetched(side.connection, start, partition=partition, isolation=isolation, topic=side.topic)
+            headers = [header for _, header in batches_of(data.records or b"")]
+            return {
+                "error": data.error_code,
+                "values": values_in(data),
+                "markers": [(header.base_offset, header.producer_epoch) for header in headers if header.is_control],
+                "aborted": [(side.label(producer_id), first) for producer_id, first in aborted_in(data)],
+                "stable": data.last_stable_offset,
+                "end": data.high_watermark,
+                "ends": [
+                    end_offset(side.connection, isolation=level, partition=partition, topic=side.topic)
+                    for level in (0, 1)
+                ],
+            }
+
+        self._tell(f"Fetch {partition} from {start}, isolation {isolation}", read)
+
+    def _read_offsets(self) -> None:
+        self._tell(
+            "OffsetFetch",
+            lambda side: [
+                committed(side.connection, side.name(GROUP), stable=stable, partition=partition, topic=side.topic)
+                for partition in PARTITIONS
+                for stable in (False, True)
+            ],
+        )
+
+    def _describe(self) -> None:
+        def look(side: Side) -> object:
+            named = tuple(map(side.name, (*NAMES, "nobody")))
+            described = side.connection.ask(DescribeTransactionsRequest(transactional_ids=named), version=0)
+            listed = side.connection.ask(ListTransactionsRequest(), version=1).transaction_states
+            asked = DescribeProducersTopic(name=side.topic, partition_indexes=(0, 1, 9))
+            (topic,) = side.connection.ask(DescribeProducersRequest(topics=(asked,)), version=0).topics
+            return {
+                "described": [
+                    (
+                        each.error_code,
+                        each.transaction_state,
+                        each.transaction_timeout_ms,
+                        each.transaction_start_time_ms > 0,
+                        each.producer_id and side.label(each.producer_id),
+                        each.producer_epoch,
+                        sorted(
+                            (found.topic.removeprefix(side.prefix), sorted(found.partitions)) for found in each.topics
+                        ),
+                    )
+                    for each in described.transaction_states
+                ],
+                "listed": sorted(
+                    (each.transactional_id.removeprefix(side.prefix), each.transaction_state)
+                    for each in listed
+                    if each.transactional_id in named
+                ),
+                "producers": [
+                    (
+                        found.partition_index,
+                        found.error_code,
+                        sorted(
+                            (
+                                side.label(each.producer_id),
+                                each.producer_epoch,
+                                each.last_sequence,
+                                each.coordinator_epoch,
+                                each.current_txn_start_offset,
+                            )
+                            for each in found.active_producers
+                        ),
+                    )
+                    for found in sorted(topic.partitions, key=lambda found: found.partition_index)
+                ],
+            }
+
+        self._tell("what administrators see", look)
+
+    # --- inside
+
+    def _life(self) -> int:
+        """The newest process more often than one of before."""
+        return max(self._random.randrange(len(self._sides[0].lives)) for _ in range(3))
+
+    def _lives(self, number: int) -> Iterator[RawProducer]:
+        return (side.lives[number] for side in self._sides)
+
+    def _restart(self, number: int) -> None:
+        for partition in PARTITIONS:
+            self._sequences.pop((number, partition), None)
+
+    def _tell(self, what: str, step: Callable[[Side], Any]) -> Any:
+        """The answer of both.
+
+        Raises:
+            AssertionError: they differ.
+        """
+        self._count += 1
+        ours, kafka = (step(side) for side in self._sides)
+        self.transcript.append(f"{what}\n      " + (f"both   {ours}" if ours == kafka else f"ours   {ours}"))
+        assert ours == kafka, "\n".join([*self.transcript, f"      Kafka  {kafka}"])
+        for side in self._sides:
+            side.settle()
+        return ours
+
+
+@pytest.fixture(scope="module")
+def addresses(embedded_broker: EmbeddedBroker, kafka_broker: KafkaBroker | ExternalKafka) -> tuple[str, str]:
+    """Ours and Kafka's, which serve transactions."""
+    found = embedded_broker.bootstrap_servers, kafka_broker.bootstrap_servers
+    for address in found:
+        side = Side(address, f"x{uuid.uuid4().hex[:8]}.")
+        side.await_coordinators()
+        side.clear()
+    return found
+
+
+def test_both_brokers_answer_transactions_alike(seed: int, addresses: tuple[str, str]) -> None:
+    """Code that is exactly-once here and not on Kafka would be found out in production."""
+    prefix = f"x{uuid.uuid4().hex[:8]}."
+    sides = Side(addresses[0], prefix), Side(addresses[1], prefix)
+    try:
+        Talk(seed, sides).go()
+    except AssertionError as difference:
+        pytest.fail(f"again: KIP848_DIFFERENTIAL_SEEDS={seed}\n{difference}", pytrace=False)
+    finally:
+        for side in sides:
+            side.clear()
