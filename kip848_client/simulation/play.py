@@ -160,6 +160,8 @@ class _Play:
         trials = Trials(stage, world.random("trials"), wait_for_rest=self.wait_for_rest)
         for _ in range(scenario.trials):
             trials.one()
+        if stage.producers is not None:
+            stage.producers.service.ledger.close()
         stage.observers.converged()
 
     def wait_for_rest(self, limit_ms: int) -> bool:
@@ -187,6 +189,8 @@ class _Play:
         stage.refusals.clear(network=stage.network)
         stage.cluster.crash_after_append = stage.cluster.crash_before_append = 0.0
         stage.cluster.heal()
+        if stage.producers is not None:
+            stage.producers.heal()
         for name, partitions in stage.scenario.topics.items():
             if name not in stage.cluster.topics.image.by_name:
                 stage.cluster.topics.create(name, partitions=partitions)

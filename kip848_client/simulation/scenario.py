@@ -126,6 +126,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         no_reset: part of the consumers without a reset policy; their applications go to the beginning of a partition
             when they are told that there is no committed offset.
         heal_ms: bound of the liveness phase; 0 derives it from the other times.
+        producers: transactional producers beside the group, who write to a topic of their own; their coordinator dies
+            and moves as often as that of the group.
         probes: part of the runs that may be asked questions, which changes nothing: members at times at which they have
             nothing to do; what else is asked is up to the observers (`observer.Scene.probing`). Their groups are also
             of rarer kinds: patterns take long to match, members sit in racks, vote for an assignor of the coordinator,
@@ -172,6 +174,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     classic: float = 0.0
     switches: float = 0.0
     early: float = 0.0
+    producers: int = 0
     metadata_lag_ms: int = 0
     group_max_size: int = 0
     produce_ms: int = 100
@@ -305,6 +308,28 @@ MIGRATION: Final = replace(
 )
 
 
+TRANSACTIONS: Final = Scenario(
+    name="transactions",
+    producers=3,
+    members=1,
+    members_max=1,
+    topics={"orders": 1},
+    duration_ms=20_000,
+    joins=0.0,
+    leaves=0.0,
+    crashes=0.0,
+    cuts=0.0,
+    resubscriptions=0.0,
+    growths=0.0,
+    failovers=0.3,
+    coordinator_crashes=0.0,
+    coordinator_crashes_after_append=0.01,
+    coordinator_crashes_before_append=0.01,
+    probes=0.0,
+    trials=0,
+)
+
+
 MIXED: Final = Scenario(name="mixed")
 """A scenario whose numbers `variety` draws from each seed."""
 
@@ -329,6 +354,7 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
         STORM,
         CLASSIC,
         MIGRATION,
+        TRANSACTIONS,
         QUIET,
     )
 }

@@ -24,6 +24,7 @@ from kip848_client.simulation.process import Process
 from kip848_client.simulation.refusals import Refusals
 from kip848_client.simulation.scenario import Behaviour, Scenario
 from kip848_client.simulation.topics import HandedOut
+from kip848_client.simulation.transactions import Producers
 from kip848_client.simulation.user_assignor import OFFERED, STRATEGIES, offered, offered_classic
 from kip848_client.simulation.world import World
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
@@ -120,6 +121,7 @@ class Stage:
         self.cluster.on_node_down = self._node_down
         self.cluster.topics.on_records = self._records_arrived
         self.network.on_stale = self.observers.stale
+        self.producers: Final = Producers(self.world, scenario) if scenario.producers else None
         self.world.after_step = self.observers.after_step
 
     # -------------------------------------------------------------------------------------------------------- consumers
@@ -293,6 +295,8 @@ class Stage:
 
     def rests(self) -> bool:
         """Whether every member is STABLE at the group's epoch with its target, and everything was read."""
+        if self.producers is not None and not self.producers.rest():
+            return False
         living = self.living()
         if self.mirror.classic is not None:
             return self._classic_rests(living, self.mirror.classic)
@@ -359,7 +363,8 @@ class Stage:
             for one in self.living()
         )
         held = {name: (seen.epoch, len(seen.held), len(seen.target)) for name, seen in self.mirror.members.items()}
-        return f"group {state} {held}; {members}"
+        open_transactions = "" if self.producers is None else f"; {self.producers.picture()}"
+        return f"group {state} {held}; {members}{open_transactions}"
 
 
 class _Counts(Observer):

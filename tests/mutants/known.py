@@ -13,6 +13,7 @@ from tests.mutants import (
     known_incidents,
     known_invariants,
     known_member,
+    known_transactions,
     known_walks,
 )
 from tests.mutants.registry import MUTANTS, Mutant, by_name
@@ -28,5 +29,6 @@ __all__ = [
     "known_incidents",
     "known_invariants",
     "known_member",
+    "known_transactions",
     "known_walks",
 ]

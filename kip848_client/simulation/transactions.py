@@ -1,0 +1,570 @@
+"""Transactional producers and their coordinator, in one run of a simulation: the production classes, with faults.
+
+Producers die at any step, freeze and go on as zombies, lose requests and answers and ask again. The coordinator dies
+before and after any append, and moves; the old one may go on for a while, and its markers arrive late. Logs of
+partitions and offsets of groups are the production classes, too.
+
+Does not own: what must hold (`checkers.transactions`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Final
+from uuid import UUID
+
+from kip848_client.coordinator.config import CoordinatorConfig
+from kip848_client.coordinator.coordinator import GroupCoordinator
+from kip848_client.coordinator.requests import ApiRequest, GroupRequest, TopicsChanged, TransactionEnded
+from kip848_client.coordinator.result import CoordinatorRecord
+from kip848_client.coordinator.topics import TopicInfo, TopicsImage
+from kip848_client.errors import BrokerError, ErrorCode
+from kip848_client.partition_log import PartitionLog
+from kip848_client.simulation.checkers.transactions import TransactionLedger
+from kip848_client.simulation.scenario import Scenario
+from kip848_client.simulation.violation import fail
+from kip848_client.simulation.world import World
+from kip848_client.transactions.coordinator import Outcome, TransactionCoordinator
+from kip848_client.transactions.records import record_of, transaction_of
+from kip848_client.transactions.transaction import GROUP_OFFSETS_TOPIC, TopicPartition, Transaction, offsets_partition
+from kip848_client.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from kip848_client.wire.record_batch import Record, build_batch
+
+PARTITIONS: Final[tuple[TopicPartition, ...]] = (("results", 0), ("results", 1), ("results", 2))
+INPUT: Final = "orders"
+_TOPICS: Final = TopicsImage((TopicInfo(INPUT, UUID(int=1), 1),))
+_TRANSACTIONAL: Final = 0x10
+_TIMEOUT_MS: Final = 4_000
+_CHECK_MS: Final = 500
+_ANSWER_MS: Final = 700
+"""After which a producer asks again."""
+_ENDS_OPEN: Final = 0.3
+_DIES, _FREEZES = 0.01, 0.02
+"""Parts of the steps of a producer at which that happens."""
+_LATER: Final = frozenset(
+    {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    }
+)
+_FENCED: Final = frozenset(
+    {
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    }
+)
+
+Answer = Callable[[Outcome], None]
+Ask = Callable[[Answer], None]
+"""Handles a request at the broker; answers at most once."""
+
+
+class TransactionService:
+    """The brokers: coordinators, logs and groups.
+
+    Attributes:
+        records: the log of the transaction coordinators; durable as soon as it is written.
+        logs: of the partitions that producers write to.
+        host: the present coordinator.
+    """
+
+    def __init__(self, world: World, scenario: Scenario) -> None:
+        self.world: Final = world
+        self.scenario: Final = scenario
+        self.rng: Final = world.random("transactions")
+        self.faulty = True
+        self.ledger: Final = TransactionLedger(self)
+        self.records: Final[list[tuple[bytes, bytes | None]]] = []
+        self.logs: Final = {partition: PartitionLog() for partition in PARTITIONS}
+        self.group_log: Final[list[CoordinatorRecord]] = []
+        self.producer_ids = 0
+        self._moves = 0
+        self._asked = 0
+        self.groups = self._load_groups()
+        self.host = TransactionHost(self, epoch=0)
+
+    def dies(self, probability: float) -> bool:
+        """Draw whether a process ends now."""
+        return self.faulty and self.rng.random() < probability
+
+    def delay_ms(self) -> int:
+        """Of one message."""
+        return self.rng.randint(*self.scenario.faults.delay_ms) if self.faulty else 1
+
+    def move(self) -> None:
+        """Another node coordinates; the old one may believe for a while that it still does."""
+        old = self.host
+        self._moves += 1
+        self.world.history.add(self.world.now_ms, "transactions", "transaction_coordinator_moved")
+        if old.alive and self.rng.random() < self.scenario.deposed:
+            self.world.call_in(self.rng.randint(1, 2_000), old.die)
+        else:
+            old.die()
+        self.host = TransactionHost(self, epoch=self._moves)
+        self.ledger.loaded(old.coordinator, self.host.coordinator)
+
+    def restart(self) -> None:
+        """A coordinator that has died comes back with what is in its log."""
+        if not self.host.alive:
+            self.move()
+
+    def new_producer_id(self) -> int:
+        """One that nobody had."""
+        self.producer_ids += 1
+        return self.producer_ids
+
+    # --- groups
+
+    def decide(self, event: GroupRequest) -> int:
+        """Let the group coordinator decide and keep it; the error code of the answer. It may die afterwards."""
+        result = self.groups.handle(event, now_ms=self.world.now_ms)
+        self.group_log.extend(result.records)
+        for record in result.records:
+            self.groups.replay(record)
+        self.groups.apply(result)
+        if self.dies(self.scenario.coordinator_crashes_after_append):
+            self.groups = self._load_groups()
+        for reply in result.replies:
+            return int(reply.response.topics[0].partitions[0].error_code)  # type: ignore[attr-defined]  # TxnOffsetCommit
+        return 0
+
+    def commit_offset(self, group: str, life: Life, offset: int) -> int:
+        """A TxnOffsetCommit that was admitted; its error code."""
+        partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+        request = TxnOffsetCommitRequest(
+            transactional_id=life.name,
+            group_id=group,
+            producer_id=life.producer_id,
+            producer_epoch=life.epoch,
+            topics=(TxnOffsetCommitRequestTopic(name=INPUT, partitions=(partition,)),),
+        )
+        self._asked += 1
+        return self.decide(ApiRequest(self._asked, 5, request, self.world.wall_ms))
+
+    def _load_groups(self) -> GroupCoordinator:
+        groups = GroupCoordinator(CoordinatorConfig(), rng=self.rng)
+        for record in self.group_log:
+            groups.replay(record)
+        groups.apply(groups.handle(TopicsChanged(_TOPICS), now_ms=self.world.now_ms))
+        return groups
+
+
+class TransactionHost:
+    """One coordinator in one process, driven as the embedded broker drives it."""
+
+    def __init__(self, service: TransactionService, *, epoch: int) -> None:
+        self._service: Final = service
+        self._world: Final = service.world
+        self._epoch: Final = epoch
+        self.alive = True
+        self.coordinator: Final = TransactionCoordinator(
+            timeout_ms_max=2 * _TIMEOUT_MS, new_producer_id=service.new_producer_id
+        )
+        for key, value in service.records:
+            transaction = transaction_of(key, value)
+            assert transaction is not None
+            self.coordinator.replay(transaction)
+        for transaction in self.coordinator:
+            if transaction.is_ending:
+                self._write_end(transaction)
+        self._world.call_in(_CHECK_MS, self._expire)
+
+    def die(self) -> None:
+        """Do nothing any more."""
+        self.alive = False
+
+    def ask(self, question: Callable[[TransactionCoordinator, int], Outcome], answer: Answer) -> None:
+        """Decide, keep, replay, answer; write an end afterwards, as Kafka does."""
+        if not self.alive:
+            answer(Outcome(ErrorCode.NOT_COORDINATOR))
+            return
+        outcome = question(self.coordinator, self._world.wall_ms)
+        if self._keep(outcome.transaction):
+            answer(outcome)
+        elif self is not self._service.host:
+            answer(Outcome(ErrorCode.NOT_COORDINATOR))
+
+    def admit(self, life: Life, partition: TopicPartition) -> ErrorCode:
+        """Whether a producer may write to a partition, or offsets: a call inside the process, as in the broker."""
+        found: list[Outcome] = []
+        if life.moves_epoch:
+            self.ask(
+                lambda coordinator, now_ms: coordinator.add_partitions(
+                    life.name,
+                    producer_id=life.producer_id,
+                    epoch=life.epoch,
+                    partitions=(partition,),
+                    now_ms=now_ms,
+                    client_version=2,
+                ),
+                found.append,
+            )
+            return found[0].error if found else ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if not self.alive:
+            return ErrorCode.NOT_COORDINATOR
+        return self.coordinator.verify(life.name, producer_id=life.producer_id, epoch=life.epoch, partition=partition)
+
+    def _keep(self, transaction: Transaction | None) -> bool:
+        """Whether it is kept, if there is anything, and the process lives."""
+        if transaction is None:
+            return True
+        service, scenario = self._service, self._service.scenario
+        if service.host is not self:  # another node leads the log
+            self.die()
+            return False
+        if service.dies(scenario.coordinator_crashes_before_append):
+            self._crash()
+            return False
+        service.records.append(record_of(transaction))
+        self.coordinator.replay(transaction)
+        service.ledger.decided(transaction)
+        if service.dies(scenario.coordinator_crashes_after_append):
+            self._crash()
+            return False
+        if transaction.is_ending:
+            self._write_end(transaction)
+        return True
+
+    def _crash(self) -> None:
+        self._world.history.add(self._world.now_ms, "transactions", "transaction_coordinator_crashed")
+        self.die()
+        self._world.call_in(self._service.rng.randint(50, 1_500), self._service.restart)
+
+    def _write_end(self, transaction: Transaction) -> None:
+        """Write the end everywhere, each some time later, and then that it is written."""
+        left = set(transaction.partitions)
+
+        def write(place: TopicPartition) -> None:
+            if self._service.dies(self._service.scenario.faults.loss):
+                self._world.call_in(_ANSWER_MS, lambda: write(place) if self.alive else None)
+                return
+            self._write_marker(transaction, place)  # also if this coordinator died after it had sent it
+            left.discard(place)
+            if not left and self.alive:
+                self._keep(
+                    self.coordinator.completed(transaction.transactional_id, now_ms=self._world.wall_ms).transaction
+                )
+
+        for place in sorted(left):
+            self._world.call_in(self._service.delay_ms(), lambda place=place: write(place))  # type: ignore[misc]
+        if not left:
+            self._complete(transaction)
+
+    def _complete(self, transaction: Transaction) -> None:
+        completed = self.coordinator.completed(transaction.transactional_id, now_ms=self._world.wall_ms)
+        self._keep(completed.transaction)
+
+    def _write_marker(self, transaction: Transaction, place: TopicPartition) -> None:
+        service = self._service
+        if place[0] == GROUP_OFFSETS_TOPIC:
+            service.decide(TransactionEnded(transaction.producer_id, transaction.commits))
+            service.ledger.offsets_ended(transaction)
+            return
+        log = service.logs[place]
+        try:
+            marker = log.prepare_marker(
+                transaction.producer_id,
+                epoch=transaction.epoch,
+                commit=transaction.commits,
+                timestamp_ms=self._world.wall_ms,
+                coordinator_epoch=self._epoch,
+                moves_epoch=transaction.client_version >= 2,
+            )
+        except BrokerError as error:
+            service.world.history.count(f"marker_refused_{ErrorCode(error.code).name.lower()}")
+            if error.code == ErrorCode.TRANSACTION_COORDINATOR_FENCED:
+                self.die()
+            return
+        log.commit(marker)
+        service.ledger.marked(transaction, place)
+
+    def _expire(self) -> None:
+        if self.alive:
+            while (late := self.coordinator.expire(now_ms=self._world.wall_ms).transaction) is not None:
+                if not self._keep(late):
+                    return
+            self._world.call_in(_CHECK_MS, self._expire)
+
+
+class Life:
+    """One process with a transactional id, from its start to its death."""
+
+    def __init__(self, producers: Producers, name: str, *, moves_epoch: bool) -> None:
+        self.name: Final = name
+        self.moves_epoch: Final = moves_epoch
+        """It speaks KIP-890."""
+        self.producer_id = self.epoch = -1
+        self.alive = True
+        self.acknowledged: list[bytes] = []
+        """Records of the present transaction that it was told are written."""
+        self.offset: int | None = None
+        """The offset that it committed in it."""
+        self._producers: Final = producers
+        self._service: Final = producers.service
+        self._world: Final = producers.service.world
+        self._rng: Final = producers.service.rng
+        self._sequences: dict[TopicPartition, int] = {}
+        self._arrives_ms = 0
+        self._added: set[TopicPartition] = set()
+
+    def start(self) -> None:
+        """Fence the life before, then write."""
+        self._ask(
+            lambda answer: self._service.host.ask(
+                lambda coordinator, now_ms: coordinator.init_producer_id(
+                    self.name, timeout_ms=_TIMEOUT_MS, now_ms=now_ms
+                ),
+                answer,
+            ),
+            self._initialised,
+        )
+
+    def _initialised(self, outcome: Outcome) -> None:
+        self.producer_id, self.epoch = outcome.producer_id, outcome.epoch
+        self._service.ledger.initialised(self)
+        self._begin()
+
+    def _begin(self) -> None:
+        self.acknowledged, self.offset, self._added = [], None, set()
+        if self._producers.stopping:
+            self.die("stopped")
+            return
+        steps = [*self._rng.choices(PARTITIONS, k=self._rng.randint(1, 4))]
+        self._later(lambda: self._next(steps, with_offset=self._rng.random() < 0.5))
+
+    def _next(self, steps: list[TopicPartition], *, with_offset: bool) -> None:
+        """Write what is left of the transaction, one batch after the other; then commit or abort."""
+        if steps:
+            self._add(steps[0], lambda: self._produce(steps[0], lambda: self._next(steps[1:], with_offset=with_offset)))
+        elif with_offset:
+            partition = offsets_partition(self.name)
+            self._add(partition, lambda: self._commit_offset(lambda: self._next([], with_offset=False)))
+        else:
+            self._end(commit=self._rng.random() < 0.7)
+
+    def _add(self, partition: TopicPartition, then: Callable[[], None]) -> None:
+        """AddPartitionsToTxn, which newer clients do not send."""
+        if self.moves_epoch or partition in self._added:
+            then()
+            return
+
+        def added(_: Outcome) -> None:
+            self._added.add(partition)
+            then()
+
+        self._ask(
+            lambda answer: self._service.host.ask(
+                lambda coordinator, now_ms: coordinator.add_partitions(
+                    self.name, producer_id=self.producer_id, epoch=self.epoch, partitions=(partition,), now_ms=now_ms
+                ),
+                answer,
+            ),
+            added,
+        )
+
+    def _produce(self, partition: TopicPartition, then: Callable[[], None]) -> None:
+        sequence = self._sequences.get(partition, 0)
+        value = self._service.ledger.new_value()
+        batch = build_batch(
+            [Record(value, timestamp=self._world.wall_ms)],
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            base_sequence=sequence,
+            attributes=_TRANSACTIONAL,
+        )
+
+        def write(answer: Answer) -> None:
+            service = self._service
+            log = service.logs[partition]
+            error = ErrorCode.NONE
+            if not log.is_open(self.producer_id, epoch=self.epoch):
+                error = service.host.admit(self, partition)
+            if not error:
+                try:
+                    prepared = log.prepare(batch, begins_at_zero=self.moves_epoch)
+                except BrokerError as refused:
+                    error = ErrorCode(refused.code)
+                else:
+                    log.commit(prepared)
+                    if not prepared.duplicate:
+                        service.ledger.written(self, partition, value, offset=prepared.base_offset)
+            answer(Outcome(error))
+
+        def written(_: Outcome) -> None:
+            self._sequences[partition] = sequence + 1
+            self.acknowledged.append(value)
+            then()
+
+        self._ask(write, written)
+
+    def _commit_offset(self, then: Callable[[], None]) -> None:
+        offset = self._service.ledger.new_offset()
+
+        def commit(answer: Answer) -> None:
+            error = self._service.host.admit(self, offsets_partition(self.name))
+            if not error:
+                error = ErrorCode(self._service.commit_offset(self.name, self, offset))
+                if not error:
+                    self._service.ledger.offset_written(self, offset)
+            answer(Outcome(error))
+
+        def committed(_: Outcome) -> None:
+            self.offset = offset
+            then()
+
+        self._ask(commit, committed)
+
+    def _end(self, *, commit: bool) -> None:
+        """Commit or abort. A commit that is refused came after the coordinator's own abort, and is followed by one."""
+
+        def ended(outcome: Outcome) -> None:
+            if commit:
+                self._service.ledger.told_committed(self)
+            if self.moves_epoch:
+                self.producer_id, self.epoch, self._sequences = outcome.producer_id, outcome.epoch, {}
+            self._begin()
+
+        producer_id, epoch = self.producer_id, self.epoch
+        self._ask(
+            lambda answer: self._service.host.ask(
+                lambda coordinator, now_ms: coordinator.end(
+                    self.name,
+                    producer_id=producer_id,
+                    epoch=epoch,
+                    commit=commit,
+                    moves_epoch=self.moves_epoch,
+                    now_ms=now_ms,
+                ),
+                answer,
+            ),
+            ended,
+            on_refused=(lambda: self._end(commit=False)) if commit and self.moves_epoch else None,
+        )
+
+    # --- inside
+
+    def die(self, why: str) -> None:
+        """End the process; what it has sent arrives all the same."""
+        if self.alive:
+            self.alive = False
+            self._world.history.add(self._world.now_ms, f"producer {self.name}", f"producer_{why}")
+            self._producers.ended(self)
+
+    def _later(self, action: Callable[[], None]) -> None:
+        """Go on after a while, unless the process has died; or freeze, and go on as a zombie."""
+        service = self._service
+        if service.dies(_DIES):
+            self.die("crashed")
+            return
+        wait_ms = service.delay_ms()
+        if service.dies(_FREEZES):
+            wait_ms += self._rng.randint(100, 3 * _TIMEOUT_MS)
+            self._world.history.add(self._world.now_ms, f"producer {self.name}", "producer_froze")
+            self._producers.start(self.name, after_ms=self._rng.randint(1, wait_ms))
+        self._world.call_in(wait_ms, lambda: action() if self.alive else None)
+
+    def _ask(self, ask: Ask, then: Answer, *, on_refused: Callable[[], None] | None = None) -> None:
+        """Send a request until it is answered; they arrive in the order in which they are sent.
+
+        Args:
+            on_refused: what to do if the transaction is not open any more.
+        """
+        service, world = self._service, self._world
+        done = [False]
+
+        def answered(outcome: Outcome) -> None:
+            if done[0] or not self.alive:
+                return
+            if outcome.error in _LATER:
+                return  # asked again when its time is up
+            done[0] = True
+            if outcome.error in _FENCED:
+                self.die("fenced")
+            elif outcome.error is ErrorCode.INVALID_TXN_STATE and on_refused is not None:
+                self._later(on_refused)
+            elif outcome.error:
+                fail("X7", f"{self.name} at epoch {self.epoch} is told {outcome.error.name}")
+            else:
+                self._later(lambda: then(outcome))
+
+        def answer(outcome: Outcome) -> None:
+            if not service.dies(service.scenario.faults.loss):
+                world.call_in(service.delay_ms(), lambda: answered(outcome))
+
+        def send() -> None:
+            if done[0] or not self.alive:
+                return
+            world.events += 1
+            if not service.dies(service.scenario.faults.loss):
+                self._arrives_ms = max(self._arrives_ms, world.now_ms + service.delay_ms())
+                world.call_in(self._arrives_ms - world.now_ms, lambda: ask(answer))
+            world.call_in(_ANSWER_MS, send)
+
+        send()
+
+
+class Producers:
+    """All processes, and who starts them again."""
+
+    def __init__(self, world: World, scenario: Scenario) -> None:
+        self.service: Final = TransactionService(world, scenario)
+        self.stopping = False
+        self._rng: Final[random.Random] = self.service.rng
+        self._lives: Final[list[Life]] = []
+        for number in range(scenario.producers):
+            self.start(f"tx-{number}", after_ms=self._rng.randint(0, 200))
+        if scenario.failovers:
+            self._plan_move()
+
+    def start(self, name: str, *, after_ms: int) -> None:
+        """Start one more process with that transactional id."""
+
+        def begin() -> None:
+            if self.stopping:
+                return  # what its predecessor left open ends by its time-out
+            life = Life(self, name, moves_epoch=self._rng.random() < 0.6)
+            self._lives[:] = [*(one for one in self._lives if one.alive), life]
+            life.start()
+
+        self.service.world.call_in(after_ms, begin)
+
+    def ended(self, life: Life) -> None:
+        """A process has ended: it is started again, unless it was told to stop, or another one is there."""
+        if not self.stopping and not any(one.alive and one.name == life.name for one in self._lives):
+            self.start(life.name, after_ms=self._rng.randint(1, 1_000))
+
+    def heal(self) -> None:
+        """End the faults: each process ends its transaction and stops, or leaves it to its time-out."""
+        self.service.faulty = False
+        self.service.restart()
+        self.stopping = True
+        for life in self._lives:
+            if self._rng.random() < _ENDS_OPEN:
+                life.die("crashed")
+
+    def rest(self) -> bool:
+        """Whether no process is left, and no transaction is open."""
+        self._lives[:] = [one for one in self._lives if one.alive]
+        return not self._lives and not self.service.ledger.open()
+
+    def picture(self) -> str:
+        """Which processes and transactions are left, in one line."""
+        lives = [f"{life.name}@{life.epoch}" for life in self._lives if life.alive]
+        states = {each.transactional_id: each.state.title for each in self.service.host.coordinator}
+        return f"producers {lives}, transactions {states}"
+
+    def _plan_move(self) -> None:
+        def move() -> None:
+            if self.service.faulty:
+                self.service.move()
+                self._plan_move()
+
+        self.service.world.call_in(int(self._rng.expovariate(self.service.scenario.failovers) * 1_000), move)
