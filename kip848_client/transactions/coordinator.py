@@ -319,8 +319,8 @@ class TransactionCoordinator:
         ending = replace(
             known,
             state=_prepared(commit),
-            partitions=known.partitions,
             epoch=known.epoch + 1,
+            started_ms=known.started_ms if known.state is TransactionState.ONGOING else now_ms,
             last_epoch=known.epoch,
             updated_ms=now_ms,
             client_version=2,

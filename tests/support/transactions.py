@@ -106,7 +106,7 @@ class RawProducer:
         return answer
 
     def add(self, *partitions: int, topic: str | None = None, version: int = 3) -> list[int]:
-        """AddPartitionsToTxn; one error per partition."""
+        """AddPartitionsToTxn; one error per partition, the lowest first."""
         answer = self.connection.ask(
             AddPartitionsToTxnRequest(
                 v3_and_below_transactional_id=self.name,
@@ -116,11 +116,12 @@ class RawProducer:
             ),
             version=version,
         )
-        return [
-            result.partition_error_code
+        results = [
+            (result.partition_index, result.partition_error_code)
             for added in answer.results_by_topic_v3_and_below
             for result in added.results_by_partition
         ]
+        return [error for _, error in sorted(results)]
 
     def add_offsets(self, group: str) -> int:
         """AddOffsetsToTxn; the error."""

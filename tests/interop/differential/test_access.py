@@ -322,9 +322,10 @@ def await_service(connection: RawConnection) -> None:
     """Create the topics, and wait until no answer has to do with a start."""
     topics = tuple(CreatableTopic(name, 1, 1) for name in NAMES[TOPIC][:-1])
     connection.ask(CreateTopicsRequest(topics=topics, timeout_ms=20_000), version=7)
-    for probes, names in ((PROBES[kind], NAMES[kind]) for kind in NAMES):
-        for make in probes.values():
-            for name in names:
+    for kind, probes in PROBES.items():
+        for what in sorted(probes, key=lambda what: what != "FindCoordinator"):  # first: Kafka then makes what it needs
+            make = probes[what]
+            for name in NAMES[kind]:
                 request, version = make(name)
                 wait_until(
                     lambda request=request, version=version: (  # type: ignore[misc]
