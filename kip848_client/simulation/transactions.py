@@ -298,7 +298,7 @@ class Life:
     """One process with a transactional id, from its start to its death."""
 
     def __init__(self, producers: Producers, name: str, *, moves_epoch: bool) -> None:
-        self.name: Final = name
+        self.name = name
         self.moves_epoch: Final = moves_epoch
         """It speaks KIP-890."""
         self.producer_id = self.epoch = -1

@@ -7,11 +7,14 @@ the logs themselves.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Mapping
+from typing import Final, NamedTuple, Protocol
 
+from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.requests import ApiRequest
 from kip848_client.partition_log import PartitionLog
 from kip848_client.simulation.violation import fail
+from kip848_client.simulation.world import World
 from kip848_client.transactions.coordinator import TransactionCoordinator
 from kip848_client.transactions.transaction import TopicPartition, Transaction, TransactionState
 from kip848_client.wire.messages.offset_fetch import (
@@ -22,8 +25,34 @@ from kip848_client.wire.messages.offset_fetch import (
 )
 from kip848_client.wire.record_batch import parse_batch_header, records_of
 
-if TYPE_CHECKING:
-    from kip848_client.simulation.transactions import Life, TransactionService
+
+class Writer(Protocol):
+    """A process with a transactional id, as `simulation.transactions` has it."""
+
+    name: str
+    producer_id: int
+    epoch: int
+    acknowledged: list[bytes]
+    """Records of its transaction that it was told are written."""
+
+
+class Brokers(Protocol):
+    """Where the logs and the offsets are."""
+
+    @property
+    def logs(self) -> Mapping[TopicPartition, PartitionLog]:
+        """Of the partitions that producers write to."""
+        ...
+
+    @property
+    def groups(self) -> GroupCoordinator:
+        """The present coordinator of the groups."""
+        ...
+
+    @property
+    def world(self) -> World:
+        """Its time."""
+        ...
 
 
 class _Written(NamedTuple):
@@ -50,7 +79,7 @@ def _batch(data: bytes) -> _Batch:
 class TransactionLedger:
     """What was written and decided in one run, kept apart from the classes under test."""
 
-    def __init__(self, service: TransactionService) -> None:
+    def __init__(self, service: Brokers) -> None:
         self._service: Final = service
         self._values: Final = itertools.count()
         self._offsets: Final = itertools.count(1)
@@ -92,7 +121,7 @@ class TransactionLedger:
             self._fates[_Written(name, number)] = transaction.commits
             self._decided[name] = number + 1
 
-    def written(self, life: Life, partition: TopicPartition, value: bytes, *, offset: int) -> None:
+    def written(self, life: Writer, partition: TopicPartition, value: bytes, *, offset: int) -> None:
         """A record is in its log. X4: whoever was fenced writes no more."""
         self._check_writer(life, f"{partition} at {offset}")
         now = _Written(life.name, self._decided.get(life.name, 0))
@@ -100,7 +129,7 @@ class TransactionLedger:
         self._records[value], _ = here.setdefault(life.producer_id, (now, offset))
         self._check_stable(partition)
 
-    def offset_written(self, life: Life, offset: int) -> None:
+    def offset_written(self, life: Writer, offset: int) -> None:
         """An offset is pending."""
         self._check_writer(life, f"offset {offset}")
         self._pending[life.name] = offset
@@ -126,11 +155,11 @@ class TransactionLedger:
 
     # --- told by the producers
 
-    def initialised(self, life: Life) -> None:
+    def initialised(self, life: Writer) -> None:
         """A producer was given an epoch."""
         self._initialised[life.name] = max(self._initialised.get(life.name, (-1, -1)), (life.producer_id, life.epoch))
 
-    def told_committed(self, life: Life) -> None:
+    def told_committed(self, life: Writer) -> None:
         """A producer was told of its commit."""
         self._promised.update(life.acknowledged)
 
@@ -161,7 +190,7 @@ class TransactionLedger:
 
     # --- inside
 
-    def _check_writer(self, life: Life, where: str) -> None:
+    def _check_writer(self, life: Writer, where: str) -> None:
         newest = self._initialised.get(life.name, (-1, -1))
         if (life.producer_id, life.epoch) < newest:
             fail("X4", f"{life.name} at epoch {life.epoch} writes {where} after epoch {newest} was given")
