@@ -8,8 +8,9 @@
 
 Twenty-four partitions are written to at a steady rate. Four members, each a process, read them. A fifth joins; or
 one of five leaves, hands over and leaves, or is killed; or all five are replaced one by one, the new one first.
-The gap of a partition is the longest time between two records of it that were read, around the time of the event.
-A partition moved if another process reads it now.
+A partition moved if another process reads it now. Its gap is the time from the last record that one process read to the
+first that the other read; the longest, if it moved more than once. The gap of a partition that stayed is the longest
+time between two records of it around the time of the event; it shows how long the whole machine halts at times.
 """
 
 from __future__ import annotations
@@ -200,8 +201,10 @@ def gaps_of(reads: Reads, began: float, ended: float) -> dict[str, Any]:
     twice = 0
     for found in reads.values():
         inside = [read for read in found if began <= read[0] <= ended]
-        gap_ms = max((later[0] - earlier[0]) * 1000 for earlier, later in itertools.pairwise(inside))
-        (moved if len({reader for _, _, reader in inside}) > 1 else stayed).append(gap_ms)
+        pairs = list(itertools.pairwise(inside))
+        moves = [pair for pair in pairs if pair[0][2] != pair[1][2]]
+        gap_ms = max((later[0] - earlier[0]) * 1000 for earlier, later in moves or pairs)
+        (moved if moves else stayed).append(gap_ms)
         twice += len(inside) - len({offset for _, offset, _ in inside})
     return {"moved": moved, "stayed": stayed, "twice": twice}
 
