@@ -15,8 +15,6 @@ from kip848_client.clock import ManualClock
 from kip848_client.errors import ConfigError, ErrorCode, IllegalStateError, RequestTimeoutError
 from kip848_client.faults import (
     ALWAYS,
-    GROUP_APIS,
-    answer,
     close,
     coordinator_not_here,
     cut_reply,
@@ -33,12 +31,7 @@ from kip848_client.faults import (
 from kip848_client.journal import MemoryJournal
 from kip848_client.model import TopicPartition
 from kip848_client.wire.api_keys import ApiKey
-from kip848_client.wire.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
 from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.metadata import MetadataRequest
 from kip848_client.wire.messages.offset_commit import (
     OffsetCommitResponse,
@@ -74,16 +67,6 @@ def codes(response: OffsetCommitResponse) -> dict[int, int]:
 # ----------------------------------------------------------------------------------------------------------- errors
 
 
-def test_an_error_is_answered_and_nothing_happens(broker: EmbeddedBroker, connection: RawConnection) -> None:
-    """The client is told that it did not join, and it did not."""
-    rule = broker.faults.on(HEARTBEAT, error(ErrorCode.GROUP_MAX_SIZE_REACHED, "full"), group="g")
-    response = connection.ask(join(), version=1)
-    assert (response.error_code, response.error_message) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "full")
-    assert broker.groups() == ()
-    assert (rule.hits, rule.spent) == (1, True)
-    assert connection.ask(join(), version=1).error_code == ErrorCode.NONE
-
-
 def test_errors_come_in_the_order_of_the_script(broker: EmbeddedBroker, connection: RawConnection) -> None:
     """A coordinator that moves, loads, and is there again: one rule tells the whole story."""
     rule = broker.faults.on(
@@ -104,19 +87,6 @@ def test_errors_come_in_the_order_of_the_script(broker: EmbeddedBroker, connecti
     assert (rule.matches, rule.hits) == (4, 4)
 
 
-def test_an_error_for_one_partition_commits_the_others(broker: EmbeddedBroker, connection: RawConnection) -> None:
-    """A commit that is refused in part is where clients lose or repeat records."""
-    connection.ask(commit({0: 1}), version=9)
-    broker.faults.on("OffsetCommit", error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), topic="orders", partition=2)
-    response = connection.ask(commit({1: 10, 2: 20, 3: 30}), version=9)
-    assert codes(response) == {1: 0, 2: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 3: 0}
-    assert broker.committed("g") == {
-        TopicPartition("orders", 0): 1,
-        TopicPartition("orders", 1): 10,
-        TopicPartition("orders", 3): 30,
-    }
-
-
 def test_a_topic_is_found_by_its_id(broker: EmbeddedBroker, connection: RawConnection) -> None:
     """Newer versions of Fetch and OffsetCommit carry only ids; a rule says the name."""
     topic_id = connection.ask(MetadataRequest(topics=None), version=12).topics[0].topic_id
@@ -132,42 +102,6 @@ def test_a_topic_is_found_by_its_id(broker: EmbeddedBroker, connection: RawConne
         0: ErrorCode.NONE,
         1: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     }
-
-
-def test_metadata_of_one_topic_can_be_refused(broker: EmbeddedBroker, connection: RawConnection) -> None:
-    """The client may not see a topic; it must still see the brokers and the other topics."""
-    broker.create_topic("users")
-    broker.faults.on("Metadata", error(ErrorCode.TOPIC_AUTHORIZATION_FAILED), topic="users", times=ALWAYS)
-    response = connection.ask(MetadataRequest(topics=None), version=13)
-    assert {topic.name: topic.error_code for topic in response.topics} == {
-        "orders": 0,
-        "users": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    }
-    assert len(response.brokers) == 1
-
-
-def test_an_applied_error_hides_a_commit(broker: EmbeddedBroker, connection: RawConnection) -> None:
-    """REQUEST_TIMED_OUT does not mean that nothing was written."""
-    broker.faults.on(ApiKey.OFFSET_COMMIT, error(ErrorCode.REQUEST_TIMED_OUT, applied=True))
-    assert codes(connection.ask(commit({0: 7}), version=9)) == {0: ErrorCode.REQUEST_TIMED_OUT}
-    assert broker.committed("g") == {TopicPartition("orders", 0): 7}
-
-
-def test_any_request_of_a_group_can_be_refused(broker: EmbeddedBroker, connection: RawConnection) -> None:
-    """A coordinator that moved answers nothing, but the cluster is there."""
-    broker.faults.on(GROUP_APIS, coordinator_not_here(), group="g", times=ALWAYS)
-    assert connection.ask(join(), version=1).error_code == ErrorCode.NOT_COORDINATOR
-    assert codes(connection.ask(commit({0: 1}), version=9)) == {0: ErrorCode.NOT_COORDINATOR}
-    assert connection.ask(FindCoordinatorRequest(coordinator_keys=("g",)), version=4).coordinators[0].error_code == 0
-    other = replace(join(), group_id="h")
-    assert connection.ask(other, version=1).error_code == 0
-
-
-def test_an_answer_of_ones_own(broker: EmbeddedBroker, connection: RawConnection) -> None:
-    """A test can send an answer that no ready-made action makes."""
-    broker.faults.on(HEARTBEAT, answer(ConsumerGroupHeartbeatResponse(member_id="x", member_epoch=77)))
-    assert connection.ask(join(), version=1).member_epoch == 77
-    assert broker.groups() == ()
 
 
 # ------------------------------------------------------------------------------------- answers that do not arrive
@@ -375,19 +309,6 @@ def test_a_rule_in_a_with_statement_ends_with_it(broker: EmbeddedBroker, connect
     assert outage.hits == 1
 
 
-def test_a_predicate_sees_the_decoded_request(broker: EmbeddedBroker, connection: RawConnection) -> None:
-    """Only the join, only the acknowledgement, only the leave: that is what tests want to hit."""
-    rule = broker.faults.on(
-        ConsumerGroupHeartbeatRequest,
-        error(ErrorCode.UNRELEASED_INSTANCE_ID),
-        when=lambda request: request.member_epoch == 0 and request.instance_id is None,
-        times=ALWAYS,
-    )
-    assert connection.ask(join(), version=1).error_code == ErrorCode.UNRELEASED_INSTANCE_ID
-    assert connection.ask(heartbeat(3), version=1).error_code == ErrorCode.GROUP_ID_NOT_FOUND
-    assert rule.hits == 1
-
-
 def test_many_threads_make_and_end_rules_while_clients_ask(broker: EmbeddedBroker) -> None:
     """Rules come from test threads, requests from the broker's; neither may see the other half-way."""
     stop = threading.Event()
@@ -440,20 +361,6 @@ def test_a_rule_for_an_api_that_is_not_served_is_refused(broker: EmbeddedBroker)
     """It would never act, and the test would prove nothing."""
     with pytest.raises(ConfigError, match="AlterPartition is not served"):
         broker.faults.on("AlterPartition", drop())
-
-
-def test_the_seed_decides_which_requests_are_hit() -> None:
-    """Chaos in a test is worth something only if it can be had again."""
-
-    def hits() -> list[int]:
-        with EmbeddedBroker() as broker, RawConnection(broker.bootstrap_servers) as connection:
-            broker.faults.seed(7)
-            broker.faults.on("heartbeat", error(ErrorCode.UNKNOWN_SERVER_ERROR), times=ALWAYS, probability=0.5)
-            return [connection.ask(heartbeat(1), version=1).error_code for _ in range(20)]
-
-    first = hits()
-    assert first == hits()
-    assert len(set(first)) == 2
 
 
 def test_rules_outlive_a_restart_and_what_they_hold_does_not(broker: EmbeddedBroker) -> None:
