@@ -41,10 +41,9 @@ Converse: TypeAlias = Callable[[], AbstractContextManager[Conversation]]
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Give a test one case per seed."""
     if "seed" in metafunc.fixturenames:
-        first, _, last = os.environ.get(
-            "KIP848_DIFFERENTIAL_SEEDS", getattr(metafunc.module, "SEEDS", DEFAULT_SEEDS)
-        ).partition("-")
-        metafunc.parametrize("seed", range(int(first), int(last or first) + 1))
+        wanted = os.environ.get("KIP848_DIFFERENTIAL_SEEDS", getattr(metafunc.module, "SEEDS", DEFAULT_SEEDS))
+        first, _, last = wanted.partition("-")
+        metafunc.parametrize("seed", range(int(first), int(last or first) + 1) if wanted else ())
 
 
 @pytest.fixture(scope="session")
