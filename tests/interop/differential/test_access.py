@@ -54,7 +54,7 @@ from tests.support.well_formed_requests import error_codes
 pytestmark = [pytest.mark.interop, pytest.mark.kafka]
 
 SEEDS: Final = ""
-"""None by itself: what still differs is to be mended or written down first. KIP848_DIFFERENTIAL_SEEDS=0-499 plays them."""
+"""None by itself: what still differs is to be mended or written down. KIP848_DIFFERENTIAL_SEEDS=0-499 plays them."""
 STEPS: Final = 14
 WAIT_S: Final = 30.0
 PROPERTIES: Final = {

@@ -38,7 +38,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.interop, pytest.mark.kafka]
 
 SEEDS: Final = ""
-"""None by itself: what still differs is to be mended or written down first. KIP848_DIFFERENTIAL_SEEDS=0-499 plays them."""
+"""None by itself: what still differs is to be mended or written down. KIP848_DIFFERENTIAL_SEEDS=0-499 plays them."""
 STEPS: Final = 30
 NAMES: Final = ("a", "b")
 PARTITIONS: Final = (0, 1)
