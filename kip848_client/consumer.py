@@ -602,7 +602,7 @@ class Consumer:
 
     def _owned(self, partitions: list[PublicTopicPartition], *, call: str) -> list[TopicPartition]:
         self._group.check_usable()
-        assigned = {tip.topic_partition for tip in self._group.view.assigned}
+        assigned = self._group.assigned
         names = [internal(partition) for partition in check_partitions(partitions, call=call)]
         others = sorted(set(names) - assigned)
         if others:
@@ -611,7 +611,7 @@ class Consumer:
 
     def _check_assigned(self, partitions: Iterable[TopicPartition], *, call: str) -> None:
         self._group.check_usable()
-        assigned = {tip.topic_partition for tip in self._group.view.assigned}
+        assigned = self._group.assigned
         for name in partitions:
             if name not in assigned:
                 raise IllegalStateError(f"{name} is not assigned to this consumer; {call}() takes assigned partitions")
@@ -667,7 +667,7 @@ class Consumer:
     def assignment(self) -> list[PublicTopicPartition]:
         """The partitions that this consumer owns, sorted."""
         with self._gate:
-            return [public(tip.topic_partition) for tip in sorted(self._group.view.assigned)]
+            return [public(partition) for partition in sorted(self._group.assigned)]
 
     def _start_at(self, partitions: list[PublicTopicPartition]) -> None:
         for partition in check_partitions(partitions, call="assign"):

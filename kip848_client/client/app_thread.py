@@ -119,6 +119,10 @@ class AppThread:
         """How often the oldest effect was cut off by an exception."""
         self.presence: Final = presence
 
+    def let_go(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hand out no more records of these."""
+        self._records.let_go(partitions)
+
     def let_go_all(self) -> None:
         """Read nothing any more."""
         self._records.let_go_all()

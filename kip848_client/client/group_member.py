@@ -75,7 +75,7 @@ class GroupMember:
         self.default_api_timeout_ms: Final = default_api_timeout_ms
         self._auto_commit = auto_commit
         self._subscription = Subscription()
-        self._manual: dict[TopicPartition, OffsetAndMetadata | None] = {}
+        self._manual: dict[TopicPartition, OffsetAndMetadata | None] | None = None
         self._closed = False
         self._hand_over_ticket: int | None = None
 
@@ -99,7 +99,14 @@ class GroupMember:
     @property
     def manual(self) -> Mapping[TopicPartition, OffsetAndMetadata | None]:
         """What assign() was given; empty outside manual mode."""
-        return self._manual
+        return self._manual or {}
+
+    @property
+    def assigned(self) -> frozenset[TopicPartition]:
+        """What assign() was given, or else what the member owns as of its last step."""
+        if self._manual is not None:
+            return frozenset(self._manual)
+        return frozenset(tip.topic_partition for tip in self.view.assigned)
 
     @property
     def wants_records(self) -> bool:
@@ -144,6 +151,7 @@ class GroupMember:
             self.manager.post(described)
         self.listeners.callbacks = callbacks or NoCallbacks()
         self._subscription = subscription
+        self._manual = None
         self.manager.post(SubscriptionChanged(subscription))
 
     def request_reassignment(self, reason: int) -> None:
@@ -172,11 +180,13 @@ class GroupMember:
         self.check_usable()
         if self._subscription:
             raise IllegalStateError("topics are subscribed to; call unsubscribe() before assign()")
+        gone = self.manual.keys() - positions.keys()
         self._manual = dict(positions)
         consumed = self.thread.committable() if self._auto_commit else {}
         self.manager.post(ManuallyAssigned(dict(positions), consumed))
-        self.thread.await_ticket(time.monotonic() + SLICE_S)  # so that assignment() shows it
-        if not positions:
+        if positions:
+            self.thread.let_go(gone)
+        else:
             self.thread.let_go_all()
 
     def unsubscribe(self, *, timeout_ms: int) -> None:

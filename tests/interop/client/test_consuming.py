@@ -256,6 +256,7 @@ def test_a_manual_assignment_reads_without_a_group(
     consumer = make_consumer()
 
     consumer.raw.assign([TopicPartition("orders", 0, 15), TopicPartition("orders", 1)])
+    assert consumer.partitions == [0, 1]
     drive(consumer, until=lambda: len(consumer.delivered) >= 25)
     consumer.raw.incremental_assign([TopicPartition("orders", 2, OFFSET_BEGINNING)])
     drive(consumer, until=lambda: len(consumer.delivered) >= 45)
