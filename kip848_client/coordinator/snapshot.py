@@ -45,16 +45,6 @@ class MemberSnapshot(msgspec.Struct, frozen=True):
         """(topic id, partition) of `assigned`."""
         return _flat(self.assigned)
 
-    @property
-    def pending_partitions(self) -> frozenset[tuple[UUID, int]]:
-        """(topic id, partition) of `pending_revocation`."""
-        return _flat(self.pending_revocation)
-
-    @property
-    def target_partitions(self) -> frozenset[tuple[UUID, int]]:
-        """(topic id, partition) of `target`."""
-        return frozenset((topic_id, partition) for topic_id, held in self.target.items() for partition in held)
-
 
 class GroupSnapshot(msgspec.Struct, frozen=True):
     """One consumer group. Members by id, ascending."""
