@@ -125,7 +125,8 @@ def _print_one(report: Report, *, watch: Sequence[str], as_json: bool, verbose: 
     if as_json:
         print(to_json(_plain(report, watch)))
         return
-    print(f"scenario {report.scenario.name}, seed {report.seed}: {report.scenario.members} consumers to begin with\n")
+    who = "workers" if report.scenario.units else "consumers"
+    print(f"scenario {report.scenario.name}, seed {report.seed}: {report.scenario.members} {who} to begin with\n")
     for sentence in tell(report.lines, verbose=verbose):
         print(sentence)
     print()

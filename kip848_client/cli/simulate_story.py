@@ -32,8 +32,13 @@ def tell(lines: Iterable[str], *, verbose: bool) -> list[str]:
 
 
 def _partitions(by_topic: Mapping[str, list[int]]) -> str:
-    """``orders 0-3,7, audit 1``."""
-    return ", ".join(f"{topic} {_runs(numbers)}" for topic, numbers in sorted(by_topic.items())) or "nothing"
+    """``orders 0-3,7, audit 1``; a plain unit of workers is its name alone."""
+    return (
+        ", ".join(
+            topic if numbers == [-1] else f"{topic} {_runs(numbers)}" for topic, numbers in sorted(by_topic.items())
+        )
+        or "nothing"
+    )
 
 
 def _runs(numbers: list[int]) -> str:
@@ -77,8 +82,10 @@ def _call(name: str) -> Callable[[Details], str]:
 
 
 def _joined(event: Details) -> str:
-    wanted = ", ".join(event["topics"]) or "a pattern"
     static = f" as static member {event['instance_id']}" if event["instance_id"] else ""
+    if "worker_id" in event:
+        return f"joins the group{static}"
+    wanted = ", ".join(event["topics"]) or "a pattern"
     return f"joins the group{static} and wants {wanted}"
 
 
@@ -107,6 +114,10 @@ _SENTENCES: Final[Mapping[str, Callable[[Details], str]]] = {
     ),
     "frozen": lambda event: f"FREEZES for {event['ms']} ms",
     "listener_hangs": lambda event: f"has a listener that HANGS for {event['ms']} ms",
+    "unit_started": lambda event: f"runs {event['unit']} with token {event['token']}",
+    "unit_stopped": lambda event: f"has stopped {event['unit']}",
+    "stop_hangs": lambda event: "is told to stop units, and HANGS",
+    "left": lambda event: "has left",
     "application_stalls": lambda event: f"STALLS: no poll() for {event['ms']} ms",
     "coordinator_crashed": lambda event: f"CRASHES ({event['when'].replace('_', ' ')})",
     "coordinator_moved": lambda event: f"MOVES to another node; {event['records_lost']} records are lost",

@@ -93,6 +93,7 @@ from kip848_client.coordinator.result import (
     CoordinatorRecord,
     CoordinatorResult,
     GroupConfigReplaced,
+    Heard,
     MetadataCheckDue,
     MetadataChecked,
     Reply,
@@ -502,6 +503,11 @@ class GroupCoordinator:
             case RoundChanged(group_id, flying):
                 assert flying is not None
                 state.rounds[group_id] = flying
+            case Heard(group_id, member_id, None):
+                state.heard.get(group_id, {}).pop(member_id, None)
+            case Heard(group_id, member_id, sequence):
+                assert sequence is not None
+                state.heard.setdefault(group_id, {})[member_id] = sequence
             case ResolutionStarted(group_id):
                 state.regex_check_due.discard(group_id)
                 state.resolutions_running.add(group_id)

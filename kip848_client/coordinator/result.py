@@ -102,6 +102,14 @@ class RoundChanged(msgspec.Struct, frozen=True):
     round: AssignmentRound | None
 
 
+class Heard(msgspec.Struct, frozen=True):
+    """The worker's heartbeats up to this one came; None: it is no worker any more."""
+
+    group_id: str
+    member_id: str
+    sequence: int | None
+
+
 class ClassicGroupChanged(msgspec.Struct, frozen=True):
     """A classic group is now this; None: there is none. Overrides what replay has made of the group's record."""
 
@@ -116,6 +124,7 @@ SoftChange: TypeAlias = (
     | MetadataCheckDue
     | TargetComputed
     | RoundChanged
+    | Heard
     | ClassicGroupChanged
     | ResolutionStarted
     | ResolutionEnded

@@ -62,6 +62,8 @@ class CoordinatorState:
         self.target_computed_ms: Final[dict[str, int]] = {}
         self.rounds: Final[dict[str, AssignmentRound]] = {}
         """Groups whose target a member is to compute."""
+        self.heard: Final[dict[str, dict[str, int]]] = {}
+        """Connect group -> worker -> number of the latest heartbeat that came."""
         self.group_configs: Final[dict[str, GroupConfig]] = {}
         self._default_group_config: Final = GroupConfig.of(config)
         self._image = TopicsImage()
@@ -167,6 +169,7 @@ class CoordinatorState:
         self.regex_check_due.discard(group_id)
         self.target_computed_ms.pop(group_id, None)
         self.rounds.pop(group_id, None)
+        self.heard.pop(group_id, None)
 
     def topic_ids(self, group: ConsumerGroup, metadata: MemberMetadata) -> tuple[UUID, ...]:
         """Ids of the topics that exist and that a member subscribes to, ascending. Equal results are one object."""

@@ -117,6 +117,7 @@ FAULTS: Final[Mapping[str, str]] = {
     "crashed": "consumers crashed",
     "frozen": "processes frozen",
     "listener_hangs": "listeners that hang",
+    "stop_hangs": "stops of units that hang",
     "application_stalls": "applications that stall",
     "assigned_raised": "on_partitions_assigned raised",
     "revoked_raised": "on_partitions_revoked raised",

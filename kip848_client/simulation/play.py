@@ -23,6 +23,8 @@ from kip848_client.simulation.stage import Stage
 from kip848_client.simulation.trials import Trials
 from kip848_client.simulation.variety import settled
 from kip848_client.simulation.violation import InvariantViolation, fail
+from kip848_client.simulation.workers import play_workers
+from kip848_client.simulation.world import World
 
 _LOOK_EVERY_MS = 100
 
@@ -83,30 +85,25 @@ def run(
     Args:
         application: makes your own listener for the consumer of that name; see `Application`.
         rules: fault rules for single requests, as the embedded broker takes them; they end with the safety phase.
-        watch: makes more observers, beside the checkers of `checkers`; see `observer`.
+        watch: makes more observers, beside the checkers of `checkers`; see `observer`. Workers have none.
         keep_history: False keeps counts only, for runs that are long.
 
     Returns:
         What happened; a broken invariant is in `Report.violation` and not raised.
     """
     scenario = settled(scenario, seed=seed)
+    if scenario.units:
+        return _run_workers(scenario, seed=seed, keep_history=keep_history)
     stage = Stage(scenario, seed=seed, watch=(every_checker, *watch), user_code=application, keep_history=keep_history)
     for rule in rules:
         stage.refusals.add(rule, network=stage.network)
-    violation = None
-    try:
-        play = _Play(stage)
+    play = _Play(stage)
+
+    def phases() -> None:
         play.safety()
         play.liveness()
-    except InvariantViolation as found:
-        violation = found
-    except AssertionError as found:
-        # The cores assert what only a bug of theirs can break; so may a user's listener.
-        violation = InvariantViolation("assertion", str(found) or repr(found))
-        violation.__cause__ = found
-    except Exception as found:  # noqa: BLE001  a core never raises: what happens is an event to it
-        violation = InvariantViolation("exception", repr(found))
-        violation.__cause__ = found
+
+    violation = _broken(phases)
     return Report(
         scenario=scenario,
         seed=seed,
@@ -116,6 +113,39 @@ def run(
         handed_out_twice=stage.handed_out.duplicates,
         history=stage.world.history,
     )
+
+
+def _run_workers(scenario: Scenario, *, seed: int, keep_history: bool) -> Report:
+    world = World(seed, keep_history=keep_history)
+    violation = _broken(lambda: play_workers(scenario, world))
+    return Report(
+        scenario=scenario,
+        seed=seed,
+        simulated_ms=world.now_ms,
+        violation=violation,
+        events=world.events,
+        handed_out_twice=0,
+        member_cells={},
+        coordinator_cells={},
+        history=world.history,
+    )
+
+
+def _broken(play: Callable[[], None]) -> InvariantViolation | None:
+    """Play, and return the invariant that broke."""
+    violation = None
+    try:
+        play()
+    except InvariantViolation as found:
+        violation = found
+    except AssertionError as found:
+        # The cores assert what only a bug of theirs can break; so may a user's listener.
+        violation = InvariantViolation("assertion", str(found) or repr(found))
+        violation.__cause__ = found
+    except Exception as found:  # noqa: BLE001  a core never raises: what happens is an event to it
+        violation = InvariantViolation("exception", repr(found))
+        violation.__cause__ = found
+    return violation
 
 
 class _Play:

@@ -134,6 +134,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
             offer several of their own, and are given little time to close.
         trials: healthy perturbations after the group came to rest, of which each is timed.
         server_assignor: the coordinator's assignor that members ask for; empty for its default.
+        units: units that workers share. Then there are workers in place of consumers (`workers`), and *assignors* is
+            the part of the runs in which one of them computes the plan.
         skip: numbers of planned events that are left out; how a failing run is made smaller.
     """
 
@@ -189,6 +191,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     max_poll_interval_ms: int = 10_000
     request_timeout_ms: int = 5_000
     server_assignor: str = ""
+    units: int = 0
     skip: frozenset[int] = frozenset()
 
 
@@ -330,6 +333,28 @@ TRANSACTIONS: Final = Scenario(
 )
 
 
+WORKERS: Final = Scenario(
+    name="workers",
+    units=6,
+    members=3,
+    members_max=5,
+    assignors=0.4,
+    faults=NetworkFaults(loss=0.05, duplicate=0.02, break_connection=0.02, delay_ms=(0, 150), slow=0.02),
+    joins=0.05,
+    leaves=0.06,
+    crashes=0.06,
+    cuts=0.1,
+    drift=0.1,
+    coordinator_crashes=0.03,
+    failovers=0.03,
+    replication_ms=20,
+    max_poll_interval_ms=12_000,
+    probes=0.0,
+    trials=0,
+)
+"""`max_poll_interval_ms` is their rebalance timeout."""
+
+
 MIXED: Final = Scenario(name="mixed")
 """A scenario whose numbers `variety` draws from each seed."""
 
@@ -355,6 +380,7 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
         CLASSIC,
         MIGRATION,
         TRANSACTIONS,
+        WORKERS,
         QUIET,
     )
 }

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, assert_never
 
 import msgspec
+from msgspec.structs import replace
 
 from kip848_client.errors import (
     CatalogConflictError,
@@ -317,12 +318,17 @@ class WorkerCore:
             self._planning.compute(epoch=self._epoch)
 
     def _take(self, assignment: Assignment, *, asked_ms: int) -> None:
+        given_before = self._assigned
         self._assigned = {
             Unit(item.name, index): token
             for item in assignment.assigned
             for index, token in zip(item.indexes, item.epochs, strict=True)
         }
         self._pending = tuple(sorted(Unit(item.name, index) for item in assignment.pending for index in item.indexes))
+        if given_before.keys() - self._assigned.keys() - self._owned.keys():
+            # W14: nothing has to stop, and still the coordinator waits for the word
+            self._say_owned = True
+            self._beat_now()
         if self._asked_ms is None and self._to_stop():
             self._asked_ms = asked_ms
         if self._planning is not None:
@@ -587,6 +593,7 @@ class WorkerCore:
     def _send(self, request: WorkerRequest) -> int:
         self._ids += 1
         if isinstance(request, ConnectGroupHeartbeatRequest):
+            request = replace(request, sequence=self._ids)  # W13
             self._in_flight = {self._ids: self._now_ms}
             if request.owned_units is not None and not self._to_stop():
                 self._acknowledging = self._ids

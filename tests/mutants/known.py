@@ -15,6 +15,7 @@ from tests.mutants import (
     known_member,
     known_transactions,
     known_walks,
+    known_workers,
 )
 from tests.mutants.registry import MUTANTS, Mutant, by_name
 
@@ -31,4 +32,5 @@ __all__ = [
     "known_member",
     "known_transactions",
     "known_walks",
+    "known_workers",
 ]

@@ -55,9 +55,18 @@ class Play(NamedTuple):
         return f"kip848 simulate --scenario {self.scenario} --seed {self.seed} {watch}{changes}"
 
 
-def plays(count: int = PLAYS) -> list[Play]:
-    """The first *count* plays of the list: one in five of classic groups, and the others with probes."""
-    return [_play(number) for number in range(count)]
+def plays(count: int = PLAYS, *, of_workers: bool = False) -> list[Play]:
+    """The first *count* plays of the list: one in five of classic groups, and the others with probes.
+
+    Args:
+        of_workers: plays of workers and no others.
+    """
+    return [Play("workers", number) if of_workers else _play(number) for number in range(count)]
+
+
+def is_of_workers(module: str) -> bool:
+    """Whether only workers run the code of a module."""
+    return module.startswith(("kip848_client.worker.", "kip848_client.coordinator.connect."))
 
 
 def _play(number: int) -> Play:

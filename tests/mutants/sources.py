@@ -16,7 +16,15 @@ from types import CodeType, ModuleType
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-TARGETS: Final = ("kip848_client.member", "kip848_client.coordinator", "kip848_client.coordinator.classic")
+TARGETS: Final = (
+    "kip848_client.member",
+    "kip848_client.coordinator",
+    "kip848_client.coordinator.classic",
+    "kip848_client.coordinator.connect",
+    "kip848_client.worker",
+)
+_SHELLS: Final = frozenset({"base", "callbacks", "config", "host", "runners", "worker"})
+"""Modules of `kip848_client.worker` that are no part of its core."""
 
 Change = Callable[[str, ast.Module], ast.Module]
 """(module name, its tree) -> the tree to run."""
@@ -28,7 +36,7 @@ def modules() -> tuple[str, ...]:
         f"{package}.{path.stem}"
         for package in TARGETS
         for path in sorted((ROOT / package.replace(".", "/")).glob("*.py"))
-        if path.stem != "__init__"
+        if path.stem != "__init__" and not (package.endswith(".worker") and path.stem in _SHELLS)
     )
 
 

@@ -14,12 +14,13 @@ from collections.abc import Iterable
 from typing import Final
 
 from tests.mutants.generated import mutate
-from tests.mutants.plays import judge, plays
+from tests.mutants.plays import is_of_workers, judge, plays
 from tests.mutants.sources import ROOT, ChangedModules
 
 UNIT_TESTS: Final = {
     "member": ("tests/transcripts", "tests/member", "tests/spec"),
     "coordinator": ("tests/transcripts", "tests/coordinator", "tests/spec"),
+    "worker": ("tests/worker",),
 }
 """The tests of each core, the likelier ones first; neither core imports the other."""
 CPU_S: Final = 300
@@ -45,7 +46,8 @@ def verdict(module: str, name: str, *, play_count: int) -> dict[str, object]:
     except Exception as error:
         found = ("import", repr(error))
     else:
-        noticed = ((number, heard) for number, one in enumerate(plays(play_count), 1) if (heard := judge(one)))
+        chosen = plays(play_count, of_workers=is_of_workers(module))
+        noticed = ((number, heard) for number, one in enumerate(chosen, 1) if (heard := judge(one)))
         play, found = next(noticed, None) or (0, _unit_tests(UNIT_TESTS[module.split(".")[1]]))
     return {
         "caught_by": found[0],

@@ -108,6 +108,7 @@ class ConnectHarness(Harness):
         rebalance_timeout_ms: int = -1,
         instance: str | None = None,
         worker_id: str | None = None,
+        sequence: int = -1,
     ) -> ConnectGroupHeartbeatResponse:
         """Send a heartbeat with exactly these fields; what is not given is null."""
         response = self.send(
@@ -122,6 +123,7 @@ class ConnectHarness(Harness):
                 client_assignors=None if offers is None else tuple(offers),
                 catalog=None if catalogue is None else Catalog(offset=catalogue[0], units=on_wire(catalogue[1]) or ()),
                 owned_units=on_wire(owned),
+                sequence=sequence,
             ),
             version=0,
         )

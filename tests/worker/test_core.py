@@ -173,6 +173,32 @@ def test_what_is_new_starts_after_the_acknowledgement() -> None:
     assert [(str(one.unit), one.token) for one in call.units] == [("b", 2), ("c", 2)]
 
 
+def test_what_was_taken_back_before_it_started_is_confirmed() -> None:
+    """W14: the coordinator removes a worker that does not answer, and gives away what it still runs."""
+    bench = running()
+    bench.step(CloseRequested(deadline_ms=60_000))  # on_revoked hangs
+    bench.pass_time(INTERVAL_MS)
+    bench.answer(2, "a b c")
+    bench.pass_time(INTERVAL_MS)
+    bench.answer(2, "a b")
+    assert bench.owned() == ["a", "b"]
+
+
+def test_heartbeats_are_numbered() -> None:
+    """W13: one that was given up must not count when it arrives after the next."""
+    bench = running()
+    numbers = [bench.request().sequence]
+    for _ in range(3):
+        bench.pass_time(INTERVAL_MS)
+        numbers.append(bench.request().sequence)
+        bench.step(NotAnswered(bench.sent[-1].request_id, ConnectionLostError("cut")))
+    bench.answer(1)
+    bench.step(CloseRequested(deadline_ms=60_000))
+    bench.done()
+    numbers.append(bench.request().sequence)
+    assert numbers == sorted(set(numbers))
+
+
 @pytest.mark.parametrize("hold", [True, False])
 def test_a_stop_that_fails_is_tried_again_or_counts(hold: bool) -> None:
     """Scenario 59: with ``hold`` a unit that may still run is not given to others."""

@@ -22,7 +22,7 @@ from kip848_client.coordinator.group_member import STATIC_LEAVE_EPOCH
 from kip848_client.coordinator.migration import can_downgrade
 from kip848_client.coordinator.refusal import Refused
 from kip848_client.coordinator.requests import ApiRequest
-from kip848_client.coordinator.result import CoordinatorResult, Reply
+from kip848_client.coordinator.result import CoordinatorResult, Heard, Reply
 from kip848_client.coordinator.state import CoordinatorState
 from kip848_client.coordinator.timers import ArmedTimer, TimerKey
 from kip848_client.errors import ErrorCode
@@ -116,6 +116,7 @@ def _remove(
         return
     for member_id in sorted(gone):
         batch.records += records.worker_tombstones(group_id, member_id=member_id)
+        batch.soft.append(Heard(group_id, member_id, None))
     installer = "" if group.last_installer in gone else group.last_installer
     batch.records.append(records.group_record(group_id, epoch=epoch, last_installer=installer))
     if len(gone) == len(group.members):

@@ -20,7 +20,7 @@ from kip848_client.coordinator.group_member import JOIN_EPOCH, Current
 from kip848_client.coordinator.membership import find_member
 from kip848_client.coordinator.refusal import Refused, invalid_request
 from kip848_client.coordinator.requests import ApiRequest
-from kip848_client.coordinator.result import CoordinatorResult, Reply
+from kip848_client.coordinator.result import CoordinatorResult, Heard, Reply
 from kip848_client.coordinator.state import CoordinatorState
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.classic_connect_protocol import CONNECT_PROTOCOL
@@ -40,9 +40,26 @@ def handle_heartbeat(
         Refused: the code for the answer; nothing changed.
     """
     read = read_heartbeat(message, bytes_max=state.config.client_assignors_bytes_max)
+    _check_sequence(state, message)
     if message.member_epoch < 0:
         return departure.leave(state, request, message, now_ms=now_ms)
     return _Heartbeat(state, request, message, read, now_ms=now_ms).run()
+
+
+def _check_sequence(state: CoordinatorState, message: ConnectGroupHeartbeatRequest) -> None:
+    """Refuse a heartbeat that the worker gave up, and that arrives after a later one.
+
+    It says what the worker ran then: as a confirmation that units were stopped it would be wrong.
+
+    Raises:
+        Refused: COORDINATOR_NOT_AVAILABLE, after which a worker tries again; nothing changed.
+    """
+    heard = state.heard.get(message.group_id, {}).get(message.member_id, -1)
+    if -1 < message.sequence <= heard:
+        raise Refused(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            f"Heartbeat {message.sequence} of worker {message.member_id} came after heartbeat {heard}; it is too late.",
+        )
 
 
 class _Heartbeat:
@@ -78,6 +95,8 @@ class _Heartbeat:
         )
         metadata = self._updated_metadata(found.member.metadata)
         updated = steps.run(found, metadata, is_join=message.member_epoch == JOIN_EPOCH)
+        if message.sequence > -1:
+            self._batch.soft.append(Heard(message.group_id, updated.member_id, message.sequence))
         answer = self._answer(steps, updated, before=found.member)
         return self._batch.result(Reply(self._request.request_id, answer))
 

@@ -27,6 +27,7 @@ from kip848_client.coordinator.group_member import (
 from kip848_client.coordinator.member_timers import arm_member_timers
 from kip848_client.coordinator.membership import Found, fenced, returned
 from kip848_client.coordinator.refusal import Refused
+from kip848_client.coordinator.result import Heard
 from kip848_client.coordinator.state import CoordinatorState
 from kip848_client.coordinator.target_assignment import choose_name
 from kip848_client.errors import ErrorCode
@@ -302,6 +303,7 @@ class WorkerSteps:
             records.current_record(group_id, member_id=member.member_id, current=member.current),
         ]
         batch.cancel_timers(replaced.member_id)
+        batch.soft.append(Heard(group_id, replaced.member_id, None))
         batch.happened("member_left", member=replaced, group_epoch=group.group_epoch, fields={"reason": "replaced"})
 
     def _note(self, found: Found[str, WorkerMetadata], updated: GroupWorker, *, is_join: bool) -> None:
@@ -311,7 +313,11 @@ class WorkerSteps:
                 "member_joined",
                 member=updated,
                 group_epoch=self._group_epoch,
-                fields={"topics": [], "instance_id": updated.metadata.instance_id},
+                fields={
+                    "topics": [],
+                    "instance_id": updated.metadata.instance_id,
+                    "worker_id": updated.metadata.worker_id,
+                },
             )
         if updated.current is not found.member.current:
             current = updated.current

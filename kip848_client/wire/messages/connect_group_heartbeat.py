@@ -60,7 +60,11 @@ class ClientAssignor(WireStruct, frozen=True):
 
 
 class ConnectGroupHeartbeatRequest(Request["ConnectGroupHeartbeatResponse"], frozen=True):
-    """`member_epoch` 0 joins, -1 leaves, -2 leaves a static worker's place open; else the epoch of the last answer."""
+    """`member_epoch` 0 joins, -1 leaves, -2 leaves a static worker's place open; else the epoch of the last answer.
+
+    Args:
+        sequence: grows with every heartbeat of a worker, so that one that arrives late counts no more; -1: not said.
+    """
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.CONNECT_GROUP_HEARTBEAT, "0", flexible="0+")
 
@@ -75,6 +79,7 @@ class ConnectGroupHeartbeatRequest(Request["ConnectGroupHeartbeatResponse"], fro
     client_assignors: Annotated[tuple[ClientAssignor, ...] | None, wire("0+", nullable="0+")] = None
     catalog: Annotated[Catalog | None, wire("0+", nullable="0+")] = None
     owned_units: Annotated[tuple[UnitsOfName, ...] | None, wire("0+", nullable="0+")] = None
+    sequence: Annotated[Int64, wire("0+", tag=0)] = -1
 
 
 class AssignedUnits(WireStruct, frozen=True):

@@ -544,3 +544,24 @@ def _installed(harness: ConnectHarness, **targets: str) -> None:
     assert harness.install("w1", 0, harness.connect.group_epoch, targets) == 0
     for worker in targets:
         harness.enter(worker, offers=COOPERATIVE)
+
+
+def test_a_heartbeat_that_comes_late_frees_no_unit() -> None:
+    """W13: a join that was given up says that nothing runs, and the worker has been given units since."""
+    harness = ConnectHarness()
+    join: dict[str, Any] = JOIN | {"catalogue": (0, "A B")}
+    harness.beat("w1", 0, **join, sequence=1)
+    harness.beat("w1", 0, **join, sequence=4)
+    harness.enter("w2")
+    assert harness.beat("w1", 1, sequence=5).assignment is not None, "w1 is to stop B"
+
+    late = harness.beat("w1", 0, **join, sequence=1)
+
+    assert late.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert harness.beat("w2", 2).assignment is None
+    assert harness.beat("w1", 1, owned="A", sequence=6).member_epoch == 2
+    assert harness.runs("w2") == ""
+    harness.beat("w2", 2)
+    assert harness.runs("w2") == "B"
+    assert harness.beat("w1", -1, sequence=7).error_code == 0
+    assert harness.beat("w1", 0, **join, sequence=8).error_code == 0

@@ -1,0 +1,446 @@
+"""Workers that share units: the production `WorkerCore` in processes of their own, and what must hold of what they run.
+
+`play` is one run of a scenario with units. What is checked is the truth, by the world's clock: which process runs which
+unit. Faults and planned events are those of consumers, as far as a worker can suffer them.
+
+Does not own: the protocol (`kip848_client.worker.core`), delays and faults (`network`), the coordinator (`cluster`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from kip848_client.assignors.cooperative import CooperativeAssignor
+from kip848_client.coordinator.config import CoordinatorConfig
+from kip848_client.errors import ConnectionLostError
+from kip848_client.model import Unit
+from kip848_client.simulation.actions import Kind, Planned, plan_of
+from kip848_client.simulation.cluster import ANY_NODE, Cluster
+from kip848_client.simulation.network import Network, SimulatedConnection
+from kip848_client.simulation.scenario import Scenario
+from kip848_client.simulation.violation import fail
+from kip848_client.simulation.world import Timer, World
+from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from kip848_client.wire.schema import Request, Response
+from kip848_client.worker.core import CLOCK_DRIFT, WorkerCore, WorkerSettings
+from kip848_client.worker.events import (
+    Answered,
+    Call,
+    CallbackDone,
+    CallbackKind,
+    CloseRequested,
+    DrainRequested,
+    Left,
+    NotAnswered,
+    Plan,
+    Send,
+    Start,
+    StopNow,
+    Tick,
+    WorkerEvent,
+)
+from kip848_client.worker.events import (
+    Planned as PlanReady,
+)
+
+GROUP: Final = "simulated"
+_FIND_VERSION: Final = 4
+_PLAN_MS_MAX: Final = 200
+_START_MS_MAX: Final = 300
+_HANG: Final = 0.1
+"""Part of the calls of on_revoked that hang until the lease ends."""
+
+
+class Running(msgspec.Struct, eq=False):
+    """A unit that runs.
+
+    Args:
+        stopping: its runner was told to stop, and will.
+    """
+
+    worker: str
+    token: int
+    stopping: bool = False
+
+
+class Fleet:
+    """All workers of one run, and what runs in truth."""
+
+    def __init__(self, scenario: Scenario, *, world: World) -> None:
+        self.scenario: Final = scenario
+        self.world: Final = world
+        self.rng: Final = world.random("fleet")
+        self.healed = False
+        half = scenario.units // 2
+        self.units: Final = [Unit(f"unit-{number}") for number in range(scenario.units - half)] + [
+            Unit("tasks", number) for number in range(half)
+        ]
+        self.client_side: Final = self.rng.random() < scenario.assignors
+        self.cluster: Final = Cluster(
+            world,
+            CoordinatorConfig(
+                protocols=("classic", "consumer", "connect"),
+                connect_session_timeout_ms=scenario.session_timeout_ms,
+                connect_heartbeat_interval_ms=scenario.heartbeat_interval_ms,
+                client_assignors=True,
+            ),
+            replication_ms=scenario.replication_ms,
+            purity=scenario.purity,
+            compaction=scenario.compaction,
+        )
+        self.network: Final = Network(
+            world, self.cluster, encoded=scenario.encoded, stuck_ms=10 * scenario.heartbeat_interval_ms
+        )
+        self.cluster.on_node_down = self._node_down
+        world.after_step = self._check_coordinator
+        self.workers: Final[list[WorkerProcess]] = []
+        self.stop_ms_max: Final = int(scenario.session_timeout_ms * (1 / 3 - CLOCK_DRIFT) / (1 + CLOCK_DRIFT)) // 2
+        """How long a runner takes to stop at most: what the lease's margin leaves, with clocks that drift."""
+        self._running: Final[dict[Unit, list[Running]]] = {unit: [] for unit in self.units}
+        self._owners: Final[dict[Unit, tuple[int, str]]] = {}
+        self._number = 0
+
+    def living(self) -> list[WorkerProcess]:
+        """Workers whose process runs and was not told to end."""
+        return [worker for worker in self.workers if not worker.dead and not worker.ends]
+
+    def join(self) -> None:
+        """Start one more worker."""
+        self._number += 1
+        worker = WorkerProcess(self, f"worker-{self._number}")
+        self.workers[:] = [*(one for one in self.workers if not one.dead), worker]
+        worker.step(Start())
+
+    def idle(self) -> list[Unit]:
+        """Units that run nowhere."""
+        return [unit for unit in self.units if not self._running[unit]]
+
+    # What runs
+
+    def begins(self, unit: Unit, run: Running) -> None:
+        """A runner starts: U1 and U2."""
+        others = self._running[unit]
+        if others:
+            fail("U1", f"{unit} starts on {run.worker} while it runs on {', '.join(one.worker for one in others)}")
+        token, owner = self._owners.get(unit, (-1, ""))
+        if run.token <= token and owner != run.worker:
+            fail("U2", f"{unit} goes from {owner} with token {token} to {run.worker} with token {run.token}")
+        self._owners[unit] = run.token, run.worker
+        others.append(run)
+
+    def ends(self, unit: Unit, run: Running) -> None:
+        """A runner has stopped."""
+        self._running[unit].remove(run)
+
+    # Around it
+
+    def perform(self, planned: Planned) -> None:
+        """Carry out one planned event; the kinds that concern consumers alone do nothing."""
+        if self.healed:
+            return
+        self.world.events += 1
+        rng, living = random.Random(planned.draws), self.living()
+        match planned.kind:
+            case Kind.JOIN if len(living) < self.scenario.members_max:
+                self.join()
+            case Kind.LEAVE if living:
+                rng.choice(living).leave(rng)
+            case Kind.CRASH if living:
+                rng.choice(living).crash()
+                self.world.call_in(rng.randint(1, 2 * self.scenario.session_timeout_ms), self._replace)
+            case Kind.CUT if living:
+                self._cut(rng, rng.choice(living))
+            case Kind.CRASH_COORDINATOR:
+                self.cluster.crash()
+            case Kind.FAIL_OVER:
+                # Not one that goes on: a lease holds as long as there is one coordinator that answers.
+                self.cluster.fail_over(
+                    believes_for_ms=0, load_ms=rng.choice((0, 50, 700)), rumour_ms=rng.choice((0, 400))
+                )
+            case _:
+                pass
+
+    def heal(self) -> None:
+        """End the faults."""
+        self.healed = True
+        self.network.settle()
+        self.cluster.crash_after_append = self.cluster.crash_before_append = 0.0
+        self.cluster.heal()
+        if not self.living():
+            self.join()
+
+    def _replace(self) -> None:
+        if not self.healed:
+            self.join()
+
+    def _cut(self, rng: random.Random, worker: WorkerProcess) -> None:
+        network, name = self.network, worker.name
+        one_way = rng.random() < self.scenario.one_way
+        ways = (rng.choice((network.mute, network.deaf)),) if one_way else (network.mute, network.deaf)
+        for way in ways:
+            way.add(name)
+        worker.note("cut_off", one_way=one_way)
+
+        def mend() -> None:
+            for way in ways:
+                way.discard(name)
+
+        self.world.call_in(rng.randint(200, 2 * self.scenario.session_timeout_ms), mend)
+
+    def _node_down(self, node_id: int) -> None:
+        self.network.drop_all(node_id, "the coordinator died")
+        host = self.cluster.host
+        if not host.alive and not self.healed:
+            delay_ms = self.rng.randint(50, 2_000)
+            self.world.call_in(delay_ms, lambda: self.cluster.restart() if self.cluster.host is host else None)
+
+    def _check_coordinator(self) -> None:
+        self.cluster.coordinator.check_invariants()
+
+
+class WorkerProcess:
+    """One process, with a clock that runs fast or slow, from its start to its end."""
+
+    def __init__(self, fleet: Fleet, name: str) -> None:
+        self._fleet: Final = fleet
+        self.name: Final = name
+        world, scenario = fleet.world, fleet.scenario
+        self._world: Final = world
+        self._rng: Final = world.random(name)
+        self._rate: Final = self._rng.uniform(1 - scenario.drift, 1 + scenario.drift)
+        self.dead = False
+        """Its process has ended."""
+        self.ends = False
+        """It was told to leave."""
+        self._runs: Final[dict[Unit, Running]] = {}
+        self._link: SimulatedConnection | None = None
+        self._timer: Timer | None = None
+        self._core: Final = WorkerCore(
+            WorkerSettings(
+                group_id=GROUP,
+                member_id=f"{name}-{self._rng.randrange(1000)}",
+                worker_id=name,
+                rebalance_timeout_ms=scenario.max_poll_interval_ms,
+                request_timeout_ms=scenario.request_timeout_ms,
+                client_assignors=("cooperative",) if fleet.client_side else (),
+            ),
+            offset=1,
+            units=fleet.units,
+        )
+        self.note("started")
+
+    def step(self, event: WorkerEvent) -> None:
+        """Give *event* to the core, and perform its effects."""
+        if self.dead:
+            return
+        for effect in self._core.step(event, now_ms=self._now_ms):
+            match effect:
+                case Send():
+                    _Request(self, effect).begin()
+                case Call():
+                    self._call(effect)
+                case StopNow(units):
+                    for owned in units:
+                        self._stop(owned.unit)
+                case Plan(plan_id, _, group):
+                    plan = CooperativeAssignor(max_delay_ms=self._fleet.scenario.session_timeout_ms // 2).assign(group)
+                    self._later(self._rng.randrange(_PLAN_MS_MAX), PlanReady(plan_id, plan))
+                case Left():
+                    self.note("left")
+                    self.dead = True  # what hung until the end of close() was told to stop, and does
+                case _:
+                    pass
+        if self._timer is not None:
+            self._timer.cancel()
+        due_ms = self._core.deadline_ms()
+        if due_ms is not None and not self.dead:
+            wait_ms = max(int(due_ms / self._rate) + 1 - self._world.now_ms, 1)
+            self._timer = self._world.call_in(wait_ms, self._tick)
+
+    def leave(self, rng: random.Random) -> None:
+        """Give everything away, and end. Some workers drain first, as before a restart."""
+        self.ends = True
+        self.note("closing")
+        if rng.random() < 0.3:
+            self.step(DrainRequested())
+            self._later(rng.randint(0, 3_000), CloseRequested(deadline_ms=self._now_ms + 33_000))
+        else:
+            self.step(CloseRequested(deadline_ms=self._now_ms + 30_000))
+        self._world.call_in(rng.randint(1, 2 * self._fleet.scenario.session_timeout_ms), self._fleet._replace)
+
+    def crash(self) -> None:
+        """The process ends at once, and all it runs."""
+        self.note("crashed")
+        self.dead = True
+        if self._link is not None:
+            self._fleet.network.close(self._link, "the process died")
+        for unit, run in tuple(self._runs.items()):
+            self._ended(unit, run)
+
+    def note(self, what: str, **details: object) -> None:
+        """Write to the history."""
+        self._world.history.add(self._world.now_ms, self.name, what, **details)
+
+    @property
+    def _now_ms(self) -> int:
+        return int(self._world.now_ms * self._rate)
+
+    def _tick(self) -> None:
+        self._world.events += 1
+        self.step(Tick())
+
+    def _later(self, delay_ms: int, event: WorkerEvent) -> None:
+        self._world.call_in(delay_ms, lambda: self.step(event))
+
+    # Runners
+
+    def _call(self, call: Call) -> None:
+        done = CallbackDone(call.call_id)
+        if call.kind is CallbackKind.ASSIGNED:
+            for owned in call.units:
+                run = self._runs[owned.unit] = Running(self.name, owned.token)
+                self.note("unit_started", unit=str(owned.unit), token=owned.token)
+                self._fleet.begins(owned.unit, run)
+            self._later(self._rng.randrange(_START_MS_MAX), done)
+            return
+        hangs = call.kind is CallbackKind.REVOKED and not self._fleet.healed and self._rng.random() < _HANG
+        if hangs:
+            self.note("stop_hangs")
+        for owned in call.units:
+            if not hangs:
+                self._stop(owned.unit)
+        self._wait_for_stop(call, done)
+
+    def _wait_for_stop(self, call: Call, done: CallbackDone) -> None:
+        if any(owned.unit in self._runs for owned in call.units):
+            self._world.call_in(50, lambda: None if self.dead else self._wait_for_stop(call, done))
+        else:
+            self.step(done)
+
+    def _stop(self, unit: Unit) -> None:
+        run = self._runs.get(unit)
+        if run is not None and not run.stopping:
+            run.stopping = True
+            self._world.call_in(self._rng.randrange(self._fleet.stop_ms_max), lambda: self._ended(unit, run))
+
+    def _ended(self, unit: Unit, run: Running) -> None:
+        if self._runs.get(unit) is run:
+            del self._runs[unit]
+            self.note("unit_stopped", unit=str(unit), token=run.token)
+            self._fleet.ends(unit, run)
+
+
+class _Request:
+    """One request of a worker: it finds the coordinator if there is no connection, and ends once."""
+
+    def __init__(self, worker: WorkerProcess, send: Send) -> None:
+        self._worker: Final = worker
+        self._send: Final = send
+        self._network: Final = worker._fleet.network
+        self._over = False
+
+    def begin(self) -> None:
+        """Send it; its end is told within its time."""
+        worker = self._worker
+        wait_ms = max(int(self._send.timeout_ms / worker._rate), 1)
+        worker._world.call_in(wait_ms, lambda: self._failed("time-out", "no answer in time"))
+        link = worker._link
+        if link is not None and (self._send.anew or not link.open):
+            self._network.close(link, "the coordinator may be another one")
+            link = worker._link = None
+        if link is not None:
+            self._write(link, self._send.request, 0, self._answered)
+        else:
+            self._connect(ANY_NODE, self._find)
+
+    def _find(self, connection: SimulatedConnection) -> None:
+        request = FindCoordinatorRequest(key="", key_type=0, coordinator_keys=(GROUP,))
+
+        def found(response: Response) -> None:
+            assert isinstance(response, FindCoordinatorResponse)
+            self._network.close(connection, "it said where the coordinator is")
+            if not response.coordinators or response.coordinators[0].error_code:
+                self._failed("error", "no coordinator")
+            elif not self._over:
+                self._connect(response.coordinators[0].node_id, self._open)
+
+        self._write(connection, request, _FIND_VERSION, found)
+
+    def _open(self, connection: SimulatedConnection) -> None:
+        if self._worker._link is None and not self._worker.dead:
+            self._worker._link = connection
+        if not self._over:
+            self._write(connection, self._send.request, 0, self._answered)
+
+    def _connect(self, node_id: int, opened: Callable[[SimulatedConnection], None]) -> None:
+        self._network.connect(self._worker.name, node_id, on_open=opened, on_failure=self._failed)
+
+    def _write(
+        self, connection: SimulatedConnection, request: Request[Any], version: int, answered: Callable[[Response], None]
+    ) -> None:
+        self._network.send(
+            connection,
+            request,
+            api_version=version,
+            timeout_ms=max(int(self._send.timeout_ms / self._worker._rate), 1),
+            on_answer=answered,
+            on_failure=self._failed,
+        )
+
+    def _answered(self, response: Response) -> None:
+        if not self._over:
+            self._over = True
+            self._worker.step(Answered(self._send.request_id, response))  # type: ignore[arg-type]  # of its request
+
+    def _failed(self, kind: object, message: str) -> None:
+        del kind
+        if not self._over:
+            self._over = True
+            link, self._worker._link = self._worker._link, None
+            if link is not None:
+                self._network.close(link, "its request failed")
+            self._worker.step(NotAnswered(self._send.request_id, ConnectionLostError(message)))
+
+
+def play_workers(scenario: Scenario, world: World) -> None:
+    """Play one run: faults, then healing, and then every unit must run again within a bounded time.
+
+    Raises:
+        InvariantViolation: U1, U2 or U3.
+    """
+    fleet = Fleet(scenario, world=world)
+    for _ in range(scenario.members):
+        fleet.join()
+    for planned in plan_of(scenario, world):
+        world.call_in(planned.at_ms, lambda planned=planned: fleet.perform(planned))  # type: ignore[misc]
+    fleet.network.faults = scenario.faults
+    fleet.cluster.crash_after_append = scenario.coordinator_crashes_after_append
+    fleet.cluster.crash_before_append = scenario.coordinator_crashes_before_append
+    world.run_until(scenario.duration_ms)
+    fleet.heal()
+    limit_ms = scenario.heal_ms or _heal_ms(scenario)
+    end_ms = world.now_ms + limit_ms
+    while fleet.idle() or any(worker.ends and not worker.dead for worker in fleet.workers):
+        if world.now_ms >= end_ms:
+            idle = ", ".join(map(str, fleet.idle())) or "no unit"
+            fail("U3", f"{idle} run nowhere {limit_ms} ms after the last fault, or a close() has not ended")
+        world.run_until(min(world.now_ms + scenario.heartbeat_interval_ms, end_ms))
+    world.run_until(world.now_ms + scenario.session_timeout_ms)  # what stopped without a word runs again by then
+    world.run_until(world.now_ms + scenario.session_timeout_ms)
+    if left := fleet.idle():
+        fail("U3", f"{', '.join(map(str, left))} stopped after the last fault")
+
+
+def _heal_ms(scenario: Scenario) -> int:
+    """How long a unit may take: a session, an acknowledgement that hung, the delay of the plan, and the moves."""
+    return (
+        3 * scenario.session_timeout_ms
+        + 2 * scenario.max_poll_interval_ms
+        + 30_000  # a close() that hung when the faults ended
+        + 3 * max(scenario.request_timeout_ms, 5_000)
+        + 20 * scenario.heartbeat_interval_ms
+    )

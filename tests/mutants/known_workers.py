@@ -1,0 +1,60 @@
+"""Bugs of workers and of their coordinator: what their invariants are there for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from kip848_client.coordinator.connect import departure, heartbeat, records
+from kip848_client.coordinator.connect import units as connect_units
+from kip848_client.worker.core import WorkerCore
+from tests.mutants.registry import Patch, mutant
+
+
+@mutant("a worker that is cut off stops its units when they are given away, and not before", "U1", scenario="workers")
+def _(patch: Patch) -> None:
+    patch.setattr(WorkerCore, "_margin_ms", lambda core: -3_000)
+
+
+@mutant("a heartbeat that arrives late confirms what its worker ran then", "U1", scenario="workers", seed=13)
+def _(patch: Patch) -> None:
+    patch.setattr(heartbeat, "_check_sequence", lambda *_: None)
+
+
+@mutant("a worker does not confirm what it was given and never started", "U1", scenario="workers", seed=180)
+def _(patch: Patch) -> None:
+    original = WorkerCore._take
+
+    def take(core: Any, assignment: Any, *, asked_ms: int) -> None:
+        said = core._say_owned
+        original(core, assignment, asked_ms=asked_ms)
+        core._say_owned = said
+
+    patch.setattr(WorkerCore, "_take", take)
+
+
+@mutant("tokens do not grow", "U2", scenario="workers")
+def _(patch: Patch) -> None:
+    def write(held: Any) -> Any:
+        return tuple(replace(item, epochs=(1,) * len(item.indexes)) for item in connect_units.write_held(held))
+
+    patch.setattr("kip848_client.coordinator.connect.heartbeat.write_held", write)
+
+
+@mutant("units of a worker that is gone go to no other worker", "U3", scenario="workers")
+def _(patch: Patch) -> None:
+    def same_epoch(group_id: str, *, epoch: int, last_installer: str) -> Any:
+        return records.group_record(group_id, epoch=epoch - 1, last_installer=last_installer)
+
+    patch.setattr(departure, "records", _Records(same_epoch))
+
+
+class _Records:
+    """The records of a connect group, with another one for the group epoch."""
+
+    def __init__(self, group_record: Any) -> None:
+        self.group_record = group_record
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(records, name)
