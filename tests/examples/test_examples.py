@@ -17,6 +17,7 @@ import pytest
 from confluent_kafka import Producer
 
 from kip848_client import Consumer, EmbeddedBroker, TopicPartition
+from tests.support.local_state import check_local_state
 from tests.support.waiting import wait_until
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -234,3 +235,11 @@ def test_health_answers_probes() -> None:
             with pytest.raises(urllib.error.HTTPError, match="404") as refused:
                 urllib.request.urlopen(f"{url}/other")
             refused.value.close()
+
+
+@pytest.mark.slow
+def test_local_state(kip848_broker: EmbeddedBroker, tmp_path: Path) -> None:
+    """docs/streams.md: a task moves when its new process has the state, and any process answers."""
+    for topic in ("orders", "orders-totals"):
+        kip848_broker.create_topic(topic, partitions=2)
+    check_local_state(kip848_broker.bootstrap_servers, tmp_path, protocol="consumer")

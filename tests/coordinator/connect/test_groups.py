@@ -558,6 +558,9 @@ def test_a_heartbeat_that_comes_late_frees_no_unit() -> None:
     late = harness.beat("w1", 0, **join, sequence=1)
 
     assert late.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert harness.beat("w1", 1, owned="", sequence=5).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE, (
+        "it came twice"
+    )
     assert harness.beat("w2", 2).assignment is None
     assert harness.beat("w1", 1, owned="A", sequence=6).member_epoch == 2
     assert harness.runs("w2") == ""
