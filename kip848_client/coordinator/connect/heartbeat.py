@@ -13,7 +13,7 @@ from kip848_client.coordinator.classic.group import ClassicGroup
 from kip848_client.coordinator.connect import departure
 from kip848_client.coordinator.connect.group import ConnectGroup, GroupWorker, WorkerMetadata
 from kip848_client.coordinator.connect.migration import upgrade
-from kip848_client.coordinator.connect.units import Catalogue, write_held, write_units
+from kip848_client.coordinator.connect.units import write_held, write_units
 from kip848_client.coordinator.connect.validation import ReadHeartbeat, read_heartbeat
 from kip848_client.coordinator.connect.worker_steps import WorkerSteps
 from kip848_client.coordinator.group_member import JOIN_EPOCH, Current
@@ -120,12 +120,12 @@ class _Heartbeat:
         return ConnectGroup(group_id)
 
     def _upgrade(self, classic: ClassicGroup) -> ConnectGroup:
-        """Take over a classic group of workers, with the catalogue of this one.
+        """Take over a classic group of workers; the catalogue is that of this one.
 
         Raises:
             Refused: the group cannot be converted, or not by this worker.
         """
-        read, wall_ms = self._read, self._request.wall_ms
+        read = self._read
         if classic.protocol_type == CONNECT_PROTOCOL:
             if read.catalogue is None:
                 raise invalid_request("Catalog can't be null when a worker takes over a classic group.")
@@ -135,14 +135,7 @@ class _Heartbeat:
                         f"Client assignor {offer.name} must read metadata of version -1, which classic workers have; "
                         f"its MinimumVersion is {offer.minimum_version}."
                     )
-        return upgrade(
-            self._state,
-            classic,
-            self._batch,
-            catalogue=read.catalogue or Catalogue(),
-            now_ms=self._now_ms,
-            wall_ms=wall_ms,
-        )
+        return upgrade(self._state, classic, self._batch, now_ms=self._now_ms, wall_ms=self._request.wall_ms)
 
     # What it says
 

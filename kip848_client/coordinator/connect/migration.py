@@ -25,7 +25,7 @@ from kip848_client.coordinator.connect.classic_workers import (
     without,
 )
 from kip848_client.coordinator.connect.group import ConnectGroup, GroupWorker
-from kip848_client.coordinator.connect.units import Catalogue, Units
+from kip848_client.coordinator.connect.units import Units
 from kip848_client.coordinator.group_member import ClassicProtocols, Current, Held, Member, MemberState
 from kip848_client.coordinator.migration import (
     cannot_upgrade,
@@ -52,7 +52,6 @@ def upgrade(
     classic: ClassicGroup,
     batch: Batch,
     *,
-    catalogue: Catalogue,
     now_ms: int,
     wall_ms: int,
 ) -> ConnectGroup:
@@ -63,10 +62,9 @@ def upgrade(
 
     Args:
         batch: takes the records, timers and answers.
-        catalogue: of the worker that joins.
 
     Returns:
-        The group as the records make it, for the join that follows.
+        The group as the records make it, for the join that follows, which brings the catalogue.
 
     Raises:
         Refused: GROUP_ID_NOT_FOUND, the group cannot be converted; COORDINATOR_LOAD_IN_PROGRESS, it has no generation
@@ -79,7 +77,7 @@ def upgrade(
     written: list[GroupRecord] = [
         records.worker_record(group_id, member_id=member.member_id, metadata=member.metadata) for member in members
     ]
-    written += [records.catalogue_record(group_id, catalogue), records.group_record(group_id, epoch=epoch)]
+    written.append(records.group_record(group_id, epoch=epoch))
     written += [
         records.target_record(group_id, member_id=member.member_id, target=_target(member.current))
         for member in members

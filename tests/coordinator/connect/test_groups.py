@@ -7,6 +7,10 @@ from typing import Any
 import pytest
 
 from kip848_client.errors import ErrorCode
+from kip848_client.wire.messages.connect_group_describe import (
+    ConnectGroupDescribeRequest,
+    ConnectGroupDescribeResponse,
+)
 from kip848_client.wire.messages.connect_group_heartbeat import UnitsOfName
 from kip848_client.wire.messages.connect_group_install_assignment import (
     ConnectGroupInstallAssignmentRequest,
@@ -53,6 +57,7 @@ JOIN: dict[str, Any] = {"owned": "", "assignor": "uniform", "rebalance_timeout_m
         pytest.param("w", -2, {}, INVALID, id="9-static-leave-without-instance"),
         pytest.param("w", 0, JOIN | {"catalogue": (-1, "A")}, INVALID, id="catalogue-offset-below-0"),
         pytest.param("w", 0, JOIN | {"worker_id": " "}, INVALID, id="blank-worker-id"),
+        pytest.param("w", -3, {"instance": "i"}, INVALID, id="epoch-below-minus-2"),
     ],
 )
 def test_a_wrong_heartbeat_is_refused_and_makes_no_group(
@@ -568,3 +573,20 @@ def test_a_heartbeat_that_comes_late_frees_no_unit() -> None:
     assert harness.runs("w2") == "B"
     assert harness.beat("w1", -1, sequence=7).error_code == 0
     assert harness.beat("w1", 0, **join, sequence=8).error_code == 0
+
+
+def test_a_group_is_described_as_it_is() -> None:
+    """What `kip848 groups describe` shows of each worker."""
+    harness = ConnectHarness()
+    harness.enter("w1", catalogue=(3, "A B"), worker_id="host:1")
+    harness.enter("w2")
+    harness.beat("w1", 1)
+    response = harness.send(ConnectGroupDescribeRequest(group_ids=("g", "other")), version=0)
+    assert isinstance(response, ConnectGroupDescribeResponse)
+    group, other = response.groups
+    assert (other.error_code, group.error_code) == (ErrorCode.GROUP_ID_NOT_FOUND, 0)
+    assert (group.group_state, group.group_epoch, group.catalog_offset, group.unit_count) == ("Reconciling", 2, 3, 2)
+    assert (group.assignor_name, group.is_client_side) == ("uniform", False)
+    first, second = group.members
+    assert (first.worker_id, first.state, as_text(first.assigned)) == ("host:1", "UNREVOKED_PARTITIONS", "A")
+    assert (as_text(first.pending_revocation), as_text(second.target)) == ("B", "B")

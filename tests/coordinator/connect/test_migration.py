@@ -329,8 +329,10 @@ def test_consumers_and_workers_do_not_mix() -> None:
     workers = Fleet()
     workers.enter("n", catalogue=(7, "A"))
     assert workers.join_group(version=3).code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    garbage = workers.join_group(version=3, protocol_type="connect", protocols={"default": b"\0\0\0"})
-    assert garbage.code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    no_assignment = encode_classic(ClassicWorker(url="u", allocation=b"x"), version=2)
+    for name, data in (("default", b"\0\0\0"), ("sessioned", no_assignment)):
+        garbage = workers.join_group(version=3, protocol_type="connect", protocols={name: data})
+        assert garbage.code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 def test_a_classic_worker_joins_and_leaves_a_native_group() -> None:
