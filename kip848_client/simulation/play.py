@@ -125,8 +125,6 @@ def _run_workers(scenario: Scenario, *, seed: int, keep_history: bool) -> Report
         violation=violation,
         events=world.events,
         handed_out_twice=0,
-        member_cells={},
-        coordinator_cells={},
         history=world.history,
     )
 

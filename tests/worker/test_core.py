@@ -173,6 +173,12 @@ def test_what_is_new_starts_after_the_acknowledgement() -> None:
     assert [(str(one.unit), one.token) for one in call.units] == [("b", 2), ("c", 2)]
 
 
+@pytest.mark.parametrize(("margin_ms", "ends_ms"), [(None, 30_000), (9_000, 36_000), (1, 40_500), (99_000, 1)])
+def test_units_stop_the_margin_before_the_lease_ends(margin_ms: int | None, ends_ms: int) -> None:
+    """W9: a third of the session by default, and never less than clocks may differ."""
+    assert running(fence_margin_ms=margin_ms).core.view().lease_ends_ms == ends_ms
+
+
 def test_what_was_taken_back_before_it_started_is_confirmed() -> None:
     """W14: the coordinator removes a worker that does not answer, and gives away what it still runs."""
     bench = running()
