@@ -99,4 +99,6 @@ def _error(name: str) -> DescribeTopicPartitionsResponseTopic:
         check_topic_name(name)
     except BrokerError as error:
         code = error.code
-    return DescribeTopicPartitionsResponseTopic(name=name, error_code=code)
+    return DescribeTopicPartitionsResponseTopic(
+        name=name, error_code=code, topic_authorized_operations=TOPIC_OPERATIONS
+    )

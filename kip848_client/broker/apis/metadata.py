@@ -92,12 +92,12 @@ def _one(broker: BrokerState, asked: MetadataRequestTopic, may_create: bool, ope
         try:
             check_topic_name(name)
             if not (may_create and broker.config.auto_create_topics):
-                return _error(name, ZERO_UUID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                return _error(name, ZERO_UUID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, operations)
             topic = broker.topics.create(name, broker.config.default_partitions)
         except BrokerError as error:
-            return _error(name, ZERO_UUID, error.code)
+            return _error(name, ZERO_UUID, error.code, operations)
         except DataDirError:
-            return _error(name, ZERO_UUID, STORAGE_FAILED)
+            return _error(name, ZERO_UUID, STORAGE_FAILED, operations)
     return _describe(broker, topic, operations)
 
 
@@ -121,5 +121,9 @@ def _describe(broker: BrokerState, topic: Topic, operations: int) -> MetadataRes
     )
 
 
-def _error(name: str | None, topic_id: uuid.UUID, error_code: int) -> MetadataResponseTopic:
-    return MetadataResponseTopic(name=name, topic_id=topic_id, error_code=error_code)
+def _error(
+    name: str | None, topic_id: uuid.UUID, error_code: int, operations: int = OPERATIONS_NOT_ASKED
+) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        name=name, topic_id=topic_id, error_code=error_code, topic_authorized_operations=operations
+    )

@@ -16,6 +16,7 @@ from kip848_client.broker.apis import (
     describe_topic_partitions,
     metadata,
 )
+from kip848_client.broker.apis._partitions import TOPIC_OPERATIONS
 from kip848_client.broker.topics import PartitionsAdded, TopicChange, TopicCreated, TopicDeleted
 from kip848_client.errors import ErrorCode
 from kip848_client.model import ZERO_UUID
@@ -189,7 +190,22 @@ def test_all_topics_are_described_when_none_is_named_and_an_unknown_one_says_so(
         ("not/valid", ErrorCode.INVALID_TOPIC_EXCEPTION),
         ("nowhere", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ]
+    assert {t.topic_authorized_operations for t in missing.topics} == {topic.topic_authorized_operations}
     assert encode_response(everything, api_version=0, correlation_id=1)
+
+
+@pytest.mark.parametrize("name", ["a", "nowhere", "not/valid"])
+def test_metadata_shows_what_the_client_may_do_with_a_topic_even_one_that_is_missing(name: str) -> None:
+    """Broken: a tool that asks whether it may create or write a topic reads that nobody can tell."""
+    asked = MetadataRequest(
+        topics=(MetadataRequestTopic(name=name),),
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=True,
+    )
+
+    (topic,) = answer_of(a_broker({"a": 1}), metadata, asked, version=12).topics
+
+    assert topic.topic_authorized_operations == TOPIC_OPERATIONS
 
 
 # -- DescribeCluster
