@@ -212,6 +212,14 @@ class PartitionLog:
         self.commit(prepared)
         return prepared
 
+    def expect_transaction(self, producer_id: int, *, epoch: int, sequence: int, adds_partition: bool) -> None:
+        """Before the coordinator is asked about a batch that begins a transaction here.
+
+        Raises:
+            BrokerError: as `ProducerSequences.expect_transaction`.
+        """
+        self._producers.expect_transaction(producer_id, epoch=epoch, sequence=sequence, adds_partition=adds_partition)
+
     def prepare(
         self,
         records: bytes,
@@ -219,7 +227,6 @@ class PartitionLog:
         max_bytes: int = MESSAGE_BYTES_MAX_DEFAULT,
         rules: RecordRules = NO_RULES,
         allowance: RecordAllowance | None = None,
-        begins_at_zero: bool = False,
     ) -> PreparedAppend:
         """Check one batch and give it its offset, without changing the log. The folder is written in between.
 
@@ -228,7 +235,6 @@ class PartitionLog:
             max_bytes: the longest batch allowed.
             rules: what the topic demands of single records.
             allowance: how many of them may be looked at.
-            begins_at_zero: a producer that the log does not know must begin with sequence 0.
 
         Raises:
             BrokerError: INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE or
@@ -238,7 +244,7 @@ class PartitionLog:
         """
         header = check_batch(records, max_bytes=max_bytes)
         check_records(records, header, rules, allowance=allowance)
-        retry_of = self._producers.base_offset_of_retry(header, begins_at_zero=begins_at_zero)
+        retry_of = self._producers.base_offset_of_retry(header)
         if retry_of is not None:
             return PreparedAppend(
                 batch=b"",

@@ -200,30 +200,52 @@ class ProducerSequences:
 
     def __init__(self) -> None:
         self._producers: Final[OrderedDict[int, _Producer]] = OrderedDict()
+        self._expected: Final[OrderedDict[int, _ExpectedTransaction]] = OrderedDict()
 
-    def base_offset_of_retry(self, header: BatchHeader, *, begins_at_zero: bool = False) -> int | None:
-        """Where the log has this very batch already, or None.
+    def expect_transaction(self, producer_id: int, *, epoch: int, sequence: int, adds_partition: bool) -> None:
+        """Note the batch with which a producer wants to begin a transaction, before the coordinator is asked.
+
+        Until one is written, the lowest sequence that was sent with the epoch is the highest that may begin: a batch
+        that was refused for the moment is not overtaken by the one after it. A producer whose first request makes the
+        partition part of its transaction begins with sequence 0.
 
         Args:
-            begins_at_zero: a producer that is not remembered must begin with sequence 0, and not anywhere.
+            adds_partition: the request makes the partition part of the transaction (KIP-890).
+
+        Raises:
+            BrokerError: INVALID_PRODUCER_EPOCH: a newer epoch of the producer wrote.
+
+        Source:
+            apache/kafka ``VerificationStateEntry``, ``UnifiedLog.maybeStartTransactionVerification``.
+        """
+        if producer_id < 0 or sequence < 0:
+            return  # not a batch that could be written
+        if epoch < self.epoch_of(producer_id):
+            raise _stale(producer_id, sent=epoch, current=self.epoch_of(producer_id))
+        expected = self._expected.setdefault(producer_id, _ExpectedTransaction(epoch, sequence, adds_partition))
+        expected.sent(epoch, sequence)
+        if len(self._expected) > PRODUCERS_KEPT:
+            self._expected.popitem(last=False)
+
+    def base_offset_of_retry(self, header: BatchHeader) -> int | None:
+        """Where the log has this very batch already, or None.
 
         Raises:
             BrokerError: INVALID_PRODUCER_EPOCH: a newer epoch of the producer wrote; OUT_OF_ORDER_SEQUENCE_NUMBER: the
                 batch does not continue the producer's last one.
         """
         producer = self._producers.get(header.producer_id)
-        if producer is None:
-            if begins_at_zero and header.base_sequence != 0:
-                raise BrokerError(
-                    f"producer {header.producer_id} begins a transaction with sequence {header.base_sequence}, "
-                    "expected 0",
-                    code=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                )
-            return None
-        base_offset = producer.base_offset_of_retry(header)
-        if base_offset is None:
-            producer.check(header)
-        return base_offset
+        base_offset = None if producer is None else producer.base_offset_of_retry(header)
+        if base_offset is not None:
+            return base_offset
+        if producer is not None:
+            producer.check_epoch(header)
+        expected = self._expected.get(header.producer_id)
+        if expected is not None:
+            expected.check(header, has_batches=producer is not None and bool(producer.batches))
+        if producer is not None:
+            producer.check_sequence(header)
+        return None
 
     def appended(self, header: BatchHeader) -> None:
         """Remember a batch that is in the log now, at the offset in *header*."""
@@ -237,6 +259,9 @@ class ProducerSequences:
         else:
             self._producers.move_to_end(header.producer_id)
         producer.add(header)
+        expected = self._expected.get(header.producer_id)
+        if expected is not None and header.is_transactional and not expected.outlives(header):
+            del self._expected[header.producer_id]
 
     def check_marker(
         self, producer_id: int, *, epoch: int, coordinator_epoch: int, is_open: bool, moves_epoch: bool
@@ -295,6 +320,36 @@ class ProducerState(NamedTuple):
     coordinator_epoch: int
 
 
+class _ExpectedTransaction:
+    """A transaction that has not written yet: its epoch, and the lowest sequence that it sent."""
+
+    __slots__ = ("_adds_partition", "_epoch", "_lowest_sequence")
+
+    def __init__(self, epoch: int, sequence: int, adds_partition: bool) -> None:
+        self._epoch = epoch
+        self._lowest_sequence = sequence
+        self._adds_partition: Final = adds_partition
+
+    def sent(self, epoch: int, sequence: int) -> None:
+        if epoch > self._epoch:
+            self._epoch, self._lowest_sequence = epoch, sequence
+        elif epoch == self._epoch:
+            self._lowest_sequence = min(self._lowest_sequence, sequence)
+
+    def check(self, header: BatchHeader, *, has_batches: bool) -> None:
+        highest = 0 if self._adds_partition and not has_batches else self._lowest_sequence
+        if header.base_sequence > highest:
+            raise BrokerError(
+                f"producer {header.producer_id} begins a transaction with sequence {header.base_sequence}, "
+                f"expected at most {highest}",
+                code=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            )
+
+    def outlives(self, header: BatchHeader) -> bool:
+        """Whether *header* is the end of the transaction before: it carries the epoch of this one already."""
+        return self._adds_partition and header.is_control and header.producer_epoch == self._epoch
+
+
 class _AppendedBatch(NamedTuple):
     first_sequence: int
     last_sequence: int
@@ -320,12 +375,11 @@ class _Producer:
                 return batch.base_offset
         return None
 
-    def check(self, header: BatchHeader) -> None:
+    def check_epoch(self, header: BatchHeader) -> None:
         if header.producer_epoch < self.epoch:
-            raise BrokerError(
-                f"producer {self.producer_id} sent epoch {header.producer_epoch}, its current epoch is {self.epoch}",
-                code=ErrorCode.INVALID_PRODUCER_EPOCH,
-            )
+            raise _stale(self.producer_id, sent=header.producer_epoch, current=self.epoch)
+
+    def check_sequence(self, header: BatchHeader) -> None:
         if header.producer_epoch > self.epoch:
             expected = 0
         else:
@@ -358,6 +412,13 @@ class _Producer:
 
 def _last_sequence(header: BatchHeader) -> int:
     return (header.base_sequence + header.last_offset_delta) % _SEQUENCES
+
+
+def _stale(producer_id: int, *, sent: int, current: int) -> BrokerError:
+    return BrokerError(
+        f"producer {producer_id} sent epoch {sent}, its current epoch is {current}",
+        code=ErrorCode.INVALID_PRODUCER_EPOCH,
+    )
 
 
 def _invalid(message: str) -> BrokerError:

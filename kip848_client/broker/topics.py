@@ -385,14 +385,12 @@ class TopicRegistry:
         *,
         rules: RecordRules = NO_RULES,
         allowance: RecordAllowance | None = None,
-        begins_at_zero: bool = False,
     ) -> PreparedAppend:
         """Store one batch: first in the folder, then in memory; then wake waiting requests.
 
         Args:
             rules: what the topic demands of single records.
             allowance: how many of them may be looked at.
-            begins_at_zero: a producer that the partition does not know must begin with sequence 0.
 
         Raises:
             BrokerError: as `PartitionLog.prepare`; `STORAGE_FAILED` if the folder could not be written.
@@ -401,9 +399,7 @@ class TopicRegistry:
         log = topic.partitions[partition]
         limit = topic.configs.get(MAX_MESSAGE_BYTES)
         max_bytes = self.message_bytes_max if limit is None else int(limit)
-        prepared = log.prepare(
-            records, max_bytes=max_bytes, rules=rules, allowance=allowance, begins_at_zero=begins_at_zero
-        )
+        prepared = log.prepare(records, max_bytes=max_bytes, rules=rules, allowance=allowance)
         if not prepared.duplicate:
             self._commit(topic, partition, prepared)
         return prepared

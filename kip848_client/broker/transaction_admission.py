@@ -18,9 +18,9 @@ from kip848_client.transactions.transaction import TopicPartition, offsets_parti
 from kip848_client.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from kip848_client.wire.record_batch import HEADER_SIZE
 
-__all__ = ["FIRST_ADDING_PRODUCE", "TransactionAdmission", "code_in"]
+__all__ = ["TransactionAdmission", "code_in"]
 
-FIRST_ADDING_PRODUCE: Final = 12
+_FIRST_ADDING_PRODUCE: Final = 12
 """The first version of Produce that makes a partition part of its transaction by writing to it (KIP-890)."""
 _FIRST_ABORTABLE_PRODUCE: Final = 11
 _FIRST_ADDING_COMMIT: Final = 5
@@ -29,7 +29,7 @@ _FIRST_ABORTABLE_COMMIT: Final = 4
 _ATTRIBUTES_AT: Final = 22
 _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
-_PRODUCER: Final = struct.Struct(">qh")
+_PRODUCER: Final = struct.Struct(">qhi")
 _PRODUCER_AT: Final = 43
 
 
@@ -45,31 +45,30 @@ class TransactionAdmission(ABC):
         log: PartitionLog,
         *,
         api_version: int,
-    ) -> bool:
+    ) -> None:
         """See whether a batch of a Produce request may be written; one that no transaction claims always may.
-
-        Returns:
-            Whether the batch is part of a transaction.
 
         Raises:
             BrokerError: it may not.
         """
         if len(records) < HEADER_SIZE or records[_ATTRIBUTES_AT] & (_TRANSACTIONAL | _CONTROL) != _TRANSACTIONAL:
-            return False
+            return
         if transactional_id is None:
             raise BrokerError(
                 "a transactional batch in a request without a transactional id",
                 code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             )
-        producer_id, epoch = _PRODUCER.unpack_from(records, _PRODUCER_AT)
+        producer_id, epoch, sequence = _PRODUCER.unpack_from(records, _PRODUCER_AT)
         if log.is_open(producer_id, epoch=epoch):
-            return True
+            return
+        is_adding = api_version >= _FIRST_ADDING_PRODUCE
+        log.expect_transaction(producer_id, epoch=epoch, sequence=sequence, adds_partition=is_adding)
         error = self.admit(
             transactional_id,
             producer_id=producer_id,
             epoch=epoch,
             partition=(topic, partition),
-            is_adding=api_version >= FIRST_ADDING_PRODUCE,
+            is_adding=is_adding,
         )
         if error is ErrorCode.COORDINATOR_NOT_AVAILABLE:
             error = STORAGE_FAILED
@@ -77,11 +76,10 @@ class TransactionAdmission(ABC):
             error = ErrorCode.NOT_ENOUGH_REPLICAS  # which every client takes for "try again"
         elif error is ErrorCode.TRANSACTION_ABORTABLE and api_version < _FIRST_ABORTABLE_PRODUCE:
             error = ErrorCode.INVALID_TXN_STATE
-        elif error is ErrorCode.CONCURRENT_TRANSACTIONS and api_version < FIRST_ADDING_PRODUCE:
+        elif error is ErrorCode.CONCURRENT_TRANSACTIONS and api_version < _FIRST_ADDING_PRODUCE:
             error = ErrorCode.NOT_ENOUGH_REPLICAS  # which older clients take for "try again"
         if error:
             raise BrokerError(_reason(error, transactional_id, f"{topic}-{partition}"), code=error)
-        return True
 
     def admit_offsets(self, request: TxnOffsetCommitRequest, *, api_version: int) -> ErrorCode:
         """Whether the transaction may commit offsets of the group."""

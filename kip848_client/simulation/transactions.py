@@ -385,17 +385,19 @@ class Life:
             service = self._service
             log = service.logs[partition]
             error = ErrorCode.NONE
-            if not log.is_open(self.producer_id, epoch=self.epoch):
-                error = service.host.admit(self, partition)
-            if not error:
-                try:
-                    prepared = log.prepare(batch, begins_at_zero=self.moves_epoch)
-                except BrokerError as refused:
-                    error = ErrorCode(refused.code)
-                else:
+            try:
+                if not log.is_open(self.producer_id, epoch=self.epoch):
+                    log.expect_transaction(
+                        self.producer_id, epoch=self.epoch, sequence=sequence, adds_partition=self.moves_epoch
+                    )
+                    error = service.host.admit(self, partition)
+                if not error:
+                    prepared = log.prepare(batch)
                     log.commit(prepared)
                     if not prepared.duplicate:
                         service.ledger.written(self, partition, value, offset=prepared.base_offset)
+            except BrokerError as refused:
+                error = ErrorCode(refused.code)
             answer(Outcome(error))
 
         def written(_: Outcome) -> None:

@@ -224,6 +224,17 @@ def test_aborted_transactions_are_named_for_every_reader_that_meets_them(
     assert [aborted_in(fetched(reader, offset)) for offset in (0, 3, 4, 5)] == [expected, expected, expected, []]
 
 
+def test_an_answer_without_records_names_no_aborted_transaction(
+    producer: RawProducer, other: MakeProducer, reader: RawConnection
+) -> None:
+    """A reader that waits for an open transaction is told of one that does not concern it, again and again."""
+    producer.produce(b"taken back")
+    other("open").produce(b"unfinished")
+    producer.end(commit=False)
+    data = fetched(reader, 1)
+    assert (data.last_stable_offset, data.records, aborted_in(data)) == (1, b"", [])
+
+
 def test_the_last_stable_offset_moves_when_the_oldest_transaction_ends(
     other: MakeProducer, reader: RawConnection
 ) -> None:
@@ -262,6 +273,18 @@ def test_retries_and_gaps_are_known_inside_a_transaction(producer: RawProducer) 
 def test_a_transaction_begins_with_sequence_0(producer: RawProducer) -> None:
     """The first batch was lost: the producer must not go on as if it had been written."""
     assert producer.produce(sequence=4).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    # Not by an older request either: the partition waits for the transaction that a newer one began.
+    assert producer.produce(sequence=4, version=11).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert producer.produce(sequence=0).error_code == ErrorCode.NONE
+
+
+def test_a_batch_is_not_overtaken_by_the_one_after_it_when_a_transaction_begins(producer: RawProducer) -> None:
+    """The first batch is refused for the moment and sent again: the second was written, and the first is lost."""
+    assert producer.produce(sequence=3, version=11).error_code == ErrorCode.TRANSACTION_ABORTABLE
+    assert producer.add(0) == [0]
+    assert producer.produce(sequence=4, version=11).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert producer.produce(sequence=3, version=11).error_code == ErrorCode.NONE
+    assert producer.produce(sequence=4, version=11).error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize(

@@ -60,12 +60,13 @@ def _(patch: Patch) -> None:
 
     original = ProducerSequences.base_offset_of_retry
 
-    def base_offset_of_retry(self: Any, header: Any, **options: Any) -> int | None:
+    def base_offset_of_retry(self: Any, header: Any) -> int | None:
         known = self._producers.get(header.producer_id)
-        return None if known is not None and header.producer_epoch < known.epoch else original(self, header, **options)
+        return None if known is not None and header.producer_epoch < known.epoch else original(self, header)
 
     patch.setattr(TransactionCoordinator, "_writable", writable)
     patch.setattr(ProducerSequences, "base_offset_of_retry", base_offset_of_retry)
+    patch.setattr(ProducerSequences, "expect_transaction", lambda *_, **__: None)
 
 
 @mutant("offsets of an aborted transaction count", "X5", scenario="transactions")

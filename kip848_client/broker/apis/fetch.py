@@ -325,6 +325,9 @@ class _Fetch:
 
 
 def _aborted(log: PartitionLog, offset: int, size_bytes: int) -> tuple[AbortedTransaction, ...]:
+    """Those that concern the records of the answer: exactly, where Kafka goes on to the next entry of its index."""
+    if not size_bytes:
+        return ()
     found = log.aborted_between(offset, log.end_of_read(offset, size_bytes))
     return tuple([AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset) for each in found])
 

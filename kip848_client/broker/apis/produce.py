@@ -22,7 +22,6 @@ from kip848_client.broker.placement import NO_LEADER
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topic_configs import MIN_IN_SYNC, record_rules
 from kip848_client.broker.topics import STORAGE_FAILED, Topic
-from kip848_client.broker.transaction_admission import FIRST_ADDING_PRODUCE
 from kip848_client.clock import SystemClock
 from kip848_client.errors import BrokerError, ErrorCode, ProtocolError, RefusedRecordsError, error_name
 from kip848_client.producer_batches import NO_RULES, RecordAllowance, RecordRules
@@ -135,7 +134,7 @@ def _partition(
         _check_attributes(records, api_version)
         if request.acks == _ALL_IN_SYNC and broker.placement.is_spread:
             _check_in_sync(broker, topic, data.index)
-        is_admitted = broker.transactions.admit_batch(
+        broker.transactions.admit_batch(
             request.transactional_id, records, topic.name, data.index, log, api_version=api_version
         )
         appended = broker.topics.append(
@@ -144,7 +143,6 @@ def _partition(
             records,
             rules=rules,
             allowance=allowance,
-            begins_at_zero=is_admitted and api_version >= FIRST_ADDING_PRODUCE,
         )
     except BrokerError as error:
         says_start = error.code not in _START_NOT_TOLD and _is_one_batch(records)
