@@ -40,6 +40,7 @@ class CoordinatorManager:
         self._connection: BrokerConnection | None = None
         self._node: BrokerNode | None = None
         self._round_connection: BrokerConnection | None = None
+        self._rounds = 0
         self._round_busy = False
         """A request on the other connection has no answer yet."""
         self._pause_ends_s = 0.0
@@ -122,7 +123,8 @@ class CoordinatorManager:
     async def send_round(self, request: Request[ResponseT], *, timeout_ms: int, max_version: int | None) -> ResponseT:
         """Send a request that is answered late, on a connection of its own to the same node, so that nothing waits.
 
-        A request that is still without an answer there is not wanted any more: its connection is closed.
+        A request that is still without an answer there is not wanted any more: its connection is closed. One that still
+        waits for its connection is not sent.
 
         Raises:
             ConnectionLostError: there is no coordinator, or the connection broke.
@@ -131,15 +133,17 @@ class CoordinatorManager:
         coordinator = self._connection
         if coordinator is None or coordinator.closed or self._node is None:
             raise ConnectionLostError("the connection to the coordinator is gone")
+        self._rounds += 1
+        number = self._rounds
         if self._round_busy:
             await self._close_round()
         connection = self._round_connection
         if connection is None or connection.closed:
             connection = await self._sender.open(self._node, timeout_ms=timeout_ms)
-            await self._close_round()
-            if self._connection is not coordinator:
+            if number != self._rounds or self._connection is not coordinator:
                 await connection.aclose()
-                raise ConnectionLostError("the connection to the coordinator is gone")
+                raise ConnectionLostError("a later request took its place, or the coordinator is gone")
+            await self._close_round()
             self._round_connection = connection
         self._round_busy = True
         try:

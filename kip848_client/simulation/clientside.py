@@ -84,6 +84,7 @@ class ClientSide:
         self._coordinator: SimulatedConnection | None = None
         self._round: SimulatedConnection | None = None
         """A second connection to the coordinator, for what is answered late."""
+        self._rounds = 0
         self._bootstrap: SimulatedConnection | None = None
         self.heard_ms = -1
         """When a heartbeat of it was accepted last."""
@@ -126,6 +127,8 @@ class ClientSide:
 
     def _send_round(self, node_id: int, effect: SendRequest) -> None:
         """One request at a time: a connection with an unanswered request is closed, since its answer is not awaited."""
+        self._rounds += 1
+        number = self._rounds
         connection = self._round
         if connection is not None and connection.open and not connection.pending:
             self._write(connection, effect)
@@ -134,12 +137,12 @@ class ClientSide:
         coordinator = self._coordinator
 
         def opened(connection: SimulatedConnection) -> None:
-            self._end_round()
-            self._round = connection
-            if self._consumer.closed or self._coordinator is not coordinator:
-                self._network.close(connection, "the coordinator is another one")
-                failed(FailureKind.DISCONNECTED, "the coordinator is another one")
+            if self._consumer.closed or number != self._rounds or self._coordinator is not coordinator:
+                self._network.close(connection, "not needed any more")
+                failed(FailureKind.DISCONNECTED, "not needed any more")
             else:
+                self._end_round()
+                self._round = connection
                 self._write(connection, effect)
 
         def failed(kind: FailureKind, message: str) -> None:

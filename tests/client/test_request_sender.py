@@ -201,3 +201,45 @@ def test_the_coordinators_connection_tells_when_it_is_lost() -> None:
     anyio.run(main)
     assert lost == [1], "closing it ourselves is no loss"
     assert replacement.closed
+
+
+class DelayedNetwork(FakeNetwork):
+    """Opens *connections* in turn; the second one only once *opens* is set."""
+
+    def __init__(self, *connections: FakeConnection) -> None:
+        super().__init__({})
+        self._next = iter(enumerate(connections))
+        self.opens = anyio.Event()
+
+    async def __call__(self, **_: object) -> FakeConnection:
+        number, connection = next(self._next)
+        if number == 1:
+            await self.opens.wait()
+        return connection
+
+
+def test_a_join_that_still_waits_for_its_connection_is_not_sent_after_a_later_join() -> None:
+    """Broken: the late connection closes that of the later JoinGroup, and brings an old subscription to the group."""
+    coordinator_side, late, later = (FakeConnection(answers) for _ in range(3))
+
+    async def main() -> None:
+        network = DelayedNetwork(coordinator_side, late, later)
+        async with anyio.create_task_group() as tasks:
+            bench = Bench(network, tasks, bootstrap=[("a", 1)])
+            coordinator = CoordinatorManager(bench.sender, on_disconnected=lambda _: None)
+            await coordinator.connect(BrokerNode(1, "a", 1), timeout_ms=1_000, tasks=tasks)
+
+            async def join_too_late() -> None:
+                with pytest.raises(ConnectionLostError, match="later request"):
+                    await coordinator.send_round(REQUEST, timeout_ms=1_000, max_version=None)
+
+            tasks.start_soon(join_too_late)
+            await anyio.wait_all_tasks_blocked()
+            await coordinator.send_round(REQUEST, timeout_ms=1_000, max_version=None)
+            network.opens.set()
+            await anyio.wait_all_tasks_blocked()
+            assert (late.sent, late.closed) == ([], True)
+            assert (later.sent, later.closed) == ([REQUEST], False)
+            await coordinator.aclose()
+
+    anyio.run(main)
