@@ -18,7 +18,7 @@ Does not own: the ways out of the group (`group_exit`), the requests of a round 
 (`classic_heartbeat`), runs (`classic_reconciler`), assignors (`classic_assignors`), topics (`topic_watch`).
 
 Source: Kafka's ``AbstractCoordinator`` and ``ConsumerCoordinator``; KIP-429, KIP-814; KAFKA-13419, KAFKA-12984.
-Rules: R200 to R223 and R240 to R244 in docs/protocol.md.
+Rules: R200 to R223 and R240 to R245 in docs/protocol.md.
 """
 
 from __future__ import annotations
@@ -116,6 +116,8 @@ class ClassicGroup:
         self._held: frozenset[TopicPartition] = frozenset()
         """The assignment that was taken up last; an eager member tells its assignor."""
         self._held_generation = -1
+        self._claimed_generation = -1
+        """The last generation in which nobody else was given what is owned."""
         self._sent_subscription = Subscription()
         """The subscription of the last JoinGroup."""
         self._matched: frozenset[str] = frozenset()
@@ -267,7 +269,7 @@ class ClassicGroup:
         context = self._context
         self._synced = None
         self._held = frozenset(partition.topic_partition for partition in run.partitions)
-        self._held_generation = context.epoch
+        self._held_generation = self._claimed_generation = context.epoch
         if run.revoked:
             # Others wait for the revoked partitions, and only our next join releases them.
             self._wanted = self._wanted or "partitions were revoked"
@@ -279,6 +281,7 @@ class ClassicGroup:
     def _assignment_refused(self) -> bool:
         if self._wanted is None:
             return False
+        self._claimed_generation = self._context.epoch
         self._go_on_to_join()
         return True
 
@@ -309,6 +312,8 @@ class ClassicGroup:
         if not context.config.cooperative and self._held_generation >= 0:
             generation = self._held_generation
         owned = frozenset() if not context.config.cooperative else frozenset(context.owned_by_name)
+        if owned:
+            generation = self._claimed_generation
         return self._assignors.offers(
             topics=self._subscribed_topics, owned=owned, held=self._held, generation=generation
         )
@@ -318,7 +323,13 @@ class ClassicGroup:
         return self._context.subscription.topics | self._matched
 
     def joined(self) -> None:
-        """As in `RoundOwner`."""
+        """As in `RoundOwner`.
+
+        The leader of the generation after the one that was claimed heeds the claim. If the member missed a generation,
+        its partitions may have another owner; its claim stays an old one until it has taken up an assignment (R245).
+        """
+        if self._round.leader == "" or self._context.epoch == self._claimed_generation + 1:
+            self._claimed_generation = self._context.epoch
         self._heartbeats.begin()
 
     def lead(self, members: tuple[JoinGroupResponseMember, ...]) -> None:

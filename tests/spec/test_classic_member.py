@@ -223,6 +223,29 @@ def test_r243_a_member_whose_join_got_lost_stops_reading_when_the_group_has_gone
     assert (again.member_id, again.group_instance_id) == ("m-1", "i-1")
 
 
+@pytest.mark.parametrize("dropped", ["before_the_sync", "before_poll"])
+@pytest.mark.parametrize(("joined_at", "claimed"), [(2, 2), (3, 1)])
+def test_r245_a_member_that_missed_a_generation_keeps_its_old_claim_until_it_takes_an_assignment_up(
+    dropped: str, joined_at: int, claimed: int
+) -> None:
+    """Others were given its partitions. A claim for the new generation would cancel theirs, or win over it."""
+    member = cooperative(instance_id="i-1")
+    member.beat(REBALANCE)
+    assert member.said().generation_id == 1
+    member.answer_join(generation=joined_at)
+    if dropped == "before_the_sync":
+        member.answer_sync(error=REBALANCE)
+    else:
+        member.answer_sync({"t": range(4)})
+        member.beat(REBALANCE)
+    assert (member.listed(), member.said().generation_id) == ([f"t-{index}" for index in range(6)], claimed)
+    member.answer_join(generation=joined_at + 1)
+    member.answer_sync({"t": range(4)})
+    member.listeners_finish = True
+    member.poll()
+    assert (member.listed(), member.said().generation_id) == ([f"t-{index}" for index in range(4)], joined_at + 1)
+
+
 def test_r244_a_joining_member_without_an_answer_looks_for_the_coordinator_again() -> None:
     """It sends no heartbeats yet: with a broker that vanished it would wait for ever."""
     member = ClassicMemberHarness()

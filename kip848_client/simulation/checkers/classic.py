@@ -302,7 +302,7 @@ class ClassicReading(Observer):
     """C1 in a classic group: no two members of its present generation read one partition.
 
     A member that did not join in the present generation may read until it hears of that; its commits are refused. So
-    may one that missed the generation before, whose assignment it does not know, until it joins once more; and one of
+    may one that missed a generation, whose assignment it does not know, while its claim is for an older one; and one of
     which a late JoinGroup was taken for what it owns now.
     """
 
