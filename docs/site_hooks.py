@@ -21,9 +21,11 @@ import kip848_client
 import kip848_client.broker
 import kip848_client.faults
 import kip848_client.spark
+from kip848_client import journal
 from kip848_client.broker.config import BrokerConfig
 from kip848_client.cli import COMMANDS, main
 from kip848_client.coordinator.config import CoordinatorConfig, properties_of
+from kip848_client.logs import LogEvent
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 
@@ -42,7 +44,12 @@ REFERENCE: Final = {
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages, and the examples that pages link to."""
-    pages = {"index.md": _readme(), "reference/cli.md": _cli(), "reference/broker-configuration.md": _settings()}
+    pages = {
+        "index.md": _readme(),
+        "reference/cli.md": _cli(),
+        "reference/broker-configuration.md": _settings(),
+        "reference/events.md": _events(),
+    }
     for name, (title, modules) in REFERENCE.items():
         pages[f"reference/{name}.md"] = _reference(title, modules)
     for path, text in pages.items():
@@ -56,6 +63,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Let links to examples lead to their copies; name other files of the repository without a link."""
     up = "../" * page.file.src_uri.count("/")
     markdown = re.sub(r"\]\((?:\.\./)+examples/", f"]({up}examples/", markdown)
+    markdown = re.sub(r"\]\(\.\./kip848_client/(?:logs|journal)\.py\)", "](reference/events.md)", markdown)
     return re.sub(r"\[([^\]]+)\]\((?:\.\./)+(?:tests|benchmarks|kip848_client)/[^)]*\)", r"\1", markdown)
 
 
@@ -119,6 +127,22 @@ def _shown(value: object) -> str:
     if isinstance(value, (tuple, list, frozenset)):
         return f"`{','.join(str(getattr(item, 'name', item)) for item in value)}`"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else f"`{value}`"
+
+
+def _events() -> str:
+    """Every log event and journal event, with its fields."""
+    parts = {
+        "Log events": {str(event): event.fields for event in LogEvent},
+        "Event log: the coordinator's side": journal.COORDINATOR_EVENTS,
+        "Event log: the client's side": journal.CLIENT_EVENTS,
+        "Event log: what only a simulation knows": journal.SIMULATION_EVENTS,
+    }
+    lines = ["# Events", "", "How to get them is on the page [observability](../observability.md).", ""]
+    for title, events in parts.items():
+        lines += [f"## {title}", "", "| event | fields |", "| --- | --- |"]
+        lines += [f"| `{name}` | {fields.replace('|', chr(92) + '|')} |" for name, fields in events.items()]
+        lines.append("")
+    return "\n".join(lines)
 
 
 def _cli() -> str:

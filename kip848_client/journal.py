@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 else:
     JsonValue = Any  # msgspec, which reads the annotations, cannot decode a type that contains itself
 
-EVENTS: Final[Mapping[str, str]] = {
-    # The coordinator's side.
+COORDINATOR_EVENTS: Final[dict[str, str]] = {
     "broker_started": "bootstrap_servers, node_id, nodes (how many), topics: the embedded broker serves",
     "broker_stopped": "the embedded broker no longer serves",
     "node_killed": "node_id: one node of several ended as by a power failure",
@@ -75,7 +74,8 @@ EVENTS: Final[Mapping[str, str]] = {
     "classic_generation_began": "protocol, leader, members: a classic group's join phase is complete",
     "offsets_committed": "offsets: {topic-partition: offset}",
     "commit_refused": "error, offsets",
-    # The client's side.
+}
+CLIENT_EVENTS: Final[dict[str, str]] = {
     "state_changed": "old, new, trigger",
     "group_joined": "on the classic protocol: generation, protocol, leader (self, other; coordinator in a group with "
     "members of KIP-848), members (how many the leader was told of), duration_ms of the JoinGroup",
@@ -101,7 +101,8 @@ EVENTS: Final[Mapping[str, str]] = {
     "assignors_unsupported": "missing: the server assigns, because the coordinator has no client-side assignment",
     "hand_over_failed": "reason: partitions were given up before the others were known to be ready",
     "left_group": "the leave heartbeat was written, or could not be",
-    # What only a simulation knows.
+}
+SIMULATION_EVENTS: Final[dict[str, str]] = {
     "consumer_started": "instance_id: a process began",
     "consumer_closed": "close() returned",
     "consumer_crashed": "the process died without leaving",
@@ -109,6 +110,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "coordinator_loaded": "records: how many it read back",
     "faults_ended": "from here on the group must come to rest",
 }
+EVENTS: Final[Mapping[str, str]] = COORDINATOR_EVENTS | CLIENT_EVENTS | SIMULATION_EVENTS
 """Event name -> what its fields hold."""
 
 

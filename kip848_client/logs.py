@@ -2,7 +2,7 @@
 
 The message of a record is ``name key=value ...`` for people. The record itself carries the name as ``kip848_event`` and
 every field as an attribute with its own type, so that a JSON formatter or structlog's ``ExtraAdder`` needs no parsing.
-Tests and alerts may rely on the names in `LogEvent`. What each one means to an operator: docs/observability.md.
+Tests and alerts may rely on the names in `LogEvent`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Self
 
 __all__ = ["BROKER_LOGGER", "LOGGER", "LogEvent", "log_event"]
 
@@ -19,89 +19,119 @@ BROKER_LOGGER: Final = logging.getLogger("kip848_client.broker")
 
 
 class LogEvent(enum.StrEnum):
-    """Every log event of client and embedded broker; the comment gives its fields."""
+    """Every log event of client and embedded broker.
 
-    STATE_CHANGED = "member.state_changed"
-    """from, to, trigger, member_epoch."""
-    FAILED = "member.failed"
-    """error: the member is FATAL."""
-    COORDINATOR_CONNECTED = "member.coordinator_connected"
-    """node."""
-    WORKER_NOTED = "worker.noted"
-    """group_id, worker_id, what (fenced, lease_ended, request_failed, start_failed, stop_failed, not_prepared,
-    not_installed), error or units."""
-    WORKER_FAILED = "worker.failed"
-    """group_id, worker_id, error: the worker has stopped for good."""
-    WORKER_CRASHED = "worker.crashed"
-    """group_id: a bug of this library has ended the worker's thread."""
-    UNIT_FAILED = "worker.unit_failed"
-    """unit, token: the runner of a unit raised."""
-    PLAN_FAILED = "worker.plan_failed"
-    """assignor: a client-side assignor raised."""
-    UNITS_NOT_READ = "worker.units_not_read"
-    """group_id: the function that gives the units raised."""
-    REQUEST_FAILED = "member.request_failed"
-    """api, kind, error."""
-    LISTENER_FAILED = "member.listener_failed"
-    """callback, partitions, error."""
-    ERROR_DROPPED = "member.error_dropped"
-    """error: a second error of one call; the first one was raised."""
-    LEAVE_TIMED_OUT = "member.leave_timed_out"
-    """timeout_ms: the coordinator did not answer the leave in time."""
-    AUTO_COMMIT_FAILED = "member.auto_commit_failed"
-    """offsets, error."""
-    COMMIT_GAVE_UP = "member.commit_gave_up"
-    """offsets, error: commit() inside on_partitions_revoked left these out, because their topic was deleted."""
-    EFFECT_FAILED = "member.effect_failed"
-    """effect, failures, error: a bug of this library cut off a step of poll(); the next poll() repeats it."""
-    ASSIGNOR_FAILED = "member.assignor_failed"
-    """group_id, error: a client-side assignor failed, or its result was refused."""
-    ASSIGNORS_UNSUPPORTED = "member.assignors_unsupported"
-    """group_id, missing: the server assigns, because the coordinator has no client-side assignment."""
-    ASSIGNORS_IDLE = "member.assignors_idle"
-    """group_id, assignors: while members of both protocols are in the group, its coordinator assigns."""
-    HAND_OVER_FAILED = "member.hand_over_failed"
-    """group_id, reason: partitions were given up before the other members were known to be ready."""
-    HEARTBEAT_THREAD_DIED = "member.heartbeat_thread_died"
-    """error: a bug of this library."""
-    NOT_CLOSED = "consumer.not_closed"
-    """group_id, client_id: the consumer was dropped without close()."""
-    KEYS_WITHOUT_EFFECT = "consumer.keys_without_effect"
-    """group_id, keys: keys of the classic protocol, with their replacements."""
-    NOT_SUBSCRIBED = "consumer.not_subscribed"
-    """group_id, hint: poll() was called before subscribe() or assign(); logged once."""
-    TOPICS_MISSING = "consumer.topics_missing"
-    """group_id, topics, hint: subscribed topics do not exist; logged once per subscription."""
-    NOT_ASSIGNED = "consumer.not_assigned"
-    """call, partitions: pause() or resume() was called for partitions that the consumer does not have."""
-    OAUTH_FAILED = "consumer.oauth_failed"
-    """error: oauth_cb raised, took too long, or returned no token."""
-    NOT_VERIFIED = "consumer.tls_not_verified"
-    """key: the setting that turned a check of the broker's certificate off."""
-    DATA_PLANE_ERROR = "consumer.data_plane_error"
-    """error: reported by librdkafka, and not raised."""
-    DATA_PLANE_RENEWED = "consumer.data_plane_renewed"
-    """topics: created again, so records are read with a new librdkafka consumer."""
-    REQUEST_NOT_HANDLED = "broker.request_failed"
-    """api, version, client_id: a handler raised; the client was told UNKNOWN_SERVER_ERROR."""
-    CONNECTION_REFUSED = "broker.connection_refused"
-    """peer, reason: a connection was closed for what it sent, or because there are too many."""
-    CONNECTIONS_REFUSED = "broker.connections_refused"
-    """count, last_reason: refused connections of the last ten seconds that were not logged one by one."""
-    RECORD_SKIPPED = "broker.record_skipped"
-    """record_type: a record in the coordinator's log has a type that this version does not know."""
-    GROUP_CONFIG_IGNORED = "broker.group_config_ignored"
-    """group_id, reason: a stored group setting is outside the broker's bounds."""
-    PATTERNS_NOT_RESOLVED = "broker.patterns_not_resolved"
-    """group_id: a bug of this library; the group's patterns match nothing until the topics change."""
-    TIMER_FAILED = "broker.timer_failed"
-    """retry_ms: a bug of this library; the timer is tried again."""
-    FAULT_RULE_FAILED = "broker.fault_rule_failed"
-    """rule: its function raised, or its result could not be sent."""
-    STORAGE_FAILED = "broker.storage_failed"
-    """error: the data folder cannot be written; writes of clients are refused until it can."""
-    STORAGE_RECOVERED = "broker.storage_recovered"
-    """The data folder can be written again."""
+    Args:
+        fields: the names of its fields, then what it means.
+    """
+
+    fields: str
+
+    def __new__(cls, name: str, fields: str) -> Self:
+        """Keep *fields* beside the name, which is the value."""
+        event = str.__new__(cls, name)
+        event._value_ = name
+        event.fields = fields
+        return event
+
+    STATE_CHANGED = "member.state_changed", "from, to, trigger, member_epoch"
+    FAILED = "member.failed", "error: the member is FATAL"
+    COORDINATOR_CONNECTED = "member.coordinator_connected", "node"
+    WORKER_NOTED = (
+        "worker.noted",
+        "group_id, worker_id, what (fenced, lease_ended, request_failed, start_failed, stop_failed, not_prepared, "
+        "not_installed), error or units",
+    )
+    WORKER_FAILED = "worker.failed", "group_id, worker_id, error: the worker has stopped for good"
+    WORKER_CRASHED = "worker.crashed", "group_id: a bug of this library has ended the worker's thread"
+    UNIT_FAILED = "worker.unit_failed", "unit, token: the runner of a unit raised"
+    PLAN_FAILED = "worker.plan_failed", "assignor: a client-side assignor raised"
+    UNITS_NOT_READ = "worker.units_not_read", "group_id: the function that gives the units raised"
+    REQUEST_FAILED = "member.request_failed", "api, kind, error"
+    LISTENER_FAILED = "member.listener_failed", "callback, partitions, error"
+    ERROR_DROPPED = "member.error_dropped", "error: a second error of one call; the first one was raised"
+    LEAVE_TIMED_OUT = "member.leave_timed_out", "timeout_ms: the coordinator did not answer the leave in time"
+    AUTO_COMMIT_FAILED = "member.auto_commit_failed", "offsets, error"
+    COMMIT_GAVE_UP = (
+        "member.commit_gave_up",
+        "offsets, error: commit() inside on_partitions_revoked left these out, because their topic was deleted",
+    )
+    EFFECT_FAILED = (
+        "member.effect_failed",
+        "effect, failures, error: a bug of this library cut off a step of poll(); the next poll() repeats it",
+    )
+    ASSIGNOR_FAILED = (
+        "member.assignor_failed",
+        "group_id, error: a client-side assignor failed, or its result was refused",
+    )
+    ASSIGNORS_UNSUPPORTED = (
+        "member.assignors_unsupported",
+        "group_id, missing: the server assigns, because the coordinator has no client-side assignment",
+    )
+    ASSIGNORS_IDLE = (
+        "member.assignors_idle",
+        "group_id, assignors: while members of both protocols are in the group, its coordinator assigns",
+    )
+    HAND_OVER_FAILED = (
+        "member.hand_over_failed",
+        "group_id, reason: partitions were given up before the other members were known to be ready",
+    )
+    HEARTBEAT_THREAD_DIED = "member.heartbeat_thread_died", "error: a bug of this library"
+    NOT_CLOSED = "consumer.not_closed", "group_id, client_id: the consumer was dropped without close()"
+    KEYS_WITHOUT_EFFECT = (
+        "consumer.keys_without_effect",
+        "group_id, keys: keys of the classic protocol, with their replacements",
+    )
+    NOT_SUBSCRIBED = (
+        "consumer.not_subscribed",
+        "group_id, hint: poll() was called before subscribe() or assign(); logged once",
+    )
+    TOPICS_MISSING = (
+        "consumer.topics_missing",
+        "group_id, topics, hint: subscribed topics do not exist; logged once per subscription",
+    )
+    NOT_ASSIGNED = (
+        "consumer.not_assigned",
+        "call, partitions: pause() or resume() was called for partitions that the consumer does not have",
+    )
+    OAUTH_FAILED = "consumer.oauth_failed", "error: oauth_cb raised, took too long, or returned no token"
+    NOT_VERIFIED = "consumer.tls_not_verified", "key: the setting that turned a check of the broker's certificate off"
+    DATA_PLANE_ERROR = "consumer.data_plane_error", "error: reported by librdkafka, and not raised"
+    DATA_PLANE_RENEWED = (
+        "consumer.data_plane_renewed",
+        "topics: created again, so records are read with a new librdkafka consumer",
+    )
+    REQUEST_NOT_HANDLED = (
+        "broker.request_failed",
+        "api, version, client_id: a handler raised; the client was told UNKNOWN_SERVER_ERROR",
+    )
+    CONNECTION_REFUSED = (
+        "broker.connection_refused",
+        "peer, reason: a connection was closed for what it sent, or because there are too many",
+    )
+    CONNECTIONS_REFUSED = (
+        "broker.connections_refused",
+        "count, last_reason: refused connections of the last ten seconds that were not logged one by one",
+    )
+    RECORD_SKIPPED = (
+        "broker.record_skipped",
+        "record_type: a record in the coordinator's log has a type that this version does not know",
+    )
+    GROUP_CONFIG_IGNORED = (
+        "broker.group_config_ignored",
+        "group_id, reason: a stored group setting is outside the broker's bounds",
+    )
+    PATTERNS_NOT_RESOLVED = (
+        "broker.patterns_not_resolved",
+        "group_id: a bug of this library; the group's patterns match nothing until the topics change",
+    )
+    TIMER_FAILED = "broker.timer_failed", "retry_ms: a bug of this library; the timer is tried again"
+    FAULT_RULE_FAILED = "broker.fault_rule_failed", "rule: its function raised, or its result could not be sent"
+    STORAGE_FAILED = (
+        "broker.storage_failed",
+        "error: the data folder cannot be written; writes of clients are refused until it can",
+    )
+    STORAGE_RECOVERED = "broker.storage_recovered", "The data folder can be written again"
 
 
 def log_event(

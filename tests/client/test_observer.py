@@ -32,7 +32,6 @@ from kip848_client.wire.messages.heartbeat import HeartbeatRequest, HeartbeatRes
 from kip848_client.wire.messages.join_group import JoinGroupResponse
 from kip848_client.wire.messages.offset_commit import OffsetCommitResponse
 from kip848_client.wire.messages.sync_group import SyncGroupResponse
-from tests.support.observability_document import log_fields
 
 P0 = TopicIdPartition("orders", 0, UUID(int=1))
 
@@ -292,7 +291,7 @@ def test_the_fields_of_a_log_event_are_attributes_of_its_record(caplog: pytest.L
 def test_no_field_of_a_log_event_hides_what_a_record_has_itself() -> None:
     """`logging` raises KeyError for such a name, on the path that should be observed."""
     own = vars(logging.makeLogRecord({})).keys() | {"message", "asctime"}
-    names = {name for fields in log_fields().values() for name in re.findall(r"\w+", fields.split(":")[0])}
+    names = {name for event in LogEvent for name in re.findall(r"\w+", event.fields.split(":")[0])}
     assert names & {"error", "partitions", "member_epoch"}
     assert not names & own
 
