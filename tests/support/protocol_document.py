@@ -164,7 +164,6 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
         first_command="b subscribes to orders with a client-side assignor",
         end_command="time 5000 ms",
     ),
-    "a cooperative rebalance": lambda: sequence_diagram("classic_cooperative", first_command="b polls"),
     "an upgrade": lambda: sequence_diagram("migration", first_command="x subscribes to orders", end_command="x closes"),
 }
 
