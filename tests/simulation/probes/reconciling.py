@@ -138,15 +138,10 @@ def _unsubscribed(now: _Step, topic_ids: set[UUID], owned: Partitions | None) ->
     if not gone:
         return now
     kept = {item: epoch for item, epoch in now.has.items() if item[0] in topic_ids}
-    if not _uses(owned, gone):
+    awaited = {**now.gives_up, **gone}  # confirmed all at once: one that is still used holds up the others
+    if not _uses(owned, awaited):
         return replace(now, previous_epoch=now.epoch, has=kept)
-    return replace(
-        now,
-        previous_epoch=now.epoch,
-        state=MemberState.UNREVOKED_PARTITIONS,
-        has=kept,
-        gives_up={**now.gives_up, **gone},
-    )
+    return replace(now, previous_epoch=now.epoch, state=MemberState.UNREVOKED_PARTITIONS, has=kept, gives_up=awaited)
 
 
 def _uses(owned: Partitions | None, partitions: _Given) -> bool:
