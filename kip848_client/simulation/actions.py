@@ -89,19 +89,10 @@ def plan_of(scenario: Scenario, world: World) -> list[Planned]:
 
 
 _HEARTBEAT: Final = int(ApiKey.CONSUMER_GROUP_HEARTBEAT)
-
-
 _COMMIT: Final = int(ApiKey.OFFSET_COMMIT)
-
-
 _FETCH: Final = int(ApiKey.OFFSET_FETCH)
-
-
 _FIND: Final = int(ApiKey.FIND_COORDINATOR)
-
-
 _CLASSIC: Final = tuple(map(int, (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT)))
-
 
 _CLASSIC_CODES: Final = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -113,7 +104,6 @@ _CLASSIC_CODES: Final = (
     ErrorCode.GROUP_AUTHORIZATION_FAILED,
     ErrorCode.UNKNOWN_SERVER_ERROR,
 )
-
 
 REFUSED_WITH: Final[dict[int, tuple[ErrorCode, ...]]] = {
     _HEARTBEAT: (

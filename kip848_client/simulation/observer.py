@@ -37,7 +37,7 @@ from kip848_client.simulation.scenario import Scenario
 from kip848_client.simulation.topics import HandedOut
 from kip848_client.simulation.world import World
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
-from kip848_client.wire.schema import Request, Response
+from kip848_client.wire.schema import Request
 
 ListenerCall: TypeAlias = RevokePartitions | AssignPartitions | LosePartitions
 
@@ -65,7 +65,8 @@ class Scene(msgspec.Struct, frozen=True):
 class Observer:
     """Base of observers; every hook does nothing.
 
-    A subclass overrides the hooks that it needs, and calls `violation.fail` to end the run with a failure.
+    A subclass overrides the hooks that it needs, and calls `violation.fail` to end the run with a failure. It may name
+    the kinds of request that a hook is `about`, and of their answers.
     """
 
     def told(self, consumer: Process, event: MemberEvent) -> None:
@@ -80,10 +81,10 @@ class Observer:
     def state_changed(self, consumer: Process, effect: StateChanged) -> None:
         """The member's public state moved."""
 
-    def sent(self, consumer: Process, request: Request[Any]) -> None:
+    def sent(self, consumer: Process, request: Any) -> None:
         """A request was written."""
 
-    def unsent(self, consumer: Process, request: Request[Any]) -> None:
+    def unsent(self, consumer: Process, request: Any) -> None:
         """There was no connection to write a request on, and the member will hear that it failed."""
 
     def names_asked(self, consumer: Process, topic_ids: frozenset[UUID]) -> None:
@@ -101,16 +102,16 @@ class Observer:
     def stopped(self, consumer: Process, error: Kip848Error) -> None:
         """The member stopped for good, and the application is about to be told why."""
 
-    def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
+    def answered(self, consumer: Process, request: Any, response: Any) -> None:
         """An answer arrived, and the member is about to see it."""
 
-    def unanswered(self, consumer: Process, request: Request[Any]) -> None:
+    def unanswered(self, consumer: Process, request: Any) -> None:
         """A request failed, and the member is about to hear of it."""
 
-    def stale(self, client_id: str, request: Request[Any]) -> None:
+    def stale(self, client_id: str, request: Any) -> None:
         """A request is about to be served whose sender has given it up: a late one, or a copy."""
 
-    def served(self, client_id: str, request: Request[Any], response: Response) -> None:
+    def served(self, client_id: str, request: Any, response: Any) -> None:
         """The coordinator decided, and the answer leaves once it is durable. The mirror shows the group before."""
 
     def assignor_runs(self, name: str, spec: GroupSpec) -> None:
@@ -169,7 +170,6 @@ class Observer:
 
 Watch: TypeAlias = Callable[[Scene], Iterable[Observer]]
 """Creates the observers of one run."""
-
 
 HookT = TypeVar("HookT", bound=Callable[..., None])
 

@@ -39,10 +39,8 @@ class NetworkFaults(msgspec.Struct, frozen=True, kw_only=True):
 HEALTHY = NetworkFaults()
 """Nothing goes wrong."""
 
-
 SESSION_CHANGE_MS: Final = 500
 """How much shorter an administrator may make the sessions of a group (`Scenario.config_changes`)."""
-
 
 Number: TypeAlias = int | float | tuple[int, int]
 """A number of a scenario; or a range, least and most."""
@@ -81,8 +79,6 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _ROUGH: Final = NetworkFaults(loss=0.03, duplicate=0.03, break_connection=0.01, delay_ms=(0, 60), slow=0.02)
-
-
 _CARELESS: Final = Behaviour(listener_raises=0.05, stall=0.01)
 
 
@@ -197,7 +193,6 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
 CHURN: Final = Scenario()
 
-
 QUIET: Final = Scenario(
     name="quiet",
     faults=HEALTHY,
@@ -211,7 +206,6 @@ QUIET: Final = Scenario(
     trials=0,
 )
 
-
 ZOMBIES: Final = Scenario(
     name="zombies",
     behaviour=Behaviour(listener_raises=0.02, stall=0.03, hang=0.03),
@@ -221,21 +215,11 @@ ZOMBIES: Final = Scenario(
     coordinator_crashes_before_append=0.0,
 )
 
-
 STATIC: Final = Scenario(name="static", statics=0.7, leaves=0.1, crashes=0.1, double_starts=0.05, held_instances=0.05)
-
-
 PATTERNS: Final = Scenario(name="patterns", patterns=0.6, resubscriptions=0.15, growths=0.05)
-
-
 TOPICS: Final = Scenario(name="topics", deletions=0.08, growths=0.05, metadata_lag_ms=300, resubscriptions=0.05)
-
-
 FAILOVER: Final = Scenario(name="failover", failovers=0.1, deposed=0.6, replication_ms=40, coordinator_crashes=0.05)
-
-
 REFUSALS: Final = Scenario(name="refusals", refusals=0.3, throttles=0.05, config_changes=0.05, group_max_size=5)
-
 
 STORM: Final = Scenario(
     name="storm",
@@ -265,7 +249,6 @@ STORM: Final = Scenario(
     coordinator_crashes_before_append=0.01,
 )
 
-
 ASSIGNORS: Final = Scenario(
     name="assignors",
     assignors=0.97,
@@ -280,7 +263,6 @@ ASSIGNORS: Final = Scenario(
     resubscriptions=0.05,
     growths=0.03,
 )
-
 
 CLASSIC: Final = Scenario(
     name="classic",
@@ -305,11 +287,9 @@ CLASSIC: Final = Scenario(
     probes=0.0,
 )
 
-
 MIGRATION: Final = replace(
     CLASSIC, name="migration", classic=0.5, switches=0.4, joins=0.1, leaves=0.05, crashes=0.05, early=0.5
 )
-
 
 TRANSACTIONS: Final = Scenario(
     name="transactions",
@@ -332,7 +312,6 @@ TRANSACTIONS: Final = Scenario(
     trials=0,
 )
 
-
 WORKERS: Final = Scenario(
     name="workers",
     units=6,
@@ -354,14 +333,11 @@ WORKERS: Final = Scenario(
 )
 """`max_poll_interval_ms` is their rebalance timeout."""
 
-
 MIXED: Final = Scenario(name="mixed")
 """A scenario whose numbers `variety` draws from each seed."""
 
-
 BRIEF: Final = Scenario(name="brief")
 """The same for a shorter time, and one group in twenty computes its target itself: to play very many of."""
-
 
 SCENARIOS: Final[Mapping[str, Scenario]] = {
     scenario.name: scenario

@@ -138,7 +138,7 @@ class Trials:
 
         def note(client_id: str, request: object, response: object) -> None:
             served.add(client_id)
-            before(client_id, request, response)  # type: ignore[arg-type]
+            before(client_id, request, response)
 
         stage.cluster.on_served = note
         limit_ms = 2_000 + 2 * stage.scenario.heartbeat_interval_ms

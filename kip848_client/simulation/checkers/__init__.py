@@ -22,15 +22,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kip848_client.simulation.checkers.answers import CountedWishes, HeartbeatAnswers, ToldFacts
-from kip848_client.simulation.checkers.assignors import (
-    InstalledTargets,
-    RoundRequests,
-    ToldAssignors,
-    ToldTargets,
-)
+from kip848_client.simulation.checkers.assignors import InstalledTargets, RoundRequests, ToldTargets
 from kip848_client.simulation.checkers.classic import ClassicFencing, ClassicReading, ClassicRequests, ClassicRounds
 from kip848_client.simulation.checkers.fencing import HeartbeatFencing, OffsetFencing, Removals
-from kip848_client.simulation.checkers.heartbeats import HeartbeatRules, OneHeartbeat
+from kip848_client.simulation.checkers.heartbeats import HeartbeatRules
 from kip848_client.simulation.checkers.listeners import LegalMoves, ListenerPairs, NoEpochOutside
 from kip848_client.simulation.checkers.liveness import AwaitedLeave, BoundedWork, TrueDeadlines
 from kip848_client.simulation.checkers.migration import Conversions
@@ -72,7 +67,6 @@ def every_checker(scene: Scene) -> Iterator[Observer]:
     yield ExclusiveReading(world, cluster, mirror, scene.consumers)
     yield ListenerPairs()
     yield ToldOwnership()
-    yield OneHeartbeat()
     yield HeartbeatRules()
     yield RetryPace()
     yield KnownCoordinator()
@@ -90,7 +84,6 @@ def every_checker(scene: Scene) -> Iterator[Observer]:
     if scenario.assignors:
         yield RoundRequests()
         yield ToldTargets(cluster.topics, lag_ms=scenario.metadata_lag_ms)
-        yield ToldAssignors()
     yield ToldFacts(cluster, mirror)
     if scene.probing or scenario.classic:
         yield TrueDeadlines()

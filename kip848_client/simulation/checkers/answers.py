@@ -18,8 +18,7 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from kip848_client.wire.schema import Request, Response
+from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 
 
 class HeartbeatAnswers(Observer):
@@ -35,10 +34,9 @@ class HeartbeatAnswers(Observer):
         """Member with an assignor -> the partitions of the last answer that it waits for."""
 
     @about(ConsumerGroupHeartbeatRequest)
-    def served(self, client_id: str, request: Request[Any], response: Response) -> None:
-        """Compare with the member as it is after that heartbeat."""
-        assert isinstance(request, ConsumerGroupHeartbeatRequest)
-        assert isinstance(response, ConsumerGroupHeartbeatResponse)
+    def served(
+        self, client_id: str, request: ConsumerGroupHeartbeatRequest, response: ConsumerGroupHeartbeatResponse
+    ) -> None:
         group = self._mirror.group
         if response.error_code or request.member_epoch < 0 or group is None:
             return
@@ -127,15 +125,11 @@ class CountedWishes(Observer):
         self._interval_ms = interval_ms
 
     @about(ConsumerGroupHeartbeatRequest, OffsetCommitRequest)
-    def served(self, client_id: str, request: Request[Any], response: Response) -> None:
-        """Check the group after the request."""
+    def served(self, client_id: str, request: Any, response: Any) -> None:
         if isinstance(request, OffsetCommitRequest):
-            assert isinstance(response, OffsetCommitResponse)
             if any(not item.error_code for topic in response.topics for item in topic.partitions):
                 self._commit(client_id, request)
             return
-        assert isinstance(request, ConsumerGroupHeartbeatRequest)
-        assert isinstance(response, ConsumerGroupHeartbeatResponse)
         group = self._mirror.group
         if response.error_code or group is None:
             return
@@ -182,8 +176,6 @@ class CountedWishes(Observer):
 
 
 _TARGET_FACTS = ("target_assignment_computed", "assignor_failed")
-
-
 _MOVED_FACTS = ("member_assignment_changed", "member_joined", "member_left")
 
 
@@ -198,7 +190,6 @@ class ToldFacts(Observer):
         self._loads = 0
 
     def group_changed(self, changes: Sequence[Change]) -> None:
-        """Compare with the facts of this step."""
         mirror, facts = self._mirror, self._cluster.facts
         self._cluster.facts = []
         group = mirror.group

@@ -12,9 +12,7 @@ from kip848_client.coordinator.group_member import (
     AssignmentMetadata,
 )
 from kip848_client.member.assignor_events import AssignorCall, CallOnAssignment
-from kip848_client.member.events import StateChanged
 from kip848_client.member.states import IN_GROUP
-from kip848_client.simulation.checkers.heartbeats import OUT, has_coordinator
 from kip848_client.simulation.mirror import Change, IdPartition, Mirror
 from kip848_client.simulation.observer import Observer, about
 from kip848_client.simulation.process import Process
@@ -22,7 +20,6 @@ from kip848_client.simulation.topics import Topics
 from kip848_client.simulation.violation import InvariantViolation, fail
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     Assignment,
-    Assignor,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
@@ -35,7 +32,7 @@ from kip848_client.wire.messages.consumer_group_prepare_assignment import (
     ConsumerGroupPrepareAssignmentRequest,
     ConsumerGroupPrepareAssignmentResponse,
 )
-from kip848_client.wire.schema import Request, Response
+from kip848_client.wire.schema import Request
 
 
 class _Prepared(NamedTuple):
@@ -63,11 +60,9 @@ class InstalledTargets(Observer):
         self._before: Mapping[str, frozenset[IdPartition]] = {}
 
     @about(ConsumerGroupPrepareAssignmentRequest, ConsumerGroupInstallAssignmentRequest)
-    def served(self, client_id: str, request: Request[Any], response: Response) -> None:
-        """Note snapshots, and targets that were accepted."""
+    def served(self, client_id: str, request: Any, response: Any) -> None:
         match request, response:
             case ConsumerGroupPrepareAssignmentRequest(), ConsumerGroupPrepareAssignmentResponse(error_code=0):
-                assert isinstance(response, ConsumerGroupPrepareAssignmentResponse)
                 members = frozenset(member.member_id for member in response.members)
                 self._prepared = _Prepared(
                     request.member_id, response.group_epoch, members, self._mirror.loads, response.assignor_name
@@ -96,7 +91,6 @@ class InstalledTargets(Observer):
         self._prepared, self._assignor_name = None, prepared.assignor_name
 
     def group_changed(self, changes: Sequence[Change]) -> None:
-        """Compare the target with the one in the request."""
         installed, self._installed = self._installed, None
         mirror, before = self._mirror, self._before
         if installed is None:
@@ -159,15 +153,13 @@ class ToldTargets(Observer):
         self._returned: dict[str, tuple[int, int]] = {}
 
     @about(ConsumerGroupHeartbeatRequest)
-    def sent(self, consumer: Process, request: Request[Any]) -> None:
+    def sent(self, consumer: Process, request: Any) -> None:
         """Only the answer to the last heartbeat counts."""
         if consumer.assignor.listens:
             self._sent[consumer.name] = (request, consumer.member.snapshot().incarnation)
 
     @about(ConsumerGroupHeartbeatRequest)
-    def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
-        """Note a new epoch, and the target of that moment."""
-        assert isinstance(response, ConsumerGroupHeartbeatResponse)
+    def answered(self, consumer: Process, request: Any, response: ConsumerGroupHeartbeatResponse) -> None:
         name = consumer.name
         sent, life = self._sent.get(name, (None, -1))
         if sent is not request or response.error_code or response.member_epoch <= 0:
@@ -190,7 +182,6 @@ class ToldTargets(Observer):
             fail("A2", f"{consumer.name} reconciles, and its assignor was not told of epoch {due.epoch}")
 
     def assignor_called(self, consumer: Process, call: AssignorCall) -> None:
-        """Compare with the target of the coordinator's answer."""
         if not isinstance(call, CallOnAssignment):
             return
         name, now = consumer.name, consumer.member.snapshot()
@@ -225,7 +216,6 @@ class ToldTargets(Observer):
             fail("A2", f"{name} was told of {len(wanted)} partitions, and tells of {sorted(map(str, call.partitions))}")
 
     def assignor_returned(self, consumer: Process, call: AssignorCall) -> None:
-        """The listener may come."""
         if isinstance(call, CallOnAssignment) and consumer.name in self._called:
             self._returned[consumer.name] = self._called[consumer.name]
 
@@ -238,9 +228,9 @@ class RoundRequests(Observer):
         """Consumer -> incarnation and group epoch of the last snapshot that it was shown."""
 
     @about(ConsumerGroupPrepareAssignmentRequest, ConsumerGroupInstallAssignmentRequest)
-    def sent(self, consumer: Process, request: Request[Any]) -> None:
-        """Compare with the member's present incarnation."""
-        assert isinstance(request, ConsumerGroupPrepareAssignmentRequest | ConsumerGroupInstallAssignmentRequest)
+    def sent(
+        self, consumer: Process, request: ConsumerGroupPrepareAssignmentRequest | ConsumerGroupInstallAssignmentRequest
+    ) -> None:
         now = consumer.member.snapshot()
         if request.member_epoch != now.member_epoch:
             fail("A4", f"{consumer.name} is at {now.member_epoch}, and sends {request}")
@@ -250,72 +240,6 @@ class RoundRequests(Observer):
                 fail("A4", f"{consumer.name} prepared {prepared}, and installs {request} in life {now.incarnation}")
 
     @about(ConsumerGroupPrepareAssignmentRequest)
-    def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
-        """Note the snapshot."""
-        assert isinstance(response, ConsumerGroupPrepareAssignmentResponse)
+    def answered(self, consumer: Process, request: Any, response: ConsumerGroupPrepareAssignmentResponse) -> None:
         if not response.error_code:
             self._prepared[consumer.name] = (consumer.member.snapshot().incarnation, response.group_epoch)
-
-
-class ToldAssignors(Observer):
-    """C4: a new offer of the assignors is sent at once, except for a withdrawn reason."""
-
-    def __init__(self) -> None:
-        self._told: dict[str, tuple[Assignor, ...]] = {}
-        self._waiting: dict[str, Request[Any]] = {}
-        self._described: dict[str, tuple[int, tuple[Assignor, ...]]] = {}
-        """Consumer -> the step in which its assignors said something, and what."""
-
-    @about(ConsumerGroupHeartbeatRequest)
-    def sent(self, consumer: Process, request: Request[Any]) -> None:
-        """Note what the coordinator is told."""
-        assert isinstance(request, ConsumerGroupHeartbeatRequest)
-        name = consumer.name
-        self._waiting[name] = request
-        described = self._described.pop(name, None)
-        if described is not None and described[0] != consumer.world.steps:
-            fail("C4", f"{name} tells of its assignors {consumer.world.steps - described[0]} steps late")
-        if request.client_assignors is not None:
-            self._told[name] = request.client_assignors
-
-    @about(ConsumerGroupHeartbeatRequest)
-    def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
-        """After an error other checkers decide when the next heartbeat is due."""
-        assert isinstance(response, ConsumerGroupHeartbeatResponse)
-        self._waiting.pop(consumer.name, None)
-        if response.error_code:
-            self._forget(consumer)
-
-    @about(ConsumerGroupHeartbeatRequest)
-    def unanswered(self, consumer: Process, request: Request[Any]) -> None:
-        """The same."""
-        self._waiting.pop(consumer.name, None)
-        self._forget(consumer)
-
-    @about(ConsumerGroupHeartbeatRequest)
-    def unsent(self, consumer: Process, request: Request[Any]) -> None:
-        """The same."""
-        self._forget(consumer)
-
-    def state_changed(self, consumer: Process, effect: StateChanged) -> None:
-        """A member that joins or leaves does not send its offer at once."""
-        if effect.new in OUT or effect.old in OUT:
-            self._forget(consumer)
-
-    def assignor_described(self, consumer: Process, offered: tuple[Assignor, ...]) -> None:
-        """Note the new offer."""
-        name = consumer.name
-        told = self._told.get(name)
-        free = name not in self._waiting and has_coordinator(consumer)
-        if told is None or not free or consumer.member.phase not in IN_GROUP:
-            return
-        if _without_reasons(offered) != _without_reasons(told):
-            self._described[name] = (consumer.world.steps, offered)
-
-    def _forget(self, consumer: Process) -> None:
-        self._told.pop(consumer.name, None)
-        self._described.pop(consumer.name, None)
-
-
-def _without_reasons(offered: tuple[Assignor, ...]) -> tuple[Assignor, ...]:
-    return tuple(replace(assignor, reason=0) for assignor in offered)

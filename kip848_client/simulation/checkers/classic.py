@@ -29,7 +29,7 @@ from kip848_client.wire.messages.heartbeat import HeartbeatRequest, HeartbeatRes
 from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kip848_client.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from kip848_client.wire.schema import Request, Response
+from kip848_client.wire.schema import Request
 
 
 class ClassicRounds(Observer):
@@ -50,10 +50,7 @@ class ClassicRounds(Observer):
         self._parked_ms: dict[Parked, int] = {}
 
     @about(SyncGroupRequest)
-    def served(self, client_id: str, request: Request[Any], response: Response) -> None:
-        """Note what the leader hands in, and compare what a member gets."""
-        assert isinstance(request, SyncGroupRequest)
-        assert isinstance(response, SyncGroupResponse)
+    def served(self, client_id: str, request: SyncGroupRequest, response: SyncGroupResponse) -> None:
         after = self._cluster.coordinator.classic_group(request.group_id)
         if response.error_code or after is None:
             return
@@ -64,7 +61,6 @@ class ClassicRounds(Observer):
             fail("K5", f"{client_id} is given {response.assignment!r} of {_text(after)}")
 
     def group_changed(self, changes: Sequence[Change]) -> None:
-        """Compare with the last look."""
         before, after = self._before, self._mirror.classic
         loaded, self._loads = self._mirror.loads != self._loads, self._mirror.loads
         handed_in, self._handed_in = self._handed_in, None
@@ -134,8 +130,7 @@ class ClassicFencing(Observer):
         self._mirror = mirror
 
     @about(JoinGroupRequest, SyncGroupRequest, HeartbeatRequest, LeaveGroupRequest)
-    def served(self, client_id: str, request: Request[Any], response: Response) -> None:
-        """Compare with the group before."""
+    def served(self, client_id: str, request: Any, response: Any) -> None:
         match request, response:
             case HeartbeatRequest(), HeartbeatResponse(error_code=code):
                 wanted = self._generation_verdict(request) or self._beat_verdict(request)
@@ -220,7 +215,6 @@ class ClassicRequests(Observer):
         """Consumer -> what its member was told last; a process that stands still tells it later."""
 
     def told(self, consumer: Process, event: MemberEvent) -> None:
-        """Note subscriptions."""
         if isinstance(event, SubscriptionChanged):
             self._subscribed[consumer.name] = event.subscription
 
@@ -252,17 +246,13 @@ class ClassicRequests(Observer):
         joins.append(now_ms)
 
     @about(JoinGroupRequest)
-    def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
-        """Note what a leader is told."""
-        assert isinstance(response, JoinGroupResponse)
+    def answered(self, consumer: Process, request: Any, response: JoinGroupResponse) -> None:
         if response.members:
             said = {each.member_id: decode_subscription(bytes(each.metadata)) for each in response.members}
             self._led[consumer.name] = (response.generation_id, said)
 
     @about(SyncGroupRequest)
-    def sent(self, consumer: Process, request: Request[Any]) -> None:
-        """Compare what a leader gives with what the members said."""
-        assert isinstance(request, SyncGroupRequest)
+    def sent(self, consumer: Process, request: SyncGroupRequest) -> None:
         if not request.assignments:
             return
         generation, said = self._led[consumer.name]
@@ -315,22 +305,18 @@ class ClassicReading(Observer):
         self._overtaken: set[str] = set()
 
     @about(JoinGroupRequest)
-    def stale(self, client_id: str, request: Request[Any]) -> None:
+    def stale(self, client_id: str, request: Any) -> None:
         """It says what its sender owned then."""
         self._overtaken.add(client_id)
 
     @about(JoinGroupRequest)
-    def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
+    def answered(self, consumer: Process, request: Any, response: JoinGroupResponse) -> None:
         """What it says now counts again."""
-        assert isinstance(response, JoinGroupResponse)
         if not response.error_code:
             self._overtaken.discard(consumer.name)
 
     @about(JoinGroupRequest)
-    def served(self, client_id: str, request: Request[Any], response: Response) -> None:
-        """Note who is in which generation."""
-        assert isinstance(request, JoinGroupRequest)
-        assert isinstance(response, JoinGroupResponse)
+    def served(self, client_id: str, request: JoinGroupRequest, response: JoinGroupResponse) -> None:
         if response.error_code:
             return
         said = [decode_subscription(bytes(protocol.metadata)) for protocol in request.protocols]
@@ -362,7 +348,6 @@ class ClassicReading(Observer):
                 self._joined.pop(consumer.view.member_id, None)
 
     def view_changed(self, consumer: Process) -> None:
-        """Look at who else reads what it reads."""
         group = self._mirror.classic
         if group is None or not consumer.readable or not self._is_present(group, consumer):
             return

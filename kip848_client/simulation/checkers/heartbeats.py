@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from kip848_client.errors import ErrorCode
 from kip848_client.member.early_heartbeats import BLIND_HEARTBEATS_MAX, FIRST_MS, KNOWN_INTERVALS, KNOWN_MAX_MS
@@ -31,29 +32,18 @@ from kip848_client.wire.messages.consumer_group_install_assignment import (
 )
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-from kip848_client.wire.schema import Request, Response
+from kip848_client.wire.schema import Request
 
 _OMITTED: Final = -1
-
-
+_LEAVES: Final = -1
+_LEAVES_FOR_A_WHILE: Final = -2
 _AT_ONCE: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
-
-
 _REMOVED: Final = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
-
-
 _NEWS: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.STALE_MEMBER_EPOCH})
-
-
 OUT: Final = frozenset({MemberState.UNJOINED, MemberState.RELEASING_ASSIGNMENT, MemberState.FATAL})
-
-
 _NO_JITTER: Final = 0.8
-
-
 _MOST_JITTER: Final = 1.2
 """The shortest and the longest back-off, as parts of the one without jitter."""
-
 
 _SLACK_MS: Final = 2
 """Tolerance for a clock that runs fast or slow."""
@@ -116,13 +106,17 @@ class _Life(msgspec.Struct):
     """It left on that account, and was not accepted since."""
     leave_owed_step: int | None = None
     """The step in which it had to leave on that account."""
+    said_goodbye: bool = False
+    described_step: int | None = None
+    """The step in which its assignors offered something new, which had to be sent at once."""
 
 
 class HeartbeatRules(Observer):
-    """C4: a heartbeat is full when it must be, and else carries only changes; it keeps the interval and the backoff.
+    """C4: one heartbeat at a time, full when it must be, and else with changes only; it keeps interval and back-off.
 
-    A heartbeat that is due at once is sent in the same step, unless another is in flight. The metrics show when it was
-    due.
+    A heartbeat that is due at once is sent in the same step, unless another is in flight. So is a new offer of the
+    assignors, except for a withdrawn reason. A member that leaves says so, if its coordinator is connected. The metrics
+    show when a heartbeat was due.
     """
 
     def __init__(self) -> None:
@@ -131,13 +125,17 @@ class HeartbeatRules(Observer):
     # ------------------------------------------------------------------------------------------------- what leaves
 
     @about(ConsumerGroupHeartbeatRequest)
-    def sent(self, consumer: Process, request: Request[Any]) -> None:
-        """Compare a heartbeat with the rules."""
-        assert isinstance(request, ConsumerGroupHeartbeatRequest)
+    def sent(self, consumer: Process, request: ConsumerGroupHeartbeatRequest) -> None:
         life = self._lives[consumer.name]
         if request.member_epoch < 0:
             self._leaves(consumer, life, request)
             return
+        if consumer.member.phase not in HEARTBEATING:
+            fail("C4", f"{consumer.name} is {consumer.member.phase.name} and sends {request}")
+        if life.waiting is not None:
+            fail("C4", f"{consumer.name} has two heartbeats under way")
+        if life.described_step not in {None, consumer.world.steps}:
+            fail("C4", f"{consumer.name} offers other assignors since step {life.described_step}, and says so only now")
         self._owes_nothing(consumer, life)
         joins = request.member_epoch == 0
         news = self._contents(consumer, life, request, joins=joins)
@@ -147,13 +145,8 @@ class HeartbeatRules(Observer):
         held_up = consumer.thaws_ms >= life.failed_at_ms or life.link is not consumer.network.link
         if life.not_after_ms is not None and now_ms > life.not_after_ms + _SLACK_MS and not held_up:
             fail("C4", f"{consumer.name} repeats a heartbeat {now_ms - life.not_after_ms} ms after its back-off ended")
-        if (
-            not joins
-            and not news
-            and not life.hurried
-            and now_ms < life.due_ms
-            and not self._asks_early(consumer, life)
-        ):
+        too_early = now_ms < life.due_ms and not (joins or news or life.hurried)
+        if too_early and not self._asks_early(consumer, life):
             fail("C4", f"{consumer.name} sends a heartbeat {life.due_ms - now_ms} ms early, with no news")
         due_ms = consumer.member.statistics.last_heartbeat_due_ms
         if due_ms != (None if joins else life.expected_ms):
@@ -161,9 +154,8 @@ class HeartbeatRules(Observer):
         self._written(consumer, life, request)
 
     @about(ConsumerGroupHeartbeatRequest)
-    def unsent(self, consumer: Process, request: Request[Any]) -> None:
+    def unsent(self, consumer: Process, request: ConsumerGroupHeartbeatRequest) -> None:
         """A request without a connection counts as sent, and will fail."""
-        assert isinstance(request, ConsumerGroupHeartbeatRequest)
         life = self._lives[consumer.name]
         if request.member_epoch < 0:
             self._made_room(consumer, life)
@@ -176,7 +168,7 @@ class HeartbeatRules(Observer):
         life.due_ms = consumer.now_ms + life.interval_ms
         life.expected_ms = life.due_ms if life.interval_ms else None
         life.hurried, life.certain, life.owed_step = False, False, None
-        life.not_after_ms = life.join_owed_step = None
+        life.not_after_ms = life.join_owed_step = life.described_step = None
         told = life.told
         topics, pattern, assignors = (told.topics, told.pattern, told.assignors) if told is not None else ((), "", None)
         life.told = _Told(
@@ -207,6 +199,8 @@ class HeartbeatRules(Observer):
             full = (config.rack_id, config.rebalance_timeout_ms, config.server_assignor)
             if fixed != full or names is None or request.topic_partitions is None:
                 fail("C4", f"{consumer.name} must tell everything, and sends {request}")
+            if joins and request.topic_partitions != ():
+                fail("C4", f"{consumer.name} joins with {request}")
             if (request.client_assignors is None) != (not config.client_assignors):
                 fail("C4", f"{consumer.name} must tell of its assignors, and sends {request}")
             return True
@@ -220,10 +214,13 @@ class HeartbeatRules(Observer):
 
     def _leaves(self, consumer: Process, life: _Life, request: ConsumerGroupHeartbeatRequest) -> None:
         """R46; and a member that frees its own instance id joins again at once."""
+        life.said_goodbye = True
+        if consumer.member.phase in FATAL:
+            fail("C4", f"{consumer.name} is FATAL and sends a heartbeat")
         bare = ConsumerGroupHeartbeatRequest(
             group_id=request.group_id,
             member_id=request.member_id,
-            member_epoch=request.member_epoch,
+            member_epoch=_LEAVES if consumer.config.instance_id is None else _LEAVES_FOR_A_WHILE,
             instance_id=consumer.config.instance_id,
         )
         if request != bare:
@@ -246,8 +243,7 @@ class HeartbeatRules(Observer):
         OffsetFetchRequest,
         ConsumerGroupInstallAssignmentRequest,
     )
-    def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
-        """Note what an answer makes due."""
+    def answered(self, consumer: Process, request: Any, response: Any) -> None:
         life = self._lives[consumer.name]
         self._owes_nothing(consumer, life)
         match response:
@@ -261,7 +257,6 @@ class HeartbeatRules(Observer):
                 if any(group.error_code in _NEWS for group in groups) or response.error_code in _NEWS:
                     life.hurried = True
             case ConsumerGroupInstallAssignmentResponse(error_code=0):
-                assert isinstance(request, ConsumerGroupInstallAssignmentRequest)
                 self._hurry(consumer, life, certain=request.member_epoch == consumer.view.member_epoch)
             case _:
                 pass
@@ -291,7 +286,7 @@ class HeartbeatRules(Observer):
                 life.not_after_ms = now_ms + most_backoff_ms(consumer, life.failures)
             self._failed(consumer, life)
             return
-        life.told, life.due_ms = None, now_ms
+        life.told, life.described_step, life.due_ms = None, None, now_ms
         life.failures = life.not_before_ms = 0
         if code in _REMOVED and (consumer.member.phase in IN_GROUP or consumer.member.phase is Phase.JOINING):
             life.removals += 1
@@ -300,7 +295,7 @@ class HeartbeatRules(Observer):
                 life.failures = life.removals - 1
 
     @about(ConsumerGroupHeartbeatRequest)
-    def unanswered(self, consumer: Process, request: Request[Any]) -> None:
+    def unanswered(self, consumer: Process, request: Any) -> None:
         """It may have arrived: the next heartbeat must be full."""
         life = self._lives[consumer.name]
         self._owes_nothing(consumer, life)
@@ -311,7 +306,7 @@ class HeartbeatRules(Observer):
     @staticmethod
     def _failed(consumer: Process, life: _Life) -> None:
         now_ms = consumer.now_ms
-        life.waiting = life.told = None
+        life.waiting = life.told = life.described_step = None
         life.due_ms = now_ms
         life.not_before_ms = now_ms + least_backoff_ms(consumer, life.failures)
         life.failures += 1
@@ -326,11 +321,21 @@ class HeartbeatRules(Observer):
             certain = consumer.member.phase is Phase.ASSIGNING and not consumer.application.calls_waiting
             self._hurry(consumer, self._lives[consumer.name], certain=certain)
 
+    def assignor_described(self, consumer: Process, offered: tuple[Assignor, ...]) -> None:
+        life = self._lives[consumer.name]
+        told = None if life.told is None or life.waiting is not None else life.told.assignors
+        owes = told is not None and has_coordinator(consumer) and consumer.member.phase in IN_GROUP
+        if owes and _without_reasons(offered) != _without_reasons(told or ()):
+            life.described_step = consumer.world.steps
+
     def state_changed(self, consumer: Process, effect: StateChanged) -> None:
         """A member outside the group waits for no answer, and the coordinator knows none of its fields."""
         if effect.new in OUT and not consumer.is_classic:
             life = self._lives[consumer.name]
-            life.waiting = life.told = life.expected_ms = life.owed_step = None
+            if effect.trigger == "left" and not life.said_goodbye and has_coordinator(consumer):
+                fail("C4", f"{consumer.name} leaves and does not say so")
+            life.said_goodbye = False
+            life.waiting = life.told = life.expected_ms = life.owed_step = life.described_step = None
             life.hurried = life.certain = False
             life.not_after_ms = None
             if life.removals < 2:
@@ -374,89 +379,5 @@ def has_coordinator(consumer: Process) -> bool:
     return consumer.network.connected and consumer.member.coordinator is not None
 
 
-_REQUESTS_MAX: Final = 12
-"""Limit of requests in flight, except commits: an application may commit after every poll()."""
-
-
-class OneHeartbeat(Observer):
-    """C4: at most one heartbeat besides the leave is in flight; a join carries every field and no owned partitions.
-
-    A closing member sends a leave if its coordinator is connected; a static member sends epoch -2. C8: few requests are
-    in flight.
-    """
-
-    def __init__(self) -> None:
-        self._waiting: dict[str, Request[Any]] = {}
-        """Consumer -> the heartbeat in flight."""
-        self._full_next: set[str] = set()
-        self._said_goodbye: set[str] = set()
-        self._under_way: defaultdict[str, int] = defaultdict(int)
-
-    def sent(self, consumer: Process, request: Request[Any]) -> None:
-        """Check a request that is sent."""
-        name = consumer.name
-        if not isinstance(request, OffsetCommitRequest):
-            self._under_way[name] += 1
-            if self._under_way[name] > _REQUESTS_MAX:
-                fail("C8", f"{name} has {self._under_way[name]} requests under way")
-        if not isinstance(request, ConsumerGroupHeartbeatRequest):
-            return
-        phase = consumer.member.phase
-        if phase in FATAL:
-            fail("C4", f"{name} is FATAL and sends a heartbeat")
-        if request.member_epoch < 0:
-            self._said_goodbye.add(name)
-            if request.member_epoch != (_LEAVES if request.instance_id is None else _LEAVES_FOR_A_WHILE):
-                fail("C4", f"{name} leaves with {request}")
-            return
-        if phase not in HEARTBEATING:
-            fail("C4", f"{name} is {phase.name} and sends {request}")
-        if name in self._waiting:
-            fail("C4", f"{name} has two heartbeats under way")
-        self._waiting[name] = request
-        full = (
-            request.rebalance_timeout_ms > 0
-            and request.subscribed_topic_names is not None
-            and request.topic_partitions is not None
-        )
-        if request.member_epoch == 0 and not (full and request.topic_partitions == ()):
-            fail("C4", f"{name} joins with {request}")
-        if name in self._full_next:
-            if not full:
-                fail("C4", f"{name} sends a partial heartbeat after a failure: {request}")
-            self._full_next.discard(name)
-
-    def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
-        """The next heartbeat may be sent."""
-        self._under_way[consumer.name] -= not isinstance(request, OffsetCommitRequest)
-        if self._waiting.get(consumer.name) is request:
-            assert isinstance(response, ConsumerGroupHeartbeatResponse)
-            self._ended(consumer, failed=bool(response.error_code))
-
-    def unanswered(self, consumer: Process, request: Request[Any]) -> None:
-        """The next heartbeat may be sent, and must be full."""
-        self._under_way[consumer.name] -= not isinstance(request, OffsetCommitRequest)
-        if self._waiting.get(consumer.name) is request:
-            self._ended(consumer, failed=True)
-
-    def _ended(self, consumer: Process, *, failed: bool) -> None:
-        del self._waiting[consumer.name]
-        if failed:
-            self._full_next.add(consumer.name)
-
-    def state_changed(self, consumer: Process, effect: StateChanged) -> None:
-        """A member that left its group, or was removed, waits for no answer."""
-        if effect.new in OUT:
-            name = consumer.name
-            self._waiting.pop(name, None)
-            self._full_next.discard(name)
-            silent = effect.trigger == "left" and name not in self._said_goodbye and not consumer.is_classic
-            if silent and consumer.network.connected and consumer.member.coordinator is not None:
-                fail("C4", f"{name} leaves and does not say so")
-            self._said_goodbye.discard(name)
-
-
-_LEAVES: Final = -1
-
-
-_LEAVES_FOR_A_WHILE: Final = -2
+def _without_reasons(offered: tuple[Assignor, ...]) -> list[Assignor]:
+    return [replace(assignor, reason=0) for assignor in offered]

@@ -22,7 +22,6 @@ from kip848_client.wire.messages.consumer_protocol import decode_subscription
 from kip848_client.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from kip848_client.wire.schema import Request, Response
 
 _CALLS_MAX: Final = 4
 """Listener calls that wait for poll() at most."""
@@ -42,7 +41,6 @@ class ListenerPairs(Observer):
         self._running: set[str] = set()
 
     def listener_begins(self, consumer: Process, name: str, partitions: Iterable[TopicIdPartition]) -> None:
-        """Check that calls come one at a time and for the right partitions."""
         partitions = frozenset(partitions)
         if consumer.name in self._running:
             fail("C3", f"two listener calls of {consumer.name} overlap")
@@ -74,7 +72,7 @@ class ListenerPairs(Observer):
             self._offered[consumer.name] -= set(partitions)
 
     @about(ConsumerGroupHeartbeatRequest, JoinGroupRequest)
-    def sent(self, consumer: Process, request: Request[Any]) -> None:
+    def sent(self, consumer: Process, request: Any) -> None:
         """C2: a heartbeat or a join lists every partition that the listener was given."""
         if isinstance(request, JoinGroupRequest):
             topics = decode_subscription(bytes(request.protocols[0].metadata)).owned_partitions
@@ -82,7 +80,6 @@ class ListenerPairs(Observer):
             if kept := [tip for tip in self._has[consumer.name] if (tip.topic, tip.partition) not in owned]:
                 fail("C2", f"{consumer.name} gave up {sorted(map(str, kept))} before on_partitions_revoked")
             return
-        assert isinstance(request, ConsumerGroupHeartbeatRequest)
         if request.member_epoch <= 0 or request.topic_partitions is None:
             return
         named = {(topic.topic_id, index) for topic in request.topic_partitions for index in topic.partitions}
@@ -127,16 +124,16 @@ class LegalMoves(Observer):
         self._last_code: dict[str, int] = {}
 
     @about(ConsumerGroupHeartbeatRequest, JoinGroupRequest, SyncGroupRequest, HeartbeatRequest)
-    def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
-        """Remember the error of an answer to a heartbeat or a round."""
-        assert isinstance(
-            response, ConsumerGroupHeartbeatResponse | JoinGroupResponse | SyncGroupResponse | HeartbeatResponse
-        )
+    def answered(
+        self,
+        consumer: Process,
+        request: Any,
+        response: ConsumerGroupHeartbeatResponse | JoinGroupResponse | SyncGroupResponse | HeartbeatResponse,
+    ) -> None:
         if response.error_code:
             self._last_code[consumer.name] = response.error_code
 
     def state_changed(self, consumer: Process, effect: StateChanged) -> None:
-        """Check a move."""
         name = consumer.name
         if Transition(effect.trigger, effect.old, effect.new) not in _MOVES:
             fail("C5", f"{name}: {effect.old.name} to {effect.new.name} by {effect.trigger} is not declared")
@@ -157,8 +154,6 @@ class LegalMoves(Observer):
 
 
 _MOVES: Final = frozenset(TRANSITIONS)
-
-
 _PATTERN: Final = "(pattern "
 
 
@@ -166,7 +161,6 @@ class NoEpochOutside(Observer):
     """C5: a member outside the group shows no epoch, because transactions and metrics would use it."""
 
     def view_changed(self, consumer: Process) -> None:
-        """Check the application's view."""
         view = consumer.view
         if view.state in OUT and view.member_epoch > 0:
             fail("C5", f"{consumer.name} is {view.state.name}, and shows epoch {view.member_epoch}")

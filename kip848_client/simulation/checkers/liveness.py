@@ -17,19 +17,25 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.leave_group import LeaveGroupRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
-from kip848_client.wire.schema import Request, Response
+from kip848_client.wire.schema import Request
 
 
 class BoundedWork(Observer):
-    """C8: every commit of the application is answered, and no member looks up the coordinator in a loop."""
+    """C8: every commit of the application is answered, and no member looks up the coordinator in a loop.
+
+    Few requests are in flight.
+    """
 
     def __init__(self, consumers: Callable[[], Sequence[Process]]) -> None:
         self._consumers = consumers
         self._lookups: defaultdict[str, deque[int]] = defaultdict(lambda: deque(maxlen=_LOOKUPS_MAX))
 
-    @about(FindCoordinatorRequest)
-    def sent(self, consumer: Process, request: Request[Any]) -> None:
-        """Count lookups."""
+    def sent(self, consumer: Process, request: Any) -> None:
+        under_way = consumer.member.requests_under_way - len(consumer.commits_asked)
+        if under_way > _REQUESTS_MAX:
+            fail("C8", f"{consumer.name} has {under_way} requests under way, and sends {request}")
+        if not isinstance(request, FindCoordinatorRequest):
+            return
         lookups, now_ms = self._lookups[consumer.name], consumer.world.now_ms
         if len(lookups) == _LOOKUPS_MAX and now_ms - lookups[0] < _SECOND_MS:
             fail("C8", f"{consumer.name} looked for the coordinator {_LOOKUPS_MAX} times within a second")
@@ -46,8 +52,8 @@ class BoundedWork(Observer):
 
 
 _SECOND_MS: Final = 1_000
-
-
+_REQUESTS_MAX: Final = 12
+"""Limit of requests in flight, except commits: an application may commit after every poll()."""
 _LOOKUPS_MAX: Final = 20
 """Limit of coordinator lookups within a virtual second. The first retries come after a tenth of a second."""
 
@@ -59,20 +65,16 @@ class AwaitedLeave(Observer):
         self._waiting: dict[str, Request[Any]] = {}
 
     @about(ConsumerGroupHeartbeatRequest, LeaveGroupRequest)
-    def sent(self, consumer: Process, request: Request[Any]) -> None:
-        """A leave was sent."""
-        assert isinstance(request, ConsumerGroupHeartbeatRequest | LeaveGroupRequest)
+    def sent(self, consumer: Process, request: ConsumerGroupHeartbeatRequest | LeaveGroupRequest) -> None:
         if consumer.leaving and (isinstance(request, LeaveGroupRequest) or request.member_epoch < 0):
             self._waiting[consumer.name] = request
 
     @about(ConsumerGroupHeartbeatRequest, LeaveGroupRequest)
-    def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
-        """It was answered."""
+    def answered(self, consumer: Process, request: Any, response: Any) -> None:
         self._over(consumer, request)
 
     @about(ConsumerGroupHeartbeatRequest, LeaveGroupRequest)
-    def unanswered(self, consumer: Process, request: Request[Any]) -> None:
-        """It will not be answered."""
+    def unanswered(self, consumer: Process, request: Any) -> None:
         self._over(consumer, request)
 
     def _over(self, consumer: Process, request: Request[Any]) -> None:
@@ -80,7 +82,6 @@ class AwaitedLeave(Observer):
             del self._waiting[consumer.name]
 
     def closed(self, consumer: Process) -> None:
-        """close() returns."""
         left_ms = consumer.close_by_ms - consumer.now_ms
         if self._waiting.pop(consumer.name, None) is not None and left_ms > 0:
             fail("L4", f"{consumer.name}: close() returns {left_ms} ms before its time, and without an answer")

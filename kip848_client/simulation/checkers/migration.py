@@ -27,7 +27,6 @@ class Conversions(Observer):
         self._loads = 0
 
     def group_changed(self, changes: Sequence[Change]) -> None:
-        """Look at a conversion, or at one that is missing."""
         mirror = self._mirror
         loaded, self._loads = mirror.loads != self._loads, mirror.loads
         converted = mirror.converted

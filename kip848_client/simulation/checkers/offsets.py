@@ -30,7 +30,7 @@ from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupRe
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from kip848_client.wire.messages.sync_group import SyncGroupRequest
-from kip848_client.wire.schema import Request, Response
+from kip848_client.wire.schema import Response
 
 _Asked: TypeAlias = frozenset[tuple[str, UUID, int]]
 
@@ -61,13 +61,11 @@ class RetryPace(Observer):
         self._paces: defaultdict[str, _Pace] = defaultdict(_Pace)
 
     @about(FindCoordinatorRequest, OffsetFetchRequest)
-    def sent(self, consumer: Process, request: Request[Any]) -> None:
-        """Compare with the failure before."""
+    def sent(self, consumer: Process, request: Any) -> None:
         pace, now_ms = self._paces[consumer.name], consumer.now_ms
         if isinstance(request, FindCoordinatorRequest):
             allowed_ms, what = pace.lookup_ms, "looks for the coordinator"
         else:
-            assert isinstance(request, OffsetFetchRequest)
             asked = _asked(request)
             if any(name == UNREAD.topic for name, _, _ in asked):
                 return  # its application asks, each time anew
@@ -79,8 +77,7 @@ class RetryPace(Observer):
     @about(
         FindCoordinatorRequest, OffsetFetchRequest, ConsumerGroupHeartbeatRequest, JoinGroupRequest, HeartbeatRequest
     )
-    def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
-        """Note failures and successes."""
+    def answered(self, consumer: Process, request: Any, response: Any) -> None:
         pace = self._paces[consumer.name]
         match response:
             case (
@@ -92,7 +89,6 @@ class RetryPace(Observer):
             case FindCoordinatorResponse():
                 pace.lookup_ms = consumer.now_ms + least_backoff_ms(consumer, 0)
             case OffsetFetchResponse():
-                assert isinstance(request, OffsetFetchRequest)
                 asked = _asked(request)
                 if pace.under_way.get(asked) is not request:
                     return
@@ -108,18 +104,15 @@ class RetryPace(Observer):
                 pass
 
     @about(FindCoordinatorRequest, OffsetFetchRequest)
-    def unanswered(self, consumer: Process, request: Request[Any]) -> None:
-        """It failed."""
+    def unanswered(self, consumer: Process, request: Any) -> None:
         pace, until_ms = self._paces[consumer.name], consumer.now_ms + least_backoff_ms(consumer, 0)
         if isinstance(request, FindCoordinatorRequest):
             pace.lookup_ms = until_ms
             return
-        assert isinstance(request, OffsetFetchRequest)
         if pace.under_way.get(asked := _asked(request)) is request:
             pace.fetches[asked] = until_ms
 
     def commit_ended(self, consumer: Process, effect: CommitDone) -> None:
-        """Check the deadline of the member."""
         if effect.commit_id != AUTOMATIC_COMMIT_ID or not _passes(effect.error):
             return
         if self._paces[consumer.name].state is MemberState.RECONCILING:
@@ -136,11 +129,9 @@ class RetryPace(Observer):
     def listener_ended(
         self, consumer: Process, name: str, partitions: Iterable[TopicIdPartition], error: object
     ) -> None:
-        """As when it began: those that wait for it start afresh."""
         self._paces[consumer.name].forget()
 
     def state_changed(self, consumer: Process, effect: StateChanged) -> None:
-        """As above."""
         self._paces[consumer.name].forget()
         self._paces[consumer.name].state = effect.new
 
@@ -184,8 +175,7 @@ class ToldOutcomes(Observer):
         """Consumer -> the step in which the last committed offsets came, and these."""
 
     @about(OffsetCommitRequest, OffsetFetchRequest, ConsumerGroupHeartbeatRequest)
-    def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
-        """Remember the codes of an answer, the topics of an assignment, or the offsets."""
+    def answered(self, consumer: Process, request: Any, response: Any) -> None:
         if isinstance(response, OffsetFetchResponse):
             self._offsets[consumer.name] = (
                 consumer.world.steps,
@@ -208,8 +198,6 @@ class ToldOutcomes(Observer):
                     for topic in topics
                 )
             return
-        assert isinstance(request, OffsetCommitRequest)
-        assert isinstance(response, OffsetCommitResponse)
         codes = {
             TopicPartition(asked.name or self._topics.names.get(asked.topic_id, ""), item.partition_index): (
                 item.error_code
@@ -221,14 +209,12 @@ class ToldOutcomes(Observer):
         self._answer[consumer.name] = (consumer.world.steps, codes, in_order)
 
     @about(ConsumerGroupHeartbeatRequest)
-    def sent(self, consumer: Process, request: Request[Any]) -> None:
+    def sent(self, consumer: Process, request: ConsumerGroupHeartbeatRequest) -> None:
         """A member that joins has no assignment."""
-        assert isinstance(request, ConsumerGroupHeartbeatRequest)
         if request.member_epoch == 0:
             self._assigned.pop(consumer.name, None)
 
     def commit_ended(self, consumer: Process, effect: CommitDone) -> None:
-        """Compare the result with the answer of this step."""
         if not effect.offsets:
             return
         step, codes, in_order = self._answer.get(consumer.name, (-1, {}, []))
@@ -245,7 +231,6 @@ class ToldOutcomes(Observer):
                 fail("C8", f"{consumer.name} is told {effect.error!r}, the first error was {first}")
 
     def offsets_told(self, consumer: Process, effect: OffsetsFetched) -> None:
-        """Compare the committed offsets that the application is told, too."""
         step, offsets = self._offsets.get(consumer.name, (-1, {}))
         told = {partition: position.offset for partition, position in effect.offsets.items()}
         if effect.error is not None:
@@ -292,8 +277,7 @@ class KnownCoordinator(Observer):
         self._passing: dict[str, int] = {}
         """Consumer -> the step in which a lookup failed with what passes by itself."""
 
-    def sent(self, consumer: Process, request: Request[Any]) -> None:
-        """Compare with the coordinator's last answers."""
+    def sent(self, consumer: Process, request: Any) -> None:
         name, link = consumer.name, consumer.network.link
         if isinstance(request, FindCoordinatorRequest):
             if link is not None and link.open and self._forgotten.get(name) is not link:
@@ -303,8 +287,7 @@ class KnownCoordinator(Observer):
         elif link is not None and self._refused.get(name) is link:
             fail("C8", f"{name} goes on with a broker that is not the coordinator: {request}")
 
-    def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
-        """Note which broker says that it is not the coordinator."""
+    def answered(self, consumer: Process, request: Any, response: Any) -> None:
         name = consumer.name
         if isinstance(response, FindCoordinatorResponse):
             codes = [response.error_code, *(found.error_code for found in response.coordinators)]
@@ -323,7 +306,7 @@ class KnownCoordinator(Observer):
         if step == consumer.world.steps and code in _codes_of(effect.error):
             self._refused[consumer.name] = consumer.network.link
 
-    def unanswered(self, consumer: Process, request: Request[Any]) -> None:
+    def unanswered(self, consumer: Process, request: Any) -> None:
         """A connection without answers counts as broken."""
         if not isinstance(request, FindCoordinatorRequest):
             self._forgotten[consumer.name] = consumer.network.link

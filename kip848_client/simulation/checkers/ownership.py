@@ -30,7 +30,6 @@ class SingleOwner(Observer):
         """Partition -> its owner at the last look."""
 
     def group_changed(self, changes: Sequence[Change]) -> None:
-        """Apply removals first, then additions."""
         owner = self.owner
         given: list[tuple[str, Partitions]] = []
         for member_id, before, after in changes:
@@ -63,7 +62,6 @@ class TargetLegality(Observer):
         self._loads = 0
 
     def group_changed(self, changes: Sequence[Change]) -> None:
-        """Look at a target that was computed in this step."""
         mirror = self._mirror
         computed = mirror.target_epoch != self._target_epoch and self._loads == mirror.loads
         self._target_epoch, self._loads = mirror.target_epoch, mirror.loads
@@ -124,7 +122,6 @@ class EpochOrder(Observer):
         self._loads = 0
 
     def group_changed(self, changes: Sequence[Change]) -> None:
-        """Compare with the last look."""
         mirror = self._mirror
         epochs = (mirror.group_epoch, mirror.target_epoch)
         if mirror.converted is not None and mirror.converted.was_empty:
@@ -158,7 +155,6 @@ class RevokeFirst(Observer):
         self._loads = 0
 
     def group_changed(self, changes: Sequence[Change]) -> None:
-        """Look at members whose epoch moved."""
         mirror = self._mirror
         loaded, self._loads = mirror.loads != self._loads, mirror.loads
         for member_id, before, after in changes:
@@ -181,7 +177,6 @@ class GroupStates(Observer):
         self._mirror = mirror
 
     def group_changed(self, changes: Sequence[Change]) -> None:
-        """Look at the state if members moved."""
         group = self._mirror.group
         if group is None or not changes:
             return
@@ -215,12 +210,10 @@ class Durability(Observer):
         self._cluster = cluster
 
     def loaded(self, before: GroupCoordinator | None, after: GroupCoordinator) -> None:
-        """Compare the coordinator before the load with the one after it."""
         if before is not None:
             same_as_log(before, after)
 
     def converged(self) -> None:
-        """Reload once more at the end."""
         same_as_log(self._cluster.coordinator, self._cluster.reloaded())
 
 
@@ -261,17 +254,13 @@ class OwnAssertions(Observer):
             self._cluster.coordinator.check_invariants()
 
     def loaded(self, before: GroupCoordinator | None, after: GroupCoordinator) -> None:
-        """Run them on the new coordinator."""
         after.check_invariants()
 
     def converged(self) -> None:
-        """Run them at the end."""
         self._cluster.coordinator.check_invariants()
 
 
 _NOTHING: Final[Partitions] = frozenset()
-
-
 _PASSING: Final = frozenset({"metadata_changes", "_subscribed"})
 """Caches: filled when they are first read."""
 

@@ -27,7 +27,7 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
 from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-from kip848_client.wire.schema import Request, Response
+from kip848_client.wire.schema import Request
 
 
 class ExclusiveReading(Observer):
@@ -68,15 +68,13 @@ class ExclusiveReading(Observer):
         self._topics_version = -1
 
     @about(ConsumerGroupHeartbeatRequest, JoinGroupRequest)
-    def stale(self, client_id: str, request: Request[Any]) -> None:
+    def stale(self, client_id: str, request: ConsumerGroupHeartbeatRequest | JoinGroupRequest) -> None:
         """An old heartbeat or join with an outdated list of partitions is about to be served."""
-        assert isinstance(request, ConsumerGroupHeartbeatRequest | JoinGroupRequest)
         self._stale = (request.member_id, self._world.steps)
 
     @about(ConsumerGroupHeartbeatRequest, JoinGroupRequest)
-    def sent(self, consumer: Process, request: Request[Any]) -> None:
+    def sent(self, consumer: Process, request: ConsumerGroupHeartbeatRequest | JoinGroupRequest) -> None:
         """The answer to this heartbeat or join will tell its sender which partitions it still owns."""
-        assert isinstance(request, ConsumerGroupHeartbeatRequest | JoinGroupRequest)
         member_id = request.member_id
         if isinstance(request, ConsumerGroupHeartbeatRequest):
             self._last_sent[consumer.name] = request
@@ -88,17 +86,19 @@ class ExclusiveReading(Observer):
             self._sent_since[member_id] = (request, self._served[member_id])
 
     @about(ConsumerGroupHeartbeatRequest, JoinGroupRequest)
-    def served(self, client_id: str, request: Request[Any], response: Response) -> None:
+    def served(self, client_id: str, request: ConsumerGroupHeartbeatRequest | JoinGroupRequest, response: Any) -> None:
         """Count answers of the present coordinator, not of a deposed one."""
-        assert isinstance(request, ConsumerGroupHeartbeatRequest | JoinGroupRequest)
         if self._stale != (request.member_id, self._world.steps):
             self._served[request.member_id] += 1
 
     @about(ConsumerGroupHeartbeatRequest, JoinGroupRequest)
-    def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
+    def answered(
+        self,
+        consumer: Process,
+        request: ConsumerGroupHeartbeatRequest | JoinGroupRequest,
+        response: ConsumerGroupHeartbeatResponse | JoinGroupResponse,
+    ) -> None:
         """The consumer learns that it was removed, or which partitions it owns."""
-        assert isinstance(request, ConsumerGroupHeartbeatRequest | JoinGroupRequest)
-        assert isinstance(response, ConsumerGroupHeartbeatResponse | JoinGroupResponse)
         member_id = request.member_id
         if response.error_code in _REMOVED and self._last_sent.get(consumer.name) is request:
             self._told.add(consumer.name)
@@ -117,7 +117,6 @@ class ExclusiveReading(Observer):
             self._look(consumer)
 
     def view_changed(self, consumer: Process) -> None:
-        """Compare what is readable with what the coordinator counts."""
         self._look(consumer)
 
     def group_changed(self, changes: Sequence[Change]) -> None:
@@ -212,14 +211,8 @@ class _GivingUp(msgspec.Struct):
 
 
 _NOTHING: Final[Partitions] = frozenset()
-
-
 _SLOW_CLOCK: Final = 1.1
-
-
 _SECOND_MS: Final = 1_000
-
-
 _REMOVED: Final = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
 
 
@@ -234,9 +227,7 @@ class ToldOwnership(Observer):
         """Consumer -> the last heartbeat, and what it or one before it, neither answered, says to be owned."""
 
     @about(ConsumerGroupHeartbeatRequest)
-    def sent(self, consumer: Process, request: Request[Any]) -> None:
-        """Note the list of owned partitions."""
-        assert isinstance(request, ConsumerGroupHeartbeatRequest)
+    def sent(self, consumer: Process, request: ConsumerGroupHeartbeatRequest) -> None:
         if request.member_epoch < 0:
             return
         if request.topic_partitions is not None:
@@ -246,14 +237,12 @@ class ToldOwnership(Observer):
             self._told[consumer.name] = (request, self._told[consumer.name][1])
 
     @about(ConsumerGroupHeartbeatRequest)
-    def unsent(self, consumer: Process, request: Request[Any]) -> None:
+    def unsent(self, consumer: Process, request: Any) -> None:
         """It reached no broker, which the member does not know yet."""
         self.sent(consumer, request)
 
     @about(ConsumerGroupHeartbeatRequest)
-    def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
-        """The heartbeat was answered."""
-        assert isinstance(response, ConsumerGroupHeartbeatResponse)
+    def answered(self, consumer: Process, request: Any, response: ConsumerGroupHeartbeatResponse) -> None:
         told = self._told.get(consumer.name)
         if told is not None and told[0] is request and not response.error_code:
             del self._told[consumer.name]
@@ -264,12 +253,10 @@ class ToldOwnership(Observer):
             self._told.pop(consumer.name, None)
 
     def listener_due(self, consumer: Process, call: ListenerCall) -> None:
-        """Check partitions that are about to be taken."""
         if isinstance(call, AssignPartitions) and consumer.name in self._told:
             self._compare(consumer, {(tip.topic_id, tip.partition) for tip in call.partitions}, "takes")
 
     def view_changed(self, consumer: Process) -> None:
-        """Check records that are read."""
         if consumer.name in self._told:
             view = consumer.view
             read = {(topic_id, index) for topic, index, topic_id in view.assigned if (topic, index) in view.readable}
@@ -299,9 +286,7 @@ class NoRecordLost(Observer):
         return None if found is None else TopicIdPartition(topic or topics.names[found], index, found)
 
     @about(OffsetFetchRequest)
-    def answered(self, consumer: Process, request: Request[Any], response: Response) -> None:
-        """Remember which committed offsets a consumer was told."""
-        assert isinstance(response, OffsetFetchResponse)
+    def answered(self, consumer: Process, request: Any, response: OffsetFetchResponse) -> None:
         for group in response.groups:
             for topic in group.topics:
                 for partition in topic.partitions:
@@ -336,7 +321,6 @@ class NoRecordLost(Observer):
                 fail("C6", f"{consumer.name} is told {error!r}; uncommitted are {sorted(unset)}")
 
     def handed_out(self, consumer: Process, partition: TopicIdPartition, offsets: range) -> None:
-        """No gap after what was handed out before."""
         start, covered = offsets.start, self._handed_out.read[partition]
         if start > covered:
             fail("C6", f"{partition}: {covered}-{start} were never handed out")
@@ -345,10 +329,8 @@ class NoRecordLost(Observer):
         self._position[consumer.name, partition] = offsets.stop
 
     @about(OffsetCommitRequest)
-    def served(self, client_id: str, request: Request[Any], response: Response) -> None:
+    def served(self, client_id: str, request: OffsetCommitRequest, response: OffsetCommitResponse) -> None:
         """No accepted commit is ahead of what was handed out, nor of another incarnation of its topic."""
-        assert isinstance(request, OffsetCommitRequest)
-        assert isinstance(response, OffsetCommitResponse)
         for asked, topic in zip(request.topics, response.topics, strict=True):
             for wanted, partition in zip(asked.partitions, topic.partitions, strict=True):
                 if partition.error_code:

@@ -29,7 +29,7 @@ from kip848_client.wire.messages.consumer_group_install_assignment import (
 from kip848_client.wire.messages.consumer_group_prepare_assignment import (
     ConsumerGroupPrepareAssignmentRequest,
 )
-from kip848_client.wire.schema import Request, Response
+from kip848_client.wire.schema import Request
 from tests.simulation.probes.round_model import offers_of, runners
 
 
@@ -53,7 +53,7 @@ class AskedMembers(Observer):
         self._loads = -1
 
     @about(ConsumerGroupHeartbeatRequest, ConsumerGroupPrepareAssignmentRequest, ConsumerGroupInstallAssignmentRequest)
-    def served(self, client_id: str, request: Request[Any], response: Response) -> None:
+    def served(self, client_id: str, request: Any, response: Any) -> None:
         """Look who is asked after a request; the mirror shows the group before."""
         group = self._mirror.group
         before = self._round

@@ -6,7 +6,7 @@ Only in probing runs: both look at the whole group. Does not own: the comparison
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -36,7 +36,6 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from kip848_client.wire.messages.group_records import ConsumerGroupMetadataValue
-from kip848_client.wire.schema import Request, Response
 from tests.simulation.probes.reader import coordinator_reading, join
 
 _REPLAY_EVERY: Final = 8
@@ -71,10 +70,10 @@ class AccountedTopics(Observer):
             fail("S3", f"the group went from epoch {before[1]} to {now[1]}, and nothing else changed")
 
     @about(ConsumerGroupHeartbeatRequest)
-    def served(self, client_id: str, request: Request[Any], response: Response) -> None:
+    def served(
+        self, client_id: str, request: ConsumerGroupHeartbeatRequest, response: ConsumerGroupHeartbeatResponse
+    ) -> None:
         """A heartbeat that counts."""
-        assert isinstance(request, ConsumerGroupHeartbeatRequest)
-        assert isinstance(response, ConsumerGroupHeartbeatResponse)
         group = self._mirror.group
         if not response.error_code and request.member_epoch >= 0 and group is not None and not group.regex_subscribers:
             self._look(f"heard {client_id}")

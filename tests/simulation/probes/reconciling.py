@@ -7,7 +7,7 @@ it; take what no other member has; and give up at once what is no longer subscri
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -32,7 +32,6 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from kip848_client.wire.schema import Request, Response
 from tests.simulation.probes.round_model import offers_of, runners
 
 _Given: TypeAlias = Mapping[IdPartition, int]
@@ -58,10 +57,10 @@ class HeartbeatSteps(Observer):
         self._mirror = mirror
 
     @about(ConsumerGroupHeartbeatRequest)
-    def served(self, client_id: str, request: Request[Any], response: Response) -> None:
+    def served(
+        self, client_id: str, request: ConsumerGroupHeartbeatRequest, response: ConsumerGroupHeartbeatResponse
+    ) -> None:
         """Compare the member with what it was before; the mirror shows that."""
-        assert isinstance(request, ConsumerGroupHeartbeatRequest)
-        assert isinstance(response, ConsumerGroupHeartbeatResponse)
         group = self._mirror.group
         if response.error_code or request.member_epoch < 0 or group is None or not self._cluster.up:
             return

@@ -25,7 +25,6 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
 )
 from kip848_client.wire.messages.consumer_group_install_assignment import ConsumerGroupInstallAssignmentRequest
 from kip848_client.wire.messages.consumer_group_prepare_assignment import ConsumerGroupPrepareAssignmentRequest
-from kip848_client.wire.schema import Request, Response
 
 
 class _Asked(NamedTuple):
@@ -59,7 +58,7 @@ class RunningTimers(Observer):
         self._asked = None
 
     @about(ConsumerGroupHeartbeatRequest, ConsumerGroupPrepareAssignmentRequest, ConsumerGroupInstallAssignmentRequest)
-    def served(self, client_id: str, request: Request[Any], response: Response) -> None:
+    def served(self, client_id: str, request: Any, response: Any) -> None:
         """Look at the timers of the member, and at that of the member that is to compute the target."""
         group = self._mirror.group
         if group is None:
