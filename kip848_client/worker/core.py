@@ -1,7 +1,7 @@
 """The protocol of one worker: joins, heartbeats, stops before it starts, and never outlives its lease. Pure.
 
 The shell hands in events with the time and performs effects; callbacks run elsewhere, one at a time, and heartbeats go
-on meanwhile. Rules: W1 to W13 in docs/workers.md.
+on meanwhile. Rules: W1 to W15 in docs/workers.md.
 """
 
 from __future__ import annotations
@@ -163,7 +163,9 @@ class WorkerCore:
         self._status = 0
         # The units
         self._assigned: dict[Unit, int] = {}
-        """What the coordinator gave, unit -> token."""
+        """What the coordinator gave and this worker may run, unit -> token."""
+        self._given: frozenset[Unit] = frozenset()
+        """What the coordinator gave, by the last answer that counts."""
         self._pending: tuple[Unit, ...] = ()
         self._owned: dict[Unit, int] = {}
         """What runs here, or may run: from before on_assigned to after on_revoked or on_lost."""
@@ -171,16 +173,18 @@ class WorkerCore:
         self._calling: _Calling | None = None
         self._lost = False
         """Everything must be released before anything else."""
+        self._last_before_release = 0
+        """The last request before everything was released."""
         self._retry_stop_ms: int | None = None
         # The lease
         self._confirmed_ms: int | None = None
         """Send time of the last heartbeat that was accepted."""
         self._asked_ms: int | None = None
-        """Since when, at the latest, the coordinator waits for the revocation that is not acknowledged."""
+        """Send time of the first heartbeat after which the coordinator may wait for a stop; None: it does not wait."""
         self._unanswered_ms: int | None = None
-        """Send time of the first heartbeat without an answer since the last answer."""
-        self._acknowledging = 0
-        """The heartbeat that said what is left after the last revocation."""
+        """Send time of the first heartbeat since the last answer."""
+        self._said: frozenset[Unit] | None = None
+        """The units that the heartbeat under way says run here; None if it does not say."""
         self._planning = (
             Planning(
                 settings.client_assignors,
@@ -290,11 +294,9 @@ class WorkerCore:
         elif code:
             self._fail(self._refusal(code, response.error_message or ""))
         else:
-            if request_id == self._acknowledging:
-                self._asked_ms = None
-            self._accepted(response, sent_ms=sent_ms)
+            self._accepted(response, sent_ms=sent_ms, is_old=request_id <= self._last_before_release)
 
-    def _accepted(self, response: ConnectGroupHeartbeatResponse, *, sent_ms: int) -> None:
+    def _accepted(self, response: ConnectGroupHeartbeatResponse, *, sent_ms: int, is_old: bool) -> None:
         self._failures = 0
         self._interval_ms = max(1, response.heartbeat_interval_ms)
         self._session_ms = response.session_timeout_ms
@@ -303,34 +305,26 @@ class WorkerCore:
         if self._planning is not None and self._offered:
             self._offered = False
             self._planning.accepted()
-        if self._lost:
-            # The answer belongs to what is being given up; the next heartbeat asks for everything anew.
-            self._beat_due_ms = self._now_ms + self._interval_ms
-            return
         self._epoch = response.member_epoch
         self._beat_due_ms = self._now_ms + self._interval_ms
-        # W10: a heartbeat whose answer was lost may have been the one from which the coordinator counts.
-        asked_ms = sent_ms if self._unanswered_ms is None else self._unanswered_ms
-        self._unanswered_ms = None
+        if self._lost:
+            return
+        if is_old:
+            self._beat_now()  # W11: it does not answer what has stopped since
+            return
         if response.assignment is not None:
-            self._take(response.assignment, asked_ms=asked_ms)
+            self._take(response.assignment)
+        self._note_wait(response.assignment)
         if self._planning is not None and response.should_compute_assignment:
             self._planning.compute(epoch=self._epoch)
 
-    def _take(self, assignment: Assignment, *, asked_ms: int) -> None:
-        given_before = self._assigned
+    def _take(self, assignment: Assignment) -> None:
         self._assigned = {
             Unit(item.name, index): token
             for item in assignment.assigned
             for index, token in zip(item.indexes, item.epochs, strict=True)
         }
         self._pending = tuple(sorted(Unit(item.name, index) for item in assignment.pending for index in item.indexes))
-        if given_before.keys() - self._assigned.keys() - self._owned.keys():
-            # W14: nothing has to stop, and still the coordinator waits for the word
-            self._say_owned = True
-            self._beat_now()
-        if self._asked_ms is None and self._to_stop():
-            self._asked_ms = asked_ms
         if self._planning is not None:
             self._planning.told(
                 assignment.metadata_bytes,
@@ -339,15 +333,29 @@ class WorkerCore:
                 session_ms=self._session_ms,
             )
 
+    def _note_wait(self, assignment: Assignment | None) -> None:
+        """W10: the coordinator waits for a stop, or it does not, now that it has answered.
+
+        It waits until a heartbeat names none of what it took. One that does not say what runs here names everything.
+        """
+        given = self._given if assignment is None else frozenset(self._assigned)
+        named = self._given if self._said is None else self._said
+        waits = not named <= given or (self._said is None and self._asked_ms is not None)
+        if not waits:
+            self._asked_ms = None
+        elif self._asked_ms is None:
+            self._asked_ms = self._unanswered_ms
+        self._given, self._unanswered_ms = given, None
+        if waits and not self._to_stop():
+            self._say_owned = True  # W14: nothing has to stop, and still the coordinator waits for the word
+            self._beat_now()
+
     def _not_answered(self, request_id: int, error: Kip848Error, *, final: bool) -> None:
         if self._planning is not None and self._planning.is_waiting_for(request_id):
             self._planning.not_answered()
             return
-        sent_ms = self._in_flight.pop(request_id, None)
-        if sent_ms is None:
+        if self._in_flight.pop(request_id, None) is None:
             return
-        if self._unanswered_ms is None:
-            self._unanswered_ms = sent_ms
         if self._phase is Phase.LEAVING and self._left_sent:
             self._leave_done()
         elif final:
@@ -448,6 +456,7 @@ class WorkerCore:
                 self._call(CallbackKind.LOST, self._owned)
                 return
             self._lost = False
+            self._last_before_release = self._ids
             self._say_all = True
             if self._phase is Phase.FATAL:
                 assert self._error is not None
@@ -479,7 +488,7 @@ class WorkerCore:
         to_start = {unit: token for unit, token in self._assigned.items() if unit not in self._owned}
         ends_ms = self._release_at_ms()
         if to_start and ends_ms is not None and self._now_ms < ends_ms:
-            self._heartbeat()  # the acknowledgement leaves first
+            self._heartbeat()  # W4: the acknowledgement leaves first
             self._phase = Phase.ASSIGNING
             self._owned.update(to_start)
             self._call(CallbackKind.ASSIGNED, to_start)
@@ -518,7 +527,8 @@ class WorkerCore:
     def _leave_done(self) -> None:
         self._left_sent = False
         self._epoch, self._confirmed_ms, self._beat_due_ms = 0, None, None
-        self._assigned, self._pending = {}, ()
+        self._assigned, self._pending, self._given = {}, (), frozenset()
+        self._asked_ms = self._unanswered_ms = None
         self._in_flight.clear()
         self._say_all = self._say_catalogue = True
         if self._closing is None:
@@ -553,6 +563,10 @@ class WorkerCore:
         joins = not self._epoch
         everything = self._say_all or joins
         settings = self._settings
+        # W15: what is about to start is named, too: the coordinator gives away at once what it takes and is not named.
+        self._said = frozenset((*self._owned, *self._assigned)) if everything or self._say_owned else None
+        if self._unanswered_ms is None:
+            self._unanswered_ms = self._now_ms
         request = ConnectGroupHeartbeatRequest(
             group_id=settings.group_id,
             member_id=settings.member_id,
@@ -564,7 +578,7 @@ class WorkerCore:
             server_assignor=self._server_assignor() if everything else None,
             client_assignors=self._offers(everything=everything),
             catalog=self._catalog() if everything or self._say_catalogue else None,
-            owned_units=units_on_wire(self._owned) if everything or self._say_owned else None,
+            owned_units=None if self._said is None else units_on_wire(self._said),
         )
         self._say_all = self._say_owned = self._say_catalogue = False
         self._beat_due_ms = None
@@ -595,8 +609,6 @@ class WorkerCore:
         if isinstance(request, ConnectGroupHeartbeatRequest):
             request = replace(request, sequence=self._ids)  # W13
             self._in_flight = {self._ids: self._now_ms}
-            if request.owned_units is not None and not self._to_stop():
-                self._acknowledging = self._ids
         timeout_ms = self._settings.request_timeout_ms
         if self._session_ms:
             timeout_ms = min(timeout_ms, max(1, self._session_ms // 3))  # W9: another try must fit into the lease
@@ -610,11 +622,14 @@ class WorkerCore:
             return None
         margin_ms = self._margin_ms()
         ends_ms = self._confirmed_ms + self._session_ms - margin_ms
-        if self._asked_ms is not None:
+        # W10: a heartbeat without an answer may have been the one from which the coordinator counts.
+        waits_ms = self._unanswered_ms if self._asked_ms is None else self._asked_ms
+        if waits_ms is not None:
             timeout_ms = self._settings.rebalance_timeout_ms
-            # W10: with a timeout much longer than the session, the margin must still cover the clocks' drift
-            late_ms = max(margin_ms, int(timeout_ms * CLOCK_DRIFT))
-            ends_ms = min(ends_ms, self._asked_ms + timeout_ms - min(late_ms, timeout_ms // 2))
+            # With a timeout much longer than the session, the margin must still cover drifting clocks and the stop.
+            stop_ms = min(self._session_ms // 5, margin_ms - int(self._session_ms * CLOCK_DRIFT))
+            late_ms = max(margin_ms, int(timeout_ms * CLOCK_DRIFT) + stop_ms)
+            ends_ms = min(ends_ms, waits_ms + timeout_ms - min(late_ms, timeout_ms // 2))
         return ends_ms
 
     def _margin_ms(self) -> int:

@@ -22,16 +22,15 @@ def _(patch: Patch) -> None:
     patch.setattr(heartbeat, "_check_sequence", lambda *_: None)
 
 
-@mutant("a worker does not confirm what it was given and never started", "U1", scenario="workers", seed=180)
+@mutant("a lease does not end when the coordinator may remove its worker", "U1", scenario="workers", seed=0)
 def _(patch: Patch) -> None:
-    original = WorkerCore._take
+    original = WorkerCore._note_wait
 
-    def take(core: Any, assignment: Any, *, asked_ms: int) -> None:
-        said = core._say_owned
-        original(core, assignment, asked_ms=asked_ms)
-        core._say_owned = said
+    def forget(core: Any, assignment: Any) -> None:
+        original(core, assignment)
+        core._asked_ms = None
 
-    patch.setattr(WorkerCore, "_take", take)
+    patch.setattr(WorkerCore, "_note_wait", forget)
 
 
 @mutant("tokens do not grow", "U2", scenario="workers")
