@@ -18,7 +18,7 @@ Does not own: the ways out of the group (`group_exit`), the requests of a round 
 (`classic_heartbeat`), runs (`classic_reconciler`), assignors (`classic_assignors`), topics (`topic_watch`).
 
 Source: Kafka's ``AbstractCoordinator`` and ``ConsumerCoordinator``; KIP-429, KIP-814; KAFKA-13419, KAFKA-12984.
-Rules: R200 to R223 and R240 to R245 in docs/protocol.md.
+Rules: R200 to R223, R240 to R245 and R250 in docs/protocol.md.
 """
 
 from __future__ import annotations
@@ -117,7 +117,9 @@ class ClassicGroup:
         """The assignment that was taken up last; an eager member tells its assignor."""
         self._held_generation = -1
         self._claimed_generation = -1
-        """The last generation in which nobody else was given what is owned."""
+        """The last generation in which no other member was given what this one owns."""
+        self._led_generation = -1
+        """The last generation for which this member assigned."""
         self._sent_subscription = Subscription()
         """The subscription of the last JoinGroup."""
         self._matched: frozenset[str] = frozenset()
@@ -380,6 +382,9 @@ class ClassicGroup:
         """Watch the topics if this member has to."""
         subscription = self._context.subscription
         if self._round.is_leader and not self._round.skipped:
+            self._led_generation = self._context.epoch
+        if self._round.is_leader and self._led_generation == self._context.epoch:
+            # Also if it has just come back: what changed since its assignment is not assigned (R250).
             topics, known = self._assignors.all_topics, self._assignors.described_topics
             self._topics.watch(topics, known=known, pattern=subscription.pattern, matched=self._matched | topics)
         elif self._round.is_leader or self._round.leader == "":

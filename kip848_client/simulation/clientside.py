@@ -41,6 +41,7 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from kip848_client.wire.messages.heartbeat import HeartbeatResponse
+from kip848_client.wire.messages.sync_group import SyncGroupRequest
 from kip848_client.wire.schema import Request, Response
 
 VERSIONS: Final[dict[int, tuple[int, int]]] = {
@@ -90,6 +91,8 @@ class ClientSide:
         """When a heartbeat of it was accepted last."""
         self.connected_ms = -1
         """When it last connected to a coordinator; waiting requests are sent then."""
+        self.led_generation = -1
+        """The last generation of a classic group for which it assigned."""
 
     @property
     def link(self) -> SimulatedConnection | None:
@@ -190,6 +193,8 @@ class ClientSide:
     def _write(self, connection: SimulatedConnection, effect: SendRequest) -> None:
         consumer, request, request_id = self._consumer, effect.request, effect.request_id
         highest = _HIGHEST[request.WIRE.api_key]
+        if isinstance(request, SyncGroupRequest) and request.assignments:
+            self.led_generation = request.generation_id
         self._observer.sent(consumer, request)
         self._network.send(
             connection,

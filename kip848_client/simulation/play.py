@@ -203,6 +203,7 @@ class _Play:
                 world.stop()
                 return
             self._keep_full_subscriber()
+            stage.mend_forgotten_growth()
             if world.now_ms + _LOOK_EVERY_MS <= end_ms:
                 world.call_in(_LOOK_EVERY_MS, look)
 

@@ -97,6 +97,7 @@ class Stage:
         self._number = 0
         self._strategies: Final = self.world.random("strategies").choice(STRATEGIES)
         """What members on the classic protocol offer."""
+        self._mend_ms = 0
         self._to_classic = False
         """Where the rolling restart goes."""
         self.mirror: Final = Mirror(self.cluster, GROUP)
@@ -334,8 +335,8 @@ class Stage:
             return False  # what it sent while there were faults may still be lost
         return not consumer.assignor.asks  # a call that hangs holds that up
 
-    def _classic_rests(self, living: list[SimulatedConsumer], group: ClassicGroup) -> bool:
-        """The same of a classic group."""
+    def _classic_rests(self, living: list[SimulatedConsumer], group: ClassicGroup, *, is_read: bool = True) -> bool:
+        """The same of a classic group; without *is_read* also if not everything was read."""
         if group.state is not ClassicState.STABLE or len(group.members) != len(living) or group.pending_joins:
             return False
         for consumer in living:
@@ -344,11 +345,28 @@ class Stage:
                 return False
             if view.state is not MemberState.STABLE or not self._is_calm(consumer):
                 return False
-        return self._everything_is_read(living)
+        return not is_read or self._everything_is_read(living)
+
+    def mend_forgotten_growth(self) -> None:
+        """Let a topic grow if the leader of a classic group cannot know that one has.
+
+        A static leader that comes back as another process keeps an assignment of which it does not know from how many
+        partitions it was made. The next change of a topic makes it assign again.
+        """
+        group, now_ms = self.mirror.classic, self.world.now_ms
+        if group is None or now_ms < self._mend_ms or not self._classic_rests(self.living(), group, is_read=False):
+            return
+        (leader,) = (consumer for consumer in self.living() if consumer.view.member_id == group.leader)
+        if leader.network.led_generation != group.generation and not self._all_partitions_are_read(self.living()):
+            self._mend_ms = now_ms + 10 * self.scenario.heartbeat_interval_ms
+            self.cluster.topics.grow(min(self.cluster.topics.image.by_name), count=1)
 
     def _everything_is_read(self, living: list[SimulatedConsumer]) -> bool:
+        return self._all_partitions_are_read(living) and self.handed_out.complete
+
+    def _all_partitions_are_read(self, living: list[SimulatedConsumer]) -> bool:
         read = {partition for consumer in living for partition in consumer.readable}
-        return read == set(self.cluster.topics.end_offsets) and self.handed_out.complete
+        return read == set(self.cluster.topics.end_offsets)
 
     def picture(self) -> str:
         """What every member does, in one line."""

@@ -428,6 +428,27 @@ def test_r217_who_does_not_know_the_topics_of_its_assignment_looks_at_once() -> 
     assert member.joining().reason == "metadata changed"
 
 
+def test_r250_a_leader_that_comes_back_sees_what_changed_since_it_assigned() -> None:
+    """An eager group is not rebalanced when its static leader is back, and a partition would stay without a reader."""
+    settings = {"instance_id": "i-1", "topic_refresh_ms": 5_000}
+    member = ClassicMemberHarness(settings=settings, assignors=("range",))
+    member.listeners_finish = True
+    member.subscribe("t")
+    member.poll()
+    member.answer_join(generation=2, leader="m-1", members=(a_member("m-1"),))
+    member.answer_sync(ALL)
+    member.poll()
+    member.partition_counts = {"t": 8}
+    member.beat(ErrorCode.UNKNOWN_MEMBER_ID)
+    member.poll()
+    member.answer_join(generation=2, leader="m-1", members=(a_member("m-1"),), skip_assignment=True)
+    member.answer_sync(ALL)
+    member.poll()
+    assert not member.requests(JoinGroupRequest)
+    quiet(member, 6_500)
+    assert member.joining().reason == "metadata changed"
+
+
 class Looks(ClassicMemberHarness):
     """A cluster that answers each question about its topics with the next of *found*."""
 
