@@ -433,11 +433,11 @@ class Consumer:
             log_event(logging.WARNING, LogEvent.NOT_SUBSCRIBED, group_id=self._config.group_id, hint=hint)
 
     def _look_for_topics(self) -> None:
-        """Say once which topics of the subscription are not there, when there is nothing to do for the first time."""
-        view = self._group.view
-        if view.member_epoch <= 0:
+        """Log once which topics and partitions are not there, when there is nothing to do for the first time."""
+        view, manual = self._group.view, self._group.manual
+        if view.member_epoch <= 0 and not manual:
             return
-        unseen = sorted(self._unseen_topics - {tip.topic for tip in view.assigned})
+        unseen = sorted(self._unseen_topics - (set() if manual else {tip.topic for tip in view.assigned}))
         self._unseen_topics = frozenset()
         missing = []
         for topic in unseen[:_TOPICS_LOOKED_FOR]:
@@ -448,6 +448,9 @@ class Consumer:
             error = None if described is None else described.error
             if error is not None and error.code() == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 missing.append(topic)
+            elif described is not None and error is None:
+                there = described.partitions
+                missing += [f"{topic}-{p.partition}" for p in manual if p.topic == topic and p.partition not in there]
         if missing:
             hint = "they are read once they exist"
             log_event(
@@ -641,6 +644,7 @@ class Consumer:
                     self._start_at(partitions)
                 return  # in the other callbacks the library releases the partitions itself
             self._group.assign(assign_positions(partitions))
+            self._unseen_topics = frozenset(partition.topic for partition in self._group.manual)
 
     def unassign(self) -> None:
         """End a manual assignment. Inside a listener it does nothing: the library releases partitions itself."""
@@ -656,6 +660,7 @@ class Consumer:
                 return
             kept = dict.fromkeys(self._group.manual)
             self._group.assign({**kept, **assign_positions(partitions)})
+            self._unseen_topics = frozenset(partition.topic for partition in self._group.manual)
 
     def incremental_unassign(self, partitions: list[PublicTopicPartition]) -> None:
         """Take from a manual assignment. Inside a listener it does nothing: the library releases partitions itself."""

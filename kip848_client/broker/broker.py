@@ -1420,10 +1420,11 @@ def _topic_counts(topics: object) -> dict[str, int]:
 
 def _topic(state: BrokerState, name: str, partition: int | None) -> Topic:
     topic = state.topics.get(name)
-    if topic is None or (partition is not None and not 0 <= partition < topic.partition_count):
-        raise BrokerError(
-            f"there is no {name if partition is None else f'{name}-{partition}'}; "
-            f"topics are {sorted(state.topics.names())}",
-            code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        )
-    return topic
+    if topic is None:
+        known = ", ".join(sorted(state.topics.names())) or "none"
+        text = f"topic {name!r}: there is none; topics are: {known}"
+    elif partition is not None and not 0 <= partition < topic.partition_count:
+        text = f"topic {name!r} has no partition {partition}; it has 0 to {topic.partition_count - 1}"
+    else:
+        return topic
+    raise BrokerError(text, code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

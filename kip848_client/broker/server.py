@@ -40,6 +40,8 @@ __all__ = ["ClientConnection", "Server"]
 
 _LENGTH: Final = struct.Struct(">i")
 _LENGTH_BYTES: Final = 4
+_TLS_HANDSHAKE: Final = 0x1603
+"""What a TLS connection begins with, where a frame has the upper half of its length."""
 _KEY_END: Final = 6
 _MAY_BE_LARGE: Final = (b"\0\0", b"\0", b"")
 """How a frame begins that may be as long as any: the key of Produce, and what may still become it."""
@@ -471,6 +473,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         while not self._closed and end - start >= _LENGTH_BYTES:
             (length,) = _LENGTH.unpack_from(received, start)
             if not 0 <= length <= frame_bytes_max:
+                if length >> 16 == _TLS_HANDSHAKE:
+                    raise ProtocolError("the client speaks TLS, and this port does not; see its security.protocol")
                 raise ProtocolError(f"a frame says it has {length} bytes; allowed are 0 to {frame_bytes_max}")
             if (
                 length > request_bytes_max

@@ -36,7 +36,6 @@ _FIXED: Final[Mapping[str, str | bool]] = {
     "auto.offset.reset": "earliest",
     "isolation.level": "read_committed",
     "enable.partition.eof": True,
-    "enable.auto.commit": False,
     "enable.metrics.push": False,
 }
 _PASSING: Final = frozenset(

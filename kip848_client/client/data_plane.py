@@ -83,7 +83,7 @@ _CGMD_INSTANCE: Final = b"\x00"
 
 
 def create_record_consumer(conf: Mapping[str, ConfigValue]) -> RecordConsumer:
-    """Make the librdkafka consumer that fetches records and is never a member.
+    """Make the librdkafka consumer that fetches records: it is never a member, and commits nothing.
 
     Raises:
         ConfigError: librdkafka refuses a key or a value; the message names the nearest known key.
@@ -93,7 +93,8 @@ def create_record_consumer(conf: Mapping[str, ConfigValue]) -> RecordConsumer:
     if isinstance(tokens, OAuthTokens):
         tokens.token()  # confluent_kafka would wait ten seconds for it, and then not say why there is none
     # Without a logger librdkafka writes to stderr, past the application's logs.
-    settings = {"logger": logging.getLogger(LIBRDKAFKA_LOGGER), **conf}
+    # By default it would commit what it reads, to a group that it is not in.
+    settings = {"logger": logging.getLogger(LIBRDKAFKA_LOGGER), **conf, "enable.auto.commit": False}
     unknown: list[str] = []
     while True:
         try:

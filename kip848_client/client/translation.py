@@ -5,6 +5,7 @@ Does not own: what the values mean (`consumer`, `member/`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -33,13 +34,16 @@ PublicCommitCallback = Callable[[ErrorDetails | None, list[PublicTopicPartition]
 """``on_commit(error, partitions)``, as in confluent-kafka; ``error.exception`` is the exception behind it."""
 
 
+_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
 def read_subscription(topics: object) -> Subscription:
     """What subscribe() was asked for; empty if nothing.
 
     Several patterns become one, which matches what any of them matches.
 
     Raises:
-        ConfigError: not a list of names, or a blank name.
+        ConfigError: not a list of names, or what cannot be a name.
     """
     if isinstance(topics, SubscriptionPattern):
         return Subscription(pattern=topics.pattern)
@@ -55,6 +59,11 @@ def read_subscription(topics: object) -> Subscription:
             raise ConfigError(f"subscribe() takes names of topics, got {topic!r}")
         elif topic.startswith("^"):
             patterns.append(topic)
+        elif not _TOPIC_NAME.fullmatch(topic):
+            raise ConfigError(
+                f"subscribe() takes names of topics, got {topic!r}; a name has letters, digits, '.', '_' and '-', "
+                "and a pattern begins with '^' or is a SubscriptionPattern"
+            )
         else:
             names.add(topic)
     pattern = "|".join(f"(?:{one})" for one in patterns) if len(patterns) > 1 else "".join(patterns) or None

@@ -222,13 +222,13 @@ def parse_consumer_config(conf: Mapping[str, ConfigValue]) -> ConsumerConfig:
     servers: tuple[BootstrapServer, ...] = ()
     security, secured = SecuritySettings(), dict[str, ConfigValue]()
     protocol = security_protocol(reader)
-    addresses = reader.text("bootstrap.servers")
+    addresses = reader.text("bootstrap.servers", advice="give host:port of a broker")
     if isinstance(reader.conf.get("bootstrap.servers"), str):
         with reader.at_once():
             servers = _parse_bootstrap(addresses, protocol=protocol)
     with reader.at_once():
         security, secured = read_security(reader, hosts=[server.host for server in servers])
-    group_id = reader.text("group.id")
+    group_id = reader.text("group.id", advice="name the group that this consumer belongs to")
     if isinstance(reader.conf.get("group.id"), str) and not group_id.strip():
         reader.refuse("group.id is blank; name the group that this consumer belongs to", None)
     protocol_name = reader.one_of("group.protocol", {"consumer": "consumer", "classic": "classic"}, default="consumer")
@@ -289,6 +289,7 @@ def parse_consumer_config(conf: Mapping[str, ConfigValue]) -> ConsumerConfig:
         value_deserializer=reader.callback("value.deserializer"),
         on_deserialization_error=reader.callback("on_deserialization_error"),
     )
+    _name_misspelt_keys(reader)
     reader.check()
     return parsed
 
@@ -337,7 +338,7 @@ def _spread_topic_config(reader: ConfigReader) -> None:
 
 def _recognise_underscores(reader: ConfigReader) -> None:
     """Suggest the right spelling of keys as kafka-python and aiokafka write them."""
-    known = DATA_PLANE_KEYS | _OWN_KEYS | OWN_SECURITY_KEYS | OWN_ASSIGNOR_KEYS | CLASSIC_KEYS.keys()
+    known = _known_keys()
     for key in [key for key in reader.conf if "_" in key and key not in known]:
         dotted = key.replace("_", ".")
         if dotted in known:
@@ -346,11 +347,24 @@ def _recognise_underscores(reader: ConfigReader) -> None:
             reader.conf.setdefault(dotted, value)  # so that it gets no second message
 
 
+def _name_misspelt_keys(reader: ConfigReader) -> None:
+    """If there are other mistakes: name the misspelt keys with them, as librdkafka will not be asked."""
+    if reader.problems:
+        for key in sorted(reader.conf.keys() - _known_keys()):
+            nearest = nearest_key(key)
+            if nearest is not None:
+                reader.refuse(f"{key} is not a configuration key; did you mean {nearest}?", None)
+
+
+def _known_keys() -> frozenset[str]:
+    return DATA_PLANE_KEYS | _OWN_KEYS | OWN_SECURITY_KEYS | OWN_ASSIGNOR_KEYS | CLASSIC_KEYS.keys()
+
+
 def nearest_key(key: str) -> str | None:
     """The known key most similar to *key*, or None if none is near."""
     import difflib  # here: only a mistake needs it
 
-    known = sorted(DATA_PLANE_KEYS | _OWN_KEYS | OWN_SECURITY_KEYS | OWN_ASSIGNOR_KEYS)
+    known = sorted(_known_keys())
     found = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
     return found[0] if found else None
 

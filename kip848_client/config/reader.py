@@ -70,17 +70,18 @@ class ConfigReader:
         Raises:
             ConfigError: there are any.
         """
-        if len(self.problems) == 1:
-            raise ConfigError(self.problems[0])
-        if self.problems:
-            listed = "; ".join(f"({number}) {text}" for number, text in enumerate(self.problems, 1))
-            raise ConfigError(f"the configuration has {len(self.problems)} mistakes: {listed}")
+        problems = list(dict.fromkeys(self.problems))  # some keys are read twice
+        if len(problems) == 1:
+            raise ConfigError(problems[0])
+        if problems:
+            listed = "; ".join(f"({number}) {text}" for number, text in enumerate(problems, 1))
+            raise ConfigError(f"the configuration has {len(problems)} mistakes: {listed}")
 
-    def text(self, key: str) -> str:
-        """A required string."""
+    def text(self, key: str, *, advice: str = "") -> str:
+        """A required string; *advice* says what to do if it is missing."""
         value = self.optional_text(key)
         if value is None:
-            return self.refuse(f"{key} is missing", "") if self.conf.get(key) is None else ""
+            return self.refuse(f"{key} is missing{advice and '; '}{advice}", "") if self.conf.get(key) is None else ""
         return value
 
     def optional_text(self, key: str) -> str | None:

@@ -6,6 +6,7 @@ so on; the whole script is played `times` times. Then the rule is spent, and req
 
 from __future__ import annotations
 
+import difflib
 import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
@@ -236,7 +237,9 @@ def select_apis(selector: ApiSelector | Iterable[ApiSelector] | None) -> frozens
         try:
             return frozenset(map(int, api_keys(selector)))
         except KeyError:
-            raise ConfigError(f"{selector!r} is no API of Kafka; see kip848_client.wire.api_keys.ApiKey") from None
+            near = difflib.get_close_matches(selector, [_api_name(key) for key in ApiKey], n=1)
+            hint = f"did you mean {near[0]}?" if near else "see kip848_client.wire.api_keys.ApiKey"
+            raise ConfigError(f"{selector!r} is no API of Kafka; {hint}") from None
     return frozenset().union(*(select_apis(one) or frozenset() for one in selector))
 
 

@@ -296,7 +296,7 @@ class Membership:
 
     def _fatal(self, code: int, message: str) -> Kip848Error:
         group_id = self._context.config.group_id
-        text = f"group {group_id!r}: {message or 'the coordinator gave no reason'}"
+        text = f"group {group_id!r}: {message.rstrip('.') or 'the coordinator gave no reason'}"
         if code == ErrorCode.INVALID_REGULAR_EXPRESSION:
             text += f" (pattern {self._context.subscription.pattern!r})"
         if code == ErrorCode.GROUP_AUTHORIZATION_FAILED:

@@ -126,17 +126,28 @@ def test_a_client_name_that_kafka_refuses_is_refused(connection: RawConnection) 
         (struct.pack(">hhih", ApiKey.API_VERSIONS, -1, 1, -1), "API_VERSIONS(18) version -1 is not served here"),
         (b"\x00", "too short for its header"),
         (b"GET / HTTP/1.1\r\n\r\n", "is not served here"),
+        (b"\x16\x03\x01\x02\x00\x01\x00", "the client speaks TLS"),
         (struct.pack(">hhih", ApiKey.METADATA, 1, 1, -1) + b"\x7f\xff\xff\xff", "METADATA(3) version 1 cannot be read"),
         (struct.pack(">hhih", ApiKey.METADATA, 1, 1, 2) + b"\xff\xfe\x00\x00\x00\x00", "not UTF-8"),
     ],
-    ids=["unknown key", "key of servers", "newer version", "negative version", "one byte", "http", "lengths", "text"],
+    ids=[
+        "unknown key",
+        "key of servers",
+        "newer version",
+        "negative version",
+        "one byte",
+        "http",
+        "tls",
+        "lengths",
+        "text",
+    ],
 )
 def test_what_is_no_request_closes_its_connection_and_is_journaled(
     broker: EmbeddedBroker, journal: MemoryJournal, data: bytes, reason: str
 ) -> None:
     """There is no answer that such a peer could read; others must not notice, and a person must find out why."""
     with RawConnection(broker.bootstrap_servers) as bad, RawConnection(broker.bootstrap_servers) as good:
-        bad.socket.sendall(frame(data))
+        bad.socket.sendall(data if data.startswith(b"\x16") else frame(data))
         assert bad.is_closed_by_peer()
         assert good.ask(API_VERSIONS, version=4).error_code == ErrorCode.NONE
     reasons = [str(event.fields["reason"]) for event in journal.named("connection_refused")]

@@ -124,6 +124,7 @@ def test_records_end_after_as_many_as_were_asked_for(
     assert capfdbinary.readouterr().out == b"0\n1\n"
     assert run(kip848_broker, "topics", "records", "orders", "--partition", "0") == 0
     assert capfdbinary.readouterr().out == b""
+    assert not kip848_broker.requests.of("OffsetCommit"), "a look leaves no group behind"
 
 
 @pytest.mark.parametrize(

@@ -314,7 +314,7 @@ def test_names_and_patterns_become_one_subscription(topics: list[str], expected:
     assert read_subscription(topics) == expected
 
 
-@pytest.mark.parametrize("topics", ["orders", None, [""], ["  "], [7], 7])
+@pytest.mark.parametrize("topics", ["orders", None, [""], ["  "], ["orders-*"], ["orders, payments"], [7], 7])
 def test_what_is_no_list_of_topics_is_refused_before_anything_happens(topics: object) -> None:
     """subscribe("orders") would otherwise subscribe to six topics of one letter."""
     with pytest.raises(ConfigError, match=r"subscribe\(\)"):

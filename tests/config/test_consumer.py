@@ -71,10 +71,12 @@ def test_all_mistakes_come_in_one_error() -> None:
                 "enable.auto.commit": "perhaps",
                 "security.protocol": "sasl_ssl",
                 "group.local.assignors.timeout.ms": 5,
+                "auto.offset.rest": "earliest",
             }
         )
     text = str(raised.value)
-    assert text.startswith("the configuration has 6 mistakes: (1) bootstrap.servers")
+    assert text.startswith("the configuration has 7 mistakes: (1) bootstrap.servers")
+    assert "did you mean auto.offset.reset?" in text
     for key in ("sasl.mechanism", "group.id is missing", "max.poll.interval.ms", "enable.auto.commit", "timeout.ms"):
         assert key in text
 

@@ -351,3 +351,7 @@ def test_a_topic_that_is_missing_is_said_once(
     told = [record.getMessage() for record in caplog.records if "consumer.topics_missing" in record.getMessage()]
     assert len(told) == 1
     assert "topics=ordres" in told[0]
+    consumer.unsubscribe()
+    consumer.assign([TopicPartition("ordres", 0), TopicPartition("orders", 99)])
+    assert consumer.poll(0.5) is None
+    assert "topics=orders-99, ordres" in caplog.text
