@@ -106,7 +106,12 @@ class FlightProducer:
 
 
 def make_producer(bootstrap_servers: str) -> Any:
-    """Make the librdkafka producer: idempotent, so that a retry cannot add a flight twice."""
+    """Make the librdkafka producer: idempotent, so that a retry cannot add a flight twice.
+
+    It logs nothing: deliveries tell what failed, and what it says when it is closed is not about the flights.
+    """
     from confluent_kafka import Producer  # loads librdkafka
 
-    return Producer({"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "linger.ms": 20})
+    return Producer(
+        {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "linger.ms": 20, "log_level": 0}
+    )

@@ -22,6 +22,8 @@ from tests.interop.real.ledger import Entry, Ledger, entries_of
 from tests.interop.real.members import TIMEOUT_S
 
 REPOSITORY: Final = Path(__file__).parents[3]
+LINES_SHOWN: Final = 30
+"""Of each file of a worker, if a test fails."""
 
 
 class WorkerProcess(msgspec.Struct, frozen=True):
@@ -63,7 +65,14 @@ class Fleet:
         own = {key.replace("_", "."): value for key, value in conf.items()}
         settings = {**self._conf, **own, "client.id": name, "log_level": 0}
         command = [sys.executable, "-W", "error", "-m", "tests.interop.real.worker", str(path), self._topic]
-        process = subprocess.Popen([*command, json.dumps(settings)], cwd=REPOSITORY, stdin=subprocess.DEVNULL)
+        with path.with_suffix(".output").open("wb") as output:
+            process = subprocess.Popen(
+                [*command, json.dumps(settings)],
+                cwd=REPOSITORY,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
         worker = WorkerProcess(name, process, path)
         self.running.append(worker)
         self._paths.append(path)
@@ -94,6 +103,18 @@ class Fleet:
         for worker in self.running:
             worker.process.kill()
             worker.process.wait(TIMEOUT_S)
+        if error is not None:
+            for path in self._paths:
+                error.add_note(_story(path))
+
+
+def _story(path: Path) -> str:
+    """The end of what one worker wrote: its entries, its event log, and its output."""
+    parts = [f"--- {path}"]
+    for suffix in (".jsonl", ".journal", ".output"):
+        of_it = path.with_suffix(suffix)
+        parts += of_it.read_text(errors="replace").splitlines()[-LINES_SHOWN:] if of_it.exists() else []
+    return "\n".join(parts)
 
 
 class Stream:

@@ -1,7 +1,8 @@
 """One consumer in a process of its own, to be stopped and killed: reads, writes down what it read, commits.
 
 ``python -m tests.interop.real.worker FILE TOPIC CONFIGURATION-AS-JSON``; client.id is its name. FILE gets its entries
-(see ledger.py), one write each, so that a killed process has told everything that it did. SIGTERM makes it leave.
+(see ledger.py), one write each, so that a killed process has told everything that it did; its event log is beside it.
+SIGTERM makes it leave.
 
 Every batch is committed synchronously: with each rebalance some commit meets an epoch that has just moved.
 """
@@ -14,8 +15,11 @@ import signal
 import sys
 import time
 from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
 
 from kip848_client import Consumer, ConsumerRebalanceListener, Kip848Error, TopicPartition
+from kip848_client.journal import JsonLinesJournal
 from tests.interop.real.ledger import Entry, Kind
 from tests.interop.real.members import number_of
 
@@ -87,7 +91,8 @@ def main(path: str, topic: str, configuration: str) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     name = conf["client.id"]
     try:
-        with Consumer(conf) as consumer:
+        journal = JsonLinesJournal.open(Path(path).with_suffix(".journal"))
+        with closing(journal), Consumer(conf, journal=journal) as consumer:
             worker = Worker(consumer, name=name, descriptor=descriptor)
             signal.signal(signal.SIGTERM, worker.stop)
             worker.run(topic)
