@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tests.interop.embedded.java_member import java_client
 from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
 from tests.interop.kafka_libs import KafkaUnavailableError, java_command, kafka_libs
 from tests.support.waiting import wait_until
@@ -83,6 +84,15 @@ def start_kafka_broker() -> Iterator[StartKafkaBroker]:
     yield start
     for broker in started:
         broker.close()
+
+
+@pytest.fixture(scope="session")
+def java(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The command line that runs Apache Kafka's own clients, compiled (embedded/java/JavaClient.java)."""
+    try:
+        return java_client(tmp_path_factory.mktemp("java-classes"))
+    except KafkaUnavailableError as error:
+        pytest.fail(f"{error}\n{WITHOUT_KAFKA}", pytrace=False)
 
 
 @pytest.fixture

@@ -16,18 +16,40 @@ from confluent_kafka.cimpl import NewPartitions
 from kip848_client.broker import EmbeddedBroker
 from tests.interop.classic.members import CLASSIC, OurMember
 from tests.interop.conftest import CreateTopic, unique_name
-from tests.interop.embedded.classic_members import ClassicMember, classic_member
+from tests.interop.embedded.classic_members import (
+    HEARTBEAT_MS,
+    REBALANCE_MS,
+    SESSION_MS,
+    ClassicMember,
+    classic_member,
+)
 from tests.interop.embedded.clients import produce, quiet
+from tests.interop.embedded.java_member import JavaMember
 from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
 from tests.support.waiting import wait_until
 
 PARTITIONS: Final = 6
+JAVA: Final = (
+    "group.protocol=classic",
+    f"session.timeout.ms={SESSION_MS}",
+    f"heartbeat.interval.ms={HEARTBEAT_MS}",
+    f"max.poll.interval.ms={REBALANCE_MS}",
+)
+JAVA_STRATEGY: Final = {
+    name: f"partition.assignment.strategy=org.apache.kafka.clients.consumer.{assignor}"
+    for name, assignor in {
+        "range": "RangeAssignor",
+        "roundrobin": "RoundRobinAssignor",
+        "cooperative-sticky": "CooperativeStickyAssignor",
+    }.items()
+}
 
 
 class Scene:
     """A topic of `PARTITIONS` partitions, a group, and its members."""
 
-    def __init__(self, bootstrap_servers: str, topic: str, group_id: str) -> None:
+    def __init__(self, request: pytest.FixtureRequest, bootstrap_servers: str, topic: str, group_id: str) -> None:
+        self._request: Final = request
         self.bootstrap_servers: Final = bootstrap_servers
         self.topic: Final = topic
         self.group_id: Final = group_id
@@ -45,6 +67,8 @@ class Scene:
     def start(self, name: str) -> ClassicMember:
         """Start a member: ``ours`` or a library, then ``consumer``, or the strategy with which it is a classic one."""
         library, _, speaks = name.partition(" ")
+        if library == "java":
+            return self.java(speaks)
         if library != "ours":
             return self.theirs(name)
         if speaks == "consumer":
@@ -54,6 +78,13 @@ class Scene:
     def theirs(self, library: str) -> ClassicMember:
         """Start a member of another library."""
         member = classic_member(library, self.bootstrap_servers, (self.topic,), group_id=self.group_id)
+        self.members.append(member)
+        return member
+
+    def java(self, strategy: str) -> JavaMember:
+        """Start a member of Apache Kafka's own client."""
+        java: list[str] = self._request.getfixturevalue("java")
+        member = JavaMember(java, self.bootstrap_servers, self.group_id, self.topic, *JAVA, JAVA_STRATEGY[strategy])
         self.members.append(member)
         return member
 
@@ -128,21 +159,27 @@ class Scene:
 
 
 @pytest.fixture(params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
-def scene(request: pytest.FixtureRequest) -> Iterator[Scene]:
+def scene(request: pytest.FixtureRequest) -> Scene:
     """A new topic and group, on either broker; members that a test leaves behind are closed."""
-    if request.param == "embedded":
-        with EmbeddedBroker({"orders": PARTITIONS}) as broker:
-            made = Scene(broker.bootstrap_servers, "orders", "g")
-            yield made
-            close_all(made)
-        return
-    yield request.getfixturevalue("kafka_scene")
+    made: Scene = request.getfixturevalue(f"{request.param}_scene")
+    return made
 
 
 @pytest.fixture
-def kafka_scene(kafka_broker: KafkaBroker | ExternalKafka, kafka_topic: CreateTopic) -> Iterator[Scene]:
+def embedded_scene(request: pytest.FixtureRequest) -> Iterator[Scene]:
+    """A topic and a group on an embedded broker of the test's own."""
+    with EmbeddedBroker({"orders": PARTITIONS}) as broker:
+        made = Scene(request, broker.bootstrap_servers, "orders", "g")
+        yield made
+        close_all(made)
+
+
+@pytest.fixture
+def kafka_scene(
+    request: pytest.FixtureRequest, kafka_broker: KafkaBroker | ExternalKafka, kafka_topic: CreateTopic
+) -> Iterator[Scene]:
     """The same on Apache Kafka."""
-    made = Scene(kafka_broker.bootstrap_servers, kafka_topic(partitions=PARTITIONS), unique_name("classic"))
+    made = Scene(request, kafka_broker.bootstrap_servers, kafka_topic(partitions=PARTITIONS), unique_name("classic"))
     yield made
     close_all(made)
 

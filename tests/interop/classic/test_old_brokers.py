@@ -27,10 +27,10 @@ def old_kafka() -> Iterator[OldKafka]:
 
 
 @pytest.fixture
-def old_scene(old_kafka: OldKafka) -> Iterator[Scene]:
+def old_scene(request: pytest.FixtureRequest, old_kafka: OldKafka) -> Iterator[Scene]:
     topic = unique_name("topic")
     create_topic(admin_of(old_kafka.bootstrap_servers), topic, partitions=PARTITIONS)
-    made = Scene(old_kafka.bootstrap_servers, topic, unique_name("group"))
+    made = Scene(request, old_kafka.bootstrap_servers, topic, unique_name("group"))
     yield made
     close_all(made)
 

@@ -12,11 +12,11 @@ import pytest
 from kip848_client import AssignmentSpec, GroupAssignment, PartitionAssignor
 from kip848_client.assignors.library import Weighted
 from tests.interop.classic.conftest import PARTITIONS, Scene
-from tests.interop.embedded.classic_members import ClassicMember
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")]
 
+CLIENTS = ("ours", "librdkafka", "java")
 STRATEGIES = ("range", "roundrobin", "cooperative-sticky", "range,cooperative-sticky")
 
 
@@ -38,34 +38,42 @@ def test_members_share_the_partitions_and_take_over_from_one_that_leaves(scene: 
     assert all(kind != "lost" for member in (first, second) for kind, _ in member.told)
 
 
+@pytest.mark.kafka
+@pytest.mark.slow
+@pytest.mark.timeout(600)  # the first run fetches jars
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
-@pytest.mark.parametrize("leader", ["ours", "librdkafka"])
-def test_a_group_with_librdkafka_works_with_either_leader(scene: Scene, strategy: str, leader: str) -> None:
-    """A service is moved one process at a time; the first member of a group leads it."""
-    scene.produce(60)
+@pytest.mark.parametrize("leader", CLIENTS)
+def test_each_of_three_clients_leads_a_group_of_all_three(scene: Scene, strategy: str, leader: str) -> None:
+    """A service is moved one process at a time, and the first member of a group leads it.
 
-    def start(name: str) -> ClassicMember:
-        if name == "ours":
-            return scene.ours(partition_assignment_strategy=strategy)
-        return scene.theirs(f"librdkafka {strategy}")
-
-    first = start(leader)
-    wait_until(lambda: len(first.delivered) == 60, what="60 records", timeout_s=60)
-    second = start("librdkafka" if leader == "ours" else "ours")
+    When the leader goes, another client takes over: it has to give the others what they had, or everything moves.
+    """
+    first = scene.start(f"{leader} {strategy}")
+    scene.wait_for_owned(first, shares=(PARTITIONS,))
+    others = [scene.start(f"{client} {strategy}") for client in CLIENTS if client != leader]
+    scene.wait_for_owned(first, *others, shares=(2, 2, 2))
     scene.produce(60)
-    # Records of both, so that both have partitions.
-    wait_until(lambda: _feed(scene, bool(second.delivered)), what="the second to read", timeout_s=60)
     scene.wait_until_all_is_read()
+    before = [member.owned for member in others]
     scene.leave(first)
+    scene.wait_for_owned(*others, shares=(3, 3))
+    assert strategy != "cooperative-sticky" or all(
+        had <= member.owned for had, member in zip(before, others, strict=True)
+    )
     scene.produce(60)
     scene.wait_until_all_is_read()
-    assert len(scene.read) == scene.produced
+    assert set(scene.read.values()) == {1}
 
 
-def _feed(scene: Scene, done: bool) -> bool:
-    if not done:
-        scene.produce(6)
-    return done
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_member_joins_and_leaves_a_group_that_librdkafka_leads(embedded_scene: Scene, strategy: str) -> None:
+    """The shortest test of a mixed group: it needs no Java."""
+    first = embedded_scene.start(f"librdkafka {strategy}")
+    embedded_scene.wait_for_owned(first, shares=(PARTITIONS,))
+    second = embedded_scene.start(f"ours {strategy}")
+    embedded_scene.wait_for_owned(first, second, shares=(3, 3))
+    embedded_scene.leave(second)
+    embedded_scene.wait_for_owned(first, shares=(PARTITIONS,))
 
 
 @pytest.mark.parametrize("library", ["kafka-python", "aiokafka"])

@@ -2,86 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 import pytest
 
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.broker.snapshots import GroupSnapshot
-from tests.interop.conftest import WITHOUT_KAFKA
 from tests.interop.embedded.clients import Key, MemberThread, all_keys, continues_a_session, produce
-from tests.interop.kafka_libs import KafkaUnavailableError, java_command, kafka_libs
+from tests.interop.embedded.java_member import TIMEOUT_S, JavaMember
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 # The time limit leaves room for the first download of the jars.
 
-SOURCE: Final = Path(__file__).parent / "java" / "JavaClient.java"
-TIMEOUT_S: Final = 120.0
-
 Run = Callable[..., list[str]]
-Join = Callable[..., "JavaMember"]
-
-
-class JavaMember:
-    """A KafkaConsumer in a process of its own; closes in order when `leave` is called."""
-
-    def __init__(self, command: Sequence[str]) -> None:
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.facts: list[str] = []
-        assert self.process.stdout is not None
-        self._reader = threading.Thread(target=self._read, args=(self.process.stdout,), name="java-output")
-        self._reader.start()
-
-    def records(self) -> set[tuple[str, int, int]]:
-        """(topic, partition, offset) of everything read so far."""
-        found = [fact.split() for fact in self.facts if fact.startswith("record ")]
-        return {("orders", int(partition), int(offset)) for _, partition, offset, _ in found}
-
-    def leave(self) -> None:
-        """Let it commit, leave the group and end."""
-        if self.process.stdin is not None and not self.process.stdin.closed:
-            self.process.stdin.write("end\n")
-            self.process.stdin.close()
-        self.process.wait(TIMEOUT_S)
-        self._reader.join(TIMEOUT_S)
-
-    def kill(self) -> None:
-        """End the process without a farewell."""
-        self.process.kill()
-        if self.process.stdin is not None:
-            self.process.stdin.close()
-        self.process.wait()
-        self._reader.join(TIMEOUT_S)
-
-    def _read(self, output: IO[str]) -> None:
-        with output:
-            for line in output:
-                self.facts.append(line.strip())
-
-
-@pytest.fixture(scope="session")
-def java(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The command line that runs the compiled JavaClient."""
-    try:
-        command, libs = java_command(), kafka_libs()
-        compiler = shutil.which("javac", path=str(Path(command).parent) + os.pathsep + os.environ.get("PATH", ""))
-        if compiler is None:
-            raise KafkaUnavailableError("There is a Java runtime but no `javac`.")
-    except KafkaUnavailableError as error:
-        pytest.fail(f"{error}\n{WITHOUT_KAFKA}", pytrace=False)
-    classes = tmp_path_factory.mktemp("java-classes")
-    class_path = f"{libs}/*"
-    subprocess.run([compiler, "-nowarn", "-cp", class_path, "-d", str(classes), str(SOURCE)], check=True, timeout=120)
-    logging = f"-Dlog4j2.configurationFile={Path(__file__).parents[1] / 'kafka' / 'log4j2.properties'}"
-    return [command, "-Xmx256m", "-XX:+UseSerialGC", logging, "-cp", f"{classes}{os.pathsep}{class_path}", "JavaClient"]
+Join = Callable[..., JavaMember]
 
 
 @pytest.fixture
@@ -109,7 +47,7 @@ def join(java: list[str], broker: EmbeddedBroker) -> Iterator[Join]:
     members = []
 
     def join_group(topic: str, *properties: str) -> JavaMember:
-        members.append(JavaMember([*java, "consume", broker.bootstrap_servers, "g", topic, *properties]))
+        members.append(JavaMember(java, broker.bootstrap_servers, "g", topic, *properties))
         return members[-1]
 
     yield join_group
@@ -247,26 +185,6 @@ def test_a_static_java_member_that_restarts_moves_nothing(broker: EmbeddedBroker
     assert (after.group_epoch, after.assigned) == (before.group_epoch, before.assigned)
 
 
-def test_a_classic_java_member_shares_a_group_with_a_librdkafka_member(broker: EmbeddedBroker, join: Join) -> None:
-    """Each may lead, and reads what the other one wants."""
-    join("orders", *CLASSIC, "client.id=java")
-    broker.wait_for("g", lambda group: group.state == "Stable" and len(group.assigned) == 2, timeout_s=TIMEOUT_S)
-    with MemberThread(
-        broker.bootstrap_servers,
-        ["orders"],
-        client_id="librdkafka",
-        group_protocol="classic",
-        partition_assignment_strategy="range",
-        heartbeat_interval_ms=200,
-    ):
-        broker.wait_for(
-            "g",
-            lambda group: group.state == "Stable" and [len(member.assigned) for member in group.members] == [1, 1],
-            timeout_s=TIMEOUT_S,
-        )
-    broker.wait_for("g", lambda group: group.state == "Stable" and len(group.members) == 1, timeout_s=TIMEOUT_S)
-
-
 def test_the_administrator_does_its_daily_work(broker: EmbeddedBroker, run: Run) -> None:
     """Topics, cluster, offsets, group settings, groups: through the newest version of each API."""
     produce(broker.bootstrap_servers, "orders", 20, partitions=2)
@@ -291,7 +209,7 @@ def test_a_java_member_reads_every_acknowledged_record_over_a_rolling_kill(java:
     """Apache Kafka's client follows leaders and coordinators by the hints of KIP-951; wrong ones would strand it."""
     with EmbeddedBroker({"orders": 6}, nodes=3) as cluster:
         settings = ("reconnect.backoff.ms=20", "reconnect.backoff.max.ms=200", "retry.backoff.ms=20")
-        member = JavaMember([*java, "consume", cluster.bootstrap_servers, "g", "orders", *settings])
+        member = JavaMember(java, cluster.bootstrap_servers, "g", "orders", *settings)
         try:
             epoch = cluster.wait_for_group("g", state="Stable", members=1, timeout_s=TIMEOUT_S).group_epoch
             for round_number, node in enumerate(cluster.nodes, start=1):

@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 
 from kip848_client.broker import BrokerSasl, BrokerTls, EmbeddedBroker
 from tests.interop.embedded.clients import all_keys
-from tests.interop.embedded.test_java_clients import TIMEOUT_S, JavaMember, java  # noqa: F401  a fixture
+from tests.interop.embedded.java_member import TIMEOUT_S, JavaMember
 from tests.security.certificates import Authority
 from tests.support.waiting import wait_until
 
@@ -26,7 +26,7 @@ MODULES: Final = {
 
 @pytest.mark.parametrize("mechanism", MODULES)
 def test_javas_member_logs_in_and_stays_while_its_sessions_are_renewed(
-    java: list[str],  # noqa: F811
+    java: list[str],
     tmp_path: Path,
     mechanism: str,
 ) -> None:
@@ -55,7 +55,7 @@ def test_javas_member_logs_in_and_stays_while_its_sessions_are_renewed(
             f"sasl.mechanism={mechanism}",
             f'sasl.jaas.config={MODULES[mechanism]} required username="alice" password="{PASSWORD}";',
         ]
-        member = JavaMember([*java, "consume", broker.bootstrap_servers, "g", "orders", *properties])
+        member = JavaMember(java, broker.bootstrap_servers, "g", "orders", *properties)
         produced = 0
         try:
 
