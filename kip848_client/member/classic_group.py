@@ -18,7 +18,7 @@ Does not own: the ways out of the group (`group_exit`), the requests of a round 
 (`classic_heartbeat`), runs (`classic_reconciler`), assignors (`classic_assignors`), topics (`topic_watch`).
 
 Source: Kafka's ``AbstractCoordinator`` and ``ConsumerCoordinator``; KIP-429, KIP-814; KAFKA-13419, KAFKA-12984.
-Rules: R200 to R223, R240 to R245 and R250 in docs/protocol.md.
+Rules: R200 to R223, R240 to R246 and R250 in docs/protocol.md.
 """
 
 from __future__ import annotations
@@ -277,6 +277,7 @@ class ClassicGroup:
             self._wanted = self._wanted or "partitions were revoked"
         if self._wanted is None:
             context.move("taken_up")
+            self._heartbeats.taken_up()
         else:
             self._go_on_to_join()
 

@@ -3,10 +3,14 @@
 A heartbeat carries the member's generation; its answer says whether to join again. Heartbeats go on while a JoinGroup
 waits on the other connection, so that the member notices a dead coordinator within the session.
 
+In a cooperative group a second round follows as soon as the first member has given something up. So a member that has
+taken up its assignment heartbeats early for a while. One that has not yet waits for its interval: if it heard of the
+second round now, it would join without having given up anything, and a third round would follow.
+
 Does not own: what an answer does to the member (`classic_group`).
 
 Source: Kafka's ``AbstractCoordinator.HeartbeatThread`` and ``Heartbeat``.
-Rules: R202, R208 and R211 in docs/protocol.md.
+Rules: R202, R208, R211 and R246 in docs/protocol.md.
 """
 
 from __future__ import annotations
@@ -17,13 +21,16 @@ from typing import Final
 from kip848_client.member.context import Context
 from kip848_client.member.discovery import Discovery
 from kip848_client.member.events import Destination, RequestFailed
-from kip848_client.member.states import HEARTBEATING
+from kip848_client.member.states import HEARTBEATING, Phase
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kip848_client.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 
-__all__ = ["ClassicHeartbeats"]
+__all__ = ["EARLY_FIRST_MS", "ClassicHeartbeats"]
 
+EARLY_FIRST_MS: Final = 50
+"""Before the first early heartbeat; each further distance is twice as long, up to the interval."""
+_JITTER: Final = 0.2
 _LEAVE_BY_LIST: Final = 3
 """First version of LeaveGroup that names members in a list."""
 _INSTANCE_VERSION: Final = 3
@@ -39,6 +46,9 @@ class ClassicHeartbeats:
         self._backoff: Final = context.new_backoff()
         self._in_flight: int | None = None
         self._due_ms = 0
+        self._early_delay_ms: int | None = None
+        """Distance of the next early heartbeat from the last heartbeat; None if there is none."""
+        self._early_due_ms = 0
         self.joined = False
         """The member has a generation: an answer to a JoinGroup gave it one, and nothing has taken it since."""
 
@@ -69,8 +79,14 @@ class ClassicHeartbeats:
         """When the next heartbeat is due, given a coordinator; None if only an event can make it due."""
         if self.in_flight or not self.joined or self._context.phase not in HEARTBEATING:
             return None
-        due_ms = self._context.now_ms if self._context.expedite else self._due_ms
-        return max(due_ms, self._backoff.ready_ms)
+        return max(self._planned_ms, self._backoff.ready_ms)
+
+    @property
+    def _planned_ms(self) -> int:
+        if self._context.expedite:
+            return self._context.now_ms
+        early = self._early_delay_ms is not None and self._context.phase is Phase.IN_SYNC
+        return min(self._due_ms, self._early_due_ms) if early else self._due_ms
 
     def due(self) -> bool:
         """Whether to send one now, given a coordinator."""
@@ -88,9 +104,11 @@ class ClassicHeartbeats:
         statistics = context.statistics
         statistics.heartbeats += 1
         statistics.last_heartbeat_ms = context.now_ms
-        statistics.last_heartbeat_due_ms = self._due_ms
+        statistics.last_heartbeat_due_ms = self._planned_ms
         context.expedite = False
         self._due_ms = context.now_ms + self.interval_ms
+        if self._early_delay_ms is not None and context.now_ms >= self._early_due_ms:
+            self._come_early(2 * self._early_delay_ms)
         self._in_flight = context.send(
             HeartbeatRequest(
                 group_id=context.config.group_id,
@@ -132,8 +150,19 @@ class ClassicHeartbeats:
     def begin(self) -> None:
         """The member got a generation. Its first heartbeat is due after one interval."""
         self.joined = True
+        self._early_delay_ms = None
         self._backoff.reset()
         self._due_ms = self._context.now_ms + self.interval_ms
+
+    def taken_up(self) -> None:
+        """The member has taken up an assignment: in a cooperative group another round may follow soon (R246)."""
+        if self._context.config.cooperative and self._context.config.early_heartbeats:
+            self._come_early(EARLY_FIRST_MS)
+
+    def _come_early(self, delay_ms: int) -> None:
+        self._early_delay_ms = delay_ms if delay_ms < self.interval_ms else None
+        jitter = self._context.rng.uniform(1 - _JITTER, 1 + _JITTER)
+        self._early_due_ms = self._context.now_ms + round(delay_ms * jitter)
 
     def ended(self) -> None:
         """The heartbeat in flight was answered or failed."""
@@ -156,5 +185,6 @@ class ClassicHeartbeats:
         self._context.orphan(self._in_flight)
         self._in_flight = None
         self._context.expedite = False
+        self._early_delay_ms = None
         self._backoff.reset()
         self.joined = False

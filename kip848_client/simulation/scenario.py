@@ -285,11 +285,10 @@ CLASSIC: Final = Scenario(
     coordinator_crashes_after_append=0.01,
     coordinator_crashes_before_append=0.01,
     probes=0.0,
+    early=0.5,
 )
 
-MIGRATION: Final = replace(
-    CLASSIC, name="migration", classic=0.5, switches=0.4, joins=0.1, leaves=0.05, crashes=0.05, early=0.5
-)
+MIGRATION: Final = replace(CLASSIC, name="migration", classic=0.5, switches=0.4, joins=0.1, leaves=0.05, crashes=0.05)
 
 TRANSACTIONS: Final = Scenario(
     name="transactions",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from kip848_client.assignors.interface import METADATA_UNREADABLE, AssignmentSpec, GroupAssignment, PartitionAssignor
@@ -9,6 +11,7 @@ from kip848_client.assignors.user_data import AssignmentFrame, SubscriptionFrame
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import AuthenticationError
 from kip848_client.member.assignor_events import ReassignmentRequested, RunAssignor
+from kip848_client.member.classic_heartbeat import EARLY_FIRST_MS
 from kip848_client.member.events import (
     ConnectCoordinator,
     DescribeTopics,
@@ -104,6 +107,34 @@ def test_r202_join_and_sync_have_a_connection_of_their_own_and_heartbeats_go_on(
     assert beat.destination is Destination.COORDINATOR
     member.answer_beat(REBALANCE)
     assert len(member.requests(JoinGroupRequest)) == 1, "the join is on its way"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "is_enabled", "early"),
+    [("cooperative-sticky", True, 4), ("cooperative-sticky", False, 0), ("range", True, 0)],
+    ids=["cooperative", "turned off", "eager"],
+)
+def test_r246_a_cooperative_member_asks_early_whether_a_second_round_follows(
+    strategy: str, is_enabled: bool, early: int
+) -> None:
+    """What moves is read by nobody until the second round, which begins as soon as its owner has given it up."""
+    member = ClassicMemberHarness(settings={"early_heartbeats": is_enabled}, assignors=(strategy,))
+    member.subscribe("t")
+    member.poll()
+    member.answer_join()
+    member.answer_sync(ALL)
+    member.advance(INTERVAL_MS - 1)
+    assert not member.requests(HeartbeatRequest), "heard now, a second round would take the assignment back"
+    member.listeners_finish = True
+    member.poll()
+    sent = []
+    for ms in range(INTERVAL_MS + 1):
+        if member.requests(HeartbeatRequest):
+            sent.append(ms)
+            member.answer_beat()
+        member.advance(1)
+    assert len(sent) == 1 + early
+    assert all(after - before >= 0.8 * EARLY_FIRST_MS for before, after in pairwise(sent[1:]))
 
 
 def test_r203_a_cooperative_member_joins_again_at_once_and_lists_what_it_owns() -> None:
