@@ -53,10 +53,14 @@ class _LoopCallbacks:
     """Hands the callbacks of the worker's thread to the event loop."""
 
     def __init__(
-        self, run: Callable[[Call, Callable[[CallbackDone], None]], None], stop_now: Callable[[StopNow], None]
+        self,
+        run: Callable[[Call, Callable[[CallbackDone], None]], None],
+        stop_now: Callable[[StopNow], None],
+        read_units: Callable[[], None],
     ) -> None:
         self.run: Final = run
         self.stop_now: Final = stop_now
+        self.read_units: Final = read_units
 
     def ended(self) -> None:
         """The loop's tasks end with the ``async with`` block."""
@@ -108,6 +112,7 @@ class AsyncWorker(WorkerBase):
         self._calls: Final[deque[tuple[Call, Callable[[CallbackDone], None]]]] = deque()
         self._tell: Callable[[Callable[[], object]], object] | None = None
         self._called: anyio.Event | None = None
+        self._asked: anyio.Event | None = None
         self._moved: anyio.Event | None = None
         self._tasks: anyio.abc.TaskGroup | None = None
         self._lookout: Final = Lookout()
@@ -159,14 +164,15 @@ class AsyncWorker(WorkerBase):
         if self._runner is None and self._on_assigned is None:
             raise IllegalStateError("nothing would run: give on_assigned and on_revoked, or decorate a runner")
         self._tell = teller()
-        self._called, self._moved = anyio.Event(), anyio.Event()
+        self._called, self._moved, self._asked = anyio.Event(), anyio.Event(), anyio.Event()
         tasks = anyio.create_task_group()
         self._tasks = await tasks.__aenter__()
         self._tasks.start_soon(self._perform_calls)
         if self._source is not None:
             self._tasks.start_soon(self._refresh_regularly)
         self._host = self._make_host(
-            _LoopCallbacks(self._call_soon, self._signal_soon), on_view=lambda: self._soon(self._set_moved)
+            _LoopCallbacks(self._call_soon, self._signal_soon, lambda: self._soon(self._ask_for_units)),
+            on_view=lambda: self._soon(self._set_moved),
         )
         self._host.start(first=Start())
         return self
@@ -289,7 +295,14 @@ class AsyncWorker(WorkerBase):
         running = self._running.get(unit)
         return running is None or running.ended.is_set()
 
+    def _ask_for_units(self) -> None:
+        assert self._asked is not None
+        self._asked.set()
+
     async def _refresh_regularly(self) -> None:
         while True:
-            await anyio.sleep(self._config.units_refresh_ms / 1000)
+            assert self._asked is not None
+            with anyio.move_on_after(self._config.units_refresh_ms / 1000):
+                await self._asked.wait()
+            self._asked = anyio.Event()
             await anyio.to_thread.run_sync(self._refresh)

@@ -33,7 +33,9 @@ class WorkerBase:
         clock: Clock | None,
     ) -> None:
         self._assignors: Final = {assignor.name: assignor for assignor in assignors}
-        self._config: Final = parse_worker_config(merge_settings(config, settings), assignors=tuple(self._assignors))
+        self._config: Final = parse_worker_config(
+            merge_settings(config, settings), assignors=tuple(self._assignors), reads_units=callable(units)
+        )
         self._source: Final[UnitSource | None] = units if callable(units) else None
         self._fixed: Final = None if callable(units) else read_units(units)
         self._clock: Final[Clock] = clock or SystemClock()

@@ -43,7 +43,7 @@ class CallbackThread:
         self, listener: UnitListener, *, name: str, refresh: Callable[[], None] | None, refresh_s: float
     ) -> None:
         self._listener: Final = listener
-        self._queue: Final[queue.SimpleQueue[tuple[Call, Callable[[CallbackDone], None]] | None]] = queue.SimpleQueue()
+        self._queue: Final[queue.SimpleQueue[Callable[[], object] | None]] = queue.SimpleQueue()
         self._refresh: Final = refresh
         self._refresh_s: Final = refresh_s
         self._thread: Final = threading.Thread(target=self._run, name=name, daemon=True)
@@ -56,7 +56,12 @@ class CallbackThread:
 
     def run(self, call: Call, done: Callable[[CallbackDone], None]) -> None:
         """Run a callback soon."""
-        self._queue.put((call, done))
+        self._queue.put(lambda: done(perform(self._listener, call)))
+
+    def read_units(self) -> None:
+        """Call *refresh* soon."""
+        if self._refresh is not None:
+            self._queue.put(self._refresh)
 
     def stop_now(self, stop: StopNow) -> None:
         """Tell the units to stop, also while a callback is running."""
@@ -69,15 +74,14 @@ class CallbackThread:
     def _run(self) -> None:
         while True:
             try:
-                item = self._queue.get(timeout=None if self._refresh is None else self._refresh_s)
+                task = self._queue.get(timeout=None if self._refresh is None else self._refresh_s)
             except queue.Empty:
                 assert self._refresh is not None
                 self._refresh()
                 continue
-            if item is None:
+            if task is None:
                 return
-            call, done = item
-            done(perform(self._listener, call))
+            task()
 
 
 def perform(listener: UnitListener, call: Call) -> CallbackDone:

@@ -26,6 +26,8 @@ _OWN: Final = (
     "worker.url",
     "units.version",
     "units.refresh.interval.ms",
+    "worker.sync.timeout.ms",
+    "worker.unsync.backoff.ms",
     "rebalance.timeout.ms",
     "fence.margin.ms",
     "stop.error",
@@ -59,11 +61,14 @@ class WorkerConfig(msgspec.Struct, frozen=True):
     units_refresh_ms: int
 
 
-def parse_worker_config(conf: Mapping[str, ConfigValue], *, assignors: tuple[str, ...] = ()) -> WorkerConfig:
+def parse_worker_config(
+    conf: Mapping[str, ConfigValue], *, assignors: tuple[str, ...] = (), reads_units: bool = False
+) -> WorkerConfig:
     """Check a worker's configuration.
 
     Args:
         assignors: names of its client-side assignors.
+        reads_units: its units come from a function.
 
     Raises:
         ConfigError: keys are missing, unknown or out of range. The message names all of them.
@@ -81,6 +86,8 @@ def parse_worker_config(conf: Mapping[str, ConfigValue], *, assignors: tuple[str
     assignor = reader.one_of("group.remote.assignor", {"uniform": "uniform", "eager": "eager"}, default="uniform")
     version = reader.integer("units.version", default=0, low=0, high=2**62)
     refresh_ms = reader.integer("units.refresh.interval.ms", default=5_000, low=10, high=86_400_000)
+    sync_timeout_ms = reader.integer("worker.sync.timeout.ms", default=3_000, low=1, high=3_600_000)
+    unsync_backoff_ms = reader.integer("worker.unsync.backoff.ms", default=300_000, low=1, high=86_400_000)
     reader.check()
     connections = parse_consumer_config({key: value for key, value in reader.conf.items() if key not in _OWN})
     return WorkerConfig(
@@ -98,6 +105,9 @@ def parse_worker_config(conf: Mapping[str, ConfigValue], *, assignors: tuple[str
             hold_failed_stops=stop_error == "hold",
             server_assignor=assignor,
             client_assignors=assignors,
+            reads_units=reads_units,
+            sync_timeout_ms=sync_timeout_ms,
+            unsync_backoff_ms=unsync_backoff_ms,
         ),
         connections=connections,
         units_version=version,

@@ -1,7 +1,7 @@
 """The protocol of one worker: joins, heartbeats, stops before it starts, and never outlives its lease. Pure.
 
 The shell hands in events with the time and performs effects; callbacks run elsewhere, one at a time, and heartbeats go
-on meanwhile. Rules: W1 to W15 in docs/workers.md.
+on meanwhile. Rules: W1 to W16 in docs/workers.md.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from kip848_client.worker.events import (
     Noted,
     OwnedUnit,
     Planned,
+    ReadUnits,
     RebalanceRequested,
     Send,
     Start,
@@ -112,6 +113,9 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     Args:
         fence_margin_ms: how long before the end of its lease the worker stops its units; None: a third of the session.
         hold_failed_stops: an `on_revoked` that raises is tried again and not acknowledged; else it counts as stopped.
+        reads_units: the application can be asked for its list of units again.
+        sync_timeout_ms: how long it may take until that list is as new as the plan.
+        unsync_backoff_ms: how long the worker then stays out of the group.
     """
 
     group_id: str
@@ -127,6 +131,9 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     hold_failed_stops: bool = True
     server_assignor: str = "uniform"
     client_assignors: tuple[str, ...] = ()
+    reads_units: bool = False
+    sync_timeout_ms: int = 3_000
+    unsync_backoff_ms: int = 300_000
 
 
 class _Calling(msgspec.Struct, frozen=True):
@@ -176,6 +183,11 @@ class WorkerCore:
         self._last_before_release = 0
         """The last request before everything was released."""
         self._retry_stop_ms: int | None = None
+        self._read_units_ms: int | None = None
+        """When to ask for the list of units again, since the plan is newer."""
+        self._behind_until_ms: int | None = None
+        """How long nothing is started for it."""
+        self._rejoin_ms: int | None = None
         # The lease
         self._confirmed_ms: int | None = None
         """Send time of the last heartbeat that was accepted."""
@@ -225,6 +237,8 @@ class WorkerCore:
                 self._catalogue = (offset, units)
                 self._say_catalogue = True
                 self._beat_now()
+                if self._rejoin_ms is not None and not self._is_behind():
+                    self._rejoin_ms = now_ms
             case RebalanceRequested():
                 self._trigger(REASON_REQUESTED)
             case DrainRequested():
@@ -251,6 +265,7 @@ class WorkerCore:
             return None
         due = [] if self._in_flight else [self._beat_due_ms]
         due += [self._release_at_ms() if self._owned and not self._lost else None, self._retry_stop_ms]
+        due += [self._read_units_ms, self._behind_until_ms, self._rejoin_ms]
         if self._closing is not None:
             due.append(self._closing.deadline_ms)
         if self._planning is not None:
@@ -402,7 +417,7 @@ class WorkerCore:
         self._lost = True
         self._assigned = {}  # only a new answer may start anything again
         self._asked_ms = None
-        self._retry_stop_ms = None
+        self._retry_stop_ms = self._read_units_ms = self._behind_until_ms = None
 
     # Callbacks
 
@@ -466,9 +481,14 @@ class WorkerCore:
                 self._phase = Phase.JOINING if not self._epoch else Phase.IN_SYNC
                 self._beat_now()
         if self._phase in (Phase.IDLE, Phase.LEFT, Phase.FATAL):
-            if self._closing is not None and self._phase is Phase.IDLE:
-                self._phase = Phase.LEFT
-                self._effects.append(Left())
+            if self._phase is Phase.IDLE:
+                if self._closing is not None:
+                    self._phase = Phase.LEFT
+                    self._effects.append(Left())
+                elif self._rejoin_ms is not None and self._now_ms >= self._rejoin_ms:
+                    self._rejoin_ms = None
+                    self._phase = Phase.JOINING
+                    self._beat_now()
             return
         if self._closing is not None or self._draining:
             self._leave()
@@ -487,6 +507,10 @@ class WorkerCore:
         self._retry_stop_ms = None
         to_start = {unit: token for unit, token in self._assigned.items() if unit not in self._owned}
         ends_ms = self._release_at_ms()
+        if to_start and self._is_behind():
+            self._wait_for_units()
+            return
+        self._read_units_ms = self._behind_until_ms = None
         if to_start and ends_ms is not None and self._now_ms < ends_ms:
             self._heartbeat()  # W4: the acknowledgement leaves first
             self._phase = Phase.ASSIGNING
@@ -494,6 +518,30 @@ class WorkerCore:
             self._call(CallbackKind.ASSIGNED, to_start)
             return
         self._phase = Phase.IN_SYNC if self._epoch else Phase.JOINING
+
+    def _is_behind(self) -> bool:
+        """Whether the plan is of a newer list of units than the application's, which can be asked."""
+        return (
+            self._settings.reads_units
+            and self._planning is not None
+            and self._planning.catalogue_offset > self._catalogue[0]
+        )
+
+    def _wait_for_units(self) -> None:
+        """W16: ask for the list of units until it is as new as the plan; leave for a while if it does not become so."""
+        self._phase = Phase.ASSIGNING
+        if self._behind_until_ms is None:
+            self._behind_until_ms = self._now_ms + self._settings.sync_timeout_ms
+        elif self._now_ms >= self._behind_until_ms:
+            self._note("units_behind", known=self._catalogue[0])
+            self._read_units_ms = self._behind_until_ms = None
+            self._rejoin_ms = self._now_ms + self._settings.unsync_backoff_ms
+            self._draining = True
+            self._leave()
+            return
+        if self._read_units_ms is None or self._now_ms >= self._read_units_ms:
+            self._read_units_ms = self._now_ms + self._settings.retry_backoff_ms
+            self._emit(ReadUnits())
 
     def _to_stop(self) -> dict[Unit, int]:
         """Units that run and are no longer assigned, or were with another worker in between, as their token shows."""

@@ -182,6 +182,10 @@ class Plan(msgspec.Struct, frozen=True):
     group: WorkerGroup
 
 
+class ReadUnits(msgspec.Struct, frozen=True):
+    """Ask the application for its list of units now; a newer one comes as `UnitsChanged`."""
+
+
 class StopNow(msgspec.Struct, frozen=True):
     """The lease ends: runners of these units must be told to stop at once, also while a callback is running."""
 
@@ -205,7 +209,7 @@ class Noted(msgspec.Struct, frozen=True):
     fields: Mapping[str, object]
 
 
-WorkerEffect: TypeAlias = Send | Call | Plan | StopNow | Failed | Left | Noted
+WorkerEffect: TypeAlias = Send | Call | Plan | ReadUnits | StopNow | Failed | Left | Noted
 
 
 class WorkerView(msgspec.Struct, frozen=True):

@@ -49,6 +49,7 @@ from kip848_client.worker.events import (
     Noted,
     Plan,
     Planned,
+    ReadUnits,
     Send,
     StopNow,
     Tick,
@@ -66,6 +67,10 @@ class CallbackRunner(Protocol):
 
     def stop_now(self, stop: StopNow) -> None:
         """Tell the runners of these units to stop. Called on the worker's thread; must not block."""
+        ...
+
+    def read_units(self) -> None:
+        """Ask the application's function for the units soon."""
         ...
 
     def ended(self) -> None:
@@ -204,6 +209,8 @@ class WorkerHost:
                     self._callbacks.run(effect, self.post)
                 case Plan():
                     self._tasks.start_soon(self._plan, effect)
+                case ReadUnits():
+                    self._callbacks.read_units()
                 case StopNow():
                     self._callbacks.stop_now(effect)
                 case Failed(error):

@@ -80,6 +80,8 @@ class Planning:
         """The next heartbeat has something new about the assignors."""
         self.due_ms: int | None = None
         """When this worker asks for the next plan."""
+        self.catalogue_offset = -1
+        """How new the list of units was that the last plan is of."""
 
     def offers(self) -> tuple[ClientAssignor, ...]:
         """The assignors, for a heartbeat."""
@@ -108,6 +110,7 @@ class Planning:
         if version == 0 and data:
             with contextlib.suppress(ProtocolError):  # of an assignor that is not ours
                 metadata = decode(PlanMetadata, data)
+                self.catalogue_offset = metadata.catalog_offset
                 if metadata.delay_ms > 0:
                     # The others ask only if the worker that computed the plan does not.
                     backup_ms = 0 if metadata.leader == self._member_id else session_ms

@@ -25,10 +25,12 @@ from kip848_client.worker.events import (
     Failed,
     Left,
     NotAnswered,
+    ReadUnits,
     Send,
     Start,
     StopNow,
     Tick,
+    UnitsChanged,
     WorkerEffect,
     WorkerEvent,
 )
@@ -408,3 +410,51 @@ def test_an_error_that_no_retry_cures_releases_everything_and_stops() -> None:
     assert isinstance(bench.effects[-1], Failed)
     assert bench.core.view().state is MemberState.FATAL
     assert bench.core.deadline_ms() is None
+
+
+def test_a_unit_waits_until_the_list_of_units_is_as_new_as_the_plan() -> None:
+    """Scenario 65 and W16: a unit must not start on a process whose configuration does not know it yet."""
+    bench = Bench(client_assignors=("cooperative",), reads_units=True)
+    _plan_at(bench, catalog_offset=7)
+    assert isinstance(bench.effects[-1], ReadUnits)
+    assert bench.calls == []
+    asked = len(bench.effects)
+    bench.pass_time(2_999)
+    assert {type(effect) for effect in bench.effects[asked:]} == {ReadUnits}
+
+    bench.step(UnitsChanged(7, frozenset({Unit("a"), Unit("b")})))
+
+    assert bench.last_call == ("on_assigned", ["a"])
+
+
+@pytest.mark.parametrize("becomes_known", [True, False])
+def test_a_worker_whose_list_of_units_stays_behind_leaves_for_a_while(becomes_known: bool) -> None:
+    """Scenario 65 and W16: other workers run its units meanwhile."""
+    bench = Bench(client_assignors=("cooperative",), reads_units=True)
+    _plan_at(bench, catalog_offset=7)
+    bench.pass_time(3_000)
+    assert bench.request().member_epoch == -1
+    assert bench.calls == []
+    bench.answer(-1)
+    assert bench.core.view().state is MemberState.UNJOINED
+    bench.pass_time(299_999)
+    assert bench.request().member_epoch == -1
+
+    if becomes_known:
+        bench.step(UnitsChanged(7, frozenset({Unit("a")})))
+    else:
+        bench.pass_time(1)
+
+    assert (bench.request().member_epoch, bench.owned()) == (0, [])
+
+
+def _plan_at(bench: Bench, *, catalog_offset: int) -> None:
+    """Answer the join with unit a, by a plan for the list of this version."""
+    told = Assignment(
+        assigned=(AssignedUnits(name="a", indexes=(-1,), epochs=(1,)),),
+        metadata_bytes=encode(PlanMetadata(leader="other", catalog_offset=catalog_offset)),
+    )
+    joined = ConnectGroupHeartbeatResponse(
+        member_epoch=1, heartbeat_interval_ms=INTERVAL_MS, session_timeout_ms=SESSION_MS, assignment=told
+    )
+    bench.step(Answered(bench.sent[-1].request_id, joined))
