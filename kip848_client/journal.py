@@ -64,7 +64,7 @@ COORDINATOR_EVENTS: Final[dict[str, str]] = {
     "subscription_changed": "topics, regex",
     "group_epoch_bumped": "reason",
     "assignment_requested": "assignor, reason: group_epoch_bumped | timeout | member_left | member_fenced | "
-    "assignor_changed; the member shall compute the target",
+    "assignor_changed; the member should compute the target",
     "assignment_refused": "error, reason: an Install was refused",
     "assignor_failed": "assignor, error: the target stays as it was",
     "target_assignment_computed": "assignor, members: member id -> {topic: [partitions]}",

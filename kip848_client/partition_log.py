@@ -100,7 +100,7 @@ class PreparedAppend(msgspec.Struct, frozen=True):
         base_offset: offset of the first record.
         last_offset: offset of the last record.
         duplicate: the producer sent this batch before; nothing is to be written.
-        header: as the producer sent it, but for the base offset and the leader epoch.
+        header: as the producer sent it, except for the base offset and the leader epoch.
     """
 
     batch: bytes
@@ -114,7 +114,7 @@ class PartitionLog:
     """The records of one partition.
 
     Offsets are monotonic, and within one log every stored batch begins where the one before it ended. All operations
-    are O(log batches) or better, but for `delete_records`.
+    are O(log batches) or better, except `delete_records`.
 
     Args:
         leader_epoch: the epoch of the leader that writes; >= 0.
@@ -502,9 +502,9 @@ class PartitionLog:
     def offset_for_timestamp(self, timestamp: int, *, allowance: RecordAllowance | None = None) -> TimestampAndOffset:
         """The first record that is not older than *timestamp* (milliseconds), or (-1, -1, -1).
 
-        Exact, but for a batch that unpacks to more than 8 MiB or has more records than *allowance* has left (by default
-        `RECORDS_OPENED_MAX`): there the batch's first record is named, so a reader may see some older records first and
-        misses none.
+        Exact, except for a batch that unpacks to more than 8 MiB or has more records than *allowance* has left
+        (`RECORDS_OPENED_MAX` by default): there the result is the batch's first record, so a reader may see some older
+        records first and misses none.
         """
         allowance = allowance or RecordAllowance()
         index = bisect_left(self._running_max_timestamps, timestamp)

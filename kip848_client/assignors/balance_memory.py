@@ -176,7 +176,7 @@ def _odd_one(fewer: list[str], more: list[str]) -> int | None:
 def _with_target(known: _Balanced, target: GroupAssignment) -> _Balanced | None:
     """The known group, if every member has what it was given last, else None.
 
-    Shares become those of *target*: who compares by identity, as this module does first, shall find them next time.
+    Shares become those of *target*: who compares by identity, as this module does first, should find them next time.
     """
     if target is known.returned:
         return known if list(target.values()) == list(known.result.values()) else None

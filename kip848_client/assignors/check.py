@@ -20,7 +20,7 @@ from kip848_client.model import TopicIdPartition, describe_partitions
 __all__ = ["Violation", "checked", "violations"]
 
 _MOST_NAMED = 20
-"""So many partitions or members are named in one complaint; the rest is counted."""
+"""How many partitions or members one message names; it gives the number of the rest."""
 
 
 class Violation(msgspec.Struct, frozen=True):

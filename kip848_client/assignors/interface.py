@@ -166,10 +166,10 @@ class AssignmentSpec(msgspec.Struct, frozen=True):
 
 
 class MemberAssignment(msgspec.Struct, frozen=True):
-    """The whole target of one member, and what its assignor shall hear.
+    """The whole target of one member, and what its assignor should hear.
 
     Args:
-        partitions: what it shall have, in any order. As an argument of `PartitionAssignor.on_assignment` a sorted
+        partitions: what it should have, in any order. As an argument of `PartitionAssignor.on_assignment` a sorted
             tuple of `TopicIdPartition`.
         metadata: bytes of any meaning, for `PartitionAssignor.on_assignment` of that member.
         version: of the format of *metadata*: one that the member understands.

@@ -25,7 +25,7 @@ def load_assignors(given: object, *, key: str = KEY) -> tuple[PartitionAssignor,
         key: of the configuration, for error texts.
 
     Raises:
-        ConfigError: something is no assignor, or two have the same name.
+        ConfigError: something is not an assignor, or two have the same name.
     """
     items: list[object]
     if isinstance(given, str):
@@ -79,7 +79,7 @@ def load_assignor(given: object, *, key: str = KEY) -> PartitionAssignor:
 def _imported(path: str, *, key: str) -> object:
     module_name, colon, name = path.partition(":")
     if not (module_name and colon and name):
-        raise ConfigError(f'{key}: {path!r} is no import path; write "package.module:Name"')
+        raise ConfigError(f'{key}: {path!r} is not an import path; write "package.module:Name"')
     try:
         found: object = importlib.import_module(module_name)
     except Exception as error:

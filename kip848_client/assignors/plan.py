@@ -103,7 +103,7 @@ class AssignmentPlan:
         """Give each member the free partitions of its present target that it still subscribes to.
 
         Args:
-            at_most: so many partitions a member may have in all; no limit if left out.
+            at_most: how many partitions a member may have in all; no limit if left out.
             only: keep just those for which this is true.
         """
         for member_id, member in self.spec.members.items():
@@ -130,7 +130,7 @@ class AssignmentPlan:
         """What `PartitionAssignor.assign` returns.
 
         Args:
-            metadata: member id -> what its assignor shall hear; nothing for members that are left out.
+            metadata: member id -> what its assignor should hear; nothing for members that are left out.
             version: of the format of *metadata*.
         """
         told = metadata or {}

@@ -25,7 +25,7 @@ from kip848_client.model import TopicIdPartition
 __all__ = ["CheckResult", "SuiteReport", "assert_sound", "run_suite"]
 
 _REST_AFTER: Final = 3
-"""So many runs on its own result an assignor may take until nothing moves any more."""
+"""How many runs on its own result an assignor may need until nothing moves."""
 
 
 class CheckResult(msgspec.Struct, frozen=True):
@@ -108,7 +108,7 @@ def run_suite(
 
 
 def assert_sound(make: Callable[[], PartitionAssignor], *, seed: int = 0, groups: int = 100) -> SuiteReport:
-    """For a test: fail it, with the whole report, if a required check does. The large group is left out.
+    """Fail a test, with the whole report, if a required check fails. The large group is left out.
 
     Raises:
         AssertionError: the message is the report.
@@ -156,7 +156,7 @@ class _Suite:
         return f"{count} groups: one member, no partitions, more members than partitions, ..."
 
     def deterministic(self) -> str:
-        """The coordinator may ask any member, and one that has computed other assignments before."""
+        """The result does not depend on the member that computes, or on what it computed before."""
         veteran = self._make()
         for spec in self._random("deterministic"):
             first = _plain(self._assign(spec))

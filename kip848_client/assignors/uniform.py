@@ -56,7 +56,7 @@ def assign_homogeneous(
     """Balance *subscription* over all members of *spec*. O(members + topics), and O(partitions) where some are free.
 
     Args:
-        memory: is told what the run ends with.
+        memory: gets the result of the run.
     """
     member_ids = sorted(spec.subscriptions)
     topics = {topic_id: spec.topics[topic_id] for topic_id in sorted(subscription)}
@@ -89,7 +89,7 @@ def assign_homogeneous(
 def _rebalance(
     targets: Sequence[TopicPartitions], topics: Mapping[UUID, int], *, partition_count: int
 ) -> tuple[list[TopicPartitions], list[int]]:
-    """What each member shall own and how much that is.
+    """What each member should own and how much that is.
 
     Args:
         targets: per member, what it has.
@@ -112,7 +112,7 @@ def _rebalance(
 
 
 def _quotas(sizes: Sequence[int], *, partition_count: int) -> list[int]:
-    """How many partitions each member shall own; members above the floor keep one more, while there are any."""
+    """How many partitions each member should own; members above the floor keep one more, while there are any."""
     floor, larger = divmod(partition_count, len(sizes))
     quotas = [floor] * len(sizes)
     if not larger:

@@ -14,7 +14,7 @@ class WorkerSpec(msgspec.Struct, frozen=True):
     """One worker of the group.
 
     Args:
-        target: what it shall run by the present plan, ascending; a newcomer has nothing.
+        target: what it should run by the present plan, ascending; a newcomer has nothing.
         reconciled: it runs all of that.
         draining: it wants to give its units away.
     """
@@ -32,7 +32,7 @@ class WorkerGroup(msgspec.Struct, frozen=True):
     Args:
         workers: by member id, ascending; at least one.
         units: the catalogue.
-        state: what the assignor left at its last run, on whichever worker; None if there was none.
+        state: what the assignor left at its last run, on any worker; None if there was none.
         state_age_ms: how long ago that was; -1 if it is not known.
     """
 
@@ -44,11 +44,11 @@ class WorkerGroup(msgspec.Struct, frozen=True):
 
 
 class WorkerPlan(msgspec.Struct, frozen=True):
-    """Who shall run what.
+    """Who should run what.
 
     Args:
         units: member id -> units; each unit of the catalogue is here once, or in *deferred*.
-        deferred: units that no worker shall run for now.
+        deferred: units that no worker should run for now.
         delay_ms: when the assignor wants to run again; 0: not by itself.
         state: what it wants to be given then.
     """

@@ -89,7 +89,7 @@ class Authentication:
         changes: what AlterUserScramCredentials has made of the users until now.
         open_request: where an admitted frame goes.
         on_refused: told why a login failed.
-        call_later: runs something after so many ms.
+        call_later: runs something after a delay in ms.
     """
 
     def __init__(

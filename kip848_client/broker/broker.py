@@ -759,7 +759,7 @@ class EmbeddedBroker:
                 learn that the log was truncated. Whole batches are lost, so it may be some more.
 
         Raises:
-            BrokerError: there is no such partition, or it does not hold so many records.
+            BrokerError: there is no such partition, or it holds fewer records.
             IllegalStateError: the node does not run, or the broker has a single node.
         """
         _, fail_over = self._failing_over()
@@ -1395,7 +1395,9 @@ def _acls(
     found = []
     for operation in tuple(operations) or ("ALL",):
         if operation.upper() not in Operation.__members__ or operation.upper() == "ANY":
-            raise ValueError(f"{operation!r} is no operation; choose from {', '.join(list(Operation.__members__)[1:])}")
+            raise ValueError(
+                f"{operation!r} is not an operation; choose from {', '.join(list(Operation.__members__)[1:])}"
+            )
         found.append(
             Acl(
                 resource_type,

@@ -89,7 +89,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
             )
         for name in self.super_user_names:
             if ":" not in name:
-                raise ConfigError(f"broker property super.users: {name!r} is no principal; write 'User:{name}'")
+                raise ConfigError(f"broker property super.users: {name!r} is not a principal; write 'User:{name}'")
 
     @property
     def super_user_names(self) -> frozenset[str]:

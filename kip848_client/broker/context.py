@@ -49,7 +49,7 @@ class RequestContext:
         done: `reply` was called.
         at_work: its handler goes on in later turns of the loop; the next request of the connection waits for it.
         refused: why the connection is closed instead of an answer; None if it is not.
-        cut_to: if not None, only so many bytes of the answer are sent, and then the connection is closed.
+        cut_to: if not None, only this many bytes of the answer are sent, and then the connection is closed.
         log_entry: where the request log keeps this request.
         outlives_eof: the handler waits for a bounded time, so a peer that sends no more gets the answer all the same.
         relayed: the answer of another broker and its very bytes, if this request was passed on.

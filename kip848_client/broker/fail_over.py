@@ -150,7 +150,7 @@ class FailOver:
 
         Raises:
             IllegalStateError: the node does not run.
-            BrokerError: the log does not hold so many records; nothing was changed.
+            BrokerError: the log holds fewer records; nothing was changed.
         """
         self._running(to)
         if lose_records:

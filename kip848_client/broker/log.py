@@ -73,7 +73,7 @@ _BATCH: Final = 0
 _LOG_START: Final = 1
 _LOG_END: Final = 2
 _LOG_BEGINS: Final = 3
-"""The first entry of a file that was written anew: where its first batch begins."""
+"""The first entry of a file that was rewritten: where its first batch begins."""
 
 _OPEN_FILES_MAX: Final = 128
 """Partition files held open at once; the limit of a process is often 1024."""
@@ -319,7 +319,7 @@ class DataDir:
         self._append_record(topic_id, partition, b"\1" + _INT64.pack(offset))
 
     def replace_log(self, topic_id: UUID, partition: int, batches: Sequence[bytes], *, log_start: int) -> None:
-        """Write the file of a partition anew, at once or not at all.
+        """Rewrite the file of a partition, completely or not at all.
 
         Raises:
             DataDirError: it was not written; the file is as it was.

@@ -43,7 +43,7 @@ class NodeSnapshot(msgspec.Struct, frozen=True):
 
     @property
     def bootstrap_server(self) -> str:
-        """``host:port`` for clients that shall begin with this node."""
+        """``host:port`` for clients that should begin with this node."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 

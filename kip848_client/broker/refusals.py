@@ -14,7 +14,7 @@ __all__ = ["Refusals", "connections_that_files_allow"]
 
 _LOGGED_MAX: Final = 10
 _PERIOD_S: Final = 10.0
-"""So many refusals are told one by one in so many seconds; of the others only the number is."""
+"""Limit and period: this many refusals are logged one by one in this many seconds; the others are counted."""
 _FILES_RESERVED: Final = 128
 """Files that the rest of the process may open beside the connections."""
 

@@ -161,7 +161,7 @@ def check_exposure(
     """Refuse to serve other machines, unless *allow_remote* is set and clients must log in.
 
     Raises:
-        ConfigError: *host* is no address, or serving others is not asked for or not safe.
+        ConfigError: *host* is not an address, or serving others is not asked for or not safe.
     """
     try:
         address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)

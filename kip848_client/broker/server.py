@@ -60,9 +60,9 @@ class Server:
     """All connections of one listening socket. Lives on the broker's loop.
 
     Args:
-        open_request: makes the context of a frame and starts its handler; raises ProtocolError for what is no request.
+        open_request: makes the context of a frame and starts its handler; raises ProtocolError for other bytes.
         encode: bytes of an answered context, frame length included; empty for an answer that is not sent.
-        on_refused: told why a connection was closed for what it did; of many in a short time it hears the number only.
+        on_refused: called with the reason why a connection was refused; of many in a short time only with their number.
         on_gone: called with each connection that has ended, for any reason.
         ssl_context: given, connections are TLS.
         authenticated: False if a connection has to be trusted (`ClientConnection.trust`) before it may send large

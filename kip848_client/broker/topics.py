@@ -476,7 +476,7 @@ class TopicRegistry:
         """Lose the last *count* records of a partition, and those that were in one batch with them; return its new end.
 
         Raises:
-            BrokerError: OFFSET_OUT_OF_RANGE: it does not hold so many.
+            BrokerError: OFFSET_OUT_OF_RANGE: it holds fewer.
             DataDirError: it could not be written; the partition is as before.
         """
         log = topic.partitions[partition]

@@ -237,7 +237,7 @@ class TransactionHost(TransactionAdmission):
             outcome = question(self._clock.wall_ms())
             self._finish(outcome)
         except DataDirError:
-            # What cures it is the operator's; until then clients shall keep their state and ask again.
+            # What cures it is the operator's; until then clients should keep their state and ask again.
             return Outcome(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return outcome
 

@@ -73,7 +73,7 @@ class WorkerProcess:
         return self._process.pid
 
     def leave(self) -> None:
-        """Ask it to commit, leave its group and end. A worker that is gone already is no error."""
+        """Ask it to commit, leave its group and end. A worker that is gone already is not an error."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()

@@ -111,7 +111,7 @@ class WorkersDemo:
             reader.join()
 
     def wait_for(self, counts: Mapping[str, int]) -> float:
-        """Wait until the workers run so many feeds each; seconds that it took.
+        """Wait until each worker runs this many feeds; return the seconds that it took.
 
         Raises:
             DemoStuckError: they did not in time.

@@ -124,7 +124,7 @@ def _validate(pattern: str, topics: Sequence[str]) -> int:
     try:
         matcher = compiled(pattern)
     except ValueError as error:
-        raise ConfigError(f"{pattern!r} is no pattern that coordinators take: {error}") from error
+        raise ConfigError(f"{pattern!r} is not a pattern that coordinators take: {error}") from error
     print(f"{pattern!r} is valid")
     for topic in topics:
         print(f"{'matches' if matcher.fullmatch(topic) else 'differs'}  {topic}")

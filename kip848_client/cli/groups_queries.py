@@ -157,7 +157,7 @@ class UnitDescription(msgspec.Struct, frozen=True):
     Args:
         owner: worker id of the worker that runs it, or None.
         token: its fencing token, or None.
-        target: worker id of the worker that shall run it, or None.
+        target: worker id of the worker that should run it, or None.
         deferred: the assignor has left it without a worker for now.
     """
 

@@ -33,7 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--no-follow", action="store_true", help="end at the end of the topic")
     parser.add_argument(
-        "--out", metavar="FILE", type=Path, help="write there: anew, with --from now after what is there (stdout)"
+        "--out",
+        metavar="FILE",
+        type=Path,
+        help="write there, replacing the file; with --from now append to it (stdout)",
     )
 
 

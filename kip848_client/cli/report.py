@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Read, draw, and print the numbers.
 
     Raises:
-        Kip848Error: a file cannot be read or written, or is no event log; no such group.
+        Kip848Error: a file cannot be read or written, or is not an event log; no such group.
     """
     if arguments.spark:
         return run_spark(arguments)

@@ -89,7 +89,7 @@ def run_spark(arguments: argparse.Namespace) -> int:
         if periods:
             return tell_comparison(comparison, arguments)
         summary = summarize(analysis, comparison.periods)
-        if history is not None:  # its commits are counted, and are no events
+        if history is not None:  # its commits are counted, and are not events
             totals = {**summary.totals, "commits accepted": history.commit_count()}
             summary = replace(summary, totals=totals, tables=[history.busiest(), *summary.tables])
     finally:

@@ -7,7 +7,7 @@
     kip848 sweep --scenario storm --seeds 0:5000 --out storm --traces all --plot rebalances.png
     kip848 sweep --like billing --bootstrap kafka:9092 --plot what-if.png     # what if a node dies; no Spark needed
 
-Needs ``pip install "kip848_client[spark]"``, but for ``--like``. The exit status is 1 if an invariant broke.
+Needs ``pip install "kip848_client[spark]"``, except for ``--like``. The exit status is 1 if an invariant broke.
 """
 
 from __future__ import annotations

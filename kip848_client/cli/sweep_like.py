@@ -58,7 +58,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options that only this way has, but for those of the client."""
+    """Declare the options of --like, except those of the client."""
     group = parser.add_argument_group("what if: a group of the shape of a real one, in place of --scenario and --out")
     group.add_argument("--like", metavar="GROUP", help="the group; ask --bootstrap for its members, topics, settings")
     group.add_argument(

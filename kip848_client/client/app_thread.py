@@ -40,7 +40,7 @@ SLICE_S: Final = 0.05
 
 
 FAILURES_MAX: Final = 5
-"""After so many failures of one effect the consumer is fatal."""
+"""After this many failures of one effect the consumer is fatal."""
 
 
 def _go_on() -> None:

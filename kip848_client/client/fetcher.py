@@ -44,10 +44,10 @@ WARM_TIMEOUT_S: Final = 0.5
 """For the metadata of topics that are new to librdkafka; without it the first fetch waits 500 ms longer."""
 
 _LOOK_ALWAYS_MAX: Final = 8
-"""Up to so many partitions, positions are looked at before every read: nothing is repeated after Ctrl-C."""
+"""Up to this many partitions, positions are noted before every read: nothing is repeated after Ctrl-C."""
 
 _LOOK_READS_MIN: Final = 8
-"""With more partitions after so many reads, and one more for each partition: Ctrl-C may repeat as much."""
+"""With more partitions, after this many reads and one more for each partition: Ctrl-C may repeat that much."""
 
 _LOOK_S_PER_PARTITION: Final = 0.000_1
 """How often, at most, a reader does it that is about to wait for records; that takes 4 us for each of 1,000."""

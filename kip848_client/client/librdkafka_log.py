@@ -1,4 +1,4 @@
-"""The logger of librdkafka's own lines: each said once in a while, however often it says them.
+"""The logger of librdkafka's own lines; repeats of a line are held back.
 
 While a broker cannot be reached librdkafka tries again twenty times a second and says each time that it failed. The
 first line tells a person all there is to know.
@@ -19,11 +19,11 @@ LIBRDKAFKA_LOGGER: Final = "kip848_client.librdkafka"
 _QUIET_S: Final = 30.0
 _LINES_MAX: Final = 100
 _CHANGES: Final = re.compile(r"\d+ms|#consumer-\d+|#producer-\d+|,? ?\d+ identical error\(s\) suppressed")
-"""What differs from one line to the next that says the same."""
+"""What differs between repeats of one line."""
 
 
 class OnceInAWhile(logging.Filter):
-    """Lets a line pass if the same was not said for a while, and says then how often it was held back.
+    """Lets a line pass if it was not logged for a while, and adds how often it was held back.
 
     Args:
         quiet_s: how long the same line is held back, in seconds.

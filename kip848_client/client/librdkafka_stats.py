@@ -1,7 +1,7 @@
-"""What ``stats_cb`` is told: librdkafka's statistics, with what only we know of the group filled in.
+"""The JSON for ``stats_cb``: librdkafka's statistics, with the group's fields filled in.
 
-librdkafka reads records and is no member, so it reports no lag, no commits and no group. The fields that are filled in,
-and what they mean: docs/observability.md. Called inside poll(), on the application's thread; asks librdkafka nothing.
+librdkafka is not the group's member, so it reports no lag, no commits and no group. The fields that are filled in:
+docs/observability.md. Called inside poll(), on the application's thread; asks librdkafka nothing.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class CompletedStats:
         self._group: Callable[[], GroupMember | None] = lambda: None
 
     def attach(self, fetcher: Fetcher, group: GroupMember) -> None:
-        """From now on these are reported about; they are not kept alive."""
+        """Report about these from now on; holds weak references."""
         self._fetcher, self._group = weakref.ref(fetcher), weakref.ref(group)
 
     def __call__(self, text: str) -> None:

@@ -1,6 +1,6 @@
-"""Performs the member's requests: each one becomes exactly one event with the answer, or with why there is none.
+"""Performs the member's requests: each one becomes exactly one event: the answer, or the failure.
 
-Runs on the background thread only. Decides where a request goes by the effect's own word; retries nothing.
+Runs on the background thread only. The effect says where its request goes. Retries nothing.
 """
 
 from __future__ import annotations

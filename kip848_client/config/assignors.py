@@ -51,7 +51,7 @@ def read_classic_assignors(reader: ConfigReader, *, max_poll_interval_ms: int) -
     """Read what a member on the classic protocol offers: assignors of the user's own first, then the strategies.
 
     Raises:
-        ConfigError: something is no assignor, two have one name, or a key does not fit the protocol.
+        ConfigError: something is not an assignor, two have one name, or a key does not fit the protocol.
     """
     if reader.conf.get(_FALLBACK) is not None:
         raise ConfigError(f"{_FALLBACK}: the classic protocol needs none, as members always assign; leave it out")
@@ -103,7 +103,7 @@ def _strategy(item: object) -> object:
     near = difflib.get_close_matches(item, BUILT_IN, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(BUILT_IN)}"
     raise ConfigError(
-        f"{_STRATEGY}: {item!r} is no built-in assignor{hint} (an assignor of your own is an instance, a class, or "
+        f"{_STRATEGY}: {item!r} is not a built-in assignor{hint} (an assignor of your own is an instance, a class, or "
         '"package.module:Name")'
     )
 

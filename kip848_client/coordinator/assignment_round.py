@@ -1,6 +1,6 @@
 """The round in flight: which member computes the target of a group, and what it was told. Values only.
 
-Soft state: lost with the process, and started anew by the first heartbeat after a load.
+Soft state: lost with the process, and started again by the first heartbeat after a load.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """The group as the chosen member was told it; what it hands in is checked against this and nothing else.
+    """The snapshot that the chosen member got; what it hands in is checked against this and nothing else.
 
     Args:
         group_epoch: the epoch that the target will be of.

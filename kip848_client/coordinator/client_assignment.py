@@ -131,7 +131,7 @@ class RoundPlanner(Generic[KeyT, MetadataT]):
             self._start(choice, first=None, tried=frozenset(), reason="group_epoch_bumped")
 
     def renew(self, choice: Choice | None, *, member_id: str) -> str | None:
-        """The assignor for a new snapshot, as the group is now; None if *member_id* shall not run it."""
+        """The assignor for a new snapshot, as the group is now; None if *member_id* should not run it."""
         flying = self.round
         if flying is None or choice is None:
             self.end()
@@ -150,7 +150,7 @@ class RoundPlanner(Generic[KeyT, MetadataT]):
             self._set(replace(self.round, prepared=group))
 
     def notify(self, member: Member[KeyT, MetadataT], *, now_ms: int) -> bool:
-        """Whether *member* shall be told to compute the target; its time runs from the first time on."""
+        """Whether *member* should be told to compute the target; its time runs from the first time on."""
         flying = self.round
         if flying is None or flying.member_id != member.member_id:
             return False

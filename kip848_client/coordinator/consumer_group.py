@@ -164,7 +164,7 @@ class ConsumerGroup(Group[UUID, MemberMetadata]):
             case wire.ConsumerGroupPartitionMetadataKey(), _:
                 pass  # what Kafka 4.0 kept there is compared by hash since; see metadata_hash
             case _:
-                raise AssertionError(f"{type(key).__name__} is no record of a consumer group")
+                raise AssertionError(f"{type(key).__name__} is not a record of a consumer group")
         return True
 
     def _note_metadata(self, member_id: str, metadata: MemberMetadata | None) -> None:

@@ -409,7 +409,9 @@ class GroupCoordinator:
         ), "members are miscounted"
         for group_id, flying in state.rounds.items():
             group = state.all_groups()[group_id]
-            assert flying.member_id in group.members, f"{flying.member_id!r} shall compute a target and is no member"
+            assert flying.member_id in group.members, (
+                f"{flying.member_id!r} should compute a target and is not a member"
+            )
             assert group.group_epoch > group.target_epoch, f"a round is in flight and {group_id!r} has its target"
 
     # Inside

@@ -123,7 +123,7 @@ class Group(Generic[KeyT, MetadataT]):
         return self._holders.get(key, _NO_HOLDERS)
 
     def target_of(self, member_id: str) -> Mapping[KeyT, tuple[int, ...]]:
-        """What a member shall own; empty if no target was computed for it yet."""
+        """What a member should own; empty if no target was computed for it yet."""
         return self.target.get(member_id, {})
 
     def target_metadata_of(self, member_id: str) -> AssignmentMetadata:

@@ -65,7 +65,7 @@ def resolve_group_config(overrides: Mapping[str, str], *, config: CoordinatorCon
     """Lay *overrides* over *config*.
 
     Raises:
-        ConfigError: an unknown name, a value that is no number or outside the bounds, or a heartbeat interval
+        ConfigError: an unknown name, a value that is not a number or outside the bounds, or a heartbeat interval
             that is not below the session timeout. Kafka answers INVALID_CONFIG.
 
     Source:

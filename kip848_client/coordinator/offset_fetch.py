@@ -35,7 +35,7 @@ _NO_OFFSET = CommittedOffset(offset=-1)
 def handle_offset_fetch(state: CoordinatorState, request: ApiRequest, message: OffsetFetchRequest) -> CoordinatorResult:
     """Answer one OffsetFetch, of one group (up to v7) or many.
 
-    A group that does not exist is no error: nothing is committed in it. A group-level error concerns that group only.
+    A group that does not exist has no committed offsets. A group-level error concerns that group only.
 
     Source:
         Kafka's ``OffsetMetadataManager.fetchOffsets``; KIP-709 (many groups); KIP-848 (member id and epoch, v9).
@@ -131,7 +131,7 @@ class _Fetch(msgspec.Struct, frozen=True):
     offsets: Mapping[str, Mapping[int, CommittedOffset]]
     by_id: bool
     unstable_group: str | None
-    """The group, if partitions shall be refused that an open transaction commits an offset of."""
+    """The group, if partitions should be refused that an open transaction commits an offset of."""
 
     def topic(self, topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
         """The partitions that were asked for; -1 where nothing is committed."""

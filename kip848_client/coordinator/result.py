@@ -103,7 +103,7 @@ class RoundChanged(msgspec.Struct, frozen=True):
 
 
 class Heard(msgspec.Struct, frozen=True):
-    """The worker's heartbeats up to this one came; None: it is no worker any more."""
+    """The worker's heartbeats up to this one came; None: it is not a worker any more."""
 
     group_id: str
     member_id: str

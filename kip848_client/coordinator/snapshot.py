@@ -24,7 +24,7 @@ class MemberSnapshot(msgspec.Struct, frozen=True):
     Args:
         assigned: topic id -> partition -> assignment epoch; what it may use.
         pending_revocation: the same; what it must give up.
-        target: topic id -> partitions; what it shall own in the end.
+        target: topic id -> partitions; what it should own in the end.
         metadata_told: what its client-side assignor was told at *member_epoch*.
         target_metadata: what it will be told with *target*.
     """

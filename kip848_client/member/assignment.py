@@ -48,7 +48,7 @@ def partitions_from_wire(assignment: Assignment) -> frozenset[IdPartition]:
 
 
 def pending_from_wire(assignment: Assignment) -> frozenset[IdPartition]:
-    """The partitions that the member shall own, and has to wait for; Apache Kafka's coordinator never names them."""
+    """The partitions that the member should own, and has to wait for; Apache Kafka's coordinator never names them."""
     return frozenset(
         (topic.topic_id, index) for topic in assignment.pending_topic_partitions for index in topic.partitions
     )

@@ -61,7 +61,7 @@ class ClassicAssignors:
     """The assignors that one member offers, and runs as leader.
 
     Args:
-        rejoin: called with a reason when the group has to be assigned anew.
+        rejoin: called with a reason when the group needs a new assignment.
     """
 
     def __init__(self, context: Context, *, topics: TopicWatch, rejoin: Callable[[str], None]) -> None:

@@ -248,7 +248,7 @@ class ClassicPlan:
 
     @property
     def left_out(self) -> bool:
-        """Whether the last assignment left out partitions that a member shall get in the next round."""
+        """Whether the last assignment left out partitions that a member should get in the next round."""
         return self._left_out
 
     def _adjusted(self, member_id: str, partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]:

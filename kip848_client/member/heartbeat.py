@@ -5,7 +5,7 @@ everything is repeated: the coordinator accepts a member's previous epoch only t
 repeats a lost assignment only to a full request.
 
 At most one heartbeat is in flight, except for the leave heartbeat. "At once" skips the interval, never the backoff. The
-interval runs from the last send; when an answer changes it, it starts anew with that answer.
+interval runs from the last send; when an answer changes it, it starts again with that answer.
 
 Does not own: what an answer does to the member (`membership`).
 

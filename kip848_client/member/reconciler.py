@@ -8,7 +8,7 @@ The set algebra is over (topic id, partition), so that a topic created again und
 The steps of a run are in `runs`. This file decides when a run starts, with which partitions, and that its result is
 acknowledged.
 
-An unknown topic id is no error: the cluster is asked for its name repeatedly, and the other partitions go ahead. A new
+While a topic id is unknown, the cluster is asked for its name repeatedly, and the other partitions go ahead. A new
 target waits for the first answer about its ids, at most `retry.backoff.max.ms`; otherwise every first assignment would
 reach the application in two steps, the first of them empty.
 

@@ -1,6 +1,6 @@
 """Names of topic ids: heartbeats carry topic ids, and the application is told names.
 
-At most one metadata request for missing names is in flight. An id without a name is no error: metadata arrives
+At most one metadata request for missing names is in flight. An id without a name is not an error: metadata arrives
 separately from assignments, and the broker that was asked may not know a new topic yet.
 
 The reconciler and the assignor notices have one instance each: they need different ids, drop names at different times,

@@ -44,7 +44,7 @@ _STATES: Final = {
 """State of a member or a group, in capitals -> its colour."""
 _OTHER: Final = "#868e96"
 _FEW: Final = 5
-"""Up to so many periods are compared side by side; more are a course of time."""
+"""Up to this number, periods are drawn side by side; more of them are drawn as a course of time."""
 _WIDE: Final = 30
 """Durations that differ by more than this factor are drawn on a logarithmic axis."""
 _HALF_A_DAY_MS: Final = 43_200_000

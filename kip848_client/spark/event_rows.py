@@ -29,7 +29,7 @@ EVENTS_DDL: Final = (
     "error string, problem string"
 )
 """`line` counts from 1 within a block, the part of a file that one task reads. `fields` is JSON, of events that lanes
-are made of. `problem` is set, and all that the line says is null, if the line is no event."""
+are made of. `problem` is set, and all that the line says is null, if the line is not an event."""
 
 _SCHEMA: Final = pa.schema(
     [
@@ -80,7 +80,7 @@ def read_lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
 
 def event_rows(lines: DataFrame) -> DataFrame:
     """Parse lines (columns value, file, block) into `EVENTS_DDL`; every line becomes a row."""
-    # As bytes: what is no event log need not be UTF-8 either.
+    # As bytes: what is not an event log need not be UTF-8 either.
     raw = lines.select(sf.col("value").cast("binary"), "file", sf.col("block").cast("long"))
     return map_in_arrow(raw, parse_batches, EVENTS_DDL)
 
@@ -147,7 +147,7 @@ class ArrowRows:
         self._rows.append(row)
 
     def full(self, rows_min: int) -> Iterator[pa.RecordBatch]:
-        """Take them out, if there are at least so many."""
+        """Take them out, if there are at least this many."""
         if len(self._rows) < rows_min:
             return
         columns = list(zip(*self._rows, strict=True))

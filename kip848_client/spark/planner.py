@@ -82,7 +82,7 @@ def cut_tasks(
     """Cut ranges into tasks: one for each range, unless options say otherwise.
 
     Args:
-        tasks_min: cut the larger ranges until there are so many tasks (minPartitions).
+        tasks_min: cut the larger ranges until there are this many tasks (minPartitions).
         tasks_max: let tasks read several ranges, so that there are no more (maxTasks).
         task_rows_max: cut ranges that are longer (maxRecordsPerPartition); *tasks_max* wins over it.
 

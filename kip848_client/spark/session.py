@@ -86,7 +86,7 @@ class Java(msgspec.Struct, frozen=True):
 def spark_session(
     app_name: str = "kip848", *, master: str = "local[2]", config: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Get the running session, or start one. A running one keeps its settings, but for those in *config*.
+    """Get the running session, or start one. A running one keeps its settings, except those in *config*.
 
     Args:
         app_name: shown by Spark.

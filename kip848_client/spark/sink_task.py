@@ -1,4 +1,4 @@
-"""What one task writes, and how a whole batch is decided on. Knows nothing of Spark.
+"""What one task writes, and how a whole batch is committed. Knows nothing of Spark.
 
 Without transactions a task writes with an idempotent producer, and is done when all is stored: at least once, because
 Spark repeats tasks and batches. With transactions it is done in two phases:

@@ -353,7 +353,7 @@ class Stream:
     def _committed_by_others(
         self, group: GroupOffsets, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        """Committed offsets, but for those that an earlier run of this query has committed."""
+        """Committed offsets, except those that an earlier run of this query has committed."""
         return {
             partition: at.offset
             for partition, at in group.committed(partitions).items()

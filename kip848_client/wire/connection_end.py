@@ -18,7 +18,7 @@ Answer: TypeAlias = Response | Kip848Error
 
 
 class ConnectionEnd:
-    """Why a connection ended; makes a new exception for each who asks."""
+    """Why a connection ended; makes a new exception for each caller."""
 
     __slots__ = ("cause", "reason", "refused", "violation")
 
@@ -29,7 +29,7 @@ class ConnectionEnd:
         self.refused = refused
         """The peer refused our certificate or credentials, or we refused its."""
         self.violation = violation
-        """The peer broke the protocol, as against the network or us closing."""
+        """The peer broke the protocol, not the network, and not we by closing."""
         self.cause = cause
 
     def failure(self) -> AuthenticationError | ProtocolError | ConnectionLostError:

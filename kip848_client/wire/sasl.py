@@ -27,7 +27,7 @@ class SaslClient(Protocol):
         ...
 
     def without_secret(self, text: str) -> str:
-        """*text* that a peer sent, fit to be shown: it may repeat what it was told."""
+        """*text* that a peer sent, without our secrets, which it may repeat."""
         ...
 
     def first(self) -> bytes:

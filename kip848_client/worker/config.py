@@ -77,7 +77,7 @@ def parse_worker_config(
     for key in reader.conf:
         if key not in _OWN and key not in _SHARED and not key.startswith(_SECURITY):
             near = difflib.get_close_matches(key, [*_OWN, *_SHARED], n=1)
-            reader.refuse(f"{key} is no setting of a worker{f'; did you mean {near[0]}?' if near else ''}", None)
+            reader.refuse(f"{key} is not a setting of a worker{f'; did you mean {near[0]}?' if near else ''}", None)
     stop_error = reader.one_of("stop.error", {"hold": "hold", "release": "release"}, default="hold")
     margin_ms = reader.integer("fence.margin.ms", default=-1, low=1, high=3_600_000)
     rebalance_timeout_ms = reader.integer("rebalance.timeout.ms", default=60_000, low=1, high=86_400_000)
@@ -119,7 +119,7 @@ def read_units(units: Iterable[UnitLike]) -> frozenset[Unit]:
     """Units as the user wrote them.
 
     Raises:
-        ConfigError: one is no name and no `Unit`, is blank, or has an index below -1; or one is there twice.
+        ConfigError: one is not a name and no `Unit`, is blank, or has an index below -1; or one is there twice.
     """
     if isinstance(units, str):
         raise ConfigError(f"units must be a list of names, got the text {units!r}; write [{units!r}]")

@@ -1,4 +1,4 @@
-"""What the core of a worker is told and what it asks for. Values only."""
+"""Events that the core of a worker takes, and effects that it asks for. Values only."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Worker(WorkerBase):
     Args:
         config: keys of Kafka (``bootstrap.servers``, ``group.id``, security) and of workers, see docs/workers.md;
             keyword arguments are added to it.
-        units: all units that the group shall run, as names or `Unit`; every worker must be given the same list, and a
+        units: all units that the group should run, as names or `Unit`; every worker must be given the same list, and a
             new list needs a higher ``units.version``. Or a function that returns ``(version, units)``: it is called
             again every ``units.refresh.interval.ms``.
         on_assigned: start these units. If it raises, they count as failed, and stay.

@@ -16,7 +16,7 @@ ORDERS = TopicPartition("orders", 0, 5)
 
 
 @pytest.fixture
-def nobody() -> Iterator[str]:
+def closed_address() -> Iterator[str]:
     """An address without a listener."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
@@ -24,9 +24,9 @@ def nobody() -> Iterator[str]:
 
 
 @pytest.fixture
-def lonely(nobody: str) -> Iterator[Consumer]:
-    """A consumer of `nobody`, which does not answer."""
-    with Consumer({"bootstrap.servers": nobody, "group.id": "g", "default.api.timeout.ms": 200}) as consumer:
+def unanswered(closed_address: str) -> Iterator[Consumer]:
+    """A consumer whose only broker does not answer."""
+    with Consumer({"bootstrap.servers": closed_address, "group.id": "g", "default.api.timeout.ms": 200}) as consumer:
         yield consumer
 
 
@@ -39,11 +39,11 @@ def lonely(nobody: str) -> Iterator[Consumer]:
     ],
 )
 def test_questions_to_an_unreachable_broker_name_the_address(
-    nobody: str, lonely: Consumer, ask: Callable[[Consumer], object]
+    closed_address: str, unanswered: Consumer, ask: Callable[[Consumer], object]
 ) -> None:
     """librdkafka's own words are "broker transport failure", which leaves everything to guess."""
-    with pytest.raises(Kip848Error, match=f"bootstrap.servers is {nobody}"):
-        ask(lonely)
+    with pytest.raises(Kip848Error, match=f"bootstrap.servers is {closed_address}"):
+        ask(unanswered)
 
 
 @pytest.mark.parametrize(
@@ -54,16 +54,18 @@ def test_questions_to_an_unreachable_broker_name_the_address(
     ],
 )
 def test_calls_that_wait_for_the_coordinator_say_why_there_is_none(
-    nobody: str, lonely: Consumer, call: Callable[[Consumer], object]
+    closed_address: str, unanswered: Consumer, call: Callable[[Consumer], object]
 ) -> None:
     """ "No answer came" is true, and of no use."""
     raised: list[str] = []
 
     def told() -> bool:
         with pytest.raises(RequestTimeoutError) as error:
-            call(lonely)
+            call(unanswered)
         raised.append(str(error.value))
         return "coordinator is not found" in raised[-1]
 
     wait_until(told)
-    assert raised[-1].endswith(f"the group's coordinator is not found: no connection to {nobody}: Connection refused")
+    assert raised[-1].endswith(
+        f"the group's coordinator is not found: no connection to {closed_address}: Connection refused"
+    )

@@ -99,7 +99,7 @@ def test_without_the_key_the_coordinator_assigns() -> None:
         (42, "42 is int; an assignor is an instance or a subclass of kip848_client.PartitionAssignor"),
         ([None], "None is NoneType"),
         (dict, "dict is not a subclass of kip848_client.PartitionAssignor"),
-        ("Even", "'Even' is no import path; write \"package.module:Name\""),
+        ("Even", "'Even' is not an import path; write \"package.module:Name\""),
         ("no.such.module:Even", "importing 'no.such.module' raised ModuleNotFoundError"),
         (f"{HERE}:Evne", "'tests.config.test_assignors' has no 'Evne'"),
         (f"{HERE}:HERE", "'tests.config.test_assignors' is str"),

@@ -237,7 +237,7 @@ def test_who_does_not_poll_leaves_also_in_the_middle_of_a_rebalance(phase: Phase
 
 
 def test_a_static_member_that_does_not_poll_says_nothing_and_takes_its_place_back() -> None:
-    """It may be back before its session ends, and then nobody has to move."""
+    """It may be back before its session ends, and then no partition has to move."""
     member = joined(instance_id="i-1")
     member.app_polled_ms = member.now_ms
     for _ in range(MAX_POLL_MS // INTERVAL_MS):
@@ -358,7 +358,7 @@ CODES: Final = sorted({*ErrorCode, *RETRIABLE, 9999, -2} - {ErrorCode.NONE})
 def test_every_code_has_a_class(
     error_class: Callable[[int], ClassicErrorClass], rows: Mapping[int, ClassicErrorClass], unlisted: ClassicErrorClass
 ) -> None:
-    """A code that nobody thought of must neither loop for ever nor stop a member that could go on."""
+    """An unexpected code must neither loop for ever nor stop a member that could go on."""
     for code in CODES:
         assert error_class(code) is rows.get(code, unlisted if code in RETRIABLE else ClassicErrorClass.FATAL)
 
@@ -503,7 +503,7 @@ def test_a_topic_that_a_stale_broker_forgets_once_moves_nobody() -> None:
 
 
 def test_a_follower_joins_again_for_topics_that_its_pattern_matches() -> None:
-    """Nobody else knows its pattern. Without a match it is a member all the same."""
+    """Only the member knows its pattern. It stays a member when nothing matches."""
     member = ClassicMemberHarness(settings={"topic_refresh_ms": 5_000})
     member.partition_counts = {}
     member.subscribe(pattern="[tu]")

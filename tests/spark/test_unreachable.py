@@ -22,7 +22,7 @@ SOON = {"kafka.default.api.timeout.ms": 300}
 
 
 @pytest.fixture
-def nobody() -> Iterator[str]:
+def closed_address() -> Iterator[str]:
     """An address without a listener."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
@@ -38,18 +38,21 @@ def nobody() -> Iterator[str]:
         {"subscribe": None, "assign": '{"orders":[0]}', "startingOffsets": "earliest", "kafka.group.id": None},
     ],
 )
-def test_a_stream_without_a_broker_fails_and_names_the_address(nobody: str, changed: Mapping[str, object]) -> None:
+def test_a_stream_without_a_broker_fails_and_names_the_address(
+    closed_address: str, changed: Mapping[str, object]
+) -> None:
     """A mistyped address is the first mistake of all; a query that waits for ever in silence does not tell."""
-    with pytest.raises(Kip848Error, match=rf"{nobody}.*(Connection refused|Check that a broker)"):
-        with driving(nobody, {**SOON, **changed}) as driver:
+    with pytest.raises(Kip848Error, match=rf"{closed_address}.*(Connection refused|Check that a broker)"):
+        with driving(closed_address, {**SOON, **changed}) as driver:
             driver.plan()
 
 
-def test_a_batch_without_a_broker_fails_and_names_the_address(nobody: str) -> None:
+def test_a_batch_without_a_broker_fails_and_names_the_address(closed_address: str) -> None:
     """With what to look at."""
-    chosen = parse_options(options(nobody, SOON, streaming=False), streaming=False)
+    chosen = parse_options(options(closed_address, SOON, streaming=False), streaming=False)
     with pytest.raises(
-        Kip848Error, match=rf"no broker answered in \d+ s; bootstrap.servers is {nobody}.*refused.*security.protocol is"
+        Kip848Error,
+        match=rf"no broker answered in \d+ s; bootstrap.servers is {closed_address}.*refused.*security.protocol is",
     ):
         plan_batch(chosen)
 

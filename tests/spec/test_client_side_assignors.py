@@ -484,7 +484,7 @@ def test_r167_a_flag_in_the_new_life_begins_a_round_although_the_old_call_has_no
 
 
 def test_r167_the_answer_to_a_prepare_of_an_earlier_life_is_ignored() -> None:
-    """It describes the group that removed this member, and the new round asks for the group of now."""
+    """It describes the group that removed this member, and the new round asks for the present group."""
     member = chosen()
     fence(member)
     member.finish_call("lost", "t-0")

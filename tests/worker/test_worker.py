@@ -272,7 +272,7 @@ def test_a_runner_that_fails_rests_and_is_reported(fleet: Fleet) -> None:
         ({}, "eurusd", "must be a list"),
         ({}, ["a", "a"], "twice"),
         ({}, [Unit("a", -2)], "index"),
-        ({"auto.offset.reset": "earliest"}, ["a"], "no setting of a worker"),
+        ({"auto.offset.reset": "earliest"}, ["a"], "not a setting of a worker"),
     ],
 )
 def test_a_wrong_configuration_is_refused(conf: dict[str, str], units: Any, text: str) -> None:

@@ -40,7 +40,7 @@ class Range(PartitionAssignor):
 class Uniform(PartitionAssignor):
     """The same number of partitions for all members, and few moves: the default of KIP-848.
 
-    Guarantee: two members that subscribe alike differ by at most one partition, and nothing moves but for balance.
+    Guarantee: two members that subscribe alike differ by at most one partition, and partitions move only for balance.
     """
 
     name = "uniform"

@@ -1,4 +1,4 @@
-"""`LagAware`: a member that falls behind sheds partitions; with hysteresis, so that it cannot go to and fro."""
+"""`LagAware`: a member that falls behind sheds partitions; with hysteresis, so that partitions do not oscillate."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Lags: TypeAlias = Mapping[Any, int]
 
 
 class LagAware(PartitionAssignor):
-    """Each member reports how far behind its partitions are; what a member with a hot partition has beside it moves.
+    """Each member reports the lag of its partitions; a member with a hot partition gives its other ones away.
 
     For topics whose traffic is uneven, or consumers that are slower on some keys. Call `report` from the poll loop::
 
@@ -41,7 +41,7 @@ class LagAware(PartitionAssignor):
         ...
         assignor.report(consumer.lag())
 
-    Lag is not told as it is, for then the group would never rest, but as a level: 0 below *at_least* records, and one
+    Lag itself would never let the group rest, so it is reported as a level: 0 below *at_least* records, and one
     more each time it has grown fourfold. A partition that lags at level n counts as 1 + 4^n partitions. Levels only
     rise: an assignment that made the lag go away is kept, because going back would bring it again. `forget`, or
     *forget_after*, begins anew. Nothing moves while the busiest and the idlest member differ by no more than
@@ -54,8 +54,8 @@ class LagAware(PartitionAssignor):
     Args:
         at_least: records behind that count as lagging.
         tolerance: as a share of the mean load, 0 or more.
-        forget_after: forget when all lags were below half of *at_least* for so many heartbeat intervals in a row; each
-            time twice as many. None: only when `forget` is called.
+        forget_after: forget when all lags were below half of *at_least* for this many heartbeat intervals in a row, and
+            next time for twice as many. None: only when `forget` is called.
 
     Raises:
         ValueError: a number is out of range.
@@ -90,7 +90,7 @@ class LagAware(PartitionAssignor):
         }
 
     def forget(self) -> None:
-        """Begin anew: report only what lags now. For when the load's pattern has changed."""
+        """Reset the levels: report only what lags now. Call it when the pattern of the load has changed."""
         self._forgets = True
 
     def metadata(self) -> AssignorMetadata:
@@ -128,7 +128,7 @@ class LagAware(PartitionAssignor):
         return plan.to_assignment()
 
     def _tell(self, levels: Mapping[Key, int], reason: int) -> None:
-        """Tell *levels* and, of partitions that this member still reads, the highest ones told before."""
+        """Report *levels*, and for partitions that this member still reads the highest level reported before."""
         self._told = {key: top for key, level in levels.items() if (top := max(level, self._told.get(key, 0)))}
         by_topic: dict[str, Json] = {}
         for (topic, index), level in sorted(self._told.items()):

@@ -1,4 +1,4 @@
-"""Member metadata as JSON: written by one member, read by whichever member computes the assignment."""
+"""Member metadata as JSON: written by one member, read by the member that computes the assignment."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def decode(member: MemberSpec) -> dict[str, Json]:
     """What *member* told; nothing if it sent no bytes.
 
     Raises:
-        ValueError: they are no JSON object; the message names the member.
+        ValueError: they are not JSON object; the message names the member.
     """
     return decode_bytes(member.metadata, whose=f"member {member.member_id!r}") if member.metadata else {}
 

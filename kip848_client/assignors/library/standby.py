@@ -186,7 +186,7 @@ def _from_json(told: Json, *, whose: str) -> tuple[TopicPartition, ...]:
     """Sorted.
 
     Raises:
-        ValueError: it is no mapping of topics to partition numbers.
+        ValueError: it is not a mapping of topics to partition numbers.
     """
     if told is None:
         return ()

@@ -13,7 +13,7 @@ from kip848_client.assignors.spread import spread_by_weight
 class Weighted(PartitionAssignor):
     """Each member has a share of the partitions in proportion to its weight.
 
-    For machines of different size, a canary that shall have little, or a member that is being drained (weight 0).
+    For machines of different size, a canary that should have little, or a member that is being drained (weight 0).
 
     Guarantee: no partition could move and leave its new owner with less load for its weight than its old owner had
     (D'Hondt's method); nothing moves that need not. Where subscriptions differ this holds between members that may take

@@ -95,7 +95,7 @@ class TaskRunner:
             self._handler.restore(task, copies[task])
 
     def _is_complete(self, task: Task) -> bool:
-        """Whether all partitions of the task are here: those of its number in the topics that have so many."""
+        """Whether all partitions of the task are here: its number in each topic that has that many partitions."""
         sources = self._assignor.topology.sources_of(task)
         parts = {
             (topic, task.partition) for topic in sources if self._counts.get(topic, task.partition + 1) > task.partition

@@ -214,7 +214,7 @@ class _Fetch:
         )
 
     def _replica_in_rack(self, topic: Topic | ErrorCode, target: _Target) -> int:
-        """The replica that the client shall read from in place of this node, its leader; `_NO_REPLICA` for none."""
+        """The replica that the client should read from in place of this node, its leader; `_NO_REPLICA` for none."""
         placement = self._broker.placement
         if not placement.is_spread or isinstance(topic, ErrorCode) or topic.deleted:
             return _NO_REPLICA
@@ -306,7 +306,7 @@ class _Fetch:
         self._reply_soon()
 
     def _reply_soon(self) -> None:
-        # Not from inside the append: the other partitions of that produce request shall be in the answer too.
+        # Not from inside the append: the other partitions of that produce request should be in the answer too.
         self._forget()
         self._timer = self._broker.call_later(0, self._reply)
 

@@ -156,7 +156,7 @@ class ClassicGroup(msgspec.Struct, frozen=True):
             assert not self.members, f"{self.group_id!r} is Empty and has members"
         else:
             assert self.members or self.is_initial, f"{self.group_id!r} is {self.state} without members"
-        assert (self.leader in ids) if self.members else self.leader is None, f"leader {self.leader!r} is no member"
+        assert (self.leader in ids) if self.members else self.leader is None, f"leader {self.leader!r} is not a member"
         assert not ids & self.pending_joins, "a member's id is pending"
         assert self.awaiting_join.keys() <= ids, "a parked JoinGroup is not from a member"
         assert not self.awaiting_join or self.state is ClassicState.PREPARING, f"joins are parked in {self.state}"

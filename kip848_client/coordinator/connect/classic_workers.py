@@ -94,7 +94,7 @@ def assignment_bytes(
     protocol: str,
     offset: int,
 ) -> bytes:
-    """What a worker shall run: all of it, or for `compatible` and `sessioned` what differs from what it runs.
+    """What a worker should run: all of it, or for `compatible` and `sessioned` what differs from what it runs.
 
     Args:
         said: its metadata, with what it runs.

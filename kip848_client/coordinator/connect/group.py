@@ -129,7 +129,7 @@ class ConnectGroup(Group[str, WorkerMetadata]):
             case wire.ConnectGroupCurrentMemberKey(), _:
                 self._forget_current(key.member_id)
             case _:
-                raise AssertionError(f"{type(key).__name__} is no record of a connect group")
+                raise AssertionError(f"{type(key).__name__} is not a record of a connect group")
         return True
 
     def _count_metadata(self, metadata: WorkerMetadata, change: int) -> None:

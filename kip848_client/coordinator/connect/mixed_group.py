@@ -114,7 +114,7 @@ class MixedConnectGroup(MixedGroup[str, WorkerMetadata, ClassicWorker]):
         return protocol_of(self._group, classic)
 
     def assignment_of(self, member: GroupWorker, classic: ClassicProtocols) -> bytes:
-        """What the worker shall run now, or what differs from what it runs."""
+        """What the worker should run now, or what differs from what it runs."""
         protocol = self.protocol_of(classic)
         return assignment_bytes(
             self._group,

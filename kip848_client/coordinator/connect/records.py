@@ -24,7 +24,7 @@ def group_record(group_id: str, *, epoch: int, last_installer: str = "") -> Grou
 
 
 def catalogue_record(group_id: str, catalogue: Catalogue) -> GroupRecord:
-    """Type 30851: the units that the group shall run."""
+    """Type 30851: the units that the group should run."""
     return GroupRecord(
         wire.ConnectGroupCatalogKey(group_id=group_id),
         wire.ConnectGroupCatalogValue(offset=catalogue.offset, units=write_units(catalogue.units)),
@@ -91,7 +91,7 @@ def target_epoch_record(
 def target_record(
     group_id: str, *, member_id: str, target: Units, metadata: AssignmentMetadata = NO_METADATA
 ) -> GroupRecord:
-    """Type 30854: what a worker shall run."""
+    """Type 30854: what a worker should run."""
     return GroupRecord(
         wire.ConnectGroupTargetMemberKey(group_id=group_id, member_id=member_id),
         wire.ConnectGroupTargetMemberValue(

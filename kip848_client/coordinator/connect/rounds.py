@@ -1,6 +1,6 @@
 """ConnectGroupPrepareAssignment and ConnectGroupInstallAssignment: the chosen worker asks, computes and hands in.
 
-What is handed in is checked against the group as the worker was told it, and is installed although the group has moved
+What is handed in is checked against the snapshot that the worker got, and is installed although the group has moved
 on since. The next round then starts at once.
 """
 
@@ -149,7 +149,7 @@ def handle_install(
 def _read_assignment(
     prepared: PreparedConnectGroup, message: ConnectGroupInstallAssignmentRequest
 ) -> tuple[dict[str, _Part], Units]:
-    """What each worker shall run and which units wait, if it is a legal target for the group as it was prepared.
+    """What each worker should run and which units wait, if it is a legal target for the group as it was prepared.
 
     Raises:
         Refused: INVALID_ASSIGNMENT; names the worker and the unit.

@@ -20,7 +20,7 @@ UNIT_COUNT_MAX: Final = 100_000
 
 
 class Catalogue(msgspec.Struct, frozen=True):
-    """All units that a group shall run.
+    """All units that a group should run.
 
     Args:
         offset: how new it is; -1 for none.

@@ -54,7 +54,7 @@ class WorkerSteps:
     Args:
         batch: takes records, timers and events.
         owned: what the worker says it runs; None if it does not say.
-        catalogue: the units that it says the group shall run; None if it does not say.
+        catalogue: the units that it says the group should run; None if it does not say.
     """
 
     def __init__(

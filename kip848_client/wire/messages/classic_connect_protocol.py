@@ -2,7 +2,7 @@
 
 The bytes are a version (int16) and a plain struct; no version is flexible. Version 0 is that of the protocol `default`
 (eager), 1 of `compatible` and 2 of `sessioned`; the last two have one layout. An assignment of version 0 is everything
-that the worker shall run. One of version 1 or 2 is an increment: what is new, and what the worker has to stop.
+that the worker should run. One of version 1 or 2 is an increment: what is new, and what the worker has to stop.
 
 Source: apache/kafka ``ConnectProtocol``, ``IncrementalCooperativeConnectProtocol``, ``ExtendedAssignment``; KIP-415.
 """
@@ -34,7 +34,7 @@ PROTOCOL_VERSIONS: Final = {"default": 0, "compatible": 1, "sessioned": 2}
 """Name of a protocol that a worker offers -> version of the bytes."""
 
 _NO_TYPE: Final = 0
-"""These are no records of a log; the number of a record type means nothing here."""
+"""These are not records of a log; the number of a record type means nothing here."""
 _INT16: Final = struct.Struct(">h")
 
 
@@ -76,7 +76,7 @@ def decode_classic_worker(data: bytes) -> ClassicWorker:
     """Read a worker's metadata of a JoinGroup.
 
     Raises:
-        ProtocolError: the bytes are no metadata of a worker.
+        ProtocolError: the bytes are not metadata of a worker.
     """
     return _decode(ClassicWorker, data)
 
@@ -85,7 +85,7 @@ def decode_classic_assignment(data: bytes) -> ClassicAssignment:
     """Read a worker's assignment of a SyncGroup, or the allocation in its metadata.
 
     Raises:
-        ProtocolError: the bytes are no assignment.
+        ProtocolError: the bytes are not assignment.
     """
     return _decode(ClassicAssignment, data)
 

@@ -42,7 +42,7 @@ class UnitsOfName(WireStruct, frozen=True):
 
 
 class Catalog(WireStruct, frozen=True):
-    """All units that the group shall run, and how new that list is."""
+    """All units that the group should run, and how new that list is."""
 
     offset: Annotated[Int64, wire("0+")] = 0
     units: Annotated[tuple[UnitsOfName, ...], wire("0+")] = ()
@@ -83,7 +83,7 @@ class ConnectGroupHeartbeatRequest(Request["ConnectGroupHeartbeatResponse"], fro
 
 
 class AssignedUnits(WireStruct, frozen=True):
-    """Units that the worker shall run. `epochs` is parallel to `indexes`: the fencing token of each."""
+    """Units that the worker should run. `epochs` is parallel to `indexes`: the fencing token of each."""
 
     name: Annotated[str, wire("0+")] = ""
     indexes: Annotated[tuple[Int32, ...], wire("0+")] = ()
@@ -91,7 +91,7 @@ class AssignedUnits(WireStruct, frozen=True):
 
 
 class Assignment(WireStruct, frozen=True):
-    """All that the worker shall run now, and what it will get as soon as other workers have stopped it."""
+    """All that the worker should run now, and what it will get as soon as other workers have stopped it."""
 
     error: Annotated[Int8, wire("0+")] = 0
     assigned: Annotated[tuple[AssignedUnits, ...], wire("0+")] = ()
@@ -101,7 +101,7 @@ class Assignment(WireStruct, frozen=True):
 
 
 class ConnectGroupHeartbeatResponse(Response, frozen=True):
-    """The worker's epoch and, if it changed, what the worker shall run now. A null assignment means unchanged.
+    """The worker's epoch and, if it changed, what the worker should run now. A null assignment means unchanged.
 
     Args:
         session_timeout_ms: how long the worker may be silent; its lease.

@@ -23,7 +23,7 @@ __all__ = ["ConnectGroupInstallAssignmentRequest", "ConnectGroupInstallAssignmen
 
 
 class Member(WireStruct, frozen=True):
-    """The whole target of one worker, and what its assignor shall hear."""
+    """The whole target of one worker, and what its assignor should hear."""
 
     member_id: Annotated[str, wire("0+")] = ""
     units: Annotated[tuple[UnitsOfName, ...], wire("0+")] = ()
@@ -35,8 +35,8 @@ class ConnectGroupInstallAssignmentRequest(Request["ConnectGroupInstallAssignmen
     """A target for all workers of the snapshot, or the assignor's error.
 
     Args:
-        deferred: units that no worker shall run for now; each unit of the catalogue is either here or with one worker.
-        assignor_state: what the next run of the assignor shall be given, wherever it runs.
+        deferred: units that no worker should run for now; each unit of the catalogue is either here or with one worker.
+        assignor_state: what the next run of the assignor should be given, wherever it runs.
     """
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.CONNECT_GROUP_INSTALL_ASSIGNMENT, "0", flexible="0+")

@@ -52,7 +52,7 @@ class ConnectGroupCatalogKey(GroupKey, frozen=True):
 
 
 class ConnectGroupCatalogValue(RecordPart, frozen=True):
-    """All units that the group shall run."""
+    """All units that the group should run."""
 
     WIRE: ClassVar[MessageSpec] = record(30_851, "0", flexible="0+")
 
@@ -116,7 +116,7 @@ class ConnectGroupTargetMemberKey(MemberKey, frozen=True):
 
 
 class ConnectGroupTargetMemberValue(RecordPart, frozen=True):
-    """What a worker shall run, and what its assignor shall hear."""
+    """What a worker should run, and what its assignor should hear."""
 
     WIRE: ClassVar[MessageSpec] = record(30_854, "0", flexible="0+")
 

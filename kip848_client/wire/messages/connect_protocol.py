@@ -13,7 +13,7 @@ from kip848_client.wire.schema import Int32, Int64, MessageSpec, RecordPart, rec
 __all__ = ["PlanMetadata", "WorkerMetadata", "decode", "encode"]
 
 _NO_TYPE: Final = 0
-"""These are no records of a log; the number of a record type means nothing here."""
+"""These are not records of a log; the number of a record type means nothing here."""
 
 
 class WorkerMetadata(RecordPart, frozen=True):

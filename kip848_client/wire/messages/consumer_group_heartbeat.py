@@ -71,7 +71,7 @@ class ConsumerGroupHeartbeatRequest(Request["ConsumerGroupHeartbeatResponse"], f
 
 
 class Assignment(WireStruct, frozen=True):
-    """All that the member shall own now; what it must wait for is in the private tag `pending_topic_partitions`."""
+    """All that the member should own now; what it must wait for is in the private tag `pending_topic_partitions`."""
 
     topic_partitions: Annotated[tuple[TopicPartitions, ...], wire("0+")] = ()
     error: Annotated[Int8, wire("0+", tag=10000)] = 0
@@ -82,7 +82,7 @@ class Assignment(WireStruct, frozen=True):
 
 
 class ConsumerGroupHeartbeatResponse(Response, frozen=True):
-    """The member's epoch and, if it changed, what the member shall own now. A null assignment means unchanged."""
+    """The member's epoch and, if it changed, what the member should own now. A null assignment means unchanged."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.CONSUMER_GROUP_HEARTBEAT, "0-1", flexible="0+")
 

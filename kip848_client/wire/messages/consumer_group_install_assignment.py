@@ -40,7 +40,7 @@ class TopicPartition(WireStruct, frozen=True):
 
 
 class Member(WireStruct, frozen=True):
-    """The whole target of one member, and what its assignor shall hear."""
+    """The whole target of one member, and what its assignor should hear."""
 
     member_id: Annotated[str, wire("0+")] = ""
     partitions: Annotated[tuple[TopicPartition, ...], wire("0+")] = ()

@@ -31,7 +31,7 @@ CONSUMER_PROTOCOL: Final = "consumer"
 """The protocol type of groups whose bytes have these layouts."""
 
 _NO_TYPE: Final = 0
-"""These are no records of a log; the number of a record type means nothing here."""
+"""These are not records of a log; the number of a record type means nothing here."""
 _INT16: Final = struct.Struct(">h")
 
 
@@ -87,7 +87,7 @@ def decode_subscription(data: bytes, *, version: int | None = None) -> ConsumerP
         version: read it as this version, which must not be above its own; by default as its own.
 
     Raises:
-        ProtocolError: the bytes are no subscription.
+        ProtocolError: the bytes are not subscription.
     """
     return _decode(ConsumerProtocolSubscription, data, version)
 
@@ -96,7 +96,7 @@ def decode_assignment(data: bytes) -> ConsumerProtocolAssignment:
     """Read a member's assignment of a SyncGroup.
 
     Raises:
-        ProtocolError: the bytes are no assignment.
+        ProtocolError: the bytes are not assignment.
     """
     return _decode(ConsumerProtocolAssignment, data, None)
 

@@ -50,7 +50,7 @@ class CreatableTopicConfig(WireStruct, frozen=True):
 
 
 class CreatableTopic(WireStruct, frozen=True):
-    """A topic to create. Counts are -1 if replicas are assigned by hand or the defaults shall hold."""
+    """A topic to create. Counts are -1 if replicas are assigned by hand or the defaults should hold."""
 
     name: Annotated[str, wire("2+")] = ""
     num_partitions: Annotated[Int32, wire("2+")] = 0

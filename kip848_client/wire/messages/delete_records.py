@@ -46,7 +46,7 @@ class DeleteRecordsTopic(WireStruct, frozen=True):
 
 
 class DeleteRecordsRequest(Request["DeleteRecordsResponse"], frozen=True):
-    """Where each partition shall start."""
+    """Where each partition should start."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.DELETE_RECORDS, "0-2", flexible="2+")
 

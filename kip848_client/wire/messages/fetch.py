@@ -114,7 +114,7 @@ class LeaderIdAndEpoch(WireStruct, frozen=True):
 
 
 class SnapshotId(WireStruct, frozen=True):
-    """The snapshot that a controller shall fetch first."""
+    """The snapshot that a controller should fetch first."""
 
     end_offset: Annotated[Int64, wire("4+")] = -1
     epoch: Annotated[Int32, wire("4+")] = -1

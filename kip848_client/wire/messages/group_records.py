@@ -216,7 +216,7 @@ class TopicPartition(WireStruct, frozen=True):
 
 
 class ConsumerGroupTargetAssignmentMemberValue(RecordPart, frozen=True):
-    """What the member shall own in the end, and what its client-side assignor shall hear."""
+    """What the member should own in the end, and what its client-side assignor should hear."""
 
     WIRE: ClassVar[MessageSpec] = record(7, "0", flexible="0+")
 

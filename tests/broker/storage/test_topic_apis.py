@@ -196,7 +196,7 @@ def test_all_topics_are_described_when_none_is_named_and_an_unknown_one_says_so(
 
 @pytest.mark.parametrize("name", ["a", "nowhere", "not/valid"])
 def test_metadata_shows_what_the_client_may_do_with_a_topic_even_one_that_is_missing(name: str) -> None:
-    """Broken: a tool that asks whether it may create or write a topic reads that nobody can tell."""
+    """A tool asks this before it offers to create or write a topic; without the answer it would offer nothing."""
     asked = MetadataRequest(
         topics=(MetadataRequestTopic(name=name),),
         allow_auto_topic_creation=False,

@@ -89,7 +89,7 @@ Probe = Callable[[str], tuple[Request[Any], int]]
 
 
 def produce(name: str) -> tuple[Request[Any], int]:
-    """Of now: Kafka soon deletes what is older than a week."""
+    """With the present time: Kafka soon deletes what is older than a week."""
     batch = build_batch([Record(b"v", timestamp=int(time.time() * 1000))])
     data = TopicProduceData(name=name, partition_data=(PartitionProduceData(records=batch),))
     return ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=(data,)), 9

@@ -389,7 +389,7 @@ class Talk:
     # --- inside
 
     def _life(self) -> int:
-        """The newest process more often than one of before."""
+        """The newest process more often than an earlier one."""
         return max(self._random.randrange(len(self._sides[0].lives)) for _ in range(3))
 
     def _lives(self, number: int) -> Iterator[RawProducer]:
