@@ -168,7 +168,7 @@ def _see(member: GroupMember, target: TopicPartitions, before: Seen | None) -> S
     if before is not None and before.member.current is member.current:
         assigned, pending, held = before.assigned, before.pending, before.held
     else:
-        assigned, pending = _flat(member.current.assigned), _flat(member.current.pending_revocation)
+        assigned, pending = id_partitions(member.current.assigned), id_partitions(member.current.pending_revocation)
         held = assigned | pending if pending else assigned
     if before is not None and before.target_source is target:
         flat = before.target
@@ -177,7 +177,8 @@ def _see(member: GroupMember, target: TopicPartitions, before: Seen | None) -> S
     return Seen(member, assigned, pending, held, target, flat)
 
 
-def _flat(partitions: PartitionEpochs) -> Partitions:
+def id_partitions(partitions: PartitionEpochs) -> Partitions:
+    """*partitions* as a set of (topic id, number)."""
     if not partitions:
         return _NOTHING
     return frozenset((topic_id, index) for topic_id, epochs in partitions.items() for index in epochs)

@@ -117,7 +117,7 @@ class TransactionService:
             self.move()
 
     def new_producer_id(self) -> int:
-        """One that nobody had."""
+        """A producer id that was never given out."""
         self.producer_ids += 1
         return self.producer_ids
 

@@ -10,7 +10,7 @@ from kip848_client.coordinator.events import GroupEvent
 from kip848_client.coordinator.group_configs import HEARTBEAT_INTERVAL
 from kip848_client.coordinator.group_member import STATIC_LEAVE_EPOCH, GroupMember, MemberState
 from kip848_client.simulation.cluster import Cluster
-from kip848_client.simulation.mirror import Change, IdPartition, Mirror, Seen
+from kip848_client.simulation.mirror import Change, IdPartition, Mirror, Seen, id_partitions
 from kip848_client.simulation.observer import Observer, about
 from kip848_client.simulation.violation import fail
 from kip848_client.wire.messages.consumer_group_heartbeat import (
@@ -63,12 +63,12 @@ class HeartbeatAnswers(Observer):
                 fail("S14", f"{client_id} is not told that it waits for {sorted(waits)}, no more for {sorted(waited)}")
             if asks or before is None:
                 fail("S14", f"{client_id} asked for its assignment, and is told none")
-            elif assigned is not before.member.current.assigned and _held(assigned) != before.assigned:
+            elif assigned is not before.member.current.assigned and id_partitions(assigned) != before.assigned:
                 fail("S14", f"{client_id} is not told that its assignment changed")
             return
-        if _told(told.topic_partitions) != _held(assigned):
+        if _told(told.topic_partitions) != id_partitions(assigned):
             fail("S14", f"{client_id} is told {told.topic_partitions}, and has {assigned}")
-        is_same = not asks and before is not None and _held(assigned) == before.assigned
+        is_same = not asks and before is not None and id_partitions(assigned) == before.assigned
         if waits is None:
             if is_same:
                 fail("S14", f"{client_id} is told its assignment again, and did not ask")
@@ -102,11 +102,7 @@ class HeartbeatAnswers(Observer):
             for topic_id, partitions in group.target_of(member.member_id).items()
             if topic_id in wanted
             for index in partitions
-        ) - _held(current.assigned)
-
-
-def _held(partitions: Any) -> frozenset[IdPartition]:
-    return frozenset((topic_id, index) for topic_id, epochs in partitions.items() for index in epochs)
+        ) - id_partitions(current.assigned)
 
 
 def _told(topics: Iterable[TopicPartitions]) -> frozenset[IdPartition]:

@@ -6,16 +6,17 @@ Each checker reads only the members that changed in a step.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from kip848_client.coordinator.classic.group import ClassicState, from_value, to_value
 from kip848_client.coordinator.consumer_group import ConsumerGroup, GroupState
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.topics import TopicsImage
 from kip848_client.simulation.cluster import Cluster
-from kip848_client.simulation.mirror import Change, IdPartition, Mirror, Partitions
-from kip848_client.simulation.observer import Observer
+from kip848_client.simulation.mirror import Change, IdPartition, Mirror, Partitions, id_partitions
+from kip848_client.simulation.observer import Observer, about
 from kip848_client.simulation.violation import fail
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 _COMPARE_EVERY: Final = 8
 """After every so many changes, the coordinator's own assertions are run."""
@@ -147,12 +148,26 @@ class EpochOrder(Observer):
 class RevokeFirst(Observer):
     """S4: a member moves to an epoch only without anything left to revoke, and with nothing beyond its target.
 
-    The epoch of a member goes back only when it joins again, leaves, or was not durable.
+    A partition is taken from it only when it says that it does not have it any more. The epoch of a member goes back
+    only when it joins again, leaves, or was not durable.
     """
 
     def __init__(self, mirror: Mirror) -> None:
         self._mirror = mirror
         self._loads = 0
+
+    @about(ConsumerGroupHeartbeatRequest)
+    def served(self, client_id: str, request: ConsumerGroupHeartbeatRequest, response: Any) -> None:
+        before, group = self._mirror.members.get(request.member_id), self._mirror.group
+        after = None if group is None else group.members.get(request.member_id)
+        if before is None or after is None or response.error_code or request.member_epoch <= 0:
+            return
+        if after.current is before.member.current:
+            return
+        taken = before.held - id_partitions(after.current.assigned) - id_partitions(after.current.pending_revocation)
+        said = {(topic.topic_id, index) for topic in request.topic_partitions or () for index in topic.partitions}
+        if taken and (request.topic_partitions is None or taken & said):
+            fail("S4", f"{sorted(taken)} are taken from {client_id}, who says that it has {request.topic_partitions}")
 
     def group_changed(self, changes: Sequence[Change]) -> None:
         mirror = self._mirror

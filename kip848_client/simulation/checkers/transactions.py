@@ -122,7 +122,7 @@ class TransactionLedger:
             self._decided[name] = number + 1
 
     def written(self, life: Writer, partition: TopicPartition, value: bytes, *, offset: int) -> None:
-        """A record is in its log. X4: whoever was fenced writes no more."""
+        """A record is in its log. X4: a fenced producer writes no more."""
         self._check_writer(life, f"{partition} at {offset}")
         now = _Written(life.name, self._decided.get(life.name, 0))
         here = self._open.setdefault(partition, {})

@@ -17,7 +17,6 @@ from tests.simulation.probes.foreign_walk import ForeignWalk
 from tests.simulation.probes.inputs import AssignorInputs
 from tests.simulation.probes.offset_walk import OffsetWalk
 from tests.simulation.probes.patterns import Refreshes, Resolutions
-from tests.simulation.probes.reconciling import HeartbeatSteps
 from tests.simulation.probes.round_walk import RoundWalk
 from tests.simulation.probes.timers import RunningTimers
 
@@ -31,7 +30,6 @@ def probes(scene: Scene) -> Iterator[Observer]:
         return
     yield AssignorInputs(world, cluster, mirror, config)
     yield AccountedTopics(cluster, mirror, config)
-    yield HeartbeatSteps(cluster, mirror)
     yield DamagedLogs(cluster, mirror, config)
     yield CountedMembers(world, cluster, config, group_id=mirror.group_id)
     yield RunningTimers(world, cluster, mirror, session_ms=scenario.session_timeout_ms)

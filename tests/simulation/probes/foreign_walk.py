@@ -41,7 +41,6 @@ from kip848_client.wire.messages.offset_commit import (
 from kip848_client.wire.schema import Request, Response
 from tests.simulation.probes.derived import AccountedTopics, CountedMembers
 from tests.simulation.probes.inputs import AssignorInputs
-from tests.simulation.probes.reconciling import HeartbeatSteps
 from tests.simulation.probes.timers import RunningTimers
 from tests.simulation.probes.walk import Walk
 
@@ -129,7 +128,6 @@ class _Walk:
                 AssignorInputs(world, own, mirror, config),
                 AccountedTopics(own, mirror, config),
                 CountedMembers(world, own, config, group_id=group_id),
-                HeartbeatSteps(own, mirror),
                 RunningTimers(world, own, mirror, session_ms=session_ms),
             ),
             cluster=own,
