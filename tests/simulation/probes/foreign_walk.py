@@ -41,8 +41,8 @@ from kip848_client.wire.messages.offset_commit import (
 from kip848_client.wire.schema import Request, Response
 from tests.simulation.probes.derived import AccountedTopics, CountedMembers
 from tests.simulation.probes.inputs import AssignorInputs
+from tests.simulation.probes.reader import Walk
 from tests.simulation.probes.timers import RunningTimers
-from tests.simulation.probes.walk import Walk
 
 _STEPS: Final = 60
 _MEMBERS_MAX: Final = 6

@@ -38,8 +38,7 @@ from kip848_client.wire.messages.offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
-from tests.simulation.probes.reader import coordinator_reading
-from tests.simulation.probes.walk import Walk
+from tests.simulation.probes.reader import Walk, coordinator_reading
 
 _STEPS: Final = 40
 _IDS_VERSION: Final = 10

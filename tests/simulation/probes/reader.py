@@ -1,9 +1,10 @@
-"""Another coordinator that reads the log of a run: what walks and checkers ask; nothing comes back to the run."""
+"""Another coordinator that reads the log of a run, for walks and checkers; nothing of it comes back to the run."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -12,6 +13,10 @@ from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.requests import TopicsChanged
 from kip848_client.coordinator.result import CoordinatorRecord
 from kip848_client.coordinator.topics import TopicsImage
+from kip848_client.simulation.cluster import Cluster
+from kip848_client.simulation.mirror import Mirror
+from kip848_client.simulation.observer import Observer
+from kip848_client.simulation.world import World
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 
@@ -42,3 +47,17 @@ def coordinator_reading(
     for record in log:
         coordinator.replay(record)
     return coordinator
+
+
+class Walk(Observer):
+    """Goes through the group once it has come to rest, beside the run: nothing of it comes back.
+
+    Args:
+        config: of the coordinators of the run.
+    """
+
+    def __init__(self, world: World, cluster: Cluster, mirror: Mirror, config: CoordinatorConfig) -> None:
+        self._world: Final = world
+        self._cluster: Final = cluster
+        self._mirror: Final = mirror
+        self._config: Final = config
