@@ -11,13 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kip848_client.coordinator.current_assignment import (
-    MustRejoinError,
-    OwnedPartitions,
-    Target,
-    is_subset,
-    reconcile,
-)
+from kip848_client.coordinator.current_assignment import MustRejoinError, OwnedPartitions, Target, is_subset, reconcile
 from kip848_client.coordinator.group_member import Current, CurrentAssignment, MemberState, PartitionEpochs
 
 ValueT = TypeVar("ValueT")

@@ -20,7 +20,7 @@ from kip848_client.member.classic_errors import (
     join_error_class,
     sync_error_class,
 )
-from kip848_client.member.events import Destination, Fail, FailureKind, LeaveMode, SurfaceError
+from kip848_client.member.events import Destination, Fail, LeaveMode, SurfaceError
 from kip848_client.member.states import MemberState, Phase
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_protocol import decode_assignment, decode_subscription
@@ -132,16 +132,6 @@ def test_no_join_is_sent_before_the_coordinator_is_known() -> None:
     assert not member.requests(JoinGroupRequest)
     member.find_coordinator()
     assert member.joining().member_id == ""
-
-
-@pytest.mark.parametrize("kind", [FailureKind.TIMED_OUT, FailureKind.DISCONNECTED], ids=lambda kind: kind.name)
-def test_a_join_without_an_answer_is_sent_again_with_the_same_id(kind: FailureKind) -> None:
-    """A new id would leave a member in the group that no process owns."""
-    member = joining()
-    member.answer_join(error=ErrorCode.MEMBER_ID_REQUIRED)
-    member.fail(JoinGroupRequest, kind)
-    member.advance(100)
-    assert member.joining().member_id == "m-1"
 
 
 @pytest.mark.parametrize(
@@ -473,35 +463,6 @@ def test_user_data_is_only_in_assignments_that_have_something_to_tell() -> None:
 # Topics
 
 
-@pytest.mark.parametrize(("leader", "grows"), [("m-1", True), ("other", False), ("", True)])
-def test_who_has_to_notice_that_a_topic_has_grown(leader: str, grows: bool) -> None:
-    """The leader does; in a group that its coordinator assigns every classic member does."""
-    member = ClassicMemberHarness(settings={"topic_refresh_ms": 5_000})
-    member.become_member({})
-    member.beat(REBALANCE)
-    member.answer_join(generation=2, leader=leader, members=(a_member("m-1"),) if leader == "m-1" else ())
-    member.answer_sync({"t": range(6)})
-    member.listeners_finish = True
-    calm(member, 2_000)
-    member.partition_counts = {"t": 8}
-    calm(member, 7_000)
-    assert [request.reason for request in member.requests(JoinGroupRequest)] == ["metadata changed"] * grows
-
-
-def test_a_topic_that_a_stale_broker_forgets_once_moves_nobody() -> None:
-    """Otherwise one slow broker would cost two rebalances."""
-    member = leading("range")
-    member.answer_sync({"t": range(6)})
-    member.listeners_finish = True
-    member.partition_counts = {}
-    refresh_ms = member.config.topic_refresh_ms
-    assert refresh_ms is not None
-    calm(member, refresh_ms)
-    member.partition_counts = {"t": 6}
-    calm(member, 5_000)
-    assert not member.requests(JoinGroupRequest)
-
-
 def test_a_follower_joins_again_for_topics_that_its_pattern_matches() -> None:
     """Only the member knows its pattern. It stays a member when nothing matches."""
     member = ClassicMemberHarness(settings={"topic_refresh_ms": 5_000})
@@ -513,17 +474,8 @@ def test_a_follower_joins_again_for_topics_that_its_pattern_matches() -> None:
     member.answer_sync({})
     member.listeners_finish = True
     member.partition_counts = {"t": 6}
-    calm(member, 7_000)
+    member.pass_time(7_000)
     assert (member.joining().reason, member.said().topics) == ("pattern matches other topics", ("t",))
-
-
-def calm(member: ClassicMemberHarness, ms: int) -> None:
-    """Time passes; heartbeats are answered, and the application polls."""
-    for _ in range(ms // 500):
-        member.advance(500)
-        member.poll()
-        if member.requests(HeartbeatRequest):
-            member.answer_beat()
 
 
 # Migration

@@ -3,18 +3,8 @@
 from __future__ import annotations
 
 from kip848_client.error_codes import ErrorCode
-from kip848_client.errors import (
-    AuthenticationError,
-    CommitFailedError,
-    RequestTimeoutError,
-    RetriableCommitFailedError,
-)
-from kip848_client.member.events import (
-    AUTOMATIC_COMMIT_ID,
-    CommitDone,
-    CommitKind,
-    FailureKind,
-)
+from kip848_client.errors import AuthenticationError, CommitFailedError, RequestTimeoutError, RetriableCommitFailedError
+from kip848_client.member.events import AUTOMATIC_COMMIT_ID, CommitDone, CommitKind, FailureKind
 from kip848_client.member.states import Phase
 from kip848_client.model import OffsetAndMetadata, TopicPartition
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -30,16 +20,6 @@ def test_leader_epoch_and_metadata_travel_with_the_offset() -> None:
     (commit,) = member.requests(OffsetCommitRequest)
     entry = commit.topics[0].partitions[0]
     assert (entry.committed_offset, entry.committed_leader_epoch, entry.committed_metadata) == (5, 3, "half")
-
-
-def test_a_commit_without_an_answer_ends_at_its_deadline() -> None:
-    """commit(timeout_s=1) keeps its word although the request is still under way."""
-    member = stable()
-    call = member.commit(positions(t_0=5), timeout_ms=500)
-    member.advance(500)
-    assert isinstance(member.commit_error(call), RequestTimeoutError)
-    member.answer_commit()
-    assert isinstance(member.commit_error(call), RequestTimeoutError)
 
 
 def test_authentication_that_fails_ends_a_commit() -> None:

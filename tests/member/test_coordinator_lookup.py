@@ -7,9 +7,6 @@ import random
 import pytest
 
 from kip848_client.error_codes import ErrorCode
-from kip848_client.errors import (
-    GroupAuthorizationError,
-)
 from kip848_client.member.backoff import Backoff
 from kip848_client.member.events import (
     ConnectCoordinator,
@@ -18,17 +15,8 @@ from kip848_client.member.events import (
     RequestFailed,
     SurfaceError,
 )
-from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
-from tests.spec.arrange import stable
-from tests.support.member_harness import GROUP, INTERVAL_MS, MemberHarness, positions
-
-
-def looking(**settings: object) -> MemberHarness:
-    member = MemberHarness(coordinator_found=False, settings=settings)
-    member.subscribe("t")
-    member.poll()
-    return member
+from tests.spec.arrange import looking, stable
 
 
 def test_a_coordinator_that_refuses_the_connection_is_looked_up_again() -> None:
@@ -44,19 +32,6 @@ def test_a_coordinator_that_refuses_the_connection_is_looked_up_again() -> None:
     coordinator = member.member.snapshot().coordinator
     assert coordinator is not None
     assert coordinator.node_id == 2
-
-
-def test_a_refusal_is_told_and_fails_what_waits() -> None:
-    """A consumer without permission on the group must not wait in silence (KAFKA-18034)."""
-    member = MemberHarness(coordinator_found=False)
-    commit = member.commit(positions(t_0=1))
-    fetch = member.committed("t-0")
-    member.find_coordinator(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    (surfaced,) = member.emitted(SurfaceError)
-    assert isinstance(surfaced.error, GroupAuthorizationError)
-    assert GROUP in str(surfaced.error)
-    assert member.commit_error(commit) is surfaced.error
-    assert member.fetch_result(fetch).error is surfaced.error
 
 
 def test_a_refusal_is_not_told_with_every_attempt() -> None:
@@ -104,32 +79,6 @@ def test_a_coordinator_that_stays_unreachable_is_tried_less_and_less_often() -> 
 def test_odd_limits_still_give_a_wait(initial_ms: int, max_ms: int, wait_ms: int) -> None:
     """A wait of zero after a failure is a core at 100 %."""
     assert Backoff(initial_ms=initial_ms, max_ms=max_ms, rng=random.Random(7)).wait_ms(3) == wait_ms
-
-
-def test_a_late_answer_changes_nothing() -> None:
-    """An old epoch taken for a new one gets the member fenced."""
-    member = stable()
-    member.advance(INTERVAL_MS)
-    late = member.take(ConsumerGroupHeartbeatRequest)
-    member.sent.append(late)
-    member.fail_heartbeat(FailureKind.TIMED_OUT)
-    member.advance(100)
-    member.sent.insert(0, late)
-    before = member.member.snapshot()
-    member.answer_heartbeat(epoch=9, assignment={})
-    assert member.member.snapshot() == before
-
-
-def test_an_idle_connection_that_breaks_is_noticed() -> None:
-    """Otherwise the next heartbeat is spent on finding out."""
-    member = stable()
-    member.coordinator_found = False
-    member.advance(500)
-    member.step(CoordinatorDisconnected(node_id=1))
-    assert member.requests(FindCoordinatorRequest)
-    member.find_coordinator(node_id=2)
-    member.advance(INTERVAL_MS)
-    member.expect_heartbeat(full=True)
 
 
 def test_another_brokers_connection_does_not_matter() -> None:

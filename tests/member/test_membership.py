@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from kip848_client.error_codes import ErrorCode
-from kip848_client.errors import CommitFailedError
 from kip848_client.member.events import CallAbandoned, CoordinatorConnected, LeaveDone
 from kip848_client.member.states import MemberState, Phase
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
-from tests.spec.arrange import TWO, auto_committing, fenced, pass_time, revoking, stable
+from tests.spec.arrange import TWO, auto_committing, fenced, revoking, stable
 from tests.support.member_harness import INTERVAL_MS, MAX_POLL_MS, MemberHarness, positions
 
 
@@ -19,33 +18,6 @@ def test_a_late_connection_is_ignored() -> None:
     member.poll()
     member.step(CoordinatorConnected(999, member.versions))
     assert not member.requests(ConsumerGroupHeartbeatRequest)
-
-
-def test_an_instance_id_of_another_process_is_final_after_one_attempt() -> None:
-    """The coordinator refused our leave, because another process holds the slot."""
-    member = MemberHarness(settings={"instance_id": "host-1"})
-    member.subscribe("t")
-    member.poll()
-    member.fail_heartbeat()
-    member.advance(200)
-    member.answer_heartbeat(error=ErrorCode.UNRELEASED_INSTANCE_ID)
-    member.answer_heartbeat(error=ErrorCode.FENCED_INSTANCE_ID)
-    assert member.state() is MemberState.UNJOINED
-    member.answer_heartbeat(error=ErrorCode.UNRELEASED_INSTANCE_ID)
-    assert member.state() is MemberState.FATAL
-
-
-def test_a_member_of_version_0_fenced_before_its_leave_has_left() -> None:
-    """It waited for its member id in order to leave; now it is no longer a member."""
-    member = MemberHarness(heartbeat_version=0)
-    member.subscribe("t")
-    member.poll()
-    member.leave()
-    assert member.phase() is Phase.LEAVE_DUE
-    member.answer_heartbeat(error=ErrorCode.UNKNOWN_MEMBER_ID)
-    assert member.phase() is Phase.IDLE
-    assert member.history[-1] == "left"
-    member.expect_no_heartbeat()
 
 
 def test_a_fenced_member_keeps_its_new_subscription() -> None:
@@ -91,14 +63,6 @@ def test_an_acknowledgement_that_cannot_be_sent_does_not_stop_the_timer() -> Non
     member.advance(MAX_POLL_MS)
     assert member.phase() is Phase.STALE_RELEASE
     assert not member.member.snapshot().ack_due
-
-
-def test_commits_of_a_late_member_fail() -> None:
-    """Its partitions may have a new owner already."""
-    member = stable()
-    pass_time(member, MAX_POLL_MS + 1)
-    call = member.commit(positions(t_0=3))
-    assert isinstance(member.commit_error(call), CommitFailedError)
 
 
 def test_a_commit_of_a_run_that_ended_is_not_retried() -> None:
@@ -185,17 +149,6 @@ def test_a_caller_that_stopped_waiting_is_not_told() -> None:
     member.finish_call("revoked", "t-0")
     member.answer_heartbeat(epoch=-1)
     assert not member.emitted(LeaveDone)
-    assert member.phase() is Phase.IDLE
-
-
-def test_a_member_of_version_0_that_is_refused_gives_up_too() -> None:
-    """The coordinator is loading: it will not tell us our name in time."""
-    member = MemberHarness(heartbeat_version=0)
-    member.subscribe("t")
-    member.poll()
-    member.leave()
-    member.answer_heartbeat(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    assert member.history[-1] == "left"
     assert member.phase() is Phase.IDLE
 
 

@@ -5,17 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kip848_client.error_codes import ErrorCode
-from kip848_client.errors import (
-    AuthenticationError,
-    TopicAuthorizationError,
-)
-from kip848_client.member.events import (
-    FailureKind,
-    ListOffsets,
-    PositionSet,
-    RequestFailed,
-    SurfaceError,
-)
+from kip848_client.errors import AuthenticationError, TopicAuthorizationError
+from kip848_client.member.events import FailureKind, ListOffsets, PositionSet, SurfaceError
 from kip848_client.model import OffsetAndMetadata, TopicPartition
 from kip848_client.wire.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -27,7 +18,7 @@ from kip848_client.wire.messages.offset_fetch import (
 from tests.spec.arrange import fetches, looking_up
 from tests.support.member_harness import GROUP, INTERVAL_MS, MemberHarness, partition
 
-T0 = TopicPartition("t", 0)
+T0, T1 = (TopicPartition("t", index) for index in range(2))
 
 
 def test_a_lookup_of_a_former_life_is_not_reused() -> None:
@@ -72,19 +63,6 @@ def test_missing_permission_is_told_and_retried() -> None:
     member.advance(100)
     member.answer_fetch({"t-0": 1})
     assert member.history[-1] == "fetch(t-0@1)"
-
-
-@pytest.mark.parametrize("kind", [FailureKind.DISCONNECTED, FailureKind.AUTHENTICATION_FAILED])
-def test_a_failed_listing_is_repeated(kind: FailureKind) -> None:
-    """Only what the user can cure is raised."""
-    member = looking_up()
-    member.answer_fetch()
-    listing = member.take_waiting(ListOffsets)
-    member.step(RequestFailed(listing.request_id, kind, "scripted"))
-    assert bool(member.emitted(SurfaceError)) is (kind is FailureKind.AUTHENTICATION_FAILED)
-    member.advance(100)
-    member.answer_list_offsets(7)
-    assert member.history[-1] == "fetch(t-0@7)"
 
 
 def test_partitions_without_a_commit_are_left_out() -> None:
@@ -134,16 +112,6 @@ def test_a_broken_connection_is_retried_by_committed() -> None:
     assert member.fetch_result(call).error is None
 
 
-def test_an_answer_that_leaves_a_partition_out_is_a_failure() -> None:
-    """Absent from a coordinator's answer is not "no offset": the reset policy would skip records."""
-    member = looking_up()
-    member.answer(OffsetFetchRequest, OffsetFetchResponse(groups=(OffsetFetchResponseGroup("another", ()),)))
-    assert not member.waiting
-    member.advance(100)
-    member.answer_fetch({"t-0": 6})
-    assert member.history[-1] == "fetch(t-0@6)"
-
-
 def test_an_answer_by_topic_id_is_understood() -> None:
     """Version 10 names topics by id only."""
     member = looking_up()
@@ -160,9 +128,6 @@ def test_a_lookup_without_callers_is_not_retried() -> None:
     member.answer_fetch(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     member.advance(500)
     assert not member.requests(OffsetFetchRequest)
-
-
-T0, T1, T2 = (TopicPartition("t", index) for index in range(3))
 
 
 def test_a_kept_partition_with_a_new_position_starts_there() -> None:

@@ -18,17 +18,7 @@ from kip848_client.journal import read_journal
 from kip848_client.spark.data_loss import DataLossError
 from kip848_client.spark.offsets import OffsetRange, StreamOffset
 from tests.security.certificates import Authority
-from tests.spark.arrange import (
-    GROUP,
-    MARCH_2026_MS,
-    committed,
-    consumer,
-    driving,
-    everything,
-    partition,
-    produce,
-    take,
-)
+from tests.spark.arrange import GROUP, MARCH_2026_MS, committed, consumer, driving, everything, partition, produce, take
 from tests.support.waiting import wait_until
 
 

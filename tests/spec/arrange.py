@@ -27,6 +27,14 @@ def joining(**settings: object) -> MemberHarness:
     return member
 
 
+def looking(**settings: object) -> MemberHarness:
+    """It wants to join, and does not know the coordinator yet."""
+    member = MemberHarness(coordinator_found=False, settings=settings)
+    member.subscribe("t")
+    member.poll()
+    return member
+
+
 def stable(assignment: Partitions = ONE, /, **settings: object) -> MemberHarness:
     """It owns *assignment* and acknowledged it; nothing is under way."""
     member = MemberHarness(settings=settings)

@@ -434,16 +434,16 @@ def test_r217_the_leader_looks_at_the_topics_and_joins_again_when_they_change() 
     member.answer_sync(ALL)
     member.listeners_finish = True
     member.poll()
-    quiet(member, 5_500)
+    member.pass_time(5_500)
     assert not member.requests(JoinGroupRequest)
     member.partition_counts = {}
-    quiet(member, 5_500)
+    member.pass_time(5_500)
     assert member.joining().reason == "metadata changed", "gone twice"
     member.answer_join(generation=3)
     member.partition_counts = {"t": 8}
     member.answer_sync(ALL)
     member.poll()
-    quiet(member, 20_000)
+    member.pass_time(20_000)
     assert not member.requests(JoinGroupRequest), "another member leads now"
 
 
@@ -455,7 +455,7 @@ def test_r217_who_does_not_know_the_topics_of_its_assignment_looks_at_once() -> 
     member.answer_sync(ALL)
     member.listeners_finish = True
     member.partition_counts = {"t": 8}
-    quiet(member, 6_500)
+    member.pass_time(6_500)
     assert member.joining().reason == "metadata changed"
 
 
@@ -516,9 +516,9 @@ def test_r217_one_look_decides_about_growth_and_two_in_a_row_about_loss(
     member.listeners_finish = True
     member.poll()
     member.found = tuple(found)
-    quiet(member, 4_500)
+    member.pass_time(4_500)
     assert member.asked == 0
-    quiet(member, 20_000)
+    member.pass_time(20_000)
     assert (member.asked, bool(member.requests(JoinGroupRequest))) == (len(found), joins)
 
 
@@ -540,15 +540,6 @@ def test_r217_a_leader_asks_silent_brokers_after_each_backoff_and_gives_its_roun
     assert not member.requests(SyncGroupRequest)
     member.advance(1_000)
     assert member.joining().reason == "the topics of the group are not known"
-
-
-def quiet(member: ClassicMemberHarness, ms: int) -> None:
-    """Time passes; heartbeats are answered, and the application polls."""
-    for _ in range(ms // 500):
-        member.advance(500)
-        member.poll()
-        if member.requests(HeartbeatRequest):
-            member.answer_beat()
 
 
 def test_r218_a_wish_of_the_application_makes_the_group_assign_anew() -> None:
@@ -675,9 +666,9 @@ def test_r241_a_leader_joins_again_if_what_it_left_out_stays_unassigned() -> Non
     member.answer_join(generation=2, leader="m-1", members=both)
     member.answer_sync({})
     member.listeners_finish = True
-    quiet(member, 9_500)
+    member.pass_time(9_500)
     assert not member.requests(JoinGroupRequest)
-    quiet(member, 1_000)
+    member.pass_time(1_000)
     assert member.joining().reason == "partitions have no owner"
 
 

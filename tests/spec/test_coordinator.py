@@ -13,6 +13,7 @@ from kip848_client.errors import (
 )
 from kip848_client.member.events import (
     ConnectCoordinator,
+    CoordinatorDisconnected,
     Destination,
     Fail,
     FailureKind,
@@ -24,16 +25,8 @@ from kip848_client.member.states import MemberState
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
-from tests.spec.arrange import stable
+from tests.spec.arrange import looking, stable
 from tests.support.member_harness import GROUP, INTERVAL_MS, MemberHarness, positions
-
-
-def looking(**settings: object) -> MemberHarness:
-    """It wants to join, and does not know the coordinator yet."""
-    member = MemberHarness(coordinator_found=False, settings=settings)
-    member.subscribe("t")
-    member.poll()
-    return member
 
 
 def test_r20_a_coordinator_is_looked_up_only_when_it_is_needed() -> None:
@@ -112,13 +105,14 @@ def test_r199_names_of_topics_are_asked_for_elsewhere_too() -> None:
 
 def test_r22_a_refused_lookup_is_told_and_fails_what_waits() -> None:
     """A consumer without permission on the group must not wait in silence."""
-    member = looking()
-    fetch = member.committed("t-0")
+    member = MemberHarness(coordinator_found=False)
+    fetch, commit = member.committed("t-0"), member.commit(positions(t_0=1))
     member.find_coordinator(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     (surfaced,) = member.emitted(SurfaceError)
     assert isinstance(surfaced.error, GroupAuthorizationError)
+    assert GROUP in str(surfaced.error)
     assert not surfaced.error.fatal
-    assert member.fetch_result(fetch).error is surfaced.error
+    assert member.fetch_result(fetch).error is member.commit_error(commit) is surfaced.error
     assert member.state() is MemberState.UNJOINED
 
 
@@ -132,16 +126,19 @@ def test_r22_the_next_lookup_starts_afresh() -> None:
     assert len(member.emitted(SurfaceError)) == 1
 
 
-@pytest.mark.parametrize("kind", [FailureKind.TIMED_OUT, FailureKind.DISCONNECTED])
-def test_r23_a_broken_connection_is_a_lost_coordinator(kind: FailureKind) -> None:
-    """The coordinator may have moved together with the connection."""
+@pytest.mark.parametrize("kind", [FailureKind.TIMED_OUT, FailureKind.DISCONNECTED, None])
+def test_r23_a_broken_connection_is_a_lost_coordinator(kind: FailureKind | None) -> None:
+    """The coordinator may have moved together with the connection, also one that was idle."""
     member = stable()
     member.coordinator_found = False
-    member.advance(INTERVAL_MS)
-    member.fail_heartbeat(kind)
+    if kind is None:
+        member.step(CoordinatorDisconnected(node_id=1))
+    else:
+        member.advance(INTERVAL_MS)
+        member.fail_heartbeat(kind)
     assert member.member.snapshot().coordinator is None
     member.find_coordinator(node_id=2)
-    member.advance(100)
+    member.advance(100 if kind else INTERVAL_MS)
     member.expect_heartbeat(epoch=1, full=True)
 
 

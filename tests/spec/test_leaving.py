@@ -8,7 +8,7 @@ import pytest
 
 from kip848_client.error_codes import ErrorCode
 from kip848_client.member.events import Fail, LeaveDone, LeaveMode, SurfaceError
-from kip848_client.member.states import MemberState
+from kip848_client.member.states import MemberState, Phase
 from tests.spec.arrange import (
     TWO,
     assigning,
@@ -222,11 +222,15 @@ def test_r140_a_member_waits_to_hear_its_name() -> None:
     assert member.expect_heartbeat(epoch=-1).member_id == "m1"
 
 
-def test_r140_a_member_that_never_hears_its_name_gives_up() -> None:
+@pytest.mark.parametrize("code", [None, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS])
+def test_r140_a_member_that_never_hears_its_name_gives_up(code: int | None) -> None:
     """The member has no id that a leave could carry."""
     member = nameless()
-    member.fail_heartbeat()
-    assert member.history[-1] == "left"
+    if code is None:
+        member.fail_heartbeat()
+    else:
+        member.answer_heartbeat(error=code)
+    assert (member.history[-1], member.phase()) == ("left", Phase.IDLE)
     assert not member.sent
 
 

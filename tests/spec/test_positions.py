@@ -25,11 +25,7 @@ from kip848_client.member.events import (
 )
 from kip848_client.member.settings import ResetPolicy
 from kip848_client.model import OffsetAndMetadata, TopicPartition
-from kip848_client.wire.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-)
+from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse, OffsetFetchResponseGroup
 from tests.spec.arrange import ONE, TWO, answer_heartbeats, fence, fetches, looking_up
 from tests.support.member_harness import GROUP, INTERVAL_MS, MEMBER_ID, MemberHarness
 
@@ -302,7 +298,7 @@ def test_r100_without_a_policy_it_is_an_error() -> None:
     assert member.history[-1] == "fetch(t-0@8)"
 
 
-@pytest.mark.parametrize("way", ["disconnected", "leader moved", "no record"])
+@pytest.mark.parametrize("way", ["disconnected", "leader moved", "no record", "wrong password"])
 def test_r101_a_lookup_of_the_beginning_is_repeated(way: str) -> None:
     """A partition whose leader is being elected starts a little later, not never."""
     member = looking_up()
@@ -313,12 +309,14 @@ def test_r101_a_lookup_of_the_beginning_is_repeated(way: str) -> None:
             member.step(RequestFailed(listing.request_id, FailureKind.DISCONNECTED, "scripted"))
         case "leader moved":
             member.step(OffsetsListed(listing.request_id, {}, {T0: ErrorCode.NOT_LEADER_OR_FOLLOWER}))
+        case "wrong password":
+            member.step(RequestFailed(listing.request_id, FailureKind.AUTHENTICATION_FAILED, "scripted"))
         case _:
             member.step(OffsetsListed(listing.request_id, {T0: OffsetAndMetadata(-1)}, {}))
     member.advance(100)
     member.answer_list_offsets(0)
     assert member.history[-1] == "fetch(t-0@0)"
-    assert not member.emitted(SurfaceError)
+    assert bool(member.emitted(SurfaceError)) is (way == "wrong password"), "only what the user can cure is told"
 
 
 def test_r101_missing_permission_is_told_and_retried() -> None:

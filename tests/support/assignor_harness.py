@@ -35,9 +35,7 @@ from kip848_client.wire.messages.consumer_group_install_assignment import (
 )
 from kip848_client.wire.messages.consumer_group_install_assignment import Member as InstallMember
 from kip848_client.wire.messages.consumer_group_install_assignment import TopicPartition as InstallPartitions
-from kip848_client.wire.messages.consumer_group_prepare_assignment import (
-    Assignor as PreparedAssignor,
-)
+from kip848_client.wire.messages.consumer_group_prepare_assignment import Assignor as PreparedAssignor
 from kip848_client.wire.messages.consumer_group_prepare_assignment import (
     ConsumerGroupPrepareAssignmentRequest,
     ConsumerGroupPrepareAssignmentResponse,

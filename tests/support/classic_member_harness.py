@@ -154,6 +154,14 @@ class ClassicMemberHarness(MemberHarness):
         self.advance(INTERVAL_MS)
         self.answer_beat(error)
 
+    def pass_time(self, ms: int) -> None:
+        """Time passes; heartbeats are answered, and the application polls."""
+        for _ in range(ms // 500):
+            self.advance(500)
+            self.poll()
+            if self.requests(HeartbeatRequest):
+                self.answer_beat()
+
     # ------------------------------------------------------------------------------------------------- what was said
 
     def joining(self) -> JoinGroupRequest:

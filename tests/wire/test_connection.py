@@ -6,12 +6,7 @@ import anyio
 import anyio.abc
 import pytest
 
-from kip848_client.errors import (
-    ConnectionLostError,
-    MessageValueError,
-    RequestTimeoutError,
-    UnsupportedVersionError,
-)
+from kip848_client.errors import ConnectionLostError, MessageValueError, RequestTimeoutError, UnsupportedVersionError
 from kip848_client.wire.codec import decode_request, encode_response, frame
 from kip848_client.wire.connection import open_connection
 from kip848_client.wire.connection_end import Answer

@@ -11,16 +11,10 @@ import anyio
 import anyio.abc
 import pytest
 
-from kip848_client.errors import (
-    ConnectionLostError,
-    ProtocolError,
-    RequestTimeoutError,
-)
+from kip848_client.errors import ConnectionLostError, ProtocolError, RequestTimeoutError
 from kip848_client.wire.codec import frame
 from kip848_client.wire.connection import Connection, connect, open_connection
-from kip848_client.wire.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatResponse,
-)
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from tests.wire.fake_server import HEARTBEAT, LONG_MS, Peer, agree, echo_epochs, heartbeat, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]

@@ -7,10 +7,7 @@ from typing import Any
 import pytest
 
 from kip848_client.errors import ErrorCode
-from kip848_client.wire.messages.connect_group_describe import (
-    ConnectGroupDescribeRequest,
-    ConnectGroupDescribeResponse,
-)
+from kip848_client.wire.messages.connect_group_describe import ConnectGroupDescribeRequest, ConnectGroupDescribeResponse
 from kip848_client.wire.messages.connect_group_heartbeat import UnitsOfName
 from kip848_client.wire.messages.connect_group_install_assignment import (
     ConnectGroupInstallAssignmentRequest,
