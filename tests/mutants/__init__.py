@@ -1,8 +1,8 @@
 """Bugs that are put into the cores, to see whether simulation and unit tests find them.
 
 - `generated`: small changes to any function of `member/` and `coordinator/`, each made in memory: `make mutants`
-- `plays`: what is played with each; `worker`: one bug in a process of its own; `runner`: all of a sample
-- `equivalent`: changes that change no decision, each with the reason
+- `plays`: what is played with each; `trial`: one bug in a process of its own
+- `equivalent`: changes that change no decision, with the reasons
 - `known` and its neighbours: bugs that other implementations had, and one at least for every invariant;
   `tests/simulation/test_checkers.py` puts them back
 """

@@ -10,12 +10,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
 
-from tests.mutants.generated import Mutation, every_mutation
+from tests.mutants.equivalent import reason_to_leave_out
+from tests.mutants.generated import Mutation, every_mutation, sample
 from tests.mutants.plays import PLAYS
-from tests.mutants.runner import Outcome, Targets, targets, try_all
 from tests.mutants.sources import ROOT
+from tests.mutants.trial import Outcome, try_one
 
 RESULT: Final = ROOT / "benchmarks" / "results" / "mutants.json"
 _SAMPLE: Final = 200
@@ -27,52 +29,46 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parser().parse_args(arguments)
     seed = asked.seed if asked.seed is not None else random.SystemRandom().randrange(1_000_000)
     everything = every_mutation()
-    drawn = targets(everything, count=asked.sample, seed=seed)
-    chosen = drawn.chosen
+    candidates = [mutation for mutation in everything if reason_to_leave_out(mutation) is None]
+    chosen = sample(candidates, count=asked.sample, seed=seed)
     if asked.only:
         chosen = [one for one in everything if any(text in one.name for text in asked.only)]
-    print(f"seed {seed}: {len(chosen)} of {drawn.every:,} changes", file=sys.stderr)
+    print(f"seed {seed}: {len(chosen)} of {len(everything):,} changes", file=sys.stderr)
     began_s = time.monotonic()
-    tried = _try(chosen, jobs=asked.jobs)
-    missed = [outcome for outcome in tried if not outcome.caught]
+    with ThreadPoolExecutor(asked.jobs) as pool:
+        tried = list(pool.map(_try_and_tell, chosen))
+    missed = [outcome for outcome in tried if not outcome.caught_by]
     print(f"caught: {len(tried) - len(missed)} of {len(tried)}")
     for outcome in missed:
         print(f"  missed: {outcome.name}")
     if not asked.only and not asked.no_result:
-        RESULT.write_text(result(tried, drawn, seed=seed, seconds=time.monotonic() - began_s))
+        drawn_from = {"changes_possible": len(everything), "changes_left_out": len(everything) - len(candidates)}
+        RESULT.write_text(result(tried, seed=seed, seconds=round(time.monotonic() - began_s), **drawn_from))
     return 0 if 100 * len(missed) <= (100 - _WANTED_PERCENT) * len(tried) else 1
 
 
-def _try(chosen: Sequence[Mutation], *, jobs: int) -> list[Outcome]:
-    done = 0
-
-    def note(outcome: Outcome) -> None:
-        nonlocal done
-        done += 1
-        what = outcome.caught_by or "MISSED"
-        print(f"{done:4} {what}  {outcome.cpu_s:.0f} s  {outcome.name}", file=sys.stderr, flush=True)
-
-    return try_all(chosen, jobs=jobs, on_outcome=note)
+def _try_and_tell(mutation: Mutation) -> Outcome:
+    outcome = try_one(mutation)
+    what = outcome.caught_by or f"MISSED by {outcome.tests} unit tests {outcome.message}"
+    print(f"{what}  {outcome.cpu_s:.0f} s  {outcome.name}", file=sys.stderr, flush=True)
+    return outcome
 
 
-def result(tried: Sequence[Outcome], drawn: Targets, *, seed: int, seconds: float) -> str:
-    """The JSON object that is kept."""
-    caught = [outcome for outcome in tried if outcome.caught]
-    by_play = [outcome for outcome in caught if outcome.by_simulation]
+def result(tried: Sequence[Outcome], **facts: Any) -> str:
+    """The JSON object that is kept: *facts*, and every outcome."""
+    by_play = [outcome for outcome in tried if outcome.by_simulation]
+    caught = sum(bool(outcome.caught_by) for outcome in tried)
     return (
         json.dumps(
             {
-                "seed": seed,
                 "tried": len(tried),
-                "caught": len(caught),
+                "caught": caught,
                 "caught_by_simulation": len(by_play),
-                "caught_by_unit_tests": len(caught) - len(by_play),
+                "caught_by_unit_tests": caught - len(by_play),
                 "plays_each": PLAYS,
-                "changes_possible": drawn.every,
-                "changes_left_out": drawn.left_out,
-                "seconds": round(seconds),
+                **facts,
                 "by_invariant": dict(sorted(Counter(outcome.caught_by for outcome in by_play).items())),
-                "missed": [outcome.name for outcome in tried if not outcome.caught],
+                "missed": [outcome.name for outcome in tried if not outcome.caught_by],
                 "mutants": {outcome.name: outcome.caught_by for outcome in tried},
             },
             indent=1,

@@ -10,7 +10,8 @@ import ast
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -24,21 +25,17 @@ class Mutation(msgspec.Struct, frozen=True):
 
     Args:
         name: module, function, before and after; unique.
-        kind: what sort of change.
-        line, column: where the statement begins in which it is.
+        line: where the statement begins in which it is.
     """
 
     module: str
     name: str
-    kind: str
     line: int
-    column: int
 
 
 class _Site(NamedTuple):
     function: str
     statement: ast.stmt
-    kind: str
     before: str
     after: str
     apply: Callable[[], None]
@@ -134,7 +131,7 @@ def _named(module: str, tree: ast.Module) -> Iterator[tuple[Mutation, _Site]]:
             seen[name] += 1
             if seen[name] > 1:
                 name = f"{name} #{seen[name]}"
-            yield Mutation(module, name, site.kind, site.statement.lineno, site.statement.col_offset), site
+            yield Mutation(module, name, site.statement.lineno), site
 
 
 class _Finder:
@@ -147,14 +144,14 @@ class _Finder:
         body = node.body
         if ast.get_docstring(node, clean=False) is not None:
             body = body[1:]
-        if len(body) > 1 and not any(isinstance(inner, ast.Yield | ast.YieldFrom) for inner in ast.walk(node)):
-            returns_nothing = isinstance(node.returns, ast.Constant) and node.returns.value is None
-            if returns_nothing:
+        returns_nothing = isinstance(node.returns, ast.Constant) and node.returns.value is None
+        is_generator = any(isinstance(inner, ast.Yield | ast.YieldFrom) for inner in ast.walk(node))
+        if len(body) > 1 and returns_nothing and not is_generator:
 
-                def gut() -> None:
-                    node.body = [ast.Pass()]
+            def gut() -> None:
+                node.body = [ast.Pass()]
 
-                yield _Site(self._function, body[0], "empty function", "its body", "pass", gut)
+            yield _Site(self._function, body[0], "its body", "pass", gut)
         yield from self._block(node.body, skip=len(node.body) - len(body))
         if isinstance(node.returns, ast.Name) and node.returns.id == "bool":
             yield from self._returned_bools(body)
@@ -172,7 +169,11 @@ class _Finder:
                 continue
             if _is_action(statement):
                 yield self._deletion(block, position)
-            if isinstance(statement, ast.Return) and statement.value is not None and not _is_constant(statement.value):
+            if (
+                isinstance(statement, ast.Return)
+                and statement.value is not None
+                and not isinstance(statement.value, ast.Constant)
+            ):
                 yield from self._none_returned(statement)
             yield from self._conditions(statement)
             for inner in blocks(statement):
@@ -192,13 +193,13 @@ class _Finder:
         def delete() -> None:
             block[position] = ast.copy_location(ast.Pass(), statement)
 
-        return _Site(self._function, statement, "deleted statement", _text(statement), "nothing", delete)
+        return _Site(self._function, statement, _text(statement), "nothing", delete)
 
     def _none_returned(self, statement: ast.Return) -> Iterator[_Site]:
         def apply() -> None:
             statement.value = None
 
-        yield _Site(self._function, statement, "returns nothing", _text(statement), "return None", apply)
+        yield _Site(self._function, statement, _text(statement), "return None", apply)
 
     def _returned_bools(self, body: list[ast.stmt]) -> Iterator[_Site]:
         for statement in body:
@@ -216,7 +217,7 @@ class _Finder:
         def apply() -> None:
             setattr(owner, field, ast.UnaryOp(ast.Not(), value))
 
-        return _Site(self._function, statement, "negated", _text(value), f"not ({_text(value)})", apply)
+        return _Site(self._function, statement, _text(value), f"not ({_text(value)})", apply)
 
     def _expression(self, statement: ast.stmt, node: ast.expr, parent: ast.AST) -> Iterator[_Site]:
         if isinstance(node, ast.JoinedStr):
@@ -241,80 +242,43 @@ class _Finder:
         def apply() -> None:
             comprehension.ifs[position] = ast.Constant(True)
 
-        return _Site(self._function, statement, "filter dropped", before, "every one", apply)
+        return _Site(self._function, statement, before, "every one", apply)
 
     def _change(self, statement: ast.stmt, node: ast.expr, parent: ast.AST) -> Iterator[_Site]:
-        context = _text(parent if isinstance(parent, ast.expr) else node)
+        around = parent if isinstance(parent, ast.expr) else node
         match node:
             case ast.Compare():
                 for position, operator in enumerate(node.ops):
                     for other in _COMPARISONS.get(type(operator), ()):
-                        kind = "comparison"
-                        yield self._swap(statement, node, kind, _text(node), node.ops, position, other())
+                        yield self._swap(statement, node, node.ops, position, other())
             case ast.BoolOp(op=operator):
-                boolean: ast.boolop = ast.Or() if isinstance(operator, ast.And) else ast.And()
-                yield self._assign(statement, node, "and, or", _text(node), node, "op", boolean)
+                yield self._swap(statement, node, node, "op", ast.Or() if isinstance(operator, ast.And) else ast.And())
             case ast.UnaryOp(op=ast.Not()):
-                before = _text(node)
 
                 def drop(node: ast.UnaryOp = node) -> None:
                     node.op, node.operand = ast.Not(), ast.UnaryOp(ast.Not(), node.operand)
 
-                yield _Site(self._function, statement, "not dropped", before, _text(node.operand), drop)
+                yield _Site(self._function, statement, _text(node), _text(node.operand), drop)
             case ast.BinOp(op=arithmetic) if type(arithmetic) in _ARITHMETIC:
-                other_operator = _ARITHMETIC[type(arithmetic)]()
-                yield self._assign(statement, node, "arithmetic", _text(node), node, "op", other_operator)
+                yield self._swap(statement, node, node, "op", _ARITHMETIC[type(arithmetic)]())
             case ast.Constant(value=bool(value)):
-                yield self._assign(statement, node, "constant", context, node, "value", not value, whole=parent)
+                yield self._swap(statement, around, node, "value", not value)
             case ast.Constant(value=int(number)):
-                yield self._assign(statement, node, "constant", context, node, "value", number + 1, whole=parent)
+                yield self._swap(statement, around, node, "value", number + 1)
             case ast.Call(func=ast.Name(id=name) as function) if name in _CALLS:
-                yield self._assign(statement, node, "call", _text(node), function, "id", _CALLS[name])
+                yield self._swap(statement, node, function, "id", _CALLS[name])
             case _:
                 return
 
-    def _swap(
-        self,
-        statement: ast.stmt,
-        node: ast.expr,
-        kind: str,
-        before: str,
-        items: list[ast.cmpop],
-        position: int,
-        other: ast.cmpop,
-    ) -> _Site:
-        was = items[position]
-
-        def apply() -> None:
-            items[position] = other
-
-        items[position] = other
-        after = _text(node)
-        items[position] = was
-        return _Site(self._function, statement, kind, before, after, apply)
-
-    def _assign(
-        self,
-        statement: ast.stmt,
-        node: ast.expr,
-        kind: str,
-        before: str,
-        owner: ast.AST,
-        field: str,
-        value: object,
-        *,
-        whole: ast.AST | None = None,
-    ) -> _Site:
-        was = getattr(owner, field)
-
-        def apply() -> None:
-            setattr(owner, field, value)
-
-        shown = whole if isinstance(whole, ast.expr) else node
-        apply()
+    def _swap(self, statement: ast.stmt, shown: ast.expr, owner: Any, key: Any, other: object) -> _Site:
+        """*other* in the place of an attribute of *owner*, or of an item if that is a list; its name is *shown*."""
+        is_list = isinstance(owner, list)
+        put: Callable[[object], None] = partial(owner.__setitem__ if is_list else partial(setattr, owner), key)
+        was, before = owner[key] if is_list else getattr(owner, key), _text(shown)
+        put(other)
         after = _text(shown)
-        setattr(owner, field, was)
-        return _Site(self._function, statement, kind, before, after, apply)
+        put(was)
+        return _Site(self._function, statement, before, after, partial(put, other))
 
 
 def _is_action(statement: ast.stmt) -> bool:
@@ -330,10 +294,6 @@ def _is_action(statement: ast.stmt) -> bool:
             return True
         case _:
             return False
-
-
-def _is_constant(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant)
 
 
 def _flips(node: ast.expr) -> bool:

@@ -10,7 +10,7 @@ from kip848_client.coordinator import client_assignors, install_assignment
 from kip848_client.member.assignor_calls import AssignorCalls
 from kip848_client.member.assignor_notices import AssignorNotices
 from kip848_client.member.assignor_round import AssignorRound
-from tests.mutants.registry import MUTANTS, Mutant, Patch
+from tests.mutants.registry import MUTANTS, Mutant, Patch, mutant
 
 ASSIGNORS = "assignors"
 
@@ -108,3 +108,8 @@ MUTANTS.append(
         seed=38,
     )
 )
+
+
+@mutant("a member installs what an earlier life of it prepared", "A2", "A4", scenario="assignors", seed=15)
+def _(patch: Patch) -> None:
+    patch.setattr(AssignorRound, "_drop_stale", lambda _: None)

@@ -34,15 +34,6 @@ class Mutant(msgspec.Struct, frozen=True):
 MUTANTS: list[Mutant] = []
 
 
-def by_name(name: str) -> Mutant:
-    """The bug of that name.
-
-    Raises:
-        KeyError: there is none.
-    """
-    return {mutant.name: mutant for mutant in MUTANTS}[name]
-
-
 def mutant(
     name: str, *killed_by: str, scenario: str = "mixed", seed: int = 0, probes: bool = False
 ) -> Callable[[Any], Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
@@ -25,9 +25,6 @@ TARGETS: Final = (
 )
 _SHELLS: Final = frozenset({"base", "callbacks", "config", "host", "runners", "worker"})
 """Modules of `kip848_client.worker` that are no part of its core."""
-
-Change = Callable[[str, ast.Module], ast.Module]
-"""(module name, its tree) -> the tree to run."""
 
 
 def modules() -> tuple[str, ...]:
@@ -51,31 +48,28 @@ def short(module: str) -> str:
 
 
 class _Loader(SourceFileLoader):
-    def __init__(self, fullname: str, path: str, change: Change) -> None:
+    def __init__(self, fullname: str, path: str, tree: ast.Module) -> None:
         super().__init__(fullname, path)
-        self._change = change
+        self._tree = tree
 
     def get_code(self, fullname: str) -> CodeType:
-        tree = self._change(fullname, ast.parse(Path(self.path).read_bytes(), self.path))
-        return compile(ast.fix_missing_locations(tree), self.path, "exec", dont_inherit=True)
+        return compile(ast.fix_missing_locations(self._tree), self.path, "exec", dont_inherit=True)
 
 
-class ChangedModules(MetaPathFinder):
-    """Imports the modules *names* as *change* makes them."""
+class ChangedModule(MetaPathFinder):
+    """Imports the module *name* from *tree* in place of its file."""
 
-    def __init__(self, names: Sequence[str], change: Change) -> None:
-        early = [name for name in names if name in sys.modules]
-        if early:
-            raise RuntimeError(f"{early} were imported already; a changed module must come first")
-        self._names = frozenset(names)
-        self._change = change
+    def __init__(self, name: str, tree: ast.Module) -> None:
+        if name in sys.modules:
+            raise RuntimeError(f"{name} was imported already; a changed module must come first")
+        self._name = name
+        self._tree = tree
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """As `importlib` asks for it."""
-        if fullname not in self._names:
+        if fullname != self._name:
             return None
         file = str(path_of(fullname))
-        loader = _Loader(fullname, file, self._change)
-        return importlib.util.spec_from_file_location(fullname, file, loader=loader)
+        return importlib.util.spec_from_file_location(fullname, file, loader=_Loader(fullname, file, self._tree))
