@@ -128,31 +128,6 @@ def test_offsets_of_partitions_that_do_not_exist_cannot_be_deleted(h: Harness) -
     ]
 
 
-def test_a_pattern_in_place_of_another_waits_for_its_topics(h: Harness) -> None:
-    """One rebalance, not two: the old topics go at once, the epoch moves when the new ones are known."""
-    h.create_topic("bar", partitions=1)
-    joined_by_pattern(h, "foo")
-    assert h.received(h.heartbeat("a", 2, regex="bar", owned={"foo": [0, 1, 2, 3]})) == {}
-    assert h.group.group_epoch == 2
-    h.heartbeat("a", 2, owned={})
-    h.run_tasks()
-
-    response = h.heartbeat("a", 2, owned={})
-
-    assert (response.member_epoch, h.received(response)) == (3, {"bar": [0]})
-
-
-def test_a_pattern_that_matches_nothing_in_place_of_another_leaves_no_target(h: Harness) -> None:
-    """Partitions without subscribers must not stay with the member that had them."""
-    joined_by_pattern(h, "foo")
-    h.heartbeat("a", 2, regex="nothing", owned={})
-    h.heartbeat("a", 2, owned={})
-    h.run_tasks()
-
-    assert h.heartbeat("a", 2, owned={}).member_epoch == 3
-    assert h.target("a") == {}
-
-
 def test_patterns_are_matched_again_only_some_time_after_the_last_match(h: Harness) -> None:
     """Members that change their pattern with every heartbeat cost no more than others; the next heartbeat matches."""
     joined_by_pattern(h, "foo")

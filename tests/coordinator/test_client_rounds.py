@@ -164,20 +164,6 @@ def test_requests_are_checked_in_the_order_of_the_kip(
     assert h.results[-1].records == ()
 
 
-def test_a_member_that_moved_to_another_epoch_tries_again_with_that() -> None:
-    """STALE_MEMBER_EPOCH: the member had not heard of its new epoch yet."""
-    h = _three()
-    _change(h, "m2")
-    prepared = h.prepare("m2")
-    _change(h, "m1")
-    h.install("m2", prepared.group_epoch, spread(prepared))
-    assert h.chosen == "m1"
-    old_epoch = h.member("m1").member_epoch
-    assert h.beat("m1").member_epoch > old_epoch
-    assert h.prepare("m1", epoch=old_epoch).error_code == ErrorCode.STALE_MEMBER_EPOCH
-    assert h.prepare("m1").error_code == 0
-
-
 # Time
 
 

@@ -129,11 +129,6 @@ def test_one_topic_in_several_pieces_is_as_good_as_in_one() -> None:
     h.verify_log()
 
 
-def test_the_number_of_the_error_is_private() -> None:
-    """Kafka has no number for it; other clients never see it, as they never install."""
-    assert int(ErrorCode.INVALID_ASSIGNMENT) == 10848
-
-
 def test_what_members_are_told_has_a_limit() -> None:
     """The metadata of a group is kept in memory and in its log; one assignor must not fill both."""
     h, epoch = _prepared()
@@ -345,36 +340,23 @@ def test_metadata_alone_is_a_new_target() -> None:
     assert answer.assignment.metadata_bytes == b"stand by"
 
 
-def test_metadata_goes_when_the_server_computes() -> None:
-    """A server-side assignor tells nothing; what a member's assignor said no longer holds."""
-    h = AssignmentHarness()
-    h.enter("m1")
-    prepared = h.prepare("m1")
-    h.install("m1", prepared.group_epoch, spread(prepared), metadata={"m1": (4, b"told")})
-    h.settle()
-    assert h.member("m1").metadata_told == AssignmentMetadata(version=4, data=b"told", assignor="a")
-    h.join("plain", ["foo"])
-    answer = h.beat("m1")
-    while h.member("m1").member_epoch < h.group.target_epoch:
-        answer = h.beat("m1")
-    assert answer.assignment is not None
-    assert (answer.assignment.metadata_version, answer.assignment.metadata_bytes) == (0, b"")
-    assert h.member("m1").target_metadata == AssignmentMetadata()
-    h.verify_log()
-
-
-def test_metadata_goes_with_the_server_s_target_also_if_the_partitions_stay() -> None:
-    """Nothing moves for m1, and still its assignor is no longer in charge."""
+@pytest.mark.parametrize(("topic", "kept"), [("foo", [0, 1, 2]), ("bar", [0, 1, 2, 3, 4, 5])], ids=["moves", "stays"])
+def test_metadata_goes_with_the_server_s_target(topic: str, kept: list[int]) -> None:
+    """A server-side assignor tells nothing; what a member's assignor said no longer holds, though nothing may move."""
     h = AssignmentHarness()
     h.create_topic("bar", partitions=1)
     h.enter("m1")
     prepared = h.prepare("m1")
     h.install("m1", prepared.group_epoch, spread(prepared), metadata={"m1": (4, b"told")})
     h.settle()
-    h.join("plain", ["bar"])
+    assert h.member("m1").metadata_told == AssignmentMetadata(version=4, data=b"told", assignor="a")
+    h.join("plain", [topic])
     answer = h.beat("m1")
+    while h.member("m1").member_epoch < h.group.target_epoch:
+        answer = h.beat("m1")
     assert answer.assignment is not None
-    assert (h.received(answer), answer.assignment.metadata_bytes) == ({"foo": [0, 1, 2, 3, 4, 5]}, b"")
+    assert (answer.assignment.metadata_version, answer.assignment.metadata_bytes) == (0, b"")
+    assert (h.assigned("m1"), h.member("m1").target_metadata) == ({"foo": kept}, AssignmentMetadata())
     h.verify_log()
 
 

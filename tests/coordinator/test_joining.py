@@ -59,17 +59,6 @@ def test_a_dropped_topic_is_revoked_before_the_member_moves_on() -> None:
     assert (response.member_epoch, h.received(response)) == (2, None)
 
 
-def test_a_newcomer_waits_until_others_let_go() -> None:
-    """No record is read by two members of a group."""
-    h = _two_topics()
-    h.join("a", ["foo"])
-    response = h.join("b", ["foo"])
-    assert (response.member_epoch, h.received(response)) == (2, {})
-    assert h.member("b").state is MemberState.UNRELEASED_PARTITIONS
-    assert h.assigned("a") == {"foo": [0, 1, 2, 3, 4, 5]}
-    assert h.group.state is GroupState.RECONCILING
-
-
 def test_a_heartbeat_without_news_has_no_assignment_and_writes_nothing() -> None:
     """A quiet group costs nothing: no record, no list of partitions on the wire."""
     h = _two_topics()

@@ -104,50 +104,6 @@ def test_three_members_reach_a_new_target_step_by_step() -> None:
     h.verify_log()
 
 
-def test_a_member_that_must_revoke_again_stays_at_its_epoch() -> None:
-    """A target that moves during a revocation does not let a member skip the second one (KAFKA-19974)."""
-    scene = Scene()
-    h, old = scene.h, scene.epoch
-    scene.third_joins()
-    h.heartbeat("m1", old)
-    scene.plan(m1={"foo": [0]}, m2={"foo": [2, 3], "bar": [2]}, m3={"foo": [4, 5], "bar": [1]})
-    h.add_partitions("bar", partitions=4)
-    h.heartbeat("m3", old + 1)
-    response = h.heartbeat("m1", old, owned={"foo": [0, 1], "bar": [0]})
-    assert (response.member_epoch, h.received(response)) == (old, {"foo": [0]})
-    assert h.member("m1").state is MemberState.UNREVOKED_PARTITIONS
-    assert h.pending("m1") == {"foo": [1], "bar": [0]}
-
-
-def test_a_revoked_partition_that_comes_back_is_given_anew_after_the_acknowledgement() -> None:
-    """The partition is not lost in the books when the target returns it to its holder (KAFKA-16147)."""
-    scene = Scene()
-    h, old = scene.h, scene.epoch
-    scene.third_joins()
-    h.heartbeat("m1", old)
-    assert h.pending("m1") == {"foo": [2], "bar": [1]}
-    scene.plan(m1={"foo": [0, 1, 2], "bar": [0, 1]}, m2={"foo": [3, 4, 5], "bar": [2]}, m3={"bar": [3]})
-    h.add_partitions("bar", partitions=4)
-    h.heartbeat("m3", old + 1)
-    response = h.heartbeat("m1", old, owned={"foo": [0, 1], "bar": [0]})
-    assert (response.member_epoch, h.received(response)) == (old + 2, {"foo": [0, 1, 2], "bar": [0, 1]})
-    foo, bar = h.topic_id("foo"), h.topic_id("bar")
-    assigned = h.member("m1").assigned
-    assert assigned[foo][2] == assigned[bar][1] == old + 2
-    assert assigned[foo][0] < old + 1, "kept partitions keep the epoch at which they were given"
-
-
-def test_a_member_that_owns_nothing_of_what_it_must_give_up_moves_on_at_once() -> None:
-    """A member that already let go saves a round trip."""
-    scene = Scene()
-    h, old = scene.h, scene.epoch
-    scene.third_joins()
-    response = h.heartbeat("m1", old, owned={})
-    assert response.member_epoch == old + 1
-    assert h.member("m1").state is MemberState.STABLE
-    assert h.received(response) == {"foo": [0, 1], "bar": [0]}
-
-
 def test_a_topic_that_is_unsubscribed_is_taken_away_though_the_target_lags() -> None:
     """After unsubscribing, a topic's records stop at once, also while the assignment interval delays the target."""
     scene = Scene()

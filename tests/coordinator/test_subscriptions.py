@@ -250,7 +250,7 @@ def test_a_changed_pattern_gives_the_old_topics_up_at_once() -> None:
     h.advance(10_001)
     response = h.heartbeat("a", 2, regex="b.*")
     assert h.received(response) == {}
-    assert h.pending("a") == {"foo1": [0, 1]}
+    assert (h.pending("a"), h.group.group_epoch) == ({"foo1": [0, 1]}, 2), "one rebalance, when the topics are known"
     assert h.run_tasks() == 1
     response = h.heartbeat("a", 2, owned={})
     assert h.received(response) == {"bar": [0]}
