@@ -476,7 +476,7 @@ def test_r250_a_leader_that_comes_back_sees_what_changed_since_it_assigned() -> 
     member.answer_sync(ALL)
     member.poll()
     assert not member.requests(JoinGroupRequest)
-    quiet(member, 6_500)
+    member.pass_time(6_500)
     assert member.joining().reason == "metadata changed"
 
 
