@@ -92,11 +92,17 @@ class AssignorMetadata(msgspec.Struct, frozen=True):
 
 
 class TopicSpec(msgspec.Struct, frozen=True):
-    """A topic that some member subscribes to."""
+    """A topic that some member subscribes to.
+
+    Args:
+        racks: of each partition the racks of its replicas; empty where they are not known: under KIP-848 the
+            coordinator does not tell them.
+    """
 
     topic_id: UUID
     name: str
     partition_count: int
+    racks: tuple[frozenset[str], ...] = ()
 
     @property
     def partitions(self) -> tuple[TopicIdPartition, ...]:

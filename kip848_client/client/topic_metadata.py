@@ -23,7 +23,12 @@ from kip848_client.model import ZERO_UUID, BrokerNode, OffsetAndMetadata, TopicP
 from kip848_client.patterns import compiled
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from kip848_client.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from kip848_client.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
 
 METADATA_BY_ID_VERSION: Final = 12
 """First version of Metadata that may leave the name of a topic out (KAFKA-10774)."""
@@ -104,6 +109,7 @@ class TopicMetadata:
             MetadataRequest(topics=asked, allow_auto_topic_creation=False), timeout_ms=timeout_ms
         )
         self._learn(response)
+        rack_of = {broker.node_id: broker.rack for broker in response.brokers if broker.rack}
         found: dict[str, TopicDescription] = {}
         unauthorized, passing = set(), set()
         for topic in response.topics:
@@ -113,7 +119,9 @@ class TopicMetadata:
             ):
                 continue
             if topic.error_code == ErrorCode.NONE:
-                found[name] = TopicDescription(topic.topic_id, len(topic.partitions))
+                found[name] = TopicDescription(
+                    topic.topic_id, len(topic.partitions), _racks(topic, rack_of) if rack_of else ()
+                )
             elif topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 unauthorized.add(name)
             elif topic.error_code in RETRIABLE and topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -219,6 +227,12 @@ class TopicMetadata:
 
     def _left_ms(self, deadline_ms: int) -> int:
         return max(1, deadline_ms - self._clock.now_ms())
+
+
+def _racks(topic: MetadataResponseTopic, rack_of: Mapping[int, str]) -> tuple[frozenset[str], ...]:
+    """Of each partition the racks of its replicas, in or out of sync, as the Java client counts them."""
+    partitions = sorted(topic.partitions, key=lambda each: each.partition_index)
+    return tuple(frozenset(rack_of[node] for node in each.replica_nodes if node in rack_of) for each in partitions)
 
 
 def _first(group: BaseExceptionGroup[Kip848Error]) -> Kip848Error:

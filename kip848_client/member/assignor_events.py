@@ -6,7 +6,9 @@ each with the event of the same `call_id`, however late. Values only, no rules.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeAlias
+from uuid import UUID
 
 import msgspec
 
@@ -88,10 +90,15 @@ class DescribeAssignors(msgspec.Struct, frozen=True):
 
 
 class RunAssignor(msgspec.Struct, frozen=True):
-    """Call ``assign()`` of the assignor that *snapshot* names, check the result; answer with `AssignorDone`."""
+    """Call ``assign()`` of the assignor that *snapshot* names, check the result; answer with `AssignorDone`.
+
+    Args:
+        racks: by topic id, as in `TopicSpec`; the snapshot has none.
+    """
 
     call_id: int
     snapshot: ConsumerGroupPrepareAssignmentResponse
+    racks: Mapping[UUID, tuple[frozenset[str], ...]] = msgspec.field(default_factory=dict)
 
 
 class CallOnAssignment(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from uuid import UUID
 
 from kip848_client.assignors.check import checked
@@ -88,7 +89,7 @@ def compute(
     """
     name = call.snapshot.assignor_name
     assignor = next(assignor for assignor in assignors if assignor.name == name)
-    spec = spec_of(call.snapshot)
+    spec = spec_of(call.snapshot, call.racks)
     try:
         result: object = assignor.assign(spec)
     except BaseException as error:  # noqa: BLE001  the group must hear of any error
@@ -131,10 +132,14 @@ def _raised(assignor: PartitionAssignor, what: str, error: BaseException) -> Cli
 # -------------------------------------------------------------------------------------------------------------- values
 
 
-def spec_of(snapshot: ConsumerGroupPrepareAssignmentResponse) -> AssignmentSpec:
+def spec_of(
+    snapshot: ConsumerGroupPrepareAssignmentResponse,
+    racks: Mapping[UUID, tuple[frozenset[str], ...]] = MappingProxyType({}),
+) -> AssignmentSpec:
     """The group of an answer to Prepare. Targets in topics that are gone are left out."""
     topics = {
-        topic.topic_id: TopicSpec(topic.topic_id, topic.topic_name, topic.num_partitions) for topic in snapshot.topics
+        topic.topic_id: TopicSpec(topic.topic_id, topic.topic_name, topic.num_partitions, racks.get(topic.topic_id, ()))
+        for topic in snapshot.topics
     }
     subscriptions: dict[tuple[UUID, ...], tuple[str, ...]] = {}
     members: dict[str, MemberSpec] = {}

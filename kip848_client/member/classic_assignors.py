@@ -330,8 +330,8 @@ class ClassicAssignors:
             return
         if self._run_due and self._plan is not None:
             self._run_due = False
-            snapshot = self._plan.snapshot
-            self._calls.start(lambda call_id: RunAssignor(call_id, snapshot))
+            plan = self._plan
+            self._calls.start(lambda call_id: RunAssignor(call_id, plan.snapshot, plan.racks))
         elif self._notice is not None and not self._notice_given:
             self._notice_given = True
             self._calls.start(self._notice)

@@ -152,6 +152,8 @@ class ClassicPlan:
         self._settle_claims()
         self.snapshot: Final = self._snapshot()
         """The group, as an assignor is called with it."""
+        self.racks: Final = {self._ids[name]: topic.racks for name, topic in self._topics.items() if topic.racks}
+        """By topic id, beside it."""
 
     def _settle_claims(self) -> None:
         for member in self._members:

@@ -138,10 +138,15 @@ class OffsetsListed(msgspec.Struct, frozen=True):
 
 
 class TopicDescription(msgspec.Struct, frozen=True):
-    """A topic as the cluster describes it; the id is zero where brokers know none (before Kafka 2.8)."""
+    """A topic as the cluster describes it; the id is zero where brokers know none (before Kafka 2.8).
+
+    Args:
+        racks: of each partition the racks of its replicas; empty if brokers have no rack.
+    """
 
     topic_id: UUID
     partition_count: int
+    racks: tuple[frozenset[str], ...] = ()
 
 
 class TopicsDescribed(msgspec.Struct, frozen=True):

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from msgspec.structs import replace
+
 from kip848_client.member.context import Context
 from kip848_client.member.events import DescribeTopics, RequestFailed, TopicDescription, TopicsDescribed
 
@@ -119,6 +121,9 @@ class TopicWatch:
             self._changed("pattern matches other topics")
             return
         now = {name: topic for name, topic in event.topics.items() if name in self._topics}
+        if context.config.rack_id is None:
+            # As Java: replicas that move make members join again only if the leader itself has a rack.
+            now = {name: replace(topic, racks=self._known_racks(name)) for name, topic in now.items()}
         if self._known is None:
             self._known = now
             return
@@ -131,6 +136,10 @@ class TopicWatch:
         else:
             self._suspected = True
             self._due_ms = context.now_ms + max(1, context.config.retry_backoff_max_ms)
+
+    def _known_racks(self, name: str) -> tuple[frozenset[str], ...]:
+        known = (self._known or {}).get(name)
+        return known.racks if known is not None else ()
 
     def _changed(self, reason: str) -> None:
         self.stop()

@@ -447,6 +447,31 @@ def test_r217_the_leader_looks_at_the_topics_and_joins_again_when_they_change() 
     assert not member.requests(JoinGroupRequest), "another member leads now"
 
 
+@pytest.mark.parametrize(("rack", "rejoins"), [("r1", True), (None, False)], ids=["with", "without"])
+def test_r247_the_leader_heeds_racks_and_if_it_has_one_notices_that_replicas_moved(
+    rack: str | None, rejoins: bool
+) -> None:
+    """Traffic between zones is paid for; a leader without a rack lets the group rest, as Java's."""
+    near, far = frozenset({"r1"}), frozenset({"r2"})
+    member = ClassicMemberHarness(settings={"topic_refresh_ms": 5_000, "rack_id": rack})
+    member.racks["t"] = (near, far) * 3
+    member.subscribe("t")
+    member.poll()
+    members = (a_member("m-1", rack="r1"), a_member("m-2", rack="r2"))
+    member.answer_join(leader="m-1", members=members)
+    mine = ["t-0", "t-2", "t-4"]
+    assert member.dealt() == {"m-1": mine, "m-2": ["t-1", "t-3", "t-5"]}
+    member.answer_sync({"t": [0, 2, 4]})
+    member.poll()
+    member.finish_call("assigned", *mine)
+    member.racks["t"] = (far, near) * 3
+    for _ in range(12):
+        member.advance(INTERVAL_MS)
+        if member.requests(HeartbeatRequest):
+            member.answer_beat()
+    assert bool(member.requests(JoinGroupRequest)) is rejoins
+
+
 def test_r217_who_does_not_know_the_topics_of_its_assignment_looks_at_once() -> None:
     """A topic that grows before the first look would be read in part only."""
     member = cooperative({}, topic_refresh_ms=5_000)

@@ -53,6 +53,7 @@ class ClassicMemberHarness(MemberHarness):
     Args:
         assignors: built-in names, or objects, in order of preference.
         partition_counts: topics of the cluster.
+        racks: of a topic's replicas, partition by partition.
         describes: brokers say which topics there are; else see `fail_describing`.
     """
 
@@ -72,6 +73,7 @@ class ClassicMemberHarness(MemberHarness):
             **self.settings,
         }
         self.partition_counts = {"t": 6, "u": 6}
+        self.racks: dict[str, tuple[frozenset[str], ...]] = {}
         self.told: list[CallOnAssignment] = []
         super().__post_init__()
 
@@ -81,7 +83,7 @@ class ClassicMemberHarness(MemberHarness):
                 self.describing = request_id
             case DescribeTopics(request_id, topics):
                 found = {
-                    name: TopicDescription(TOPIC_IDS[name], count)
+                    name: TopicDescription(TOPIC_IDS[name], count, self.racks.get(name, ()))
                     for name, count in self.partition_counts.items()
                     if name in topics or effect.pattern is not None
                 }
@@ -199,6 +201,7 @@ def a_member(
     user_data: bytes | None = None,
     frame: SubscriptionFrame | None = None,
     instance: str | None = None,
+    rack: str | None = None,
 ) -> JoinGroupResponseMember:
     """A member, as the leader is told of it."""
     subscription = ConsumerProtocolSubscription(
@@ -206,6 +209,7 @@ def a_member(
         user_data=write_subscription_frame(frame) if frame is not None else user_data,
         owned_partitions=tuple(Partitions(topic, tuple(indexes)) for topic, indexes in (owned or {}).items()),
         generation_id=generation,
+        rack_id=rack,
     )
     return JoinGroupResponseMember(member_id, instance, encode_subscription(subscription))
 

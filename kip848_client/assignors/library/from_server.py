@@ -11,7 +11,13 @@ from types import MappingProxyType
 from typing import TypeAlias
 from uuid import UUID
 
-from kip848_client.assignors.interface import AssignmentSpec, GroupAssignment, MemberAssignment, PartitionAssignor
+from kip848_client.assignors.interface import (
+    AssignmentSpec,
+    GroupAssignment,
+    MemberAssignment,
+    PartitionAssignor,
+    TopicSpec,
+)
 from kip848_client.assignors.range import RangeAssignor
 from kip848_client.assignors.spec import GroupSpec, ServerAssignor
 from kip848_client.assignors.uniform import UniformAssignor
@@ -59,9 +65,8 @@ class RackAware(PartitionAssignor):
     Guarantee: loads as `Uniform`, then the greatest number of local partitions, then few moves.
 
     Args:
-        partition_racks: where replicas are. An assignor is told no racks of partitions by KIP-848's
-            ConsumerGroupPrepareAssignment, so they come from here: the placement is configuration in most clusters.
-            Partitions that it does not know are treated as being nowhere.
+        partition_racks: where replicas are. On the classic protocol the leader sees it itself, so leave this out.
+            Under KIP-848 an assignor is told no racks of partitions; those that are not in here count as being nowhere.
     """
 
     name = "rack-aware"
@@ -75,15 +80,15 @@ class RackAware(PartitionAssignor):
             RackAwareUniformAssignor(),
             spec,
             partition_racks={
-                topic.topic_id: [self._racks(topic.name, index) for index in range(topic.partition_count)]
+                topic.topic_id: [self._racks(topic, index) for index in range(topic.partition_count)]
                 for topic in spec.topics.values()
             },
         )
 
-    def _racks(self, topic: str, partition: int) -> frozenset[str]:
+    def _racks(self, topic: TopicSpec, partition: int) -> frozenset[str]:
         if callable(self._partition_racks):
-            return frozenset(self._partition_racks(topic, partition))
-        racks = self._partition_racks.get(topic, ())
+            return frozenset(self._partition_racks(topic.name, partition))
+        racks = self._partition_racks.get(topic.name, topic.racks)
         return frozenset(racks[partition]) if partition < len(racks) else frozenset()
 
 

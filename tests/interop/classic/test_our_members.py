@@ -5,13 +5,18 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from kip848_client import AssignmentSpec, GroupAssignment, PartitionAssignor
 from kip848_client.assignors.library import Weighted
+from kip848_client.broker import EmbeddedBroker
 from tests.interop.classic.conftest import PARTITIONS, Scene
+from tests.interop.classic.members import CLASSIC, OurMember
+from tests.interop.conftest import create_topic
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")]
@@ -132,6 +137,32 @@ def test_the_example_runs_on_apache_kafka(kafka_scene: Scene) -> None:
         told = next(line for line in process.stdout if line.startswith("epoch"))
         process.send_signal(signal.SIGINT)
     assert told.endswith("6 partitions, error 0\n")
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_members_get_partitions_with_a_replica_in_their_rack(strategy: str) -> None:
+    """Traffic between zones is paid for; Java's leaders see to it, so ours have to."""
+    racks = ("r1", "r2", "r3")
+    with EmbeddedBroker(nodes=3, racks=racks) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        create_topic(admin, "orders", partitions=PARTITIONS)  # with one replica for each partition
+        conf = CLASSIC | {"partition.assignment.strategy": strategy}
+        with ExitStack() as stack:
+            members = {
+                rack: stack.enter_context(
+                    OurMember(broker.bootstrap_servers, "orders", conf | {"client.rack": rack}, group_id="g")
+                )
+                for rack in reversed(racks)
+            }
+            described = admin.list_topics("orders", timeout=30)
+            wanted = {rack: set[tuple[str, int]]() for rack in racks}
+            for index, partition in described.topics["orders"].partitions.items():
+                (replica,) = partition.replicas
+                wanted[racks[sorted(described.brokers).index(replica)]].add(("orders", index))
+            wait_until(
+                lambda: {rack: set(member.owned) for rack, member in members.items()} == wanted,
+                what=f"partitions in the racks of their replicas: {wanted}",
+            )
 
 
 def test_partitions_that_are_added_are_read(scene: Scene) -> None:

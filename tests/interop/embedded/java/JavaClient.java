@@ -1,7 +1,12 @@
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collection;
+import java.util.HashMap;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Properties;
 import java.util.Set;
 import java.util.TreeSet;
@@ -12,12 +17,18 @@ import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.OffsetSpec;
+import org.apache.kafka.clients.consumer.ConsumerPartitionAssignor;
+import org.apache.kafka.clients.consumer.ConsumerPartitionAssignor.GroupSubscription;
+import org.apache.kafka.clients.consumer.ConsumerPartitionAssignor.Subscription;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.Cluster;
+import org.apache.kafka.common.Node;
+import org.apache.kafka.common.PartitionInfo;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.serialization.StringDeserializer;
@@ -30,6 +41,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
  * consume ADDRESS GROUP TOPIC|^PATTERN [KEY=VALUE...]  "assigned P,P", "revoked P,P", "record PARTITION OFFSET VALUE";
  *                                                  ends, committing and leaving, when standard input ends
  * admin ADDRESS                                    a tour of the administrator's calls, one line each
+ * assign                                           for each group on standard input one line "MEMBER=TOPIC-P,TOPIC-P ..."
  */
 public final class JavaClient {
     public static void main(String[] arguments) throws Exception {
@@ -37,6 +49,7 @@ public final class JavaClient {
             case "produce" -> produce(arguments);
             case "consume" -> consume(arguments);
             case "admin" -> admin(arguments[1]);
+            case "assign" -> assign();
             default -> throw new IllegalArgumentException(arguments[0]);
         }
     }
@@ -133,6 +146,53 @@ public final class JavaClient {
             admin.deleteConsumerGroups(List.of("g")).all().get();
             admin.deleteTopics(Set.of("users")).all().get();
             say("topics " + new TreeSet<>(admin.listTopics().names().get()));
+        }
+    }
+
+    /**
+     * A group is a line of fields with tabs between them: the assignor's class; the topics, as
+     * "TOPIC=RACK+RACK;RACK ..." with the racks of each partition's replicas; and for each member
+     * "ID|RACK|INSTANCE|GENERATION|TOPIC,TOPIC|TOPIC-P,TOPIC-P".
+     */
+    private static void assign() throws Exception {
+        var input = new java.io.BufferedReader(new java.io.InputStreamReader(System.in));
+        for (String line = input.readLine(); line != null; line = input.readLine()) {
+            String[] fields = line.split("\t", -1);
+            Set<Node> nodes = new HashSet<>();
+            List<PartitionInfo> partitions = new ArrayList<>();
+            for (String topic : fields[1].split(" ")) {
+                String[] racks = topic.split("=")[1].split(";", -1);
+                for (int index = 0; index < racks.length; index++) {
+                    Node[] replicas = Arrays.stream(racks[index].split("\\+"))
+                        .map(rack -> new Node(rack.hashCode() & 0xffff, rack, 1, rack.equals("-") ? null : rack))
+                        .toArray(Node[]::new);
+                    nodes.addAll(List.of(replicas));
+                    partitions.add(new PartitionInfo(topic.split("=")[0], index, replicas[0], replicas, replicas));
+                }
+            }
+            Map<String, Subscription> members = new HashMap<>();
+            for (int index = 2; index < fields.length; index++) {
+                String[] member = fields[index].split("\\|", -1);
+                List<TopicPartition> owned = new ArrayList<>();
+                for (String one : member[5].split(",")) {
+                    int dash = one.lastIndexOf('-');
+                    if (dash > 0) owned.add(new TopicPartition(one.substring(0, dash), Integer.parseInt(one.substring(dash + 1))));
+                }
+                Subscription subscription = new Subscription(List.of(member[4].split(",")), null, owned,
+                    Integer.parseInt(member[3]), member[1].isEmpty() ? Optional.empty() : Optional.of(member[1]));
+                if (!member[2].isEmpty()) subscription.setGroupInstanceId(Optional.of(member[2]));
+                members.put(member[0], subscription);
+            }
+            var assignor = (ConsumerPartitionAssignor) Class
+                .forName("org.apache.kafka.clients.consumer." + fields[0]).getDeclaredConstructor().newInstance();
+            Cluster cluster = new Cluster("c", nodes, partitions, Set.of(), Set.of());
+            StringBuilder given = new StringBuilder();
+            assignor.assign(cluster, new GroupSubscription(members)).groupAssignment().forEach((member, assignment) -> {
+                TreeSet<String> names = new TreeSet<>();
+                assignment.partitions().forEach(one -> names.add(one.toString()));
+                given.append(member).append('=').append(String.join(",", names)).append(' ');
+            });
+            say(given.toString());
         }
     }
 
