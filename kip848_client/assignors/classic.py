@@ -13,8 +13,9 @@ Source: kafka-clients 4.3.1 ``RangeAssignor``, ``RoundRobinAssignor``, ``Abstrac
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from kip848_client.assignors.interface import (
@@ -64,10 +65,10 @@ class ClassicRange(_BuiltIn):
                 if len(together) > 1:
                     _give_together(together)
                 elif together[0].racks.matter:
-                    together[0].give(together[0].racks.match)
+                    together[0].give_near()
         given: dict[str, list[TopicIdPartition]] = {member_id: [] for member_id in spec.members}
         for each in ranges:
-            each.give(lambda member_id, partition: True)
+            each.give_rest()
             for partition, member_id in each.owner.items():
                 given[member_id].append(partition)
         return GroupAssignment.of(given)
@@ -194,19 +195,30 @@ class _Range:
 
     def take(self, member_id: str, partitions: Sequence[TopicIdPartition]) -> None:
         """Give *partitions* to a member."""
+        had = self.count[member_id]
         self.owner.update(dict.fromkeys(partitions, member_id))
-        self.count[member_id] += len(partitions)
-        if self.count[member_id] > self._each:
+        self.count[member_id] = had + len(partitions)
+        if had <= self._each < self.count[member_id]:
             self._more -= 1
 
-    def give(self, may_have: Callable[[str, TopicIdPartition], bool]) -> None:
-        """Give each subscriber as many of the first free partitions as it may have."""
-        free = [partition for partition in self.topic.partitions if partition not in self.owner]
+    def give_near(self) -> None:
+        """Give each subscriber as many of the first free partitions as match its rack, and as it has room for."""
+        free = dict.fromkeys(self.topic.partitions)
         for member_id in self.count:
-            wanted = [partition for partition in free if may_have(member_id, partition)][: self.room(member_id)]
-            if wanted:
-                self.take(member_id, wanted)
-                free = [partition for partition in free if partition not in self.owner]
+            near = (partition for partition in free if self.racks.match(member_id, partition))
+            taken = list(itertools.islice(near, self.room(member_id)))
+            self.take(member_id, taken)
+            for partition in taken:
+                del free[partition]
+
+    def give_rest(self) -> None:
+        """Give each subscriber as many of the first free partitions as it has room for."""
+        free = [partition for partition in self.topic.partitions if partition not in self.owner]
+        start = 0
+        for member_id in self.count:
+            end = start + self.room(member_id)
+            self.take(member_id, free[start:end])
+            start = end
 
 
 def _give_together(ranges: Sequence[_Range]) -> None:
@@ -218,6 +230,8 @@ def _give_together(ranges: Sequence[_Range]) -> None:
             if all(each.racks.match(member_id, one) and each.room(member_id) for each, one in pairs):
                 for each, one in pairs:
                     each.take(member_id, [one])
+                if not any(each.room(member_id) for each in ranges):
+                    members.remove(member_id)
                 break
 
 
@@ -328,8 +342,10 @@ def _unequal(spec: AssignmentSpec) -> dict[str, list[TopicIdPartition]]:
     order = sorted(spec.partitions, key=lambda each: (len(subscribers[each.topic]), each.topic, each.partition))
     for may_have in (racks.may_keep, lambda member_id, partition: True):
         for partition in order:
+            if partition in owner:
+                continue
             candidates = [each for each in subscribers[partition.topic] if may_have(each, partition)]
-            if partition not in owner and candidates:
+            if candidates:
                 member_id = min(candidates, key=lambda each: (load[each], each))
                 owner[partition] = member_id
                 load[member_id] += 1
