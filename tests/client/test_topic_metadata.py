@@ -36,6 +36,7 @@ from kip848_client.member.events import (
     RequestMetadata,
     ResponseReceived,
     SendRequest,
+    TopicDescription,
 )
 from kip848_client.model import BrokerNode, OffsetAndMetadata, TopicPartition
 from kip848_client.wire.api_keys import ApiKey
@@ -154,6 +155,35 @@ def test_an_older_broker_is_asked_for_every_topic() -> None:
     [request] = connection.sent
     assert isinstance(request, MetadataRequest)
     assert request.topics is None
+
+
+def test_topics_are_described_by_name_or_by_a_pattern_for_the_whole_name() -> None:
+    """On the classic protocol members match; a pattern for a part of the name would take in topics of others.
+
+    The racks of replicas are for assignors, and replicas that lag behind count, as for the Java client.
+    """
+    near = MetadataResponsePartition(partition_index=0, leader_id=1, replica_nodes=(1, 2))
+    far = MetadataResponsePartition(partition_index=1, leader_id=2, replica_nodes=(2, 7), isr_nodes=(2,))
+    cluster = MetadataResponse(
+        brokers=tuple(
+            MetadataResponseBroker(node_id=node, host=host, port=node, rack=rack)
+            for node, host, rack in ((1, "a", "r1"), (2, "b", "r2"))
+        ),
+        topics=tuple(
+            MetadataResponseTopic(name=name, topic_id=ORDERS, partitions=(far, near), is_internal=name.startswith("__"))
+            for name in ("orders", "orders-old", "__orders")
+        ),
+    )
+
+    def describe(*topics: str, pattern: str | None) -> Mapping[str, TopicDescription]:
+        network = FakeNetwork({("a", 1): FakeConnection(lambda _: cluster)})
+        found = on(network, lambda s, _: metadata(s).describe(topics, pattern=pattern, timeout_ms=1_000))
+        return found.topics
+
+    known = TopicDescription(ORDERS, 2, (frozenset({"r1", "r2"}), frozenset({"r2"})))
+    assert describe(pattern="_*orders") == {"orders": known}
+    assert describe("orders-old", pattern="rder") == {"orders-old": known}
+    assert describe("orders", pattern=None) == {"orders": known}
 
 
 def list_latest(network: FakeNetwork, *partitions: int) -> ListedOffsets:

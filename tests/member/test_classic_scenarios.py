@@ -27,7 +27,7 @@ from kip848_client.wire.messages.consumer_protocol import decode_assignment, dec
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.heartbeat import HeartbeatRequest
 from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupResponseMember
-from kip848_client.wire.messages.leave_group import LeaveGroupRequest
+from kip848_client.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from kip848_client.wire.messages.sync_group import SyncGroupRequest
 from tests.support.classic_member_harness import ClassicMemberHarness, a_member
@@ -374,13 +374,19 @@ def test_after_any_answer_a_member_owns_its_partitions_or_was_told_that_it_lost_
 # Leaving
 
 
-def test_unsubscribing_gives_everything_back_and_leaves() -> None:
-    """The others need not wait for the session."""
+@pytest.mark.parametrize("answer", [0, ErrorCode.UNKNOWN_MEMBER_ID, None], ids=["left", "unknown", "none"])
+def test_unsubscribing_gives_everything_back_and_leaves(answer: int | None) -> None:
+    """The others need not wait for the session; whatever the coordinator says, the member is out."""
     member = joined()
     member.leave()
     member.finish_call("revoked", *SIX)
     (leave,) = member.requests(LeaveGroupRequest)
     assert [(each.member_id, each.reason) for each in leave.members] == [("m-1", "the consumer unsubscribed")]
+    if answer is None:
+        member.fail(LeaveGroupRequest)
+    else:
+        member.answer(LeaveGroupRequest, LeaveGroupResponse(error_code=answer))
+    assert member.phase() is Phase.IDLE
 
 
 @pytest.mark.parametrize("has_id", [False, True])

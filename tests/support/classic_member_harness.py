@@ -125,10 +125,10 @@ class ClassicMemberHarness(MemberHarness):
         self.answer(JoinGroupRequest, response)
 
     def answer_sync(self, given: Given | None = None, *, error: int = 0, user_data: bytes | None = None) -> None:
-        """Answer the SyncGroup under way."""
+        """Answer the SyncGroup under way; None for *given* is an answer without bytes."""
         assigned = tuple(Partitions(topic, tuple(indexes)) for topic, indexes in (given or {}).items())
         data = encode_assignment(ConsumerProtocolAssignment(assigned, user_data))
-        self.answer(SyncGroupRequest, SyncGroupResponse(error_code=error, assignment=b"" if error else data))
+        self.answer(SyncGroupRequest, SyncGroupResponse(error_code=error, assignment=b"" if given is None else data))
 
     def fail_describing(self) -> None:
         """Tell the member that no broker could say which topics there are."""
