@@ -57,6 +57,10 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     transaction_check_interval_ms: Annotated[
         int, Property("transaction.abort.timed.out.transaction.cleanup.interval.ms", minimum=1)
     ] = 100
+    transactional_id_expiration_ms: Annotated[int, Property("transactional.id.expiration.ms", minimum=1)] = 604_800_000
+    transactional_id_check_interval_ms: Annotated[
+        int, Property("transaction.remove.expired.transaction.cleanup.interval.ms", minimum=1)
+    ] = 100
     transaction_version: Annotated[int, Property("kip848.transaction.version", maximum=2)] = 2
     transaction_marker_delay_ms: Annotated[int, Property("kip848.transaction.marker.delay.ms")] = 0
 
@@ -145,6 +149,7 @@ _AUTHORIZERS: Final = frozenset({"standard", "org.apache.kafka.metadata.authoriz
 _DEFAULTS: Final = BrokerConfig()
 _OF_KAFKA: Final[Mapping[str, int]] = {
     "transaction_check_interval_ms": 10_000,
+    "transactional_id_check_interval_ms": 3_600_000,
     "default_replication_factor": 1,
     "retention_check_interval_ms": 300_000,
 }

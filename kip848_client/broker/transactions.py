@@ -84,7 +84,9 @@ class TransactionHost(TransactionAdmission):
         coordinator_epoch: int = 0,
     ) -> None:
         self._coordinator: Final = TransactionCoordinator(
-            timeout_ms_max=config.transaction_timeout_ms_max, new_producer_id=topics.new_producer_id
+            timeout_ms_max=config.transaction_timeout_ms_max,
+            expiration_ms=config.transactional_id_expiration_ms,
+            new_producer_id=topics.new_producer_id,
         )
         self._log: Final = log
         self._topics: Final = topics
@@ -95,9 +97,12 @@ class TransactionHost(TransactionAdmission):
         self._marker_delay_ms: Final = config.transaction_marker_delay_ms
         self._check_interval_ms: Final = config.transaction_check_interval_ms
         self._check_from_ms = 0
+        self._forget_interval_ms: Final = config.transactional_id_check_interval_ms
+        self._forget_from_ms = 0
         # Transactional id -> when its end is to be written.
         self._ends: Final[dict[str, int]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
         self._waiters: list[Waiter] = []
         self._closed = False
 
@@ -111,9 +116,7 @@ class TransactionHost(TransactionAdmission):
             ProtocolError: a record of the log is not what its version says.
         """
         for key, value in self._log.load():
-            transaction = transaction_of(key, value)
-            if transaction is not None:
-                self._coordinator.replay(transaction)
+            self._coordinator.replay(transaction_of(key, value))
         for transaction in self._coordinator:
             if transaction.is_ending:
                 self._ends[transaction.transactional_id] = 0
@@ -216,18 +219,22 @@ class TransactionHost(TransactionAdmission):
         self._tell_waiters()
 
     def run_due(self) -> None:
-        """Write the ends that are due, and abort what has taken too long."""
+        """Write the ends that are due, abort what has taken too long, and forget ids that were not used for long."""
         now_ms = self._clock.wall_ms()
         for transactional_id, due_ms in tuple(self._ends.items()):
             if due_ms <= now_ms:
                 self._write_end(transactional_id)
-        if now_ms >= self._check_from_ms:
-            self._check_from_ms = now_ms + self._check_interval_ms
-            try:
+        try:
+            if now_ms >= self._check_from_ms:
+                self._check_from_ms = now_ms + self._check_interval_ms
                 while (outcome := self._coordinator.expire(now_ms=now_ms)).transaction is not None:
                     self._finish(outcome)
-            except DataDirError:
-                self._check_from_ms = now_ms + _RETRY_MS  # the folder has told it; what was due stays due
+            if now_ms >= self._forget_from_ms:
+                self._forget_from_ms = now_ms + self._forget_interval_ms
+                while (outcome := self._coordinator.forget(now_ms=now_ms)).transaction is not None:
+                    self._finish(outcome)
+        except DataDirError:  # the folder has told it; what was due stays due
+            self._check_from_ms = self._forget_from_ms = now_ms + _RETRY_MS
         self._arm_timer()
 
     # --- inside
@@ -322,18 +329,25 @@ class TransactionHost(TransactionAdmission):
             self._groups.end_transaction(transaction.producer_id, group_partitions, commit=transaction.commits)
 
     def _arm_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        """Run again when something is due; a timer that is too early finds nothing to do and is set anew."""
         if isinstance(self._clock, ManualClock) or self._closed:
             return
         due = list(self._ends.values())
-        deadline_ms = self._coordinator.deadline_ms()
-        if deadline_ms is not None:
+        if (deadline_ms := self._coordinator.deadline_ms()) is not None:
             due.append(max(deadline_ms + 1, self._check_from_ms))
-        if due:
-            delay_ms = max(min(due) - self._clock.wall_ms(), 1)
-            self._timer = self._loop.call_later(delay_ms / 1000, self.run_due)
+        if (expiration_ms := self._coordinator.expiration_ms()) is not None:
+            due.append(max(expiration_ms, self._forget_from_ms))
+        if not due or (self._timer is not None and self._timer_ms <= min(due)):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ms = min(due)
+        delay_ms = max(self._timer_ms - self._clock.wall_ms(), 1)
+        self._timer = self._loop.call_later(delay_ms / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.run_due()
 
     def _tell_waiters(self) -> None:
         left = []

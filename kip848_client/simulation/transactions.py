@@ -41,6 +41,8 @@ _TOPICS: Final = TopicsImage((TopicInfo(INPUT, UUID(int=1), 1),))
 _TRANSACTIONAL: Final = 0x10
 _TIMEOUT_MS: Final = 4_000
 _CHECK_MS: Final = 500
+_EXPIRATION_MS: Final = 1_500
+"""After which an id without a transaction is forgotten, while a process may be frozen that has it."""
 _ANSWER_MS: Final = 700
 """After which a producer asks again."""
 _ENDS_OPEN: Final = 0.3
@@ -166,12 +168,10 @@ class TransactionHost:
         self._epoch: Final = epoch
         self.alive = True
         self.coordinator: Final = TransactionCoordinator(
-            timeout_ms_max=2 * _TIMEOUT_MS, new_producer_id=service.new_producer_id
+            timeout_ms_max=2 * _TIMEOUT_MS, expiration_ms=_EXPIRATION_MS, new_producer_id=service.new_producer_id
         )
         for key, value in service.records:
-            transaction = transaction_of(key, value)
-            assert transaction is not None
-            self.coordinator.replay(transaction)
+            self.coordinator.replay(transaction_of(key, value))
         for transaction in self.coordinator:
             if transaction.is_ending:
                 self._write_end(transaction)
@@ -288,9 +288,10 @@ class TransactionHost:
 
     def _expire(self) -> None:
         if self.alive:
-            while (late := self.coordinator.expire(now_ms=self._world.wall_ms).transaction) is not None:
-                if not self._keep(late):
-                    return
+            for overdue in (self.coordinator.expire, self.coordinator.forget):
+                while (late := overdue(now_ms=self._world.wall_ms).transaction) is not None:
+                    if not self._keep(late):
+                        return
             self._world.call_in(_CHECK_MS, self._expire)
 
 

@@ -74,12 +74,15 @@ class TransactionCoordinator:
 
     Args:
         timeout_ms_max: the longest time that a producer may ask for (``transaction.max.timeout.ms``).
+        expiration_ms: how long an id without an open transaction is remembered (``transactional.id.expiration.ms``).
         new_producer_id: makes an id that no producer had before; what it raises is the caller's to handle.
     """
 
-    def __init__(self, *, timeout_ms_max: int, new_producer_id: Callable[[], int]) -> None:
+    def __init__(self, *, timeout_ms_max: int, expiration_ms: int, new_producer_id: Callable[[], int]) -> None:
         self._timeout_ms_max: Final = timeout_ms_max
+        self._expiration_ms: Final = expiration_ms
         self._new_producer_id: Final = new_producer_id
+        # The one that was not used for longest comes first.
         self._transactions: Final[dict[str, Transaction]] = {}
         # May hold deadlines that have passed away: what counts is the transaction's own.
         self._deadlines: Final[list[tuple[int, str]]] = []
@@ -261,10 +264,30 @@ class TransactionCoordinator:
             return _DONE
         return Outcome(transaction=_fenced(self._transactions[self._deadlines[0][1]], now_ms=now_ms))
 
+    def expiration_ms(self) -> int | None:
+        """When `forget` may have something to do next, in ms since 1970; None if there are no ids."""
+        oldest = next(iter(self._transactions.values()), None)
+        return None if oldest is None else oldest.updated_ms + self._expiration_ms
+
+    def forget(self, *, now_ms: int) -> Outcome:
+        """Forget the id that was not used for too long; nothing if there is none.
+
+        Its producer is told INVALID_PRODUCER_ID_MAPPING from now on. The next one with this id gets a new producer id.
+        """
+        for known in self._transactions.values():
+            if known.updated_ms > now_ms - self._expiration_ms:
+                break
+            if known.state in _OVER:
+                return Outcome(transaction=Transaction.forgotten(known.transactional_id))
+        return _DONE
+
     # State
 
     def replay(self, transaction: Transaction) -> None:
         """Bring the state of a transactional id to this; the only way that state changes."""
+        self._transactions.pop(transaction.transactional_id, None)
+        if transaction.state is TransactionState.DEAD:
+            return
         self._transactions[transaction.transactional_id] = transaction
         if transaction.deadline_ms is not None:
             heapq.heappush(self._deadlines, (transaction.deadline_ms, transaction.transactional_id))

@@ -17,7 +17,10 @@ __all__ = ["record_of", "transaction_of"]
 
 
 def record_of(transaction: Transaction) -> tuple[bytes, bytes | None]:
-    """Key and value. Topics and partitions are written in ascending order."""
+    """Key and value; the value is None for an id that is forgotten. Topics and partitions are in ascending order."""
+    key = TransactionLogKey(transactional_id=transaction.transactional_id)
+    if transaction.state is TransactionState.DEAD:
+        return encode_transaction_record(key, None)
     topics = itertools.groupby(sorted(transaction.partitions), key=lambda partition: partition[0])
     partitions = tuple(
         TransactionLogPartitions(topic=topic, partition_ids=tuple(number for _, number in items))
@@ -36,11 +39,11 @@ def record_of(transaction: Transaction) -> tuple[bytes, bytes | None]:
         client_transaction_version=transaction.client_version,
         last_producer_epoch=transaction.last_epoch,
     )
-    return encode_transaction_record(TransactionLogKey(transactional_id=transaction.transactional_id), value)
+    return encode_transaction_record(key, value)
 
 
-def transaction_of(key: bytes, value: bytes | None) -> Transaction | None:
-    """The way back of `record_of`; None for a tombstone.
+def transaction_of(key: bytes, value: bytes | None) -> Transaction:
+    """The way back of `record_of`.
 
     Raises:
         ProtocolError: not a record of ``__transaction_state``, or a state that does not exist.
@@ -48,7 +51,7 @@ def transaction_of(key: bytes, value: bytes | None) -> Transaction | None:
     """
     read_key, read = decode_transaction_record(key, value)
     if read is None:
-        return None
+        return Transaction.forgotten(read_key.transactional_id)
     return Transaction(
         transactional_id=read_key.transactional_id,
         producer_id=read.producer_id,

@@ -44,6 +44,8 @@ class TransactionState(enum.IntEnum):
     PREPARE_ABORT = 3
     COMPLETE_COMMIT = 4
     COMPLETE_ABORT = 5
+    DEAD = 6
+    """The id is forgotten. Its record is a tombstone."""
 
     @property
     def title(self) -> str:
@@ -79,6 +81,18 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     partitions: frozenset[TopicPartition] = frozenset()
     started_ms: int = -1
     client_version: int = 1
+
+    @classmethod
+    def forgotten(cls, transactional_id: str) -> Transaction:
+        """The last state of an id."""
+        return cls(
+            transactional_id=transactional_id,
+            producer_id=-1,
+            epoch=-1,
+            timeout_ms=0,
+            updated_ms=-1,
+            state=TransactionState.DEAD,
+        )
 
     @property
     def is_ending(self) -> bool:

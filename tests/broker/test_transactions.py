@@ -448,6 +448,41 @@ def test_transactions_run_on_the_clock_of_the_broker() -> None:
         producer.close()
 
 
+def test_a_producer_whose_id_was_forgotten_is_told_so_and_begins_anew(tmp_path: Path) -> None:
+    """A program that writes once a week fails in production, because Kafka has forgotten it by then."""
+    clock = ManualClock()
+    with EmbeddedBroker({TOPIC: 1}, clock=clock, data_dir=tmp_path, profile="kafka") as broker:
+        producer = RawProducer(broker)
+        producer_id, epoch = producer.begin()
+        producer.produce()
+        producer.end(commit=True, version=4)
+        broker.advance_clock(604_800_000 - 1)
+        assert producer.end(commit=True, version=4).error_code == 0
+        broker.advance_clock(3_600_000)
+        producer.sequence = 0
+        codes = [producer.produce().error_code, producer.add_offsets("g"), producer.end(commit=True).error_code]
+        assert codes == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 3
+        assert producer.add(0) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
+        broker.stop()
+        broker.start()
+        assert broker.transactions() == ()
+        producer.close()
+        again = RawProducer(broker)
+        error, other_id, other_epoch = again.init(producer_id=producer_id, epoch=epoch)
+        assert (error, other_epoch) == (0, 0)
+        assert other_id != producer_id
+        again.close()
+
+
+def test_an_id_is_forgotten_in_real_time() -> None:
+    """A test of such a program sets a short time and waits."""
+    with EmbeddedBroker({TOPIC: 1}, config={"transactional.id.expiration.ms": "1"}) as broker:
+        producer = RawProducer(broker)
+        producer.begin()
+        wait_until(lambda: broker.transactions() == (), TIMEOUT_S, "the id to be forgotten")
+        producer.close()
+
+
 @pytest.mark.parametrize("durable", [True, False])
 def test_an_open_transaction_goes_on_after_a_crash(tmp_path: Path, durable: bool) -> None:
     """A restart of the broker would take back what was written, or show it before its commit."""

@@ -78,8 +78,7 @@ def _(patch: Patch) -> None:
 @mutant("the log forgets with which epoch a retry comes", "X6", scenario="transactions")
 def _(patch: Patch) -> None:
     def forgetful(key: bytes, value: bytes | None) -> Any:
-        found = transaction_of(key, value)
-        return None if found is None else replace(found, last_epoch=-1)
+        return replace(transaction_of(key, value), last_epoch=-1)
 
     patch.setattr(simulated, "transaction_of", forgetful)
 

@@ -64,11 +64,11 @@ class TransactionMachine(RuleBasedStateMachine):
 
     def load(self) -> None:
         """Read what is durable."""
-        self.coordinator = TransactionCoordinator(timeout_ms_max=TIMEOUT_MS, new_producer_id=lambda: next(self.ids))
+        self.coordinator = TransactionCoordinator(
+            timeout_ms_max=TIMEOUT_MS, expiration_ms=2 * TIMEOUT_MS, new_producer_id=lambda: next(self.ids)
+        )
         for key, value in self.records:
-            transaction = transaction_of(key, value)
-            assert transaction is not None
-            self.coordinator.replay(transaction)
+            self.coordinator.replay(transaction_of(key, value))
         self.logs = {partition: PartitionLog() for partition in PARTITIONS}
         for partition, batches in self.batches.items():
             for batch in batches:

@@ -13,6 +13,7 @@ from kip848_client.transactions.records import record_of, transaction_of
 from kip848_client.transactions.transaction import Transaction, TransactionState
 
 LAST_EPOCH = 32_766
+EXPIRATION_MS = 10_000
 FOO = ("foo", 0)
 
 
@@ -21,7 +22,9 @@ class Driver:
 
     def __init__(self) -> None:
         ids = itertools.count(100)
-        self.coordinator = TransactionCoordinator(timeout_ms_max=900_000, new_producer_id=lambda: next(ids))
+        self.coordinator = TransactionCoordinator(
+            timeout_ms_max=900_000, expiration_ms=EXPIRATION_MS, new_producer_id=lambda: next(ids)
+        )
         self.now_ms = 1_000
         self.records: list[Transaction] = []
 
@@ -31,6 +34,12 @@ class Driver:
                 "tx", timeout_ms=5_000, producer_id=producer_id, epoch=epoch, now_ms=self.now_ms
             )
         )
+
+    def init_other(self, name: str) -> None:
+        self.finish(self.coordinator.init_producer_id(name, timeout_ms=5_000, now_ms=self.now_ms))
+
+    def forget(self) -> Transaction | None:
+        return self.finish(self.coordinator.forget(now_ms=self.now_ms)).transaction
 
     def add(self, producer_id: int, epoch: int) -> Outcome:
         return self.finish(
@@ -122,6 +131,36 @@ def test_the_time_of_a_transaction_counts_from_its_first_partition() -> None:
     assert driver.coordinator.deadline_ms() is None
 
 
+def test_an_id_without_an_open_transaction_is_forgotten_when_it_was_not_used_for_long() -> None:
+    """Programs that make up an id for each process would fill the memory; an open transaction must end first."""
+    driver = Driver()
+    producer_id = driver.init().producer_id
+    driver.add(producer_id, 0)
+    driver.now_ms += EXPIRATION_MS
+    assert driver.forget() is None  # open
+    driver.end(producer_id, 0)
+    assert driver.coordinator.expiration_ms() == driver.now_ms + EXPIRATION_MS
+    driver.now_ms += EXPIRATION_MS - 1
+    assert driver.forget() is None
+    driver.now_ms += 1
+    assert driver.forget() == Transaction.forgotten("tx")
+    assert (list(driver.coordinator), driver.coordinator.expiration_ms(), driver.forget()) == ([], None, None)
+    assert driver.add(producer_id, 1).error == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert answer(driver.init(producer_id=producer_id, epoch=1)) == (0, producer_id + 1, 0)
+
+
+def test_open_transactions_do_not_keep_older_ids_from_being_forgotten() -> None:
+    """The ids are looked at from the one that was used first."""
+    driver = Driver()
+    driver.init_other("a")
+    driver.now_ms += 1
+    driver.add(driver.init().producer_id, 0)
+    driver.now_ms += 1
+    driver.init_other("b")
+    driver.now_ms += EXPIRATION_MS
+    assert [driver.forget(), driver.forget(), driver.forget()] == [*map(Transaction.forgotten, "ab"), None]
+
+
 def test_a_partition_that_is_in_the_transaction_makes_no_record() -> None:
     """Each batch of a long transaction would make the log longer."""
     driver = Driver()
@@ -136,6 +175,8 @@ def test_every_transition_is_one_record_that_says_all() -> None:
     old = driver.at_the_last_epoch()
     driver.add(old, LAST_EPOCH)
     driver.end(old, LAST_EPOCH)
+    driver.now_ms += EXPIRATION_MS
+    driver.forget()
     states = [record.state.title for record in driver.records]
-    assert states == ["Empty", "Ongoing", "PrepareCommit", "CompleteCommit"]
+    assert states == ["Empty", "Ongoing", "PrepareCommit", "CompleteCommit", "Dead"]
     assert [transaction_of(*record_of(record)) for record in driver.records] == driver.records

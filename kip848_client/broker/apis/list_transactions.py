@@ -23,7 +23,7 @@ from kip848_client.wire.messages.list_transactions import (
 API_KEY: Final = ApiKey.LIST_TRANSACTIONS
 VERSIONS: Final = (0, 2)
 
-_STATES: Final = frozenset(state.title for state in TransactionState) | {"Dead", "PrepareEpochFence"}
+_STATES: Final = frozenset(state.title for state in TransactionState) | {"PrepareEpochFence"}
 
 
 def handle(broker: BrokerState, request: ListTransactionsRequest, context: RequestContext) -> ListTransactionsResponse:
