@@ -35,7 +35,7 @@ def _(patch: Patch) -> None:
     patch.setattr(ConsumerGroup, "holders", holders)
 
 
-@mutant("a revocation counts as done before the member confirmed it", "C1")
+@mutant("a revocation counts as done before the member confirmed it", "C1", "S4")
 def _(patch: Patch) -> None:
     patch.setattr(current_assignment, "_owns_any", lambda owned, partitions: False)
 
