@@ -26,8 +26,6 @@ from kip848_client.simulation.violation import InvariantViolation, fail
 from kip848_client.simulation.workers import play_workers
 from kip848_client.simulation.world import World
 
-_LOOK_EVERY_MS = 100
-
 
 class Report(msgspec.Struct, frozen=True):
     """How a run went.
@@ -194,21 +192,15 @@ class _Play:
 
     def wait_for_rest(self, limit_ms: int) -> bool:
         """Let time pass until the group rests, *limit_ms* at most."""
-        stage = self._stage
-        world = stage.world
-        end_ms = world.now_ms + limit_ms
+        return self._stage.world.wait_until(self._rests, limit_ms)
 
-        def look() -> None:
-            if stage.rests():
-                world.stop()
-                return
-            self._keep_full_subscriber()
-            stage.mend_forgotten_growth()
-            if world.now_ms + _LOOK_EVERY_MS <= end_ms:
-                world.call_in(_LOOK_EVERY_MS, look)
-
-        world.call_in(_LOOK_EVERY_MS, look)
-        return world.run_until(end_ms)
+    def _rests(self) -> bool:
+        """Whether the group rests; does what it may need for that."""
+        if self._stage.rests():
+            return True
+        self._keep_full_subscriber()
+        self._stage.mend_forgotten_growth()
+        return False
 
     def _heal(self) -> None:
         stage = self._stage

@@ -290,25 +290,23 @@ CLASSIC: Final = Scenario(
 
 MIGRATION: Final = replace(CLASSIC, name="migration", classic=0.5, switches=0.4, joins=0.1, leaves=0.05, crashes=0.05)
 
-TRANSACTIONS: Final = Scenario(
+TRANSACTIONS: Final = replace(
+    QUIET,
     name="transactions",
     producers=3,
     members=1,
     members_max=1,
     topics={"orders": 1},
     duration_ms=20_000,
+    faults=_ROUGH,
+    behaviour=_CARELESS,
     joins=0.0,
-    leaves=0.0,
-    crashes=0.0,
-    cuts=0.0,
     resubscriptions=0.0,
     growths=0.0,
     failovers=0.3,
-    coordinator_crashes=0.0,
     coordinator_crashes_after_append=0.01,
     coordinator_crashes_before_append=0.01,
     probes=0.0,
-    trials=0,
 )
 
 WORKERS: Final = Scenario(

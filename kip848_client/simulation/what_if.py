@@ -19,7 +19,6 @@ from kip848_client.simulation.stage import Stage
 
 __all__ = ["PLAYS", "Job", "Outcome", "Setting", "Shape", "play", "play_job", "read_setting"]
 
-_LOOK_EVERY_MS: Final = 100
 _START_MS: Final = 600_000
 """A group that has not come to rest by then never will."""
 _RESTART_MS: Final = 10_000
@@ -196,19 +195,7 @@ class _Group:
         """Let time pass until the group is at rest."""
         world = self.stage.world
         self.stage.healed_ms = began_ms = world.now_ms
-        rested = False
-
-        def look() -> None:
-            nonlocal rested
-            rested = self._rests()
-            if rested:
-                world.stop()
-            else:
-                world.call_in(_LOOK_EVERY_MS, look)
-
-        world.call_in(_LOOK_EVERY_MS, look)
-        world.run_until(began_ms + _START_MS)
-        return world.now_ms - began_ms if rested else None
+        return world.now_ms - began_ms if world.wait_until(self._rests, _START_MS) else None
 
     def _rests(self) -> bool:
         """Every partition is read by the member that shall have it, and no member is waited for."""

@@ -11,6 +11,7 @@ from kip848_client.simulation.history import History
 
 EPOCH_WALL_MS: Final = 1_700_000_000_000
 """Wall-clock time at virtual time 0."""
+_LOOK_EVERY_MS: Final = 100
 
 
 class Timer(list[Any]):
@@ -99,3 +100,16 @@ class World:
                 return True
         self.now_ms = max(self.now_ms, at_ms)
         return False
+
+    def wait_until(self, condition: Callable[[], bool], limit_ms: int) -> bool:
+        """Let time pass until *condition* holds, for *limit_ms* at most; whether it does. Looks every 100 ms."""
+        end_ms = self.now_ms + limit_ms
+
+        def look() -> None:
+            if condition():
+                self.stop()
+            elif self.now_ms + _LOOK_EVERY_MS <= end_ms:
+                self.call_in(_LOOK_EVERY_MS, look)
+
+        self.call_in(_LOOK_EVERY_MS, look)
+        return self.run_until(end_ms)

@@ -30,7 +30,7 @@ from kip848_client.wire.messages.consumer_group_prepare_assignment import (
     ConsumerGroupPrepareAssignmentRequest,
 )
 from kip848_client.wire.schema import Request
-from tests.simulation.probes.round_model import offers_of, runners
+from tests.simulation.probes.round_model import Runners, offers_of, runners, runners_of
 
 
 class AskedMembers(Observer):
@@ -77,21 +77,21 @@ class AskedMembers(Observer):
         asked = None if flying is None or before is not None else flying.member_id
         if flying is None or not moved or response.member_epoch <= 0 or asked in (None, response.member_id):
             return
-        versions = _Versions(group, flying.assignor_name)
-        if versions.spans(response.member_id or "") or not versions.spans(flying.member_id):
+        versions = runners_of(offers_of(group), flying.assignor_name)
+        if response.member_id in versions.spanning or flying.member_id not in versions.spanning:
             fail("S10", f"{response.member_id} moved the group, and {asked} is asked for the target")
 
     def _fenced(self, group: ConsumerGroup, flying: AssignmentRound, request: Request[Any]) -> None:
         """A fenced member loses its round."""
         assert isinstance(request, ConsumerGroupHeartbeatRequest)
-        failed, versions = request.member_id, _Versions(group, flying.assignor_name)
+        failed, versions = request.member_id, runners_of(offers_of(group), flying.assignor_name)
         if flying.member_id == failed and failed not in flying.tried and self._others(group, failed, versions):
             fail("S10", f"{failed} was fenced, and is still asked for the target")
 
     @staticmethod
-    def _others(group: ConsumerGroup, member_id: str, versions: _Versions) -> bool:
+    def _others(group: ConsumerGroup, member_id: str, versions: Runners) -> bool:
         return any(
-            other != member_id and member.current.member_epoch != STATIC_LEAVE_EPOCH and versions.reads_all(other)
+            other != member_id and member.current.member_epoch != STATIC_LEAVE_EPOCH and versions.include(other)
             for other, member in group.members.items()
         )
 
@@ -130,27 +130,27 @@ class AskedMembers(Observer):
     def _chosen(
         group: ConsumerGroup, before: AssignmentRound | None, flying: AssignmentRound, gone: Mapping[str, Seen]
     ) -> None:
-        """A user who reads all that anybody may come to write goes before those that only read what there is.
+        """A member that reads all that others may come to write goes before those that only read what there is.
 
         And the assignor is the one that members put first, all together; with those that are *gone*, if it was chosen
         first and they went then.
         """
         if before is not None and before.member_id == flying.member_id:
             return
-        versions = _Versions(group, flying.assignor_name)
+        versions = runners_of(offers_of(group), flying.assignor_name)
         offers = offers_of(group)
         earlier = {**offers, **{member_id: seen.member.metadata.client_assignors for member_id, seen in gone.items()}}
         wanted = {found.assignor_name for found in (runners(offers), runners(earlier)) if found is not None}
         if (before is None or before.assignor_name != flying.assignor_name) and flying.assignor_name not in wanted:
             fail("S10", f"{flying.assignor_name} is asked for, and members prefer {wanted}")
-        if versions.spans(flying.member_id):
+        if flying.member_id in versions.spanning:
             return
         better = [
             member_id
             for member_id, member in group.members.items()
             if member_id not in flying.tried
             and member.current.member_epoch != STATIC_LEAVE_EPOCH
-            and versions.spans(member_id)
+            and member_id in versions.spanning
         ]
         if better:
             fail("S10", f"{flying.member_id} is asked for the target, and {better} read more: {flying}")
@@ -175,14 +175,15 @@ class AskedMembers(Observer):
             names = [set(_names(member.metadata.client_assignors)) for member in group.members.values()]
             if not set.intersection(*names):
                 fail("S10", f"{flying.member_id} is asked for the target, and members have no assignor in common")
-            if flying.prepared is None and not _Versions(group, flying.assignor_name).reads_all(flying.member_id):
+            able = runners_of(offers_of(group), flying.assignor_name)
+            if flying.prepared is None and not able.include(flying.member_id):
                 fail("S10", f"{flying.member_id} is asked for the target, and cannot read what others wrote")
         if before is None or group is None or not same_life or not same_target:
             return flying
         failed = before.member_id
         if flying is None:
-            versions = _Versions(group, before.assignor_name)
-            somebody = failed in group.members or any(versions.reads_all(member_id) for member_id in group.members)
+            versions = runners_of(offers_of(group), before.assignor_name)
+            somebody = failed in group.members or any(versions.include(member_id) for member_id in group.members)
             if somebody and _in_common(group, before.assignor_name):
                 fail("S10", f"{failed} was asked for the target, and no member is asked now")
             return None
@@ -192,40 +193,16 @@ class AskedMembers(Observer):
             return flying
         if group.group_epoch != self._epoch:
             return flying  # the others may be others than when it failed, a moment ago
-        versions = _Versions(group, flying.assignor_name)
-        if versions.reads_all(failed) and any(
+        versions = runners_of(offers_of(group), flying.assignor_name)
+        if versions.include(failed) and any(
             member_id != failed
             and member_id not in before.tried
             and member.current.member_epoch != STATIC_LEAVE_EPOCH
-            and versions.reads_all(member_id)
+            and versions.include(member_id)
             for member_id, member in group.members.items()
         ):
             fail("S10", f"{failed} was asked and failed, and counts as one that was not: {flying}")
         return flying
-
-
-class _Versions:
-    """What members of a group read and write of one assignor; in an upgrade, not all read everything."""
-
-    def __init__(self, group: ConsumerGroup, assignor_name: str) -> None:
-        self._of = {
-            member_id: offered.versions
-            for member_id, member in group.members.items()
-            for offered in member.metadata.client_assignors
-            if offered.name == assignor_name
-        }
-
-    def reads_all(self, member_id: str) -> bool:
-        """Whether it can compute for everybody as they are."""
-        own = self._of.get(member_id)
-        return own is not None and all(own.minimum <= other.written <= own.maximum for other in self._of.values())
-
-    def spans(self, member_id: str) -> bool:
-        """Whether it can whatever they come to write."""
-        own = self._of.get(member_id)
-        return own is not None and all(
-            own.minimum <= other.minimum and other.maximum <= own.maximum for other in self._of.values()
-        )
 
 
 def _asks(before: tuple[ClientAssignor, ...], after: tuple[ClientAssignor, ...]) -> bool:

@@ -24,7 +24,12 @@ class Asked(NamedTuple):
 
 
 class Runners(NamedTuple):
-    """The assignor of a group, and the members that can run it, each list ascending."""
+    """An assignor, and the members that can run it, each list ascending.
+
+    Args:
+        spanning: read all that others may come to write.
+        able: read only what others write now.
+    """
 
     assignor_name: str
     spanning: list[str]
@@ -56,13 +61,18 @@ def runners(offers: Offers) -> Runners | None:
         for place, assignor in enumerate(offered):
             places.setdefault(assignor.name, []).append(place)
     common = sorted((sum(found), name) for name, found in places.items() if len(found) == len(offers))
-    for _, name in common:
-        of_name = {member_id: _of(offered, name) for member_id, offered in sorted(offers.items())}
-        able = [member_id for member_id, own in of_name.items() if _reads(own, of_name.values())]
-        if able:
-            spanning = [member_id for member_id in able if _spans(of_name[member_id], of_name.values())]
-            return Runners(name, spanning, [member_id for member_id in able if member_id not in spanning])
-    return None
+    able = (runners_of(offers, name) for _, name in common)
+    return next((found for found in able if found.spanning or found.able), None)
+
+
+def runners_of(offers: Offers, name: str) -> Runners:
+    """The members that can run the assignor *name* for all that offer it."""
+    own = {
+        member_id: assignor for member_id in sorted(offers) for assignor in offers[member_id] if assignor.name == name
+    }
+    able = [member_id for member_id, assignor in own.items() if _reads(assignor, own.values())]
+    spanning = [member_id for member_id in able if _spans(own[member_id], own.values())]
+    return Runners(name, spanning, [member_id for member_id in able if member_id not in spanning])
 
 
 def ask(found: Runners | None, *, first: str | None, tried: Collection[str], never: Collection[str]) -> Asked | None:
@@ -86,10 +96,6 @@ def is_understood(offers: Offers, member_id: str, before: tuple[ClientAssignor, 
         if not any(_reads(one, everybody) for one in everybody):
             return False
     return True
-
-
-def _of(offered: tuple[ClientAssignor, ...], name: str) -> ClientAssignor:
-    return next(assignor for assignor in offered if assignor.name == name)
 
 
 def _reads(own: ClientAssignor, others: Collection[ClientAssignor]) -> bool:

@@ -42,7 +42,7 @@ from kip848_client.wire.messages.consumer_group_prepare_assignment import (
     ConsumerGroupPrepareAssignmentResponse,
 )
 from tests.simulation.probes.reader import Walk, coordinator_reading, join
-from tests.simulation.probes.round_model import Asked, ask, away_of, is_understood, offers_of, runners
+from tests.simulation.probes.round_model import Asked, ask, away_of, is_understood, offers_of, runners, runners_of
 
 _STEPS: Final = 40
 _MEMBERS_MAX: Final = 6
@@ -505,12 +505,9 @@ class _Walk:
 
 def _runs(group: ConsumerGroup, flying: AssignmentRound) -> bool:
     """Whether all still offer its assignor, and it reads what they write."""
-    offers = {
-        member_id: tuple(one for one in offered if one.name == flying.assignor_name)
-        for member_id, offered in offers_of(group).items()
-    }
-    found = runners(offers)
-    return found is not None and found.include(flying.member_id)
+    offers, name = offers_of(group), flying.assignor_name
+    in_common = all(name in [one.name for one in offered] for offered in offers.values())
+    return in_common and runners_of(offers, name).include(flying.member_id)
 
 
 def _to_wire(offered: ClientAssignor) -> Assignor:
