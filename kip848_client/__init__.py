@@ -94,6 +94,7 @@ if TYPE_CHECKING:
     from kip848_client.member.states import MemberState
     from kip848_client.model import SubscriptionPattern, Unit
     from kip848_client.worker.events import OwnedUnit
+    from kip848_client.worker.observer import WorkerHealth
     from kip848_client.worker.worker import LeaderElection, Worker
 
 __all__ = [
@@ -113,6 +114,7 @@ __all__ = [
     "Message",
     "MemberState",
     "ConsumerHealth",
+    "WorkerHealth",
     "PartitionHealth",
     "LeaveMode",
     "Kip848Error",
@@ -194,6 +196,7 @@ _HOMES = {
     "SubscriptionPattern": ("kip848_client.model", "SubscriptionPattern"),
     "TopicPartition": ("kip848_client.client.data_plane", "PublicTopicPartition"),
     "Message": ("kip848_client.client.data_plane", "Message"),
+    "WorkerHealth": ("kip848_client.worker.observer", "WorkerHealth"),
     "ConsumerHealth": ("kip848_client.client.health", "ConsumerHealth"),
     "PartitionHealth": ("kip848_client.client.health", "PartitionHealth"),
     "MemberState": ("kip848_client.member.states", "MemberState"),

@@ -28,6 +28,8 @@ __all__ = [
     "GAUGES",
     "METRICS",
     "SPANS",
+    "WORKER_GAUGES",
+    "WORKER_METRICS",
     "ClientMetrics",
     "Figure",
     "OpenSpan",
@@ -76,6 +78,24 @@ GAUGES: Final[Mapping[str, str]] = {
 }
 """Read when a reader of the SDK collects: name -> what it measures."""
 
+WORKER_METRICS: Final[Mapping[str, str]] = {
+    "kip848.worker.heartbeat.total": "heartbeats answered",
+    "kip848.worker.heartbeat.response.time": "ms from a heartbeat to its answer",
+    "kip848.worker.lease.ended.total": "leases that ended: all units were stopped, since no heartbeat was answered",
+    "kip848.worker.fenced.total": "heartbeats refused because the coordinator had removed the worker",
+    "kip848.worker.unit.failed.total": "units for which a callback raised",
+    "kip848.worker.unit.assigned.latency": "ms in on_assigned",
+    "kip848.worker.unit.revoked.latency": "ms in on_revoked, or until the runners had stopped",
+    "kip848.worker.unit.lost.latency": "the same when a lease had ended, or the worker was removed",
+}
+"""Counters and histograms of workers."""
+
+WORKER_GAUGES: Final[Mapping[str, str]] = {
+    "kip848.worker.assigned.units": "units that run here",
+    "kip848.worker.pending.units": "units that come here when other workers have stopped them",
+    "kip848.worker.lease.remaining.seconds": "s until the units stop unless a heartbeat is answered; 0 without units",
+}
+
 SPANS: Final[Mapping[str, str]] = {
     "kafka.consumer.rebalance": "from the assignment that began a rebalance until its acknowledgement is due",
     "kafka.consumer.partitions_assigned": "on_partitions_assigned runs",
@@ -119,15 +139,18 @@ class OpenSpan:
 
 
 class ClientMetrics:
-    """Metrics and spans of one consumer, with its client id and group id as attributes.
+    """Metrics and spans of one consumer or worker, with its client id and group id as attributes.
 
     Args:
         client_id: client.id of the consumer.
         group_id: its group.
+        worker_id: of a worker, as a third attribute.
     """
 
-    def __init__(self, *, client_id: str, group_id: str) -> None:
+    def __init__(self, *, client_id: str, group_id: str, worker_id: str | None = None) -> None:
         self._attributes: Final = {"client-id": client_id, "group-id": group_id}
+        if worker_id is not None:
+            self._attributes["worker-id"] = worker_id
         self._open_tracer: trace.Tracer | None = None
         self.tracing = False
         """Whether spans go anywhere."""
@@ -137,12 +160,12 @@ class ClientMetrics:
         self.look()
 
     def count(self, name: str, amount: int = 1) -> None:
-        """Add to the counter *name* of `METRICS`."""
+        """Add to the counter *name* of `METRICS` or `WORKER_METRICS`."""
         if _metrics_imported():
             self._own_instruments().counters[name].add(amount, self._attributes)
 
     def measure(self, name: str, ms: float) -> None:
-        """Record a duration in the histogram *name* of `METRICS`."""
+        """Record a duration in the histogram *name* of `METRICS` or `WORKER_METRICS`."""
         if _metrics_imported():
             self._own_instruments().histograms[name].record(ms, self._attributes)
 
@@ -152,7 +175,7 @@ class ClientMetrics:
         return self._instruments
 
     def offer(self, figures: Mapping[str, Callable[[], float]]) -> None:
-        """Have *figures*, which tell the values of `GAUGES`, called when metrics are collected, until `withdraw`."""
+        """Have *figures*, the values of gauges, called when metrics are collected, until `withdraw`."""
         with _publishing:
             self._figures = figures
             _clients.add(self)
@@ -267,14 +290,15 @@ class _Instruments:
 
         self.provider: Final = provider
         meter = metrics.get_meter(_INSTRUMENTATION)
+        every = {**METRICS, **WORKER_METRICS}
         self.counters: Final = {
             name: meter.create_counter(name, unit="ns" if ".ns." in name else "1", description=text)
-            for name, text in METRICS.items()
+            for name, text in every.items()
             if _counts(name)
         }
         self.histograms: Final = {
             name: meter.create_histogram(name, unit="ms", description=text)
-            for name, text in METRICS.items()
+            for name, text in every.items()
             if not _counts(name)
         }
 
@@ -304,7 +328,7 @@ def _make_gauges() -> None:
         meter.create_observable_gauge(
             name, callbacks=[partial(_observe_clients, name)], unit=_unit(name), description=text
         )
-        for name, text in GAUGES.items()
+        for name, text in {**GAUGES, **WORKER_GAUGES}.items()
     ]
     _gauges.append((provider, made))
 
@@ -391,7 +415,7 @@ def _observe(name: str, _options: metrics.CallbackOptions) -> Iterator[metrics.O
 
 
 def _unit(name: str) -> str:
-    return "s" if ".seconds." in name else "ms" if ".time." in name else "1"
+    return "s" if ".seconds" in name else "ms" if ".time." in name else "1"
 
 
 def _counts(name: str) -> bool:

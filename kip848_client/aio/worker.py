@@ -107,8 +107,7 @@ class AsyncWorker(WorkerBase):
         self._on_lost: Final = on_lost
         self._runner: AsyncRunner | None = None
         self._running: Final[dict[Unit, _Running]] = {}
-        self.errors: Final[dict[Unit, BaseException]] = {}
-        """What the runners of units raised."""
+        self._errors: Final[dict[Unit, BaseException]] = {}
         self._calls: Final[deque[tuple[Call, Callable[[CallbackDone], None]]]] = deque()
         self._tell: Callable[[Callable[[], object]], object] | None = None
         self._called: anyio.Event | None = None
@@ -129,6 +128,11 @@ class AsyncWorker(WorkerBase):
             raise IllegalStateError("the worker has callbacks; it can have a runner or callbacks, not both")
         self._runner = function
         return function
+
+    @property
+    def errors(self) -> Mapping[Unit, BaseException]:
+        """What the runners of units raised."""
+        return dict(self._errors)
 
     async def close(self, timeout_s: float = 30.0, *, keep_units: bool = False) -> None:
         """Stop all units, and leave the group; arguments as of `Worker.close`."""
@@ -252,7 +256,7 @@ class AsyncWorker(WorkerBase):
 
     def _start_runner(self, owned: OwnedUnit) -> None:
         assert self._tasks is not None
-        self.errors.pop(owned.unit, None)
+        self._errors.pop(owned.unit, None)
         running = self._running[owned.unit] = _Running(owned, anyio.Event(), anyio.Event())
         self._tasks.start_soon(self._run_unit, running)
 
@@ -262,7 +266,7 @@ class AsyncWorker(WorkerBase):
         try:
             await self._runner(owned, running.stop)
         except Exception as error:  # noqa: BLE001  a unit that fails must not take others along
-            self.errors[owned.unit] = error
+            self._errors[owned.unit] = error
             log_event(logging.ERROR, LogEvent.UNIT_FAILED, exc_info=error, unit=str(owned.unit), token=owned.token)
         finally:
             running.ended.set()

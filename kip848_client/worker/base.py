@@ -18,6 +18,7 @@ from kip848_client.worker.config import UnitLike, UnitSource, parse_worker_confi
 from kip848_client.worker.core import WorkerCore
 from kip848_client.worker.events import DrainRequested, OwnedUnit, RebalanceRequested, UnitsChanged
 from kip848_client.worker.host import CallbackRunner, WorkerHost, check_started
+from kip848_client.worker.observer import WorkerHealth, lease_remaining_s
 
 
 class WorkerBase:
@@ -103,8 +104,50 @@ class WorkerBase:
     @property
     def lease_remaining_s(self) -> float:
         """Seconds until the units are stopped unless a heartbeat is answered before; 0 without units."""
-        ends_ms = None if self._host is None else self._host.view.lease_ends_ms
-        return 0.0 if ends_ms is None else max(0.0, (ends_ms - self._clock.now_ms()) / 1000)
+        return 0.0 if self._host is None else lease_remaining_s(self._host.view, self._clock)
+
+    @property
+    def errors(self) -> Mapping[Unit, BaseException]:
+        """What the runners of units raised."""
+        return {}
+
+    def health(self) -> WorkerHealth:
+        """How this worker does, for a liveness or readiness probe. May be called on any thread; never waits."""
+        host = self._host
+        if host is None:
+            return WorkerHealth(
+                state=self.state,
+                live=True,
+                ready=False,
+                worker_id=self.worker_id,
+                member_id=self.member_id,
+                member_epoch=0,
+            )
+        view, seen, now_ms = host.view, host.observer, self._clock.now_ms()
+
+        def ago_s(moment_ms: int | None) -> float | None:
+            return None if moment_ms is None else max(0, now_ms - moment_ms) / 1000
+
+        callback_s, assignment = ago_s(seen.callback_began_ms), self.assignment()
+        hangs = callback_s is not None and callback_s > self._stop_timeout_s
+        live = not host.ended.is_set() and view.state is not MemberState.FATAL and not hangs
+        broken = {*view.failed, *self.errors}
+        return WorkerHealth(
+            state=view.state,
+            live=live,
+            ready=live and view.member_epoch > 0,
+            worker_id=self.worker_id,
+            member_id=view.member_id,
+            member_epoch=view.member_epoch,
+            heartbeat_answered_s=ago_s(seen.heartbeat_accepted_ms),
+            callback_s=callback_s,
+            lease_remaining_s=self.lease_remaining_s,
+            assignment=tuple(assignment),
+            pending=view.pending,
+            failed=tuple(owned.unit for owned in assignment if owned.unit in broken),
+            last_error=None if seen.last_error is None else seen.last_error[0],
+            last_error_s=None if seen.last_error is None else ago_s(seen.last_error[1]),
+        )
 
     # Wishes
 

@@ -11,6 +11,7 @@ import logging
 import random
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, Protocol, assert_never
 
 import anyio
@@ -36,6 +37,7 @@ from kip848_client.errors import (
 from kip848_client.logs import LOGGER, LogEvent, log_event
 from kip848_client.model import BrokerNode
 from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.connect_group_heartbeat import ConnectGroupHeartbeatResponse
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.worker.config import WorkerConfig
 from kip848_client.worker.core import WorkerCore
@@ -56,6 +58,7 @@ from kip848_client.worker.events import (
     WorkerEvent,
     WorkerView,
 )
+from kip848_client.worker.observer import WorkerObserver
 
 
 class CallbackRunner(Protocol):
@@ -105,6 +108,7 @@ class WorkerHost:
         self._opener: Final = ConnectionOpener(config.connections)
         self.home: Final = HomeProcess()
         self.view: WorkerView = core.view()
+        self.observer: Final = WorkerObserver(config, clock=clock)
         self.ended: Final = threading.Event()
         """The worker has left or failed, and its thread is done."""
         self.crashed: BaseException | None = None
@@ -163,6 +167,7 @@ class WorkerHost:
             with self._lock:
                 self._loop = None
             self._callbacks.ended()
+            self.observer.ended()
             self.ended.set()
             self._on_view()
 
@@ -200,13 +205,15 @@ class WorkerHost:
             return
         effects = self._core.step(event, now_ms=self._clock.now_ms())
         self.view = self._core.view()
+        self.observer.stepped(self.view)
         assert self._tasks is not None
         for effect in effects:
             match effect:
                 case Send():
                     self._tasks.start_soon(self._send, effect)
                 case Call():
-                    self._callbacks.run(effect, self.post)
+                    self.observer.callback_began()
+                    self._callbacks.run(effect, partial(self._called, effect))
                 case Plan():
                     self._tasks.start_soon(self._plan, effect)
                 case ReadUnits():
@@ -214,16 +221,22 @@ class WorkerHost:
                 case StopNow():
                     self._callbacks.stop_now(effect)
                 case Failed(error):
+                    self.observer.failed(error)
                     self._log(logging.ERROR, LogEvent.WORKER_FAILED, {"error": error})
                     self._stopping.set()
                 case Left():
                     self._stopping.set()
                 case Noted(what, fields):
+                    self.observer.noted(what)
                     self._log(logging.INFO, LogEvent.WORKER_NOTED, {"what": what, **fields})
                 case _:
                     assert_never(effect)
         self._arm()
         self._on_view()
+
+    def _called(self, call: Call, done: CallbackDone) -> None:
+        self.observer.callback_ended(call, done)
+        self.post(done)
 
     def _arm(self) -> None:
         if self._timer is not None:
@@ -236,6 +249,7 @@ class WorkerHost:
             self._timer = loop.call_later(delay_ms / 1000, lambda: self._step(Tick()))
 
     async def _send(self, send: Send) -> None:
+        sent_ms = self._clock.now_ms()
         try:
             with anyio.fail_after(send.timeout_ms / 1000):
                 connection = await self._coordinator(anew=send.anew, timeout_ms=send.timeout_ms)
@@ -243,15 +257,21 @@ class WorkerHost:
         except TimeoutError:
             await self._close_connection()
             late = RequestTimeoutError(f"no answer from the coordinator in {send.timeout_ms} ms")
-            self._step(NotAnswered(send.request_id, late))
+            self._not_answered(send, late)
         except (AuthenticationError, UnsupportedByBrokerError, UnsupportedVersionError) as error:
-            self._step(NotAnswered(send.request_id, error, final=True))
+            self._not_answered(send, error, final=True)
         except Kip848Error as error:
             if isinstance(error, ConnectionLostError | ProtocolError):
                 await self._close_connection()
-            self._step(NotAnswered(send.request_id, error))
+            self._not_answered(send, error)
         else:
+            if isinstance(response, ConnectGroupHeartbeatResponse):
+                self.observer.heartbeat_answered(sent_ms=sent_ms, accepted=not response.error_code)
             self._step(Answered(send.request_id, response))
+
+    def _not_answered(self, send: Send, error: Kip848Error, *, final: bool = False) -> None:
+        self.observer.failed(error)
+        self._step(NotAnswered(send.request_id, error, final=final))
 
     async def _plan(self, plan: Plan) -> None:
         """Run the user's assignor beside the heartbeats."""

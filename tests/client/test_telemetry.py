@@ -5,10 +5,12 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 
 import anyio
 import anyio.lowlevel
+import msgspec
 import pytest
 from opentelemetry import metrics, trace
 from opentelemetry.sdk.metrics import MeterProvider
@@ -17,11 +19,12 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from kip848_client import AsyncConsumer, Consumer, EmbeddedBroker, Kip848Error, TopicPartition
+from kip848_client import AsyncConsumer, Consumer, EmbeddedBroker, Kip848Error, TopicPartition, Worker
 from kip848_client.config import ConfigValue
 from kip848_client.errors import ErrorCode
-from kip848_client.faults import error
-from kip848_client.telemetry import GAUGES, METRICS, SPANS
+from kip848_client.faults import drop, error
+from kip848_client.telemetry import GAUGES, METRICS, SPANS, WORKER_GAUGES, WORKER_METRICS
+from kip848_client.wire.api_keys import ApiKey
 from tests.support.waiting import wait_until
 
 CLIENT = "kafka.consumer."
@@ -347,3 +350,40 @@ def test_consumers_without_an_sdk_share_their_instruments(broker: EmbeddedBroker
 
     first = {id(one): one for one in proxies()}
     assert [one for one in proxies() if id(one) not in first] == []
+
+
+def test_a_worker_tells_how_it_does(seen: Seen) -> None:
+    """A probe restarts a worker whose callback hangs; an alert is raised when a lease ends."""
+    returns = threading.Event()
+
+    def start(*_: object) -> None:
+        returns.wait()
+
+    def fail(*_: object) -> None:
+        raise ValueError
+
+    config = {"group.connect.session.timeout.ms": 900, "group.connect.heartbeat.interval.ms": 50}
+    names = {"client.id": "c1", "group.id": "g", "worker.id": "w1"}
+    with EmbeddedBroker(connect_groups=True, config=config) as broker:
+        conf: dict[str, ConfigValue] = {"bootstrap.servers": broker.bootstrap_servers, "rebalance.timeout.ms": 1_000}
+        worker = Worker(conf | names, units=["a"], on_assigned=start, on_lost=fail)
+        assert (worker.health().live, worker.health().ready) == (True, False)
+        with worker:
+            wait_until(lambda: not worker.health().live, what="a callback that has run for a second")
+            returns.set()
+            wait_until(lambda: worker.health().ready and worker.assignment())
+            health = worker.health()
+            assert (health.live, [owned.name for owned in health.assignment], health.failed) == (True, ["a"], ())
+            assert health.heartbeat_answered_s is not None
+            assert health.lease_remaining_s > 0
+            attributes = {name.replace(".", "-"): value for name, value in names.items()}
+            assert seen.figures()["kip848.worker.assigned.units"] == [(1, attributes)]
+            broker.faults.on(ApiKey.CONNECT_GROUP_HEARTBEAT, drop(), times=None)
+            wait_until(lambda: "kip848.worker.unit.failed.total" in seen.figures(), what="the end of the lease")
+            assert str(worker.health().last_error).startswith("RequestTimeoutError")
+            figures = seen.figures()
+            broker.faults.clear()
+        seldom = {"kip848.worker.fenced.total", "kip848.worker.unit.revoked.latency"}
+        assert figures.keys() | seldom >= WORKER_METRICS.keys() | WORKER_GAUGES.keys()
+        assert msgspec.json.decode(msgspec.json.encode(worker.health()))["live"] is False
+    assert not seen.figures().keys() & WORKER_GAUGES.keys(), "a closed worker is no longer reported"

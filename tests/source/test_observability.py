@@ -9,7 +9,7 @@ import pytest
 
 from kip848_client.journal import EVENTS
 from kip848_client.logs import LogEvent
-from kip848_client.telemetry import COORDINATOR_METRICS, GAUGES, METRICS, SPANS
+from kip848_client.telemetry import COORDINATOR_METRICS, GAUGES, METRICS, SPANS, WORKER_GAUGES, WORKER_METRICS
 from tests.support.observability_document import DOCUMENT, GENERATED, blocks, rewrite
 
 PACKAGE = Path(__file__).resolve().parents[2] / "kip848_client"
@@ -29,8 +29,8 @@ def test_the_generated_parts_are_up_to_date() -> None:
 
 def test_no_name_is_written_that_the_code_does_not_have() -> None:
     """The parts that are written by hand must not promise more than there is."""
-    known = {*METRICS, *GAUGES, *SPANS, *COORDINATOR_METRICS}
-    written = set(re.findall(r"`(kafka\.[a-z_.]+)`", TEXT))
+    known = {*METRICS, *GAUGES, *SPANS, *WORKER_METRICS, *WORKER_GAUGES, *COORDINATOR_METRICS}
+    written = set(re.findall(r"`((?:kafka|kip848)\.[a-z_]+\.[a-z_.]+)`", TEXT))
     assert written == known
 
 

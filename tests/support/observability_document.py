@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from kip848_client import telemetry
-from kip848_client.telemetry import COORDINATOR_METRICS, GAUGES, METRICS
+from kip848_client.telemetry import COORDINATOR_METRICS, GAUGES, METRICS, WORKER_GAUGES, WORKER_METRICS
 
 DOCUMENT: Final = Path(__file__).resolve().parents[2] / "docs" / "observability.md"
 
@@ -48,6 +48,7 @@ GENERATED: Final[dict[str, Callable[[], str]]] = {
     "counters": _counters,
     "histograms": _histograms,
     "gauges": lambda: _named(GAUGES, ("gauge", "tells")),
+    "worker metrics": lambda: _named({**WORKER_METRICS, **WORKER_GAUGES}, ("metric", "tells")),
     "coordinator metrics": lambda: _named(COORDINATOR_METRICS, ("metric", "tells")),
 }
 

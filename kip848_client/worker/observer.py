@@ -1,0 +1,121 @@
+"""What is told about one worker: its metrics, and how it does. Decides nothing."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from kip848_client.clock import Clock
+from kip848_client.member.states import MemberState
+from kip848_client.model import Unit
+from kip848_client.telemetry import ClientMetrics
+from kip848_client.worker.config import WorkerConfig
+from kip848_client.worker.events import Call, CallbackDone, OwnedUnit, WorkerView
+
+
+class WorkerHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """How a worker does at one moment. ``msgspec.json.encode(health)`` makes JSON of it.
+
+    Attributes:
+        live: whether the process should be left running. False once the worker is closed or FATAL, its thread has
+            ended, or a callback has run for longer than rebalance.timeout.ms. A broker that is away leaves it True.
+        ready: live, and a member of its group.
+        heartbeat_answered_s: seconds since the coordinator accepted a heartbeat; None if it never did.
+        callback_s: seconds since the callback began that is running; None if none is.
+        lease_remaining_s: seconds until the units are stopped unless a heartbeat is answered before; 0 without units.
+        assignment: the units that run here, with their tokens.
+        pending: units that come here as soon as other workers have stopped them.
+        failed: units of *assignment* whose start or runner raised.
+        last_error: the last error of a request, or the one that stopped the worker; None if there was none.
+        last_error_s: seconds since then.
+    """
+
+    state: MemberState
+    live: bool
+    ready: bool
+    worker_id: str
+    member_id: str
+    member_epoch: int
+    heartbeat_answered_s: float | None = None
+    callback_s: float | None = None
+    lease_remaining_s: float = 0.0
+    assignment: tuple[OwnedUnit, ...] = ()
+    pending: tuple[Unit, ...] = ()
+    failed: tuple[Unit, ...] = ()
+    last_error: str | None = None
+    last_error_s: float | None = None
+
+
+class WorkerObserver:
+    """Watches one worker from its own thread; what it has seen may be read on any."""
+
+    def __init__(self, config: WorkerConfig, *, clock: Clock) -> None:
+        self._clock: Final = clock
+        self._metrics: Final = ClientMetrics(
+            client_id=config.connections.client_id,
+            group_id=config.settings.group_id,
+            worker_id=config.settings.worker_id,
+        )
+        self._view: WorkerView | None = None
+        self.heartbeat_accepted_ms: int | None = None
+        self.callback_began_ms: int | None = None
+        self.last_error: tuple[str, int] | None = None
+
+    def stepped(self, view: WorkerView) -> None:
+        """The worker is like this now."""
+        if self._view is None:
+            self._metrics.offer(
+                {
+                    "kip848.worker.assigned.units": lambda: len(self._now().assignment),
+                    "kip848.worker.pending.units": lambda: len(self._now().pending),
+                    "kip848.worker.lease.remaining.seconds": lambda: lease_remaining_s(self._now(), self._clock),
+                }
+            )
+        self._view = view
+        self._metrics.look()
+
+    def ended(self) -> None:
+        """The worker has stopped."""
+        self._metrics.withdraw()
+
+    def heartbeat_answered(self, *, sent_ms: int, accepted: bool) -> None:
+        """A heartbeat was answered."""
+        now_ms = self._clock.now_ms()
+        self._metrics.count("kip848.worker.heartbeat.total")
+        self._metrics.measure("kip848.worker.heartbeat.response.time", now_ms - sent_ms)
+        if accepted:
+            self.heartbeat_accepted_ms = now_ms
+
+    def noted(self, what: str) -> None:
+        """The core noted something."""
+        if what == "lease_ended":
+            self._metrics.count("kip848.worker.lease.ended.total")
+        elif what == "fenced":
+            self._metrics.count("kip848.worker.fenced.total")
+
+    def failed(self, error: BaseException) -> None:
+        """A request failed, or the worker did."""
+        self.last_error = (f"{type(error).__name__}: {error}", self._clock.now_ms())
+
+    def callback_began(self) -> None:
+        """A callback begins; there is one at a time."""
+        self.callback_began_ms = self._clock.now_ms()
+
+    def callback_ended(self, call: Call, done: CallbackDone) -> None:
+        """It returned or raised."""
+        began_ms, self.callback_began_ms = self.callback_began_ms, None
+        if began_ms is not None:
+            name = call.kind.value.removeprefix("on_")
+            self._metrics.measure(f"kip848.worker.unit.{name}.latency", self._clock.now_ms() - began_ms)
+        if done.failed:
+            self._metrics.count("kip848.worker.unit.failed.total", len(done.failed))
+
+    def _now(self) -> WorkerView:
+        assert self._view is not None
+        return self._view
+
+
+def lease_remaining_s(view: WorkerView, clock: Clock) -> float:
+    """Seconds until the units must be stopped; 0 without units."""
+    return 0.0 if view.lease_ends_ms is None else max(0.0, (view.lease_ends_ms - clock.now_ms()) / 1000)
