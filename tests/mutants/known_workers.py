@@ -22,7 +22,7 @@ def _(patch: Patch) -> None:
     patch.setattr(heartbeat, "_check_sequence", lambda *_: None)
 
 
-@mutant("a lease does not end when the coordinator may remove its worker", "U1", scenario="workers", seed=0)
+@mutant("a lease does not end when the coordinator may remove its worker", "U1", scenario="workers", seed=16)
 def _(patch: Patch) -> None:
     original = WorkerCore._note_wait
 
