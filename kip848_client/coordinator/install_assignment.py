@@ -14,17 +14,23 @@ from msgspec.structs import replace
 
 from kip848_client.assignors import TopicPartitions
 from kip848_client.coordinator import records
-from kip848_client.coordinator.assignment_round import AssignmentRound, PreparedGroup
+from kip848_client.coordinator.assignment_round import PreparedGroup
 from kip848_client.coordinator.batch import Batch
 from kip848_client.coordinator.client_assignment import RoundPlanner, client_assignor
+from kip848_client.coordinator.computed_target import (
+    find_round,
+    invalid,
+    not_chosen,
+    note_refusal,
+    parts_of_present,
+    prepared_for,
+)
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.group_member import NO_METADATA, AssignmentMetadata, GroupMember
-from kip848_client.coordinator.membership import unknown_member
-from kip848_client.coordinator.refusal import Refused, invalid_request
+from kip848_client.coordinator.refusal import Refused
 from kip848_client.coordinator.requests import ApiRequest
 from kip848_client.coordinator.result import CoordinatorResult, Reply, TargetComputed
 from kip848_client.coordinator.state import CoordinatorState
-from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages import consumer_group_install_assignment as install_wire
 from kip848_client.wire.messages import consumer_group_prepare_assignment as prepare_wire
 from kip848_client.wire.messages.consumer_group_install_assignment import (
@@ -53,11 +59,12 @@ def handle_prepare(
     """Answer one ConsumerGroupPrepareAssignment with a snapshot of the group. Only the last snapshot counts."""
     batch = Batch(message.group_id)
     try:
-        group, member, _ = _find_round(state, message)
+        group, _ = find_round(state, message, find_group=state.existing_group)
+        member = group.members[message.member_id]
         planner = RoundPlanner(state, group, batch, group_epoch=group.group_epoch)
         assignor_name = planner.renew(client_assignor(state, group), member_id=member.member_id)
         if assignor_name is None:
-            raise _not_chosen(group, member_id=member.member_id)
+            raise not_chosen(group, member_id=member.member_id)
     except Refused as refused:
         refusal = ConsumerGroupPrepareAssignmentResponse(error_code=refused.code, error_message=refused.message)
         return batch.result(Reply(request.request_id, refusal))
@@ -99,15 +106,15 @@ def handle_install(
     """Answer one ConsumerGroupInstallAssignment. A refused one changes nothing; the member may try again."""
     batch = Batch(message.group_id)
     try:
-        group, member, flying = _find_round(state, message)
-        prepared = _prepared(flying, message)
+        group, flying = find_round(state, message, find_group=state.existing_group)
+        member = group.members[message.member_id]
+        prepared = prepared_for(flying, message, kind=PreparedGroup)
         handed_in = None
         if not message.error:
             bytes_max = state.config.client_assignors_bytes_max
             handed_in = read_assignment(prepared, message.members, bytes_max=bytes_max)
     except Refused as refused:
-        if refused.code is ErrorCode.INVALID_ASSIGNMENT:
-            _note_refusal(state, batch, message, refused)
+        note_refusal(batch, state.groups.get(message.group_id), member_id=message.member_id, refused=refused)
         refusal = ConsumerGroupInstallAssignmentResponse(error_code=refused.code, error_message=refused.message)
         return batch.result(Reply(request.request_id, refusal))
     epoch = prepared.group_epoch
@@ -115,7 +122,8 @@ def handle_install(
         _write(group, batch, _target_kept(state, group, error=message.error, assignor=flying.assignor_name))
     else:
         signed = {member_id: _signed(part, assignor=flying.assignor_name) for member_id, part in handed_in.items()}
-        _write(group, batch, _target_of_members(group, prepared, signed))
+        parts = parts_of_present(group, prepared, signed, known=prepared.subscriptions)
+        _write(group, batch, {member_id: part or _NOTHING for member_id, part in parts.items()})
     batch.records.append(
         records.target_epoch_record(
             group.group_id, epoch=epoch, timestamp_ms=request.wall_ms, client_assignor=flying.assignor_name
@@ -175,11 +183,11 @@ def read_assignment(
         member_id = member.member_id
         subscribed = prepared.subscriptions.get(member_id)
         if subscribed is None:
-            raise _invalid(f"{member_id!r} is not a member of the group at epoch {prepared.group_epoch}.")
+            raise invalid(f"{member_id!r} is not a member of the group at epoch {prepared.group_epoch}.")
         if member_id in handed_in:
-            raise _invalid(f"member {member_id!r} is there twice.")
+            raise invalid(f"member {member_id!r} is there twice.")
         if len(member.metadata_bytes) > bytes_max:
-            raise _invalid(
+            raise invalid(
                 f"member {member_id!r} is told {len(member.metadata_bytes)} bytes; at most {bytes_max} are "
                 "allowed (kip848.client.assignors.max.bytes of the broker)."
             )
@@ -188,17 +196,17 @@ def read_assignment(
             topic_id, given = topic.topic_id, topic.partitions
             taken = owners.get(topic_id)
             if taken is None:
-                raise _invalid(f"topic id {topic_id} of member {member_id!r} is not subscribed to by the group.")
+                raise invalid(f"topic id {topic_id} of member {member_id!r} is not subscribed to by the group.")
             if topic_id not in subscribed:
-                raise _invalid(f"member {member_id!r} does not subscribe to topic id {topic_id}.")
+                raise invalid(f"member {member_id!r} does not subscribe to topic id {topic_id}.")
             for partition in given:
                 if not 0 <= partition < len(taken):
-                    raise _invalid(
+                    raise invalid(
                         f"partition {partition} of topic id {topic_id} (member {member_id!r}) does not exist; the "
                         f"topic has {len(taken)}."
                     )
                 if taken[partition] is not None:
-                    raise _invalid(
+                    raise invalid(
                         f"partition {partition} of topic id {topic_id} is given twice: to {taken[partition]!r} and to "
                         f"{member_id!r}."
                     )
@@ -211,55 +219,8 @@ def read_assignment(
         missing = [partition for partition, owner in enumerate(taken) if owner is None]
         if missing:
             shown = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
-            raise _invalid(f"{len(missing)} partitions of topic id {topic_id} have no member: {shown}.")
+            raise invalid(f"{len(missing)} partitions of topic id {topic_id} have no member: {shown}.")
     return handed_in
-
-
-def _find_round(
-    state: CoordinatorState, message: ConsumerGroupPrepareAssignmentRequest | ConsumerGroupInstallAssignmentRequest
-) -> tuple[ConsumerGroup, GroupMember, AssignmentRound]:
-    """The group, the member and the round that it was chosen for.
-
-    Raises:
-        Refused: INVALID_REQUEST, GROUP_ID_NOT_FOUND, STALE_MEMBER_EPOCH; UNKNOWN_MEMBER_ID also if another member, or
-            none, was chosen.
-    """
-    if not message.group_id.strip():
-        raise invalid_request("GroupId can't be empty.")
-    if not message.member_id.strip():
-        raise invalid_request("MemberId can't be empty.")
-    if message.member_epoch < 0:
-        raise invalid_request(f"MemberEpoch is invalid: {message.member_epoch}.")
-    group = state.existing_group(message.group_id)
-    member = group.members.get(message.member_id)
-    if member is None:
-        raise unknown_member(group, member_id=message.member_id)
-    if message.member_epoch != member.current.member_epoch:
-        raise Refused(
-            ErrorCode.STALE_MEMBER_EPOCH,
-            f"Member {member.member_id} is at epoch {member.current.member_epoch}, not {message.member_epoch}; "
-            "try again after the next heartbeat.",
-        )
-    flying = state.rounds.get(group.group_id)
-    if flying is None or flying.member_id != member.member_id:
-        raise _not_chosen(group, member_id=member.member_id)
-    return group, member, flying
-
-
-def _not_chosen(group: ConsumerGroup, *, member_id: str) -> Refused:
-    return Refused(
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        f"Member {member_id} was not chosen to compute the assignment of group {group.group_id}, or is not any more.",
-    )
-
-
-def _prepared(flying: AssignmentRound, message: ConsumerGroupInstallAssignmentRequest) -> PreparedGroup:
-    prepared = flying.prepared
-    if not isinstance(prepared, PreparedGroup):
-        raise _invalid("it was not prepared; send ConsumerGroupPrepareAssignment first.")
-    if message.group_epoch != prepared.group_epoch:
-        raise _invalid(f"it was prepared for group epoch {prepared.group_epoch}, not {message.group_epoch}.")
-    return prepared
 
 
 def _described(
@@ -282,24 +243,6 @@ def _described(
             [prepare_wire.TopicPartition(topic_id=topic_id, partitions=target[topic_id]) for topic_id in sorted(target)]
         ),
     )
-
-
-def _target_of_members(
-    group: ConsumerGroup, prepared: PreparedGroup, handed_in: Mapping[str, HandedIn]
-) -> dict[str, HandedIn]:
-    """The target of the present members: members that left are dropped, new ones get nothing.
-
-    A static member that came back under a new id gets the part of its old id.
-    """
-    parts = {}
-    for member_id, part in handed_in.items():
-        if member_id in group.members:
-            parts[member_id] = part
-        elif (instance_id := prepared.instance_ids.get(member_id)) is not None:
-            successor = group.static_members.get(instance_id)
-            if successor is not None and successor not in prepared.subscriptions:
-                parts[successor] = part
-    return {member_id: parts.get(member_id, _NOTHING) for member_id in group.sorted_member_ids}
 
 
 def _signed(part: HandedIn, *, assignor: str) -> HandedIn:
@@ -333,19 +276,3 @@ def _write(group: ConsumerGroup, batch: Batch, target: Mapping[str, HandedIn]) -
                     group.group_id, member_id=member_id, target=part.partitions, metadata=part.metadata
                 )
             )
-
-
-def _note_refusal(
-    state: CoordinatorState, batch: Batch, message: ConsumerGroupInstallAssignmentRequest, refused: Refused
-) -> None:
-    group = state.existing_group(message.group_id)
-    batch.happened(
-        "assignment_refused",
-        member=group.members[message.member_id],
-        group_epoch=group.group_epoch,
-        fields={"error": refused.code.name, "reason": refused.message},
-    )
-
-
-def _invalid(what: str) -> Refused:
-    return Refused(ErrorCode.INVALID_ASSIGNMENT, f"The assignment is not valid: {what}")

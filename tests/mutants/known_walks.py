@@ -54,7 +54,7 @@ def _(patch: Patch) -> None:
 
 @mutant("the event log does not have refused targets", "T1", probes=True)
 def _(patch: Patch) -> None:
-    patch.setattr(install_assignment, "_note_refusal", lambda *_: None)
+    patch.setattr(install_assignment, "note_refusal", lambda *_, **__: None)
 
 
 @mutant("all calls of an assignor have one number", "A1", scenario="assignors", probes=True)

@@ -7,24 +7,31 @@ on since. The next round then starts at once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
-from kip848_client.coordinator.assignment_round import AssignmentRound, PreparedConnectGroup
+from kip848_client.coordinator.assignment_round import PreparedConnectGroup
 from kip848_client.coordinator.batch import Batch
 from kip848_client.coordinator.client_assignment import RoundPlanner, client_assignor
+from kip848_client.coordinator.computed_target import (
+    find_round,
+    invalid,
+    not_chosen,
+    note_refusal,
+    parts_of_present,
+    prepared_for,
+)
 from kip848_client.coordinator.connect import records
 from kip848_client.coordinator.connect.classic_workers import classic_bytes
 from kip848_client.coordinator.connect.departure import existing_group
 from kip848_client.coordinator.connect.group import AssignorState, ConnectGroup, GroupWorker
 from kip848_client.coordinator.connect.units import Units, read_units, write_units
 from kip848_client.coordinator.group_member import NO_METADATA, AssignmentMetadata
-from kip848_client.coordinator.membership import unknown_member
-from kip848_client.coordinator.refusal import Refused, invalid_request
+from kip848_client.coordinator.refusal import Refused
 from kip848_client.coordinator.requests import ApiRequest
 from kip848_client.coordinator.result import CoordinatorResult, Reply, TargetComputed
 from kip848_client.coordinator.state import CoordinatorState
-from kip848_client.errors import ErrorCode
 from kip848_client.model import Unit
 from kip848_client.wire.messages import connect_group_install_assignment as install_wire
 from kip848_client.wire.messages import connect_group_prepare_assignment as prepare_wire
@@ -47,11 +54,12 @@ def handle_prepare(
     """Answer one ConnectGroupPrepareAssignment with the group as it is now; the last answer is what counts."""
     batch = Batch(message.group_id)
     try:
-        group, worker, _ = _find_round(state, message)
+        group, _ = find_round(state, message, find_group=partial(existing_group, state))
+        worker = group.members[message.member_id]
         planner = RoundPlanner(state, group, batch, group_epoch=group.group_epoch)
         assignor_name = planner.renew(client_assignor(state, group), member_id=worker.member_id)
         if assignor_name is None:
-            raise _not_chosen(group, member_id=worker.member_id)
+            raise not_chosen(group, member_id=worker.member_id)
     except Refused as refused:
         refusal = ConnectGroupPrepareAssignmentResponse(error_code=refused.code, error_message=refused.message)
         return batch.result(Reply(request.request_id, refusal))
@@ -83,18 +91,12 @@ def handle_install(
     """Answer one ConnectGroupInstallAssignment. What is refused changes nothing; the worker may try again."""
     batch = Batch(message.group_id)
     try:
-        group, worker, flying = _find_round(state, message)
-        prepared = _prepared(flying, message)
+        group, flying = find_round(state, message, find_group=partial(existing_group, state))
+        worker = group.members[message.member_id]
+        prepared = prepared_for(flying, message, kind=PreparedConnectGroup)
         parts, deferred = ({}, {}) if message.error else _read_assignment(prepared, message)
     except Refused as refused:
-        if refused.code is ErrorCode.INVALID_ASSIGNMENT:
-            found = state.connect[message.group_id]
-            batch.happened(
-                "assignment_refused",
-                member=found.members[message.member_id],
-                group_epoch=found.group_epoch,
-                fields={"error": refused.code.name, "reason": refused.message},
-            )
+        note_refusal(batch, state.connect.get(message.group_id), member_id=message.member_id, refused=refused)
         refusal = ConnectGroupInstallAssignmentResponse(error_code=refused.code, error_message=refused.message)
         return batch.result(Reply(request.request_id, refusal))
     epoch, group_id = prepared.group_epoch, group.group_id
@@ -158,7 +160,7 @@ def _read_assignment(
         deferred = read_units(message.deferred, field="Deferred")
         parts = [(member, read_units(member.units, field=member.member_id)) for member in message.members]
     except Refused as refused:
-        raise _invalid(refused.message) from None
+        raise invalid(refused.message) from None
     owners: dict[Unit, str] = {}
 
     def take(units: Units, owner: str) -> None:
@@ -166,25 +168,25 @@ def _read_assignment(
             for index in indexes:
                 unit = Unit(name, index)
                 if index not in prepared.units.get(name, ()):
-                    raise _invalid(f"unit {unit} of {owner} is not in the catalogue.")
+                    raise invalid(f"unit {unit} of {owner} is not in the catalogue.")
                 if unit in owners:
-                    raise _invalid(f"unit {unit} is given twice: to {owners[unit]} and to {owner}.")
+                    raise invalid(f"unit {unit} is given twice: to {owners[unit]} and to {owner}.")
                 owners[unit] = owner
 
     read: dict[str, _Part] = {}
     for member, units in parts:
         member_id = member.member_id
         if member_id not in prepared.readable:
-            raise _invalid(f"{member_id!r} is not a worker of the group at epoch {prepared.group_epoch}.")
+            raise invalid(f"{member_id!r} is not a worker of the group at epoch {prepared.group_epoch}.")
         if member_id in read:
-            raise _invalid(f"worker {member_id!r} is there twice.")
+            raise invalid(f"worker {member_id!r} is there twice.")
         take(units, f"worker {member_id!r}")
         read[member_id] = (units, _told(member, prepared.readable[member_id]))
     take(deferred, "Deferred")
     missing = sorted({Unit(name, index) for name, found in prepared.units.items() for index in found} - owners.keys())
     if missing:
         shown = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
-        raise _invalid(f"{len(missing)} units have no worker and are not deferred: {shown}.")
+        raise invalid(f"{len(missing)} units have no worker and are not deferred: {shown}.")
     return read, deferred
 
 
@@ -194,66 +196,19 @@ def _told(member: install_wire.Member, readable: tuple[int, int]) -> AssignmentM
         return NO_METADATA
     low, high = readable
     if not low <= version <= high:
-        raise _invalid(f"worker {member.member_id!r} reads metadata of versions {low} to {high}, not {version}.")
+        raise invalid(f"worker {member.member_id!r} reads metadata of versions {low} to {high}, not {version}.")
     return AssignmentMetadata(version=version, data=data)
 
 
 def _target_of_workers(
     group: ConnectGroup, prepared: PreparedConnectGroup, parts: Mapping[str, _Part]
 ) -> dict[str, _Part]:
-    """The target of the workers there are: who left is dropped, who came since gets nothing, units that are gone too.
-
-    A static worker that came back under a new id meanwhile has the part of its old one.
-    """
-    moved: dict[str, _Part] = {}
-    for member_id, (units, told) in parts.items():
-        part = group.catalogue.only(units), told
-        if member_id in group.members:
-            moved[member_id] = part
-        elif (instance_id := prepared.instance_ids.get(member_id)) is not None:
-            successor = group.static_members.get(instance_id)
-            if successor is not None and successor not in prepared.readable:
-                moved[successor] = part
-    return {member_id: moved.get(member_id, ({}, NO_METADATA)) for member_id in group.sorted_member_ids}
-
-
-def _find_round(
-    state: CoordinatorState, message: ConnectGroupPrepareAssignmentRequest | ConnectGroupInstallAssignmentRequest
-) -> tuple[ConnectGroup, GroupWorker, AssignmentRound]:
-    """The group, the worker and the round that it was chosen for.
-
-    Raises:
-        Refused: INVALID_REQUEST, GROUP_ID_NOT_FOUND, STALE_MEMBER_EPOCH; UNKNOWN_MEMBER_ID also if another worker, or
-            none, was chosen.
-    """
-    for name, text in (("GroupId", message.group_id), ("MemberId", message.member_id)):
-        if not text.strip():
-            raise invalid_request(f"{name} can't be empty.")
-    if message.member_epoch < 0:
-        raise invalid_request(f"MemberEpoch is invalid: {message.member_epoch}.")
-    group = existing_group(state, message.group_id)
-    worker = group.members.get(message.member_id)
-    if worker is None:
-        raise unknown_member(group, member_id=message.member_id)
-    if message.member_epoch != worker.current.member_epoch:
-        raise Refused(
-            ErrorCode.STALE_MEMBER_EPOCH,
-            f"Worker {worker.member_id} is at epoch {worker.current.member_epoch}, not {message.member_epoch}; "
-            "try again after the next heartbeat.",
-        )
-    flying = state.rounds.get(group.group_id)
-    if flying is None or flying.member_id != worker.member_id:
-        raise _not_chosen(group, member_id=worker.member_id)
-    return group, worker, flying
-
-
-def _prepared(flying: AssignmentRound, message: ConnectGroupInstallAssignmentRequest) -> PreparedConnectGroup:
-    prepared = flying.prepared
-    if not isinstance(prepared, PreparedConnectGroup):
-        raise _invalid("it was not prepared; send ConnectGroupPrepareAssignment first.")
-    if message.group_epoch != prepared.group_epoch:
-        raise _invalid(f"it was prepared for group epoch {prepared.group_epoch}, not {message.group_epoch}.")
-    return prepared
+    """The target of the workers there are now, without units that have left the catalogue."""
+    present = parts_of_present(group, prepared, parts, known=prepared.readable)
+    return {
+        member_id: ({}, NO_METADATA) if part is None else (group.catalogue.only(part[0]), part[1])
+        for member_id, part in present.items()
+    }
 
 
 def _described(group: ConnectGroup, worker: GroupWorker, *, assignor_name: str) -> prepare_wire.Member:
@@ -281,14 +236,3 @@ def _readable(worker: GroupWorker, assignor_name: str) -> tuple[int, int]:
         if item.name == assignor_name
     ]
     return offers[0]
-
-
-def _not_chosen(group: ConnectGroup, *, member_id: str) -> Refused:
-    return Refused(
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        f"Worker {member_id} was not chosen to compute the assignment of group {group.group_id}, or is not any more.",
-    )
-
-
-def _invalid(what: str) -> Refused:
-    return Refused(ErrorCode.INVALID_ASSIGNMENT, f"The assignment is not valid: {what}")
