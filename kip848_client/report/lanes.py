@@ -499,7 +499,12 @@ def natural(name: str) -> list[tuple[int, int, str]]:
 def _flat(by_topic: JsonValue) -> list[str]:
     if not isinstance(by_topic, dict):
         return []
-    return [f"{topic}-{index}" for topic, indexes in by_topic.items() if isinstance(indexes, list) for index in indexes]
+    return [  # -1 is a plain unit of workers, which has no number
+        str(topic) if index == -1 else f"{topic}-{index}"
+        for topic, indexes in by_topic.items()
+        if isinstance(indexes, list)
+        for index in indexes
+    ]
 
 
 def _names_of(listed: JsonValue) -> list[str]:

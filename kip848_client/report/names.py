@@ -17,7 +17,7 @@ def member_name(client_id: str, member_id: str, *, shared: bool) -> str:
 
 
 class MemberNames:
-    """Names by group and member id. A client id is a member's name if no other member of its group has it.
+    """Names by group and member id: a worker's own id, or the client id; each alone if no other member has it.
 
     Args:
         events: the whole log.
@@ -25,19 +25,22 @@ class MemberNames:
 
     def __init__(self, events: Iterable[JournalEvent]) -> None:
         clients: dict[tuple[str | None, str], str] = {}
+        workers: dict[tuple[str | None, str], str] = {}
         members_of: defaultdict[tuple[str | None, str], set[str]] = defaultdict(set)
         self._coordinated: set[str | None] = set()
         self._last_spoken: dict[tuple[str | None, str], int] = {}
         kept = list(events)
         for event in kept:
             if event.member_id and event.client_id:
-                clients[event.group_id, event.member_id] = event.client_id
-                members_of[event.group_id, event.client_id].add(event.member_id)
+                key = event.group_id, event.member_id
+                if worker_id := event.fields.get("worker_id"):
+                    workers[key] = str(worker_id)
+                clients[key] = workers.get(key, event.client_id)
+                members_of[event.group_id, clients[key]].add(event.member_id)
         self._names: dict[tuple[str | None, str], str] = {}
-        for key, client_id in clients.items():
+        for key, name in clients.items():
             group_id, member_id = key
-            shared = len(members_of[group_id, client_id]) > 1
-            self._names[key] = member_name(client_id, member_id, shared=shared)
+            self._names[key] = member_name(name, member_id, shared=len(members_of[group_id, name]) > 1)
         for event in kept:
             if event.source != "client":
                 self._coordinated.add(event.group_id)

@@ -78,6 +78,16 @@ def test_two_members_of_one_client_id_are_told_apart() -> None:
     assert [lane.member for lane in timeline.members] == ["app aaaaaaaa", "app bbbbbbbb"]
 
 
+def test_workers_are_named_by_their_ids_and_plain_units_by_their_names() -> None:
+    """In the log of a broker all workers have the default client id, and their units the index -1."""
+    timeline = _one(
+        *(said(0, "member_joined", member, source="coordinator", worker_id=f"w-{member}") for member in "ab"),
+        said(1, "member_assignment_changed", "a", source="coordinator", assigned={"feed": [-1], "h": [0]}),
+    )
+    assert [lane.member for lane in timeline.members] == ["w-a", "w-b"]
+    assert [lane.partition for lane in timeline.partitions] == ["feed", "h-0"]
+
+
 def test_groups_of_one_log_are_kept_apart_and_a_fault_is_shown_with_each() -> None:
     """A broker's log has all groups; a fault belongs to the broker."""
     other = JournalEvent(ts_ms=2, source="client", event="commit_done", group_id="g2", member_id="x", client_id="x")
