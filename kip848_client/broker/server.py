@@ -276,9 +276,13 @@ class ClientConnection(asyncio.BufferedProtocol):
     # --- asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A peer connected. asyncio has set TCP_NODELAY already."""
+        """A peer connected."""
         self._transport = cast("asyncio.Transport", transport)
         self._socket = transport.get_extra_info("socket")  # a TLS transport forgets it when it is lost
+        if self._socket is not None:
+            # asyncio sets it for sockets that name their protocol, which accepted ones do not. With Nagle an answer
+            # waits up to 40 ms until the peer's kernel acknowledges the one before.
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         peer = transport.get_extra_info("peername")
         self.client_host = f"/{peer[0]}" if peer else "/unknown"
         if certificate := transport.get_extra_info("peercert"):

@@ -404,6 +404,28 @@ def test_any_cutting_of_the_stream_gives_the_same_frames(payloads: list[bytes], 
     assert seen == payloads
 
 
+def test_an_answer_does_not_wait_for_the_acknowledgement_of_the_one_before() -> None:
+    """With Nagle's algorithm the second of two answers took 40 ms: the offsets of new partitions, after a heartbeat."""
+
+    async def nodelay() -> int:
+        asked: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        def note(_frame: bytes, connection: ClientConnection) -> None:
+            assert connection._socket is not None
+            asked.set_result(connection._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+        server = Server(BrokerConfig(), open_request=note, encode=lambda _: b"", on_refused=print)
+        listening = socket.create_server(("127.0.0.1", 0))
+        await server.start(listening)
+        with socket.create_connection(listening.getsockname(), timeout=TIMEOUT_S) as client:
+            client.sendall(framed(b"any"))
+            found = await asked
+        await server.stop()
+        return found
+
+    assert asyncio.run(nodelay()) == 1
+
+
 def test_a_client_that_connects_while_the_server_stops_leaves_no_socket_open() -> None:
     """asyncio accepts in one turn of its loop and makes the transport in the next; a stop in between lost it."""
 
