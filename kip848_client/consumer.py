@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeAlias, TypeVar
 
-from kip848_client.client.app_thread import SLICE_S
+from kip848_client.client.app_thread import BRIEF_SLICE_S, SLICE_S
 from kip848_client.client.assembly import build_group_member
 from kip848_client.client.connection_opener import ConnectionOpener
 from kip848_client.client.data_plane import (
@@ -34,7 +34,7 @@ from kip848_client.client.data_plane import (
     translate,
 )
 from kip848_client.client.deserializers import Deserializers, deserializers_of
-from kip848_client.client.fetcher import Fetcher
+from kip848_client.client.fetcher import WARM_TIMEOUT_S, Fetcher, is_missing
 from kip848_client.client.health import ConsumerHealth, HealthProbe
 from kip848_client.client.heartbeat_manager import HeartbeatRequestManager
 from kip848_client.client.librdkafka_stats import complete_stats
@@ -86,11 +86,6 @@ PREFETCH_RECORDS: Final = 256
 
 BATCH_RECORDS: Final = 500
 """Default size of a batch of batches()."""
-
-_TOPICS_LOOKED_FOR: Final = 10
-"""Topics of a subscription that are looked for at most, to say which are missing."""
-
-_LOOK_TIMEOUT_S: Final = 1.0
 
 ABANDON_TIMEOUT_S: Final = 0.3
 """Time for leaving the group if the consumer is dropped, or the interpreter ends, without close()."""
@@ -165,7 +160,7 @@ class Consumer:
             fetcher = self._fetcher
             self._values.introduce(lambda: list_topics(fetcher.plane, timeout=10.0).cluster_id)
         self._told_of_nothing_wanted = False
-        self._unseen_topics: frozenset[str] = frozenset()
+        self._unmet_topics: frozenset[str] = frozenset()
         self._gate = OneThread()
         self._fork_guard = ForkGuard(self._gate, leaked=(self._fetcher, self._manager))
         self._finalizer = weakref.finalize(
@@ -205,7 +200,7 @@ class Consumer:
             if listener is None and (on_assign or on_revoke or on_lost):
                 listener = CallableListener(on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
             self._group.subscribe(subscription, _Callbacks(self, listener) if listener is not None else None)
-            self._unseen_topics = frozenset(subscription.topics)
+            self._unmet_topics = frozenset(subscription.topics)
 
     def request_reassignment(self, reason: int) -> None:
         """Request a new assignment by the group's client-side assignor. Returns at once.
@@ -392,14 +387,16 @@ class Consumer:
                 if count <= len(ready) or (ready and count):
                     fetcher.on_the_way = True
                     return [ready.popleft() for _ in range(min(count, len(ready)))]
+                if self._unmet_topics:
+                    self._meet_topics(deadline_s)
                 left_s = min(SLICE_S, deadline_s - time.monotonic())
                 if fetcher.idle and left_s > 0:
                     thread.wait(left_s)
                     left_s = 0
+                elif group.view.news_expected:
+                    left_s = min(BRIEF_SLICE_S, left_s)
                 batch = fetcher.read(count, timeout_s=left_s)
                 manager.home.check()  # librdkafka's callbacks are the application's code, too
-                if self._unseen_topics and not batch:
-                    self._look_for_topics()
                 if fetcher.eventful:
                     self._tell(batch)
                 elif batch:
@@ -432,33 +429,30 @@ class Consumer:
             hint = "neither subscribed nor assigned, so there are no records; call subscribe()"
             log_event(logging.WARNING, LogEvent.NOT_SUBSCRIBED, group_id=self._config.group_id, hint=hint)
 
-    def _look_for_topics(self) -> None:
-        """Log once which topics and partitions are not there, when there is nothing to do for the first time."""
-        view, manual = self._group.view, self._group.manual
-        if view.member_epoch <= 0 and not manual:
+    def _meet_topics(self, deadline_s: float) -> None:
+        """Let librdkafka learn about the topics while the member joins; log once what is missing.
+
+        In a short poll() there is no time for that before the member has joined: the brokers may not answer.
+        """
+        manual = self._group.manual
+        joining = not manual and self._group.view.member_epoch <= 0
+        if joining and deadline_s - time.monotonic() < WARM_TIMEOUT_S:
             return
-        unseen = sorted(self._unseen_topics - (set() if manual else {tip.topic for tip in view.assigned}))
-        self._unseen_topics = frozenset()
-        missing = []
-        for topic in unseen[:_TOPICS_LOOKED_FOR]:
-            try:
-                described = list_topics(self._fetcher.plane, topic, timeout=_LOOK_TIMEOUT_S).topics.get(topic)
-            except KafkaException:
-                return  # what is wrong with the brokers is told elsewhere
-            error = None if described is None else described.error
-            if error is not None and error.code() == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                missing.append(topic)
-            elif described is not None and error is None:
-                there = described.partitions
-                missing += [f"{topic}-{p.partition}" for p in manual if p.topic == topic and p.partition not in there]
+        topics, self._unmet_topics = self._unmet_topics, frozenset()
+        described = self._fetcher.warm(topics, anew=bool(manual))
+        missing = [topic for topic, found in described.items() if is_missing(found)]
+        missing += [
+            f"{p.topic}-{p.partition}"
+            for p in manual
+            if (found := described.get(p.topic)) is not None and not found.error and p.partition not in found.partitions
+        ]
         if missing:
-            hint = "they are read once they exist"
             log_event(
                 logging.WARNING,
                 LogEvent.TOPICS_MISSING,
                 group_id=self._config.group_id,
-                topics=", ".join(missing),
-                hint=hint,
+                topics=", ".join(sorted(missing)),
+                hint="they are read once they exist",
             )
 
     def _tell(self, batch: list[Message]) -> None:
@@ -644,7 +638,7 @@ class Consumer:
                     self._start_at(partitions)
                 return  # in the other callbacks the library releases the partitions itself
             self._group.assign(assign_positions(partitions))
-            self._unseen_topics = frozenset(partition.topic for partition in self._group.manual)
+            self._unmet_topics = frozenset(partition.topic for partition in self._group.manual)
 
     def unassign(self) -> None:
         """End a manual assignment. Inside a listener it does nothing: the library releases partitions itself."""
@@ -660,7 +654,7 @@ class Consumer:
                 return
             kept = dict.fromkeys(self._group.manual)
             self._group.assign({**kept, **assign_positions(partitions)})
-            self._unseen_topics = frozenset(partition.topic for partition in self._group.manual)
+            self._unmet_topics = frozenset(partition.topic for partition in self._group.manual)
 
     def incremental_unassign(self, partitions: list[PublicTopicPartition]) -> None:
         """Take from a manual assignment. Inside a listener it does nothing: the library releases partitions itself."""

@@ -39,6 +39,10 @@ SLICE_S: Final = 0.05
 """Longest wait that does not look up: how late a call may be when its time is over."""
 
 
+BRIEF_SLICE_S: Final = 0.005
+"""The same while the member expects news: a partition that moves has no reader meanwhile."""
+
+
 FAILURES_MAX: Final = 5
 """After this many failures of one effect the consumer is fatal."""
 
@@ -50,7 +54,7 @@ def _go_on() -> None:
 class RecordSource(Protocol):
     """Who has the records of owned partitions: `Fetcher`, or something else for a GroupMember alone."""
 
-    def warm(self, topics: Iterable[str]) -> None:
+    def warm(self, topics: Iterable[str]) -> object:
         """Partitions of these topics will be started soon."""
         ...
 

@@ -29,6 +29,7 @@ from confluent_kafka import TopicPartition as PublicTopicPartition
 
 if TYPE_CHECKING:
     from confluent_kafka.admin._metadata import ClusterMetadata as ClusterMetadata  # noqa: PLC0414  for annotations
+    from confluent_kafka.admin._metadata import TopicMetadata as TopicMetadata  # noqa: PLC0414  for annotations
 
 from kip848_client.client.kafka_errors import ErrorDetails, describe_error
 from kip848_client.client.librdkafka_log import LIBRDKAFKA_LOGGER

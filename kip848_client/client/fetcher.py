@@ -20,7 +20,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from kip848_client.client.data_plane import (
@@ -39,6 +39,9 @@ from kip848_client.client.data_plane import (
 from kip848_client.errors import Kip848Error
 from kip848_client.logs import LogEvent, log_event
 from kip848_client.model import ZERO_UUID, OffsetAndMetadata, TopicIdPartition, TopicPartition
+
+if TYPE_CHECKING:
+    from kip848_client.client.data_plane import TopicMetadata
 
 WARM_TIMEOUT_S: Final = 0.5
 """For the metadata of topics that are new to librdkafka; without it the first fetch waits 500 ms longer."""
@@ -123,20 +126,31 @@ class Fetcher:
 
     # ------------------------------------------------------------------------------------- what the member asks for
 
-    def warm(self, topics: Iterable[str]) -> None:
-        """Let librdkafka learn about *topics* now, because a first fetch of an unknown topic waits 500 ms longer."""
-        new = sorted(set(topics) - self._warm)
+    def warm(self, topics: Iterable[str], *, anew: bool = False) -> dict[str, TopicMetadata]:
+        """Let librdkafka learn about *topics* now, because a first fetch of an unknown topic waits 500 ms longer.
+
+        Args:
+            anew: ask also about those that it knows.
+
+        Returns:
+            What was asked and answered, by topic. Of many that do not exist only the first are asked about.
+        """
+        new = sorted(set(topics) if anew else set(topics) - self._warm)
         if not new:
-            return
+            return {}
+        known: dict[str, TopicMetadata] = {}
         try:
-            asked: Sequence[str | None] = new if len(new) <= _WARM_SINGLY_MAX else [None]
-            for topic in asked:
-                list_topics(self.plane, topic, timeout=WARM_TIMEOUT_S)
+            if len(new) > _WARM_SINGLY_MAX:
+                known.update(list_topics(self.plane, timeout=WARM_TIMEOUT_S).topics)
+            for topic in [topic for topic in new if topic not in known][:_WARM_SINGLY_MAX]:
+                known.update(list_topics(self.plane, topic, timeout=WARM_TIMEOUT_S).topics)
         except KafkaException as error:
             # Fetching works without; it only begins later.
             log_event(logging.INFO, LogEvent.DATA_PLANE_ERROR, error=translate(error, what=f"metadata of {new}"))
-            return
-        self._warm.update(new)
+            return {}
+        described = {topic: known[topic] for topic in new if topic in known}
+        self._warm.update(topic for topic in described if not is_missing(described[topic]))
+        return described
 
     def start(self, positions: Mapping[TopicIdPartition, OffsetAndMetadata]) -> None:
         """Fetch partitions from absolute offsets. One that is fetched already begins again there."""
@@ -595,6 +609,12 @@ def _of(message: Message) -> TopicPartition:
     assert topic is not None
     assert partition is not None
     return TopicPartition(topic, partition)
+
+
+def is_missing(described: TopicMetadata) -> bool:
+    """Whether the topic does not exist."""
+    error = described.error
+    return error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
 def _offset(message: Message) -> int:

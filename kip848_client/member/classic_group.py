@@ -569,6 +569,11 @@ class ClassicGroup:
         """As in `GroupPart`."""
         return False
 
+    @property
+    def expects_partitions(self) -> bool:
+        """As in `GroupPart`."""
+        return self._context.phase is Phase.REJOINING
+
     def facts(self) -> GroupFacts:
         """As in `GroupPart`."""
         return GroupFacts(

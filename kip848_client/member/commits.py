@@ -142,6 +142,11 @@ class Commits:
 
     # ---------------------------------------------------------------------------------------------------- interval
 
+    @property
+    def interval_runs(self) -> bool:
+        """Whether an interval was started."""
+        return self._due_ms is not None
+
     def restart_interval(self) -> None:
         """The owned partitions changed: the next interval commit is due after a full interval."""
         self._committed.clear()

@@ -136,6 +136,11 @@ class ConsumerGroup:
         """As in `GroupPart`."""
         return self._hand_over.active
 
+    @property
+    def expects_partitions(self) -> bool:
+        """As in `GroupPart`."""
+        return self._heartbeats.early.waiting
+
     def facts(self) -> GroupFacts:
         """As in `GroupPart`."""
         return GroupFacts(

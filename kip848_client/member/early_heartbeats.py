@@ -10,15 +10,15 @@ some of the partitions arrive. It learns which partitions it waits for
 - else not at all: then a bound on the number of early heartbeats decides.
 
 While it knows of such partitions, it asks every `KNOWN_MAX_MS` for two intervals: their owners need as long to learn of
-the revocation and to finish it. After that it asks at growing distances. In a group of more than `SMALL_GROUP` members
-it asks less often, in proportion. A member that waits for no partition sends no early heartbeat.
+the revocation and to finish it. After that it asks at growing distances. In a group of more than `CROWD` members it
+asks less often, in proportion. A member that waits for no partition sends no early heartbeat.
 
 One more early heartbeat follows a fail-over: the next coordinator may have moved partitions meanwhile. The members of a
 group lose their coordinator in the same millisecond, so each draws its own delay.
 
 Does not own: building and sending heartbeats (`heartbeat`), what their answers change (`membership`).
 
-Source: own; KIP-848 leaves it to the interval. Rules: R180 to R186, R260 and R261 in docs/protocol.md.
+Source: own; KIP-848 leaves it to the interval. Rules: R180 to R186, R255, R260 and R261 in docs/protocol.md.
 """
 
 from __future__ import annotations
@@ -37,12 +37,20 @@ from kip848_client.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeResponse,
 )
 
-__all__ = ["BLIND_HEARTBEATS_MAX", "FIRST_MS", "FOUND_MAX_MS", "KNOWN_MAX_MS", "SMALL_GROUP", "EarlyHeartbeats"]
+__all__ = [
+    "BLIND_HEARTBEATS_MAX",
+    "CROWD",
+    "FIRST_MS",
+    "FOUND_MAX_MS",
+    "KNOWN_MAX_MS",
+    "SMALL_GROUP",
+    "EarlyHeartbeats",
+]
 
 FIRST_MS: Final = 30
 """Before the first early heartbeat of an epoch, or after a part arrived."""
 GROWTH: Final = 1.5
-KNOWN_MAX_MS: Final = 40
+KNOWN_MAX_MS: Final = 25
 """Longest distance while the member knows what it waits for. A moved partition stays unread for about this long."""
 KNOWN_INTERVALS: Final = 2
 """For how many heartbeat intervals the distance stays that short: the owners need one to learn of it, and some time."""
@@ -50,8 +58,10 @@ BLIND_HEARTBEATS_MAX: Final = 12
 """Limit of early heartbeats per epoch, or per arrival, for a member that does not know what it waits for."""
 SMALL_GROUP: Final = 48
 """Groups with up to this many members are described once per epoch."""
+CROWD: Final = 30
+"""With more members each asks less often, so that all together never ask more than `CROWD` times in `KNOWN_MAX_MS`."""
 FOUND_MAX_MS: Final = 20
-"""Longest delay after a fail-over in a small group; a larger group needs longer for its heartbeats, in proportion."""
+"""Longest delay after a fail-over in a group of `CROWD` members; a larger one needs longer, in proportion."""
 _UNKNOWN_SIZE_INTERVALS: Final = 0.1
 """Longest delay after a fail-over, in heartbeat intervals, if the member does not know how large its group is."""
 _JITTER: Final = 0.2
@@ -188,8 +198,8 @@ class EarlyHeartbeats:
 
     @property
     def _crowding(self) -> float:
-        """At least 1; grows with the group, so that all members together ask no more often than in a small group."""
-        return max(1.0, self._members / SMALL_GROUP)
+        """At least 1; grows with the group, so that all members together ask no more often than `CROWD` of them."""
+        return max(1.0, self._members / CROWD)
 
     @property
     def _known_max_ms(self) -> float:

@@ -517,6 +517,7 @@ class MemberView(msgspec.Struct, frozen=True):
         awaiting_app: an effect for the application's thread is outstanding, or a run is in progress.
         member_epoch: epoch for group_metadata(); -1 outside the group.
         handing_over: hand_over() was called, and the member still has partitions, or the others still prepare.
+        news_expected: partitions, or positions of new partitions, may arrive any moment.
     """
 
     version: int
@@ -528,3 +529,4 @@ class MemberView(msgspec.Struct, frozen=True):
     member_id: str
     member_epoch: int
     handing_over: bool = False
+    news_expected: bool = False

@@ -57,6 +57,11 @@ class GroupPart(Protocol):
         """Whether a hand-over is under way."""
         ...
 
+    @property
+    def expects_partitions(self) -> bool:
+        """Whether an answer that is due soon may bring partitions."""
+        ...
+
     def facts(self) -> GroupFacts:
         """For a snapshot."""
         ...

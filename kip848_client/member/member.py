@@ -138,6 +138,7 @@ class Member:
             self._context.member_id,
             NO_EPOCH,
             False,
+            False,
         )
         """The fields of the view but its version, in order."""
         self._view = MemberView(0, *self._seen)
@@ -170,13 +171,7 @@ class Member:
         if context.link is None:
             self._discovery.advance(wanted=self._coordinator_wanted)
         self._group.advance()
-        phase = context.phase
         self._commits.advance()
-        while context.phase is not phase:  # a run waited for a commit that ended now: do what follows
-            phase = context.phase
-            self._group.resume()
-            self._group.advance()
-            self._commits.advance()
         self._fetches.advance()
         self._positions.flush()
         self._view = self._next_view()
@@ -335,6 +330,7 @@ class Member:
             context.member_id,
             context.live_epoch,
             self._group.handing_over,
+            self._group.expects_partitions or self._positions.under_way,
         )
         if seen == self._seen:
             return self._view

@@ -69,6 +69,9 @@ _ACTIVE: Final = frozenset({_Stage.LOOK_UP, _Stage.RESET, _Stage.START})
 """Stages in which the member itself has something to do."""
 
 
+_UNDER_WAY: Final = _ACTIVE | {_Stage.LOOKING_UP, _Stage.RESETTING}
+
+
 class _Slot(msgspec.Struct, eq=False):
     partition: TopicIdPartition
     backoff: Backoff
@@ -91,6 +94,7 @@ class Positions:
         self._slots: dict[TopicIdPartition, _Slot] = {}
         self._active: dict[TopicIdPartition, _Slot] = {}
         """Slots in an `_ACTIVE` stage: few, while a member may have thousands of partitions."""
+        self._under_way: set[TopicIdPartition] = set()
         self._listing: dict[int, list[_Slot]] = {}
 
     # ------------------------------------------------------------------------------------------------------- slots
@@ -167,6 +171,10 @@ class Positions:
             self._active[slot.partition] = slot
         else:
             self._active.pop(slot.partition, None)
+        if stage in _UNDER_WAY:
+            self._under_way.add(slot.partition)
+        else:
+            self._under_way.discard(slot.partition)
 
     def _by_name(self, partition: TopicPartition) -> _Slot | None:
         owned = self._context.owned_by_name.get(partition)
@@ -208,6 +216,11 @@ class Positions:
                 self._set(slot, _Stage.FETCHING)
             committed = frozenset(partition for partition, slot in ready.items() if slot.is_committed)
             self._context.emit(StartFetching(positions, committed))
+
+    @property
+    def under_way(self) -> bool:
+        """Whether some position is being looked up."""
+        return bool(self._under_way)
 
     def deadline_ms(self) -> int | None:
         """When `advance` would do something by time alone."""

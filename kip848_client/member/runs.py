@@ -1,14 +1,14 @@
 """A run: the steps from the partitions that the application owns to those it is assigned. Both protocols share them.
 
-The order: pause the revoked partitions; commit (auto-commit only); revoked callback; take the assigned partitions;
-assigned callback with the added ones, even if there are none. A run starts only at the beginning of a poll(), because
-only then is every record that was handed out known to be processed. An assignment that arrives meanwhile waits for the
-next run.
+The order: pause the revoked partitions; commit (auto-commit only, and only if some are revoked); revoked callback; take
+the assigned partitions; assigned callback with the added ones, even if there are none. A run starts only at the
+beginning of a poll(), because only then is every record that was handed out known to be processed. An assignment that
+arrives meanwhile waits for the next run.
 
 Does not own: when a run starts, with which partitions, and what follows it (`reconciler`, `classic_reconciler`).
 
 Source: KIP-848 "Reconciliation"; Kafka's ``AbstractMembershipManager.maybeReconcile``.
-Rules: R64 to R88 in docs/protocol.md.
+Rules: R64 to R88 and R256 in docs/protocol.md.
 """
 
 from __future__ import annotations
@@ -102,7 +102,10 @@ class Runs(ABC):
         if run.revoked:
             self._positions.hold(run.revoked)
             self._context.emit(PausePartitions(run.revoked))
-        if self._commits.start_before_revocation(lambda: self._committed(run), within_ms=self._commit_within_ms(run)):
+        # Without a revocation no other member needs the commit, and new partitions would have no reader meanwhile.
+        if run.revoked and self._commits.start_before_revocation(
+            lambda: self._committed(run), within_ms=self._commit_within_ms(run)
+        ):
             self._context.move("commit_started")
         else:
             self._revoke(run)
@@ -161,7 +164,8 @@ class Runs(ABC):
         # This includes partitions that an earlier run paused and that were assigned again before they were revoked.
         self.held_back = frozenset()
         self._positions.release(self._context.owned - self.in_doubt)
-        self._commits.restart_interval()
+        if run.revoked or not self._commits.interval_runs:
+            self._commits.restart_interval()
         self._forget_failures()
         self._assigned(run)
 

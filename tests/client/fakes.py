@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any, Final, TypeVar, cast
 
 import anyio
@@ -93,6 +94,8 @@ class FakePlane:
         self.queue: list[Message] = []
         self.assigned: dict[tuple[str, int], int] = {}
         self.positions: dict[tuple[str, int], int] = {}
+        self.topics: list[str] = []
+        """Those that a request for all topics finds."""
         self.paused: set[tuple[str, int]] = set()
 
     def deliver(self, topic: str, partition: int, *offsets: int) -> None:
@@ -157,8 +160,10 @@ class FakePlane:
         self.calls.append(("seek", (partition.topic, partition.partition, partition.offset)))
         self.positions.pop((partition.topic, partition.partition), None)
 
-    def list_topics(self, topic: str | None = None, *, timeout: float) -> None:
+    def list_topics(self, topic: str | None = None, *, timeout: float) -> SimpleNamespace:
         self.calls.append(("list_topics", topic))
+        found = self.topics if topic is None else [topic]
+        return SimpleNamespace(topics=dict.fromkeys(found, SimpleNamespace(error=None)))
 
     def close(self) -> None:
         self.calls.append(("close", None))

@@ -233,9 +233,10 @@ def test_a_fetcher_without_open_partitions_is_idle(fetcher: Fetcher) -> None:
 
 def test_many_new_topics_cost_one_request(plane: FakePlane) -> None:
     """A pattern over hundreds of topics must not ask hundreds of times."""
+    plane.topics = [f"topic-{number}" for number in range(100)]
     fetcher = Fetcher(plane.as_consumer())
 
-    fetcher.warm(f"topic-{number}" for number in range(100))
+    fetcher.warm(plane.topics)
     fetcher.warm(["topic-1"])
 
     assert plane.named("list_topics") == [None]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from uuid import UUID
 
 from kip848_client.member.events import FailureKind, MetadataUpdated, RequestFailed, RequestMetadata
-from kip848_client.member.states import MemberState, Phase
-from tests.spec.arrange import auto_committing, stable
-from tests.support.member_harness import INTERVAL_MS, MemberHarness, positions
+from kip848_client.member.states import MemberState
+from tests.spec.arrange import stable
+from tests.support.member_harness import INTERVAL_MS, MemberHarness
 
 
 def test_an_assignment_that_came_back_during_a_run_needs_no_run_of_its_own() -> None:
@@ -23,25 +23,6 @@ def test_an_assignment_that_came_back_during_a_run_needs_no_run_of_its_own() -> 
     assert not member.member.view().poll_wanted
     member.answer_heartbeat()
     assert member.reported(member.expect_heartbeat()) == {"t": [0, 1]}
-    assert member.state() is MemberState.STABLE
-
-
-def test_what_follows_a_commit_that_took_too_long_follows_at_once() -> None:
-    """Else the coordinator and the other members wait for an acknowledgement until something else wakes the member."""
-    member = auto_committing({"t": [0]}, rebalance_timeout_ms=700)
-    member.assign_more({"t": [0, 1]})
-    member.advance(600)
-    member.poll(positions(t_0=5))
-    member.advance(400)
-    member.fail_heartbeat()
-    member.advance(100)
-    assert member.reported(member.expect_heartbeat(full=True)) == {"t": [0]}
-    member.answer_heartbeat(epoch=3, assignment={"t": [0]})
-    member.expect_no_heartbeat()
-    assert member.phase() is Phase.COMMITTING
-    member.clock.advance(200)
-    member.tick()
-    member.expect_heartbeat(epoch=3)
     assert member.state() is MemberState.STABLE
 
 

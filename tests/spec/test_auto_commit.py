@@ -114,6 +114,22 @@ def test_r120_a_failed_interval_commit_is_made_up_for(code: ErrorCode) -> None:
     assert member.member.view().poll_wanted
 
 
+def test_r256_a_run_that_revokes_nothing_commits_nothing() -> None:
+    """The new partitions would have no reader until the commit is answered."""
+    member = stable(auto_commit_interval_ms=10 * AUTO_MS, **LONG)
+    began_ms = member.now_ms
+    member.assign_more({"t": [0, 1]})
+
+    member.poll(positions(t_0=50))
+
+    assert calls(member)[-1] == "assigned(t-1)"
+    assert commits(member) == []
+    member.finish_call("assigned", "t-1")
+    pass_time(member, began_ms + 10 * AUTO_MS - member.now_ms)
+    member.poll(positions(t_0=50))
+    assert [offsets for _, offsets in commits(member)] == [{"t-0": 50}]
+
+
 def test_r121_a_revocation_commits_beside_an_interval_commit() -> None:
     """The older one does not contain the newest position, and its answer says nothing about it."""
     member = auto_committing(**LONG)

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kip848_client.errors import ErrorCode
-from kip848_client.member.early_heartbeats import BLIND_HEARTBEATS_MAX, FIRST_MS, KNOWN_INTERVALS, KNOWN_MAX_MS
+from kip848_client.member.early_heartbeats import BLIND_HEARTBEATS_MAX, KNOWN_INTERVALS, KNOWN_MAX_MS
 from kip848_client.member.events import StateChanged
 from kip848_client.member.states import FATAL, HEARTBEATING, IN_GROUP, MemberState, Phase
 from kip848_client.model import TopicIdPartition
@@ -185,7 +185,7 @@ class HeartbeatRules(Observer):
         waited_ms = consumer.now_ms - (life.sent_ms or 0)
         often = life.early <= BLIND_HEARTBEATS_MAX + KNOWN_INTERVALS * life.interval_ms / (_NO_JITTER * KNOWN_MAX_MS)
         in_sync = consumer.member.phase is Phase.IN_SYNC
-        return consumer.config.early_heartbeats and in_sync and often and waited_ms >= int(_NO_JITTER * FIRST_MS)
+        return consumer.config.early_heartbeats and in_sync and often and waited_ms >= int(_NO_JITTER * KNOWN_MAX_MS)
 
     @staticmethod
     def _contents(consumer: Process, life: _Life, request: ConsumerGroupHeartbeatRequest, *, joins: bool) -> bool:
