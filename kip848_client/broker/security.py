@@ -171,7 +171,8 @@ def check_exposure(
         return
     if not allow_remote:
         raise ConfigError(
-            f"host {host!r} is not loopback: this broker serves its own machine only, unless allow_remote is set"
+            f"host {host!r} is not loopback: this broker serves its own machine only, unless allow_remote=True "
+            "(--allow-remote) is set"
         )
     if sasl is None and (tls is None or tls.client_ca is None):
         raise ConfigError(

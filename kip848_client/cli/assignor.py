@@ -87,8 +87,8 @@ def _factory(path: str) -> Callable[[], PartitionAssignor]:
     elif ":" not in path:
         raise ConfigError(f"{path}: write package.module:Name, or one of {', '.join(library.__all__)}")
     sys.path.insert(0, "")  # as for `python -m`: a module in the folder where one stands
-    load_assignor(path, key="assignor")  # complains now if it is none
-    return lambda: load_assignor(path, key="assignor")
+    load_assignor(path, key=path)  # complains now if it is none
+    return lambda: load_assignor(path, key=path)
 
 
 def _check(arguments: argparse.Namespace) -> int:

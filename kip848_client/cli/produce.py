@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import base64
-import contextlib
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -92,10 +91,12 @@ def run(arguments: argparse.Namespace) -> int:
         producer.flush()
         print(f"{written:,} records written", file=sys.stderr)
     if failures:
-        is_missing = False
-        with contextlib.suppress(KafkaException):  # no broker answers; report the first failure
+        try:
             is_missing = arguments.topic not in producer.list_topics(timeout=arguments.timeout).topics
-        why = "there is no such topic; see kip848 topics create" if is_missing else failures[0]
+            why = "there is no such topic; see kip848 topics create" if is_missing else failures[0]
+        except KafkaException:
+            servers = client_conf(arguments)["bootstrap.servers"]
+            why = f"no answer from {servers}: check that a broker listens there"
         raise Kip848Error(f"records not written to {arguments.topic!r}: {len(failures):,}: {why}")
     return 0
 

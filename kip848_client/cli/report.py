@@ -94,7 +94,7 @@ def _read(logs: Sequence[Path], group_id: str | None) -> list[Timeline]:
     try:
         timelines = build_timelines(chain.from_iterable(read_journal(path) for path in logs))
     except OSError as error:
-        raise Kip848Error(f"the event log cannot be read: {error}") from error
+        raise Kip848Error(f"{error.filename or 'the event log'} cannot be read: {error.strerror or error}") from error
     known = ", ".join(timeline.group_id for timeline in timelines)
     if group_id is not None:
         timelines = [timeline for timeline in timelines if timeline.group_id == group_id]
@@ -105,27 +105,31 @@ def _read(logs: Sequence[Path], group_id: str | None) -> list[Timeline]:
     return timelines
 
 
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def _sentences(figures: Figures) -> list[str]:
     lines = [
-        f"group {figures.group_id}: {figures.members} members, {figures.partitions} partitions, "
-        f"{figures.log_ms / 1000:.1f} s of log",
-        f"  rebalances             {spread_sentence(figures.rebalance)}",
-        f"  until all had their part {spread_sentence(figures.change)}",
-        f"  without a reader       {spread_sentence(figures.without_reader)}",
-        f"  partitions moved       {figures.moves}, and {figures.bounces} taken away for nothing"
+        f"group {figures.group_id}: {_counted(figures.members, 'member')}, "
+        f"{_counted(figures.partitions, 'partition')}, {figures.log_ms / 1000:.1f} s of log",
+        f"  {'rebalances':<24} {spread_sentence(figures.rebalance)}",
+        f"  {'until all had their part':<24} {spread_sentence(figures.change)}",
+        f"  {'without a reader':<24} {spread_sentence(figures.without_reader)}",
+        f"  {'partitions moved':<24} {figures.moves}, and {figures.bounces} taken away for nothing"
         + ("" if figures.stayed is None else f"; {figures.stayed:.1%} stayed in a rebalance"),
     ]
-    lines += [f"  {name:<22} {spread_sentence(times)}" for name, times in figures.listener_calls.items()]
+    lines += [f"  {name:<24} {spread_sentence(times)}" for name, times in figures.listener_calls.items()]
     if figures.heartbeats:
-        lines.append(f"  heartbeats late by     {spread_sentence(figures.late)}")
+        lines.append(f"  {'heartbeats late by':<24} {spread_sentence(figures.late)}")
     commits = figures.commits
     ends = {
         "done": commits.done, "failed": commits.failed, "accepted": commits.accepted, "refused": commits.refused
     }  # fmt: skip
-    lines.append("  commits                " + (", ".join(f"{n:,} {end}" for end, n in ends.items() if n) or "none"))
+    lines.append(f"  {'commits':<24} " + (", ".join(f"{n:,} {end}" for end, n in ends.items() if n) or "none"))
     lines += [f"    {error}: {count:,}" for error, count in commits.errors.items()]
     lines.append("  " + (", ".join(f"{kind} marks: {count}" for kind, count in figures.marks.items()) or "no marks"))
     lines += [f"  note: {note}" for note in figures.notes]
     if figures.two_readers:
-        lines.append(f"  READ BY TWO AT ONCE    {', '.join(figures.two_readers)}")
+        lines.append(f"  {'READ BY TWO AT ONCE':<24} {', '.join(figures.two_readers)}")
     return lines

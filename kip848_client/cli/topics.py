@@ -21,7 +21,7 @@ import msgspec
 from kip848_client.cli.broker import parse_topics
 from kip848_client.cli.properties import add_client_arguments, read_properties
 from kip848_client.cli.tables import table
-from kip848_client.errors import ConfigError, ErrorCode, error_for_code
+from kip848_client.errors import ConfigError, ConnectionLostError, ErrorCode, RequestTimeoutError, error_for_code
 from kip848_client.json_text import to_json
 from kip848_client.model import TopicPartition
 
@@ -103,7 +103,11 @@ def run(arguments: argparse.Namespace) -> int:
         "records": _records,
         "delete": _delete,
     }
-    return actions[arguments.action](arguments)
+    try:
+        return actions[arguments.action](arguments)
+    except (ConnectionLostError, RequestTimeoutError) as error:  # librdkafka's text has no address
+        servers = client_conf(arguments)["bootstrap.servers"]
+        raise type(error)(f"{error}; no answer from {servers}: check that a broker listens there") from error
 
 
 def client_conf(arguments: argparse.Namespace) -> dict[str, str]:
