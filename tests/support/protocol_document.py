@@ -18,7 +18,6 @@ from kip848_client.error_codes import RETRIABLE, ErrorCode
 from kip848_client.errors import error_name
 from kip848_client.member.error_tables import (
     COMMIT_CODES,
-    FATAL_ADVICE,
     HEARTBEAT_CODES,
     ROUND_CODES,
     CommitErrorClass,
@@ -28,7 +27,7 @@ from kip848_client.member.error_tables import (
     fetch_error_class,
     partition_fetch_error_class,
 )
-from tests.support.state_diagram import docstrings, phase_diagram, phase_table, state_diagram, state_table
+from tests.support.state_diagram import docstrings, phase_diagram, state_diagram, state_table
 from tests.transcripts.diagram import sequence_diagram
 
 DOCUMENT: Final = Path(__file__).resolve().parents[2] / "docs" / "protocol.md"
@@ -83,11 +82,6 @@ def heartbeat_codes() -> str:
     codes["RETRY"] += ", and any other that Kafka marks retriable"
     codes["FATAL"] += ", and any other"
     return _table(["class", "code", "what it does to the member"], [[name, codes[name], texts[name]] for name in codes])
-
-
-def fatal_codes() -> str:
-    """Codes that stop the member, and the way out."""
-    return _table(["code", "what to do"], [[error_name(code), text] for code, text in FATAL_ADVICE.items()])
 
 
 _COMMIT_OUTCOMES: Final[dict[CommitErrorClass, tuple[str, str, str, str]]] = {
@@ -149,10 +143,8 @@ def round_codes() -> str:
 GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "state table": state_table,
     "state diagram": state_diagram,
-    "phase table": phase_table,
     "phase diagram": phase_diagram,
     "heartbeat codes": heartbeat_codes,
-    "fatal codes": fatal_codes,
     "commit codes": commit_codes,
     "fetch codes": fetch_codes,
     "round codes": round_codes,

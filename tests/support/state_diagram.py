@@ -55,15 +55,6 @@ def phase_diagram() -> str:
     return _mermaid([f"    [*] --> {Phase.IDLE.name}", *box, *shared, *outer])
 
 
-def phase_table() -> str:
-    """Each phase: its public state, Kafka's name for it, what it sends and how it ends."""
-    rows = ["| phase | state | in Kafka | what it sends, and how it ends |", "| --- | --- | --- | --- |"]
-    for name, text in docstrings(Phase).items():
-        kafka, _, rest = text.removeprefix("Kafka ").partition(". ")
-        rows.append(f"| {name} | {Phase[name].state.name} | {kafka} | {rest} |")
-    return "\n".join(rows)
-
-
 def state_table() -> str:
     """Each public state, and what it means."""
     rows = ["| state | meaning |", "| --- | --- |"]
