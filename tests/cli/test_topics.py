@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import socket
 import sys
 
 import pytest
@@ -160,3 +161,13 @@ def test_a_mistake_gets_a_sentence(
     said = capsys.readouterr().err
     assert says in said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("command", [("topics", "list"), ("topics", "create", "x"), ("produce", "x", "y")])
+def test_a_broker_that_does_not_answer_is_named(command: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    """librdkafka says only that a time is over, and a reader looks for the mistake in the topic."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{bound.getsockname()[1]}"
+        assert main([*command, "--timeout", "1", "--bootstrap", address]) == 1
+    assert f"no answer from {address}" in capsys.readouterr().err
