@@ -5,7 +5,7 @@ An update reads only members that changed, which it finds by the identity of the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -16,6 +16,7 @@ from kip848_client.coordinator.group_member import GroupMember, PartitionEpochs
 from kip848_client.model import TopicPartition
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.violation import fail
+from kip848_client.wire.messages.consumer_group_heartbeat import TopicPartitions as Listed
 
 IdPartition: TypeAlias = tuple[UUID, int]
 Partitions: TypeAlias = frozenset[IdPartition]
@@ -182,3 +183,8 @@ def id_partitions(partitions: PartitionEpochs) -> Partitions:
     if not partitions:
         return _NOTHING
     return frozenset((topic_id, index) for topic_id, epochs in partitions.items() for index in epochs)
+
+
+def listed(topics: Iterable[Listed]) -> Partitions:
+    """The partitions that a message lists, as a set of (topic id, number)."""
+    return frozenset((topic.topic_id, index) for topic in topics for index in topic.partitions)

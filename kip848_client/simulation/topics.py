@@ -90,6 +90,10 @@ class Topics:
         topic = self.image.by_name.get(name)
         return None if topic is None else topic.topic_id
 
+    def resolved(self, topic_id: UUID, name: str) -> UUID | None:
+        """The id of a topic that a message names by either; None if there is no such topic."""
+        return topic_id if topic_id.int else self.id_of(name)
+
     def name_of(self, topic_id: UUID) -> str | None:
         """The name that a topic has, or had."""
         return self.names.get(topic_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from kip848_client.coordinator.consumer_group import ConsumerGroup, GroupState
@@ -10,13 +10,12 @@ from kip848_client.coordinator.events import GroupEvent
 from kip848_client.coordinator.group_configs import HEARTBEAT_INTERVAL
 from kip848_client.coordinator.group_member import STATIC_LEAVE_EPOCH, GroupMember, MemberState
 from kip848_client.simulation.cluster import Cluster
-from kip848_client.simulation.mirror import Change, IdPartition, Mirror, Seen, id_partitions
+from kip848_client.simulation.mirror import Change, IdPartition, Mirror, Seen, id_partitions, listed
 from kip848_client.simulation.observer import Observer, about
 from kip848_client.simulation.violation import fail
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    TopicPartitions,
 )
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 
@@ -66,7 +65,7 @@ class HeartbeatAnswers(Observer):
             elif assigned is not before.member.current.assigned and id_partitions(assigned) != before.assigned:
                 fail("S14", f"{client_id} is not told that its assignment changed")
             return
-        if _told(told.topic_partitions) != id_partitions(assigned):
+        if listed(told.topic_partitions) != id_partitions(assigned):
             fail("S14", f"{client_id} is told {told.topic_partitions}, and has {assigned}")
         is_same = not asks and before is not None and id_partitions(assigned) == before.assigned
         if waits is None:
@@ -77,7 +76,7 @@ class HeartbeatAnswers(Observer):
         moved = before is not None and before.member.current.member_epoch != member.current.member_epoch
         if is_same and not hears_news and waits == waited and not (waits and moved):
             fail("S14", f"{client_id} is told its assignment again, did not ask, and there is nothing new")
-        if _told(told.pending_topic_partitions) != waits:
+        if listed(told.pending_topic_partitions) != waits:
             fail(
                 "S14", f"{client_id} is told to wait for {told.pending_topic_partitions}, and waits for {sorted(waits)}"
             )
@@ -103,10 +102,6 @@ class HeartbeatAnswers(Observer):
             if topic_id in wanted
             for index in partitions
         ) - id_partitions(current.assigned)
-
-
-def _told(topics: Iterable[TopicPartitions]) -> frozenset[IdPartition]:
-    return frozenset((topic.topic_id, index) for topic in topics for index in topic.partitions)
 
 
 class CountedWishes(Observer):

@@ -14,7 +14,7 @@ from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.errors import ErrorCode
 from kip848_client.simulation.checkers.ownership import SingleOwner
 from kip848_client.simulation.cluster import Cluster
-from kip848_client.simulation.mirror import Change, IdPartition, Mirror, Seen
+from kip848_client.simulation.mirror import Change, IdPartition, Mirror, Seen, listed
 from kip848_client.simulation.observer import Observer, about
 from kip848_client.simulation.violation import fail
 from kip848_client.simulation.world import World
@@ -142,8 +142,7 @@ def _is_current(request: ConsumerGroupHeartbeatRequest, seen: Seen) -> bool:
         return True
     if request.member_epoch != seen.previous_epoch or request.topic_partitions is None:
         return False
-    owned = {(topic.topic_id, index) for topic in request.topic_partitions for index in topic.partitions}
-    return request.member_epoch < seen.epoch and owned <= seen.assigned
+    return request.member_epoch < seen.epoch and listed(request.topic_partitions) <= seen.assigned
 
 
 class OffsetFencing(Observer):
@@ -164,7 +163,7 @@ class OffsetFencing(Observer):
         found = {}
         for topic, partitions in after.committed(self._mirror.group_id).items():
             for index, committed in partitions.items():
-                topic_id = committed.topic_id if committed.topic_id.int else self._cluster.topics.id_of(topic)
+                topic_id = self._cluster.topics.resolved(committed.topic_id, topic)
                 if topic_id is not None:
                     found[topic_id, index] = committed.offset
         self._committed = found
@@ -201,7 +200,7 @@ class OffsetFencing(Observer):
                     return
                 if epoch > seen.epoch:
                     fail("S11", f"{client_id} committed with an epoch from the future")
-                topic_id = asked.topic_id if asked.topic_id.int else self._cluster.topics.id_of(asked.name)
+                topic_id = self._cluster.topics.resolved(asked.topic_id, asked.name)
                 if epoch < seen.epoch and topic_id is not None:
                     assigned_at = _assigned_at(seen, topic_id, partition.partition_index)
                     if assigned_at is None or assigned_at > epoch:
@@ -232,7 +231,7 @@ class OffsetFencing(Observer):
             is_completing = group.state is ClassicState.COMPLETING
             verdict = ErrorCode.REBALANCE_IN_PROGRESS if is_completing else ErrorCode.NONE
         for asked, topic in zip(request.topics, response.topics, strict=True):
-            topic_id = asked.topic_id if asked.topic_id.int else self._cluster.topics.id_of(asked.name)
+            topic_id = self._cluster.topics.resolved(asked.topic_id, asked.name)
             for wanted, partition in zip(asked.partitions, topic.partitions, strict=True):
                 code = partition.error_code
                 is_fenced = verdict is ErrorCode.UNKNOWN_MEMBER_ID and code == ErrorCode.FENCED_INSTANCE_ID
@@ -248,7 +247,7 @@ class OffsetFencing(Observer):
         if epoch == seen.epoch:
             return True
         for topic in request.topics:
-            topic_id = topic.topic_id if topic.topic_id.int else self._cluster.topics.id_of(topic.name)
+            topic_id = self._cluster.topics.resolved(topic.topic_id, topic.name)
             for partition in topic.partitions:
                 at = None if topic_id is None else _assigned_at(seen, topic_id, partition.partition_index)
                 if at is None or at > epoch:
@@ -258,7 +257,7 @@ class OffsetFencing(Observer):
     def _fetching(self, client_id: str, response: OffsetFetchResponse) -> None:
         for group in response.groups:
             for topic in group.topics:
-                topic_id = topic.topic_id if topic.topic_id.int else self._cluster.topics.id_of(topic.name)
+                topic_id = self._cluster.topics.resolved(topic.topic_id, topic.name)
                 if topic_id is None:
                     continue
                 for partition in topic.partitions:

@@ -11,6 +11,7 @@ from kip848_client.member.events import StateChanged
 from kip848_client.member.states import TRANSITIONS, MemberState, Transition
 from kip848_client.model import TopicIdPartition
 from kip848_client.simulation.checkers.heartbeats import OUT
+from kip848_client.simulation.mirror import listed
 from kip848_client.simulation.observer import Observer, about
 from kip848_client.simulation.process import Process
 from kip848_client.simulation.violation import fail
@@ -82,7 +83,7 @@ class ListenerPairs(Observer):
             return
         if request.member_epoch <= 0 or request.topic_partitions is None:
             return
-        named = {(topic.topic_id, index) for topic in request.topic_partitions for index in topic.partitions}
+        named = listed(request.topic_partitions)
         kept = [tip for tip in self._has[consumer.name] if (tip.topic_id, tip.partition) not in named]
         if kept:
             fail("C2", f"{consumer.name} gave up {sorted(map(str, kept))} before on_partitions_revoked")

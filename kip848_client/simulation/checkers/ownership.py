@@ -13,7 +13,7 @@ from kip848_client.coordinator.consumer_group import ConsumerGroup, GroupState
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.topics import TopicsImage
 from kip848_client.simulation.cluster import Cluster
-from kip848_client.simulation.mirror import Change, IdPartition, Mirror, Partitions, id_partitions
+from kip848_client.simulation.mirror import Change, IdPartition, Mirror, Partitions, id_partitions, listed
 from kip848_client.simulation.observer import Observer, about
 from kip848_client.simulation.violation import fail
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -165,8 +165,7 @@ class RevokeFirst(Observer):
         if after.current is before.member.current:
             return
         taken = before.held - id_partitions(after.current.assigned) - id_partitions(after.current.pending_revocation)
-        said = {(topic.topic_id, index) for topic in request.topic_partitions or () for index in topic.partitions}
-        if taken and (request.topic_partitions is None or taken & said):
+        if taken and (request.topic_partitions is None or taken & listed(request.topic_partitions)):
             fail("S4", f"{sorted(taken)} are taken from {client_id}, who says that it has {request.topic_partitions}")
 
     def group_changed(self, changes: Sequence[Change]) -> None:

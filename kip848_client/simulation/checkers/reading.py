@@ -14,7 +14,7 @@ from kip848_client.member.events import AssignPartitions, StateChanged
 from kip848_client.model import TopicIdPartition
 from kip848_client.simulation.checkers.heartbeats import OUT
 from kip848_client.simulation.cluster import Cluster
-from kip848_client.simulation.mirror import Change, IdPartition, Mirror, Partitions
+from kip848_client.simulation.mirror import Change, IdPartition, Mirror, Partitions, listed
 from kip848_client.simulation.observer import ListenerCall, Observer, about
 from kip848_client.simulation.process import Process
 from kip848_client.simulation.topics import HandedOut
@@ -231,8 +231,7 @@ class ToldOwnership(Observer):
         if request.member_epoch < 0:
             return
         if request.topic_partitions is not None:
-            owned = {(topic.topic_id, index) for topic in request.topic_partitions for index in topic.partitions}
-            self._told[consumer.name] = (request, frozenset(owned))
+            self._told[consumer.name] = (request, listed(request.topic_partitions))
         elif consumer.name in self._told:
             self._told[consumer.name] = (request, self._told[consumer.name][1])
 
@@ -282,7 +281,7 @@ class NoRecordLost(Observer):
 
     def _key(self, topic: str, topic_id: Any, index: int) -> TopicIdPartition | None:
         topics = self._cluster.topics
-        found = topic_id if topic_id.int else topics.id_of(topic)
+        found = topics.resolved(topic_id, topic)
         return None if found is None else TopicIdPartition(topic or topics.names[found], index, found)
 
     @about(OffsetFetchRequest)
