@@ -161,6 +161,8 @@ def test_heartbeats_go_on_while_a_unit_is_stopped() -> None:
 
     assert bench.owned() == ["a"]
     assert bench.request().member_epoch == 1
+    bench.answer(1)
+    assert bench.core.view().lease_ends_ms == bench.now_ms + 30_000, "W10: the coordinator waits no longer"
 
 
 def test_what_is_new_starts_after_the_acknowledgement() -> None:
@@ -252,7 +254,8 @@ def test_a_removed_worker_loses_everything_and_joins_again_under_its_id(code: Er
     assert len([call for call in bench.calls if call.kind.value == "on_lost"]) == 1
 
 
-def test_the_lease_ends_a_margin_before_the_session() -> None:
+@pytest.mark.parametrize("answered_first", [True, False])
+def test_the_lease_ends_a_margin_before_the_session(answered_first: bool) -> None:
     """Scenarios 61 and 62: counted from when the last accepted heartbeat was sent, not from its answer."""
     bench = running()
     bench.pass_time(INTERVAL_MS)
@@ -269,8 +272,12 @@ def test_the_lease_ends_a_margin_before_the_session() -> None:
     assert bench.now_ms == sent_ms + 30_000
     assert bench.last_call == ("on_lost", ["a", "b"])
     assert any(isinstance(effect, StopNow) for effect in bench.effects)
-    bench.done()
-    bench.answer(1, "a b")
+    if answered_first:
+        bench.answer(1, "a b")
+        bench.done()
+    else:
+        bench.done()
+        bench.answer(1, "a b")
     assert bench.last_call[0] == "on_lost", "W11: this heartbeat named what has stopped since"
     assert (bench.request().member_epoch, bench.owned()) == (1, []), "it comes back without joining anew"
     bench.answer(1, "a b")
@@ -327,7 +334,7 @@ def test_a_heartbeat_without_an_answer_may_have_asked_for_a_stop() -> None:
     """
     bench = running(rebalance_timeout_ms=30_000)
     bench.pass_time(INTERVAL_MS)
-    bench.answer(1)
+    bench.answer(1, "a b")
     assert bench.core.view().lease_ends_ms == INTERVAL_MS + SESSION_MS - 15_000
     bench.pass_time(INTERVAL_MS)
     bench.step(NotAnswered(bench.sent[-1].request_id, ConnectionLostError("cut")))
