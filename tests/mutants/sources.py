@@ -23,7 +23,7 @@ TARGETS: Final = (
     "kip848_client.coordinator.connect",
     "kip848_client.worker",
 )
-_SHELLS: Final = frozenset({"base", "callbacks", "config", "host", "runners", "worker"})
+_SHELLS: Final = frozenset({"base", "callbacks", "config", "host", "observer", "runners", "worker"})
 """Modules of `kip848_client.worker` that are no part of its core."""
 
 
