@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
@@ -261,6 +262,25 @@ class Bench:
             self.released = True
 
         return self.member.close(timeout_ms=int(timeout_s * 1_000), mode=mode, release=release)
+
+
+def poll_until(
+    bench: Bench,
+    condition: Callable[[], object],
+    *,
+    survives: tuple[type[BaseException], ...] = (),
+    timeout_s: float = 60.0,
+) -> list[BaseException]:
+    """Poll as an application does, until *condition* holds. Returns what poll() raised and the application survived."""
+    raised: list[BaseException] = []
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s, f"did not come about; told {bench.callbacks.calls}, {bench.manager.view}"
+        try:
+            bench.member.poll(0.01)
+        except survives as error:
+            raised.append(error)
+    return raised
 
 
 @contextmanager

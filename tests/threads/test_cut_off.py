@@ -7,7 +7,6 @@ sees.
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
@@ -24,7 +23,7 @@ from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHe
 from tests.client.fakes import FakePlane, needs_own_messages
 from tests.support.waiting import wait_until
 from tests.support.work import undisturbed
-from tests.threads.bench import ORDERS, P0, P1, Bench, ScriptedCoordinator, closing
+from tests.threads.bench import ORDERS, P0, P1, Bench, ScriptedCoordinator, closing, poll_until
 
 MODULES = {
     "kip848_client.client.app_thread",
@@ -231,26 +230,20 @@ def test_a_step_of_poll_that_is_cut_off_is_done_again(kind: type[BaseException])
         with closing(Bench(coordinator)) as bench:
             bench.member.subscribe(Subscription(frozenset({"orders"})), bench.callbacks)
             with surprise(step, kind) as reached:
-                poll_through(bench, kind, until=lambda: "start" in bench.records.names())
+                poll_until(bench, lambda: "start" in bench.records.names(), survives=(kind, ListenerError))
                 coordinator.partitions = (1,)
-                poll_through(bench, kind, until=lambda: [tip.partition for tip in bench.member.view.assigned] == [1])
+                poll_until(
+                    bench,
+                    lambda: [tip.partition for tip in bench.member.view.assigned] == [1],
+                    survives=(kind, ListenerError),
+                )
                 came = reached()
-            poll_through(bench, kind, until=lambda: bench.member.view.state is MemberState.STABLE)
+            poll_until(bench, lambda: bench.member.view.state is MemberState.STABLE, survives=(kind, ListenerError))
 
             assert ("start", [(0, 10), (1, 10)]) in bench.records.calls, step
             assert ("let_go", [0]) in bench.records.calls, step
             assert bench.callbacks.calls[0] == ("assigned", [0, 1])
             assert ("revoked", [0]) in bench.callbacks.calls
-
-
-def poll_through(bench: Bench, kind: type[BaseException], *, until: Callable[[], object]) -> None:
-    deadline_s = time.monotonic() + 10
-    while not until():
-        assert time.monotonic() < deadline_s, f"told {bench.callbacks.calls}, {bench.manager.view}"
-        try:
-            bench.member.poll(0.01)
-        except (kind, ListenerError):
-            sys.settrace(None)
 
 
 def test_an_effect_that_fails_again_and_again_makes_the_consumer_fatal_and_the_member_leave(
@@ -261,14 +254,7 @@ def test_an_effect_that_fails_again_and_again_makes_the_consumer_fatal_and_the_m
     with closing(Bench(coordinator)) as bench:
         monkeypatch.setattr(bench.records, "start", refuse)
         bench.member.subscribe(Subscription(frozenset({"orders"})), bench.callbacks)
-        raised: list[BaseException] = []
-        deadline_s = time.monotonic() + 60
-        while bench.thread.fatal is None:
-            assert time.monotonic() < deadline_s
-            try:
-                bench.member.poll(0.01)
-            except SurpriseError as error:
-                raised.append(error)
+        raised = poll_until(bench, lambda: bench.thread.fatal is not None, survives=(SurpriseError,))
         with pytest.raises(Kip848Error, match=r"StartFetching failed 5 times.*make a new one"):
             bench.member.poll(0.01)
 

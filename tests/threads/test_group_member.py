@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -9,7 +10,14 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kip848_client.clock import ManualClock
-from kip848_client.errors import IllegalStateError, Kip848Error, ListenerError, RequestTimeoutError
+from kip848_client.errors import (
+    IllegalStateError,
+    Kip848Error,
+    ListenerError,
+    RequestTimeoutError,
+    TopicAuthorizationError,
+)
+from kip848_client.logs import LogEvent
 from kip848_client.member.events import MemberEffect, MemberEvent, MemberView
 from kip848_client.member.states import MemberState
 from kip848_client.member.statistics import Statistics
@@ -22,7 +30,7 @@ from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
 from tests.support.waiting import SOON_S, wait_until
-from tests.threads.bench import P0, Bench, ScriptedCoordinator, closing
+from tests.threads.bench import P0, Bench, ScriptedCoordinator, closing, poll_until
 
 ORDERS = Subscription(frozenset({"orders"}))
 
@@ -36,14 +44,6 @@ def coordinator() -> ScriptedCoordinator:
 def bench(coordinator: ScriptedCoordinator) -> Iterator[Bench]:
     with closing(Bench(coordinator)) as bench:
         yield bench
-
-
-def poll_until(bench: Bench, condition: Callable[[], object], *, timeout_s: float = 60.0) -> None:
-    """Poll as an application does, until *condition* holds."""
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s, f"did not come about; told {bench.callbacks.calls}, {bench.manager.view}"
-        bench.member.poll(0.01)
 
 
 def join(bench: Bench) -> Bench:
@@ -239,11 +239,14 @@ def test_a_failing_listener_is_reported_and_the_leave_is_sent(bench: Bench, coor
     assert coordinator.heartbeats()[-1].member_epoch == -1
 
 
-@pytest.mark.parametrize("way_out", [KeyboardInterrupt, SystemExit, GeneratorExit])
+@pytest.mark.parametrize(
+    ("way_out", "raised"),
+    [*((each, each) for each in (KeyboardInterrupt, SystemExit, GeneratorExit)), (OSError, ListenerError)],
+)
 def test_every_way_out_of_a_listener_is_reported(
-    bench: Bench, coordinator: ScriptedCoordinator, way_out: type[BaseException]
+    bench: Bench, way_out: type[BaseException], raised: type[BaseException]
 ) -> None:
-    """KAFKA-18160: a member that does not hear of the end reconciles for ever."""
+    """KAFKA-18160: a member that does not hear of the end reconciles for ever. The next poll() calls it again."""
     ways = [way_out()]
 
     def act(name: str) -> None:
@@ -251,11 +254,32 @@ def test_every_way_out_of_a_listener_is_reported(
             raise ways.pop()
 
     bench.callbacks.act = act
-    with pytest.raises(way_out):
+    with pytest.raises(raised):
         join(bench)
     poll_until(bench, lambda: bench.member.view.state is MemberState.STABLE)
 
     assert bench.callbacks.calls == [("assigned", [0, 1]), ("assigned", [0, 1])]
+    assert not bench.thread.errors
+
+
+def test_of_two_errors_one_is_raised_and_the_other_is_logged(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """An exception can carry one story; the other one must not vanish without a trace."""
+    denied = TopicAuthorizationError("DESCRIBE is missing on orders")
+    failures = [OSError("disk full")]
+
+    def act(_: str) -> None:
+        if failures:
+            bench.thread.errors.append(denied)
+            raise failures.pop()
+
+    bench.callbacks.act = act
+    bench.member.subscribe(ORDERS, bench.callbacks)
+    with caplog.at_level(logging.WARNING), pytest.raises(TopicAuthorizationError) as raised:
+        poll_until(bench, lambda: False)
+
+    assert raised.value is denied
+    (dropped,) = [record for record in caplog.records if LogEvent.ERROR_DROPPED in record.getMessage()]
+    assert "disk full" in dropped.getMessage()
 
 
 def test_calls_that_wait_end_at_their_deadline(bench: Bench, coordinator: ScriptedCoordinator) -> None:

@@ -38,9 +38,6 @@ ALL: dict[str, Make] = {
     "uniform": Uniform,
     "weighted": Weighted,
 }
-STICKY = sorted(ALL.keys() - {"range", "priority"})
-BALANCED = sorted(ALL.keys() - {"range", "co-partitioned", "buckets"})
-
 TOLD = {
     "buckets": [encode({"bucket": bucket}).metadata for bucket in ("gold", "rest", None)],
     "lag-aware": [encode({"levels": {"t0": {"0": level, "1": 1}}}).metadata for level in (0, 1, 3)],
@@ -91,32 +88,6 @@ def test_a_second_run_on_its_own_result_moves_nothing(name: str, data: st.DataOb
     first = ALL[name]().assign(spec)
     second = ALL[name]().assign(_with_target(spec, first))
     assert {m: partitions_of(first, m) for m in spec.members} == {m: partitions_of(second, m) for m in spec.members}
-
-
-@pytest.mark.parametrize("name", BALANCED)
-@given(data=st.data())
-def test_members_that_subscribe_alike_and_tell_nothing_differ_by_at_most_one(name: str, data: st.DataObject) -> None:
-    """The least that anybody expects of an assignor."""
-    spec = data.draw(groups(name="", alike=True))
-    given_to = counts(ALL[name]().assign(spec)).values()
-    assert max(given_to) - min(given_to) <= 1
-
-
-@pytest.mark.parametrize("name", STICKY)
-@given(data=st.data())
-def test_when_a_member_leaves_only_its_partitions_move(name: str, data: st.DataObject) -> None:
-    """Everybody else goes on reading; that is what the protocol is for."""
-    spec = data.draw(groups(name="", alike=True).filter(lambda spec: len(spec.members) > 1))
-    before = ALL[name]().assign(spec)
-    gone = data.draw(st.sampled_from(sorted(spec.members)))
-    rest = group(
-        {m: member.subscribed_topics for m, member in spec.members.items() if m != gone},
-        {topic.name: topic.partition_count for topic in spec.topics.values()},
-        target=before,
-    )
-    after = ALL[name]().assign(rest)
-    kept = sum(len(partitions_of(before, m)) for m in rest.members)
-    assert held_after(before, after) == kept
 
 
 @pytest.mark.parametrize("name", ["lag-aware", "rack-aware", "standby", "uniform", "weighted"])

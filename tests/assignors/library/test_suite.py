@@ -8,21 +8,18 @@ from kip848_client.assignors.interface import AssignmentSpec, GroupAssignment, P
 from kip848_client.assignors.suite import assert_sound, report_lines, run_suite
 from tests.assignors.library.test_all import ALL
 
+EVEN = ALL.keys() - {"range", "co-partitioned", "buckets"}
+STICKY = ALL.keys() - {"range", "priority"}
+
 
 @pytest.mark.parametrize("name", sorted(ALL))
 def test_every_assignor_of_the_library_is_sound(name: str) -> None:
-    """What is recommended to others holds here first."""
-    report = assert_sound(ALL[name], groups=40)
-    assert [result.name for result in report.results if result.required and not result.passed] == []
-    assert len(report.results) == 9
-
-
-@pytest.mark.parametrize("name", ["lag-aware", "rack-aware", "sticky-standby", "uniform", "weighted"])
-def test_those_that_promise_it_pass_the_measured_checks_too(name: str) -> None:
-    """Even and sticky, as their pages say."""
-    make = next(make for make in ALL.values() if make().name == name)
-    report = run_suite(make, groups=40, members=300)
-    assert all(result.passed for result in report.results), "\n".join(report_lines(report))
+    """What is recommended to others holds here first: even and sticky as their pages say, also in a large group."""
+    report = run_suite(ALL[name], groups=40, members=300)
+    failed = {result.name for result in report.results if not result.passed}
+    measured = {"partitions are even": name not in EVEN, "what need not move stays": name not in STICKY}
+    assert failed <= {check for check, may_fail in measured.items() if may_fail}, "\n".join(report_lines(report))
+    assert len(report.results) == 10
 
 
 def test_a_failing_suite_is_an_assertion_with_the_report() -> None:
