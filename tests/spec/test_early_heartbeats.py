@@ -9,17 +9,10 @@ from typing import Any
 import pytest
 
 from kip848_client.member.early_heartbeats import BLIND_HEARTBEATS_MAX, CROWD, FOUND_MAX_MS, KNOWN_MAX_MS, SMALL_GROUP
-from kip848_client.member.events import CoordinatorDisconnected, ResponseReceived
-from kip848_client.wire.messages.consumer_group_describe import (
-    Assignment,
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-    DescribedGroup,
-    Member,
-    TopicPartitions,
-)
+from kip848_client.member.events import CoordinatorDisconnected
+from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from tests.support.member_harness import GROUP, MEMBER_ID, MemberHarness
+from tests.support.member_harness import MemberHarness
 
 INTERVAL_MS = 5_000
 NOTHING: Mapping[str, list[int]] = {}
@@ -57,14 +50,7 @@ def describe(
     member: MemberHarness, target: Mapping[str, list[int]], *, members: int = 2, target_epoch: int = 5
 ) -> None:
     """Answer the member's ConsumerGroupDescribe: the group is in epoch 5."""
-    question = member.take(ConsumerGroupDescribeRequest)
-    topics = tuple(
-        TopicPartitions(member.topic_ids[topic], topic, tuple(partitions)) for topic, partitions in target.items()
-    )
-    itself = Member(member_id=MEMBER_ID, member_epoch=5, target_assignment=Assignment(topics))
-    others = tuple(Member(member_id=f"other-{index}", member_epoch=5) for index in range(members - 1))
-    group = DescribedGroup(group_id=GROUP, group_epoch=5, assignment_epoch=target_epoch, members=(itself, *others))
-    member.step(ResponseReceived(question.request_id, ConsumerGroupDescribeResponse(groups=(group,))))
+    member.describe(target, epoch=5, others=[5] * (members - 1), target_epoch=target_epoch)
 
 
 def test_r180_a_newcomer_asks_after_30_ms_and_then_at_growing_distances() -> None:

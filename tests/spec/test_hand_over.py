@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from kip848_client.error_codes import ErrorCode
-from kip848_client.member.events import HandOverFailed, HandOverRequested, ResponseReceived
-from kip848_client.wire.messages.consumer_group_describe import (
-    Assignment,
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-    DescribedGroup,
-    Member,
-    TopicPartitions,
-)
+from kip848_client.member.events import HandOverFailed, HandOverRequested
+from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.spec.arrange import fence
-from tests.support.member_harness import GROUP, MEMBER_ID, MemberHarness, partition
+from tests.support.member_harness import MemberHarness, partition
 
 LIMIT_MS = 8_000
 
@@ -36,14 +29,8 @@ def unsubscribed(*, describes: bool = True) -> MemberHarness:
 
 def describe(member: MemberHarness, *, other_epoch: int, error: int = 0, own_target: tuple[int, ...] = ()) -> None:
     """Answer ConsumerGroupDescribe: the group is in epoch 2, and so is its target."""
-    question = member.take(ConsumerGroupDescribeRequest)
-    target = Assignment((TopicPartitions(member.topic_ids["t"], "t", own_target),) if own_target else ())
-    members = (
-        Member(member_id=MEMBER_ID, member_epoch=1, target_assignment=target),
-        Member(member_id="other", member_epoch=other_epoch),
-    )
-    group = DescribedGroup(error_code=error, group_id=GROUP, group_epoch=2, assignment_epoch=2, members=members)
-    member.step(ResponseReceived(question.request_id, ConsumerGroupDescribeResponse(groups=(group,))))
+    target = {"t": own_target} if own_target else {}
+    member.describe(target, epoch=2, own_epoch=1, others=[other_epoch], error=error)
 
 
 def test_r188_it_unsubscribes_at_once_and_goes_on_reading() -> None:

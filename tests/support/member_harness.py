@@ -58,6 +58,7 @@ from kip848_client.member.settings import MemberConfig, ResetPolicy
 from kip848_client.member.states import MemberState, Phase
 from kip848_client.model import OffsetAndMetadata, Subscription, TopicPartition
 from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages import consumer_group_describe as described
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -418,6 +419,39 @@ class MemberHarness:
         item = self.take_waiting(ListOffsets)
         return self.step(
             OffsetsListed(item.request_id, {key: OffsetAndMetadata(offset) for key in item.timestamps}, {})
+        )
+
+    def describe(
+        self,
+        target: Mapping[str, Iterable[int]],
+        *,
+        epoch: int,
+        others: Iterable[int],
+        target_epoch: int | None = None,
+        own_epoch: int | None = None,
+        error: int = 0,
+    ) -> list[MemberEffect]:
+        """Answer the oldest ConsumerGroupDescribe: the group is in *epoch*, and the others have these epochs."""
+        topics = tuple(
+            described.TopicPartitions(self.topic_ids[topic], topic, tuple(indexes)) for topic, indexes in target.items()
+        )
+        itself = described.Member(
+            member_id=MEMBER_ID,
+            member_epoch=epoch if own_epoch is None else own_epoch,
+            target_assignment=described.Assignment(topics),
+        )
+        group = described.DescribedGroup(
+            error_code=error,
+            group_id=GROUP,
+            group_epoch=epoch,
+            assignment_epoch=epoch if target_epoch is None else target_epoch,
+            members=(
+                itself,
+                *(described.Member(member_id=f"other-{n}", member_epoch=at) for n, at in enumerate(others)),
+            ),
+        )
+        return self.answer(
+            described.ConsumerGroupDescribeRequest, described.ConsumerGroupDescribeResponse(groups=(group,))
         )
 
     # -------------------------------------------------------------------------------------------------- expectations

@@ -1,8 +1,8 @@
 """One well-formed request for every version of every served API: what a newcomer's client would send first.
 
-`ROWS` has one function per API; it makes the request of a version on a `Scene`, whose topic has records and whose
-groups have a member and offsets, so that the answers carry as many fields as they can. The same rows are played against
-the embedded broker and against a real Kafka. Of the protocol's rules it knows only what a first request needs.
+`ROWS` has one row per API; it makes the request of a version on a `Scene`, whose topic has records and whose groups
+have a member and offsets, so that the answers carry as many fields as they can. The same rows are played against the
+embedded broker and against a real Kafka. Of the protocol's rules they know only what a first request needs.
 """
 
 from __future__ import annotations
@@ -10,96 +10,19 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 import msgspec
-from msgspec.structs import replace
 
 from kip848_client.broker.apis import ApiTable
 from kip848_client.errors import ErrorCode
 from kip848_client.model import ZERO_UUID
 from kip848_client.wire.api_keys import ApiKey
-from kip848_client.wire.messages import alter_configs
-from kip848_client.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from kip848_client.wire.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
-    AddPartitionsToTxnTransaction,
-)
-from kip848_client.wire.messages.api_versions import ApiVersionsRequest
-from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from kip848_client.wire.messages.consumer_group_install_assignment import ConsumerGroupInstallAssignmentRequest
-from kip848_client.wire.messages.consumer_group_prepare_assignment import ConsumerGroupPrepareAssignmentRequest
+from kip848_client.wire.messages import message_pair
 from kip848_client.wire.messages.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
-from kip848_client.wire.messages.create_acls import AclCreation, CreateAclsRequest
-from kip848_client.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from kip848_client.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from kip848_client.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
-from kip848_client.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from kip848_client.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from kip848_client.wire.messages.describe_acls import DescribeAclsRequest
-from kip848_client.wire.messages.describe_cluster import DescribeClusterRequest
-from kip848_client.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest
-from kip848_client.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-from kip848_client.wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersTopic
-from kip848_client.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
-from kip848_client.wire.messages.describe_transactions import DescribeTransactionsRequest
-from kip848_client.wire.messages.end_txn import EndTxnRequest
-from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
-from kip848_client.wire.messages.heartbeat import HeartbeatRequest
-from kip848_client.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
-from kip848_client.wire.messages.init_producer_id import InitProducerIdRequest
-from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from kip848_client.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from kip848_client.wire.messages.list_groups import ListGroupsRequest
-from kip848_client.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from kip848_client.wire.messages.list_transactions import ListTransactionsRequest
-from kip848_client.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from kip848_client.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from kip848_client.wire.messages.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-)
-from kip848_client.wire.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
-)
-from kip848_client.wire.messages.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
-)
-from kip848_client.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kip848_client.wire.messages.sasl_authenticate import SaslAuthenticateRequest
-from kip848_client.wire.messages.sasl_handshake import SaslHandshakeRequest
-from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from kip848_client.wire.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-)
-from kip848_client.wire.messages.write_txn_markers import (
-    WritableTxnMarker,
-    WritableTxnMarkerTopic,
-    WriteTxnMarkersRequest,
-)
 from kip848_client.wire.record_batch import Record, build_batch
-from kip848_client.wire.schema import Request
+from kip848_client.wire.schema import ArrayOf, Request, WireStruct, fields_of
 from tests.support.raw_connection import RawConnection
 from tests.support.waiting import wait_until
 
@@ -153,12 +76,12 @@ class Scene(msgspec.Struct):
         scene = cls(RawConnection(bootstrap_servers), prefix=f"s{uuid.uuid4().hex[:8]}.")
         scene.topic, scene.topic_id = scene.create_topic()
         scene.offsets_group, scene.members_group = f"{scene.prefix}offsets", f"{scene.prefix}members"
-        scene.settled(_produce(scene, 9), version=9)
+        scene.settle(ApiKey.PRODUCE, 9, _produce(scene, 9))
         for group in (scene.offsets_group, scene.members_group):
-            scene.settled(FindCoordinatorRequest(coordinator_keys=(group,)), version=4)
-        scene.settled(_init_producer_id(scene, 4), version=4)
-        scene.settled(commit(scene, scene.offsets_group, version=9), version=9)
-        scene.settled(_heartbeat(scene, 0), version=0)
+            scene.settle(ApiKey.FIND_COORDINATOR, 4, {"coordinator_keys": [group]})
+        scene.settle(ApiKey.INIT_PRODUCER_ID, 4, {"transaction_timeout_ms": 60_000})
+        scene.settle(ApiKey.OFFSET_COMMIT, 9, _offset_commit(scene, scene.offsets_group))
+        scene.settle(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, _heartbeat(scene, 0))
         return scene
 
     @classmethod
@@ -181,9 +104,8 @@ class Scene(msgspec.Struct):
             return self.topic, self.topic_id
         self._made += 1
         name = f"{self.prefix}t{self._made}"
-        answer = self.settled(_create_topics(name), version=7)
-        wanted = MetadataRequest(topics=(MetadataRequestTopic(name=name),), allow_auto_topic_creation=False)
-        self.settled(wanted, version=9)
+        answer = self.settle(ApiKey.CREATE_TOPICS, 7, _create_topics(name))
+        self.settle(ApiKey.METADATA, 9, {"topics": [{"name": name}], "allow_auto_topic_creation": False})
         topic_id: uuid.UUID = answer.topics[0].topic_id
         return name, topic_id
 
@@ -193,7 +115,7 @@ class Scene(msgspec.Struct):
             return self.offsets_group
         self._made += 1
         group = f"{self.prefix}g{self._made}"
-        self.settled(commit(self, group, version=9), version=9)
+        self.settle(ApiKey.OFFSET_COMMIT, 9, _offset_commit(self, group))
         return group
 
     def classic_member(self) -> tuple[str, str]:
@@ -202,7 +124,7 @@ class Scene(msgspec.Struct):
             return self.members_group, self.member_id
         self._made += 1
         group = f"{self.prefix}c{self._made}"
-        answer = self.settled(join_group(self, group, version=3), version=3)
+        answer = self.settle(ApiKey.JOIN_GROUP, 3, _join_group(self, 3, group))
         return group, answer.member_id
 
     def transactional_producer(self) -> tuple[str, int, int]:
@@ -211,14 +133,15 @@ class Scene(msgspec.Struct):
             return f"{self.prefix}nobody", 10**9, 0
         self._made += 1
         name = f"{self.prefix}x{self._made}"
-        self.settled(FindCoordinatorRequest(coordinator_keys=(name,), key_type=1), version=4)
-        request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
-        answer = self.settled(request, version=4)
+        self.settle(ApiKey.FIND_COORDINATOR, 4, {"coordinator_keys": [name], "key_type": 1})
+        producer = {"transactional_id": name, "transaction_timeout_ms": 60_000}
+        answer = self.settle(ApiKey.INIT_PRODUCER_ID, 4, producer)
         return name, answer.producer_id, answer.producer_epoch
 
-    def settled(self, request: Request[Any], *, version: int) -> Any:
-        """The answer to *request*, asked again while Kafka still makes what it speaks of."""
+    def settle(self, api_key: int, version: int, fields: Fields) -> Any:
+        """The answer to a request with these *fields*, asked again while Kafka still makes what it speaks of."""
         answers: list[Any] = []
+        request = message(api_key, fields)
 
         def is_settled() -> bool:
             answers.append(self.connection.ask(request, version=version))
@@ -229,7 +152,30 @@ class Scene(msgspec.Struct):
         return answers[-1]
 
 
+Fields = Mapping[str, Any]
+"""Fields of a message by name; structs are mappings, arrays are lists."""
+
 Row = Callable[[Scene, int], Request[Any]]
+
+
+def message(api_key: int, fields: Fields) -> Request[Any]:
+    """The request of an API, with its defaults for what is not in *fields*."""
+    made = _struct(message_pair(ApiKey(api_key)).request, fields)
+    assert isinstance(made, Request)
+    return made
+
+
+def _struct(cls: type[WireStruct], fields: Fields) -> WireStruct:
+    kinds = {field.name: field.kind for field in fields_of(cls)}
+    return cls(**{name: _of_kind(kinds[name], value) for name, value in fields.items()})
+
+
+def _of_kind(kind: object, value: Any) -> Any:
+    if isinstance(kind, ArrayOf) and value is not None:
+        return tuple(_of_kind(kind.element, item) for item in value)
+    if isinstance(kind, type) and value is not None:
+        return _struct(kind, value)
+    return value
 
 
 def error_codes(message: object) -> set[int]:
@@ -250,400 +196,268 @@ def _error_codes(message: object) -> Iterator[int]:
             yield from _error_codes(found)
 
 
-def commit(scene: Scene, group: str, *, version: int) -> OffsetCommitRequest:
-    """A commit of offset 1 by a sender outside the group."""
-    partition = OffsetCommitRequestPartition(committed_offset=1, committed_metadata="m")
-    topic = OffsetCommitRequestTopic(name=scene.topic, topic_id=scene.topic_id, partitions=(partition,))
-    return OffsetCommitRequest(group_id=group, topics=(topic,))
+def _topic(scene: Scene) -> dict[str, Any]:
+    """The topic, as newer versions name it."""
+    return {"name": scene.topic, "topic_id": scene.topic_id}
 
 
-def _produce(scene: Scene, version: int) -> ProduceRequest:
-    del version
+def _produce(scene: Scene, _: int) -> Fields:
     records = build_batch([Record(b"one", b"k", timestamp=NOW_MS), Record(b"two", b"k", timestamp=NOW_MS)])
-    topic = TopicProduceData(
-        name=scene.topic, topic_id=scene.topic_id, partition_data=(PartitionProduceData(records=records),)
-    )
-    return ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=(topic,))
+    return {
+        "acks": -1,
+        "timeout_ms": 10_000,
+        "topic_data": [_topic(scene) | {"partition_data": [{"records": records}]}],
+    }
 
 
-def _fetch(scene: Scene, version: int) -> FetchRequest:
-    del version
-    asked = FetchPartition(partition_max_bytes=1_000_000)
-    topic = FetchTopic(topic=scene.topic, topic_id=scene.topic_id, partitions=(asked,))
-    return FetchRequest(max_wait_ms=100, min_bytes=1, isolation_level=1, topics=(topic,))
+def _metadata(scene: Scene, version: int) -> Fields:
+    return {
+        "topics": [{"name": scene.topic}],
+        "include_cluster_authorized_operations": 8 <= version <= 10,
+        "include_topic_authorized_operations": version >= 8,
+    }
 
 
-def _list_offsets(scene: Scene, version: int) -> ListOffsetsRequest:
-    del version
-    topic = ListOffsetsTopic(name=scene.topic, partitions=(ListOffsetsPartition(timestamp=-1),))
-    return ListOffsetsRequest(replica_id=-1, topics=(topic,))
+def _offset_commit(scene: Scene, group: str) -> Fields:
+    """A commit of offset 1 by a sender outside the group."""
+    position = {"committed_offset": 1, "committed_metadata": "m"}
+    return {"group_id": group, "topics": [_topic(scene) | {"partitions": [position]}]}
 
 
-def _metadata(scene: Scene, version: int) -> MetadataRequest:
-    return MetadataRequest(
-        topics=(MetadataRequestTopic(name=scene.topic),),
-        include_cluster_authorized_operations=8 <= version <= 10,
-        include_topic_authorized_operations=version >= 8,
-    )
-
-
-def _offset_commit(scene: Scene, version: int) -> OffsetCommitRequest:
-    return commit(scene, scene.offsets_group, version=version)
-
-
-def _offset_fetch(scene: Scene, version: int) -> OffsetFetchRequest:
+def _offset_fetch(scene: Scene, version: int) -> Fields:
     if version < 8:
-        old = OffsetFetchRequestTopic(name=scene.topic, partition_indexes=(0,))
-        return OffsetFetchRequest(group_id=scene.offsets_group, topics=(old,))
-    topic = OffsetFetchRequestTopics(name=scene.topic, topic_id=scene.topic_id, partition_indexes=(0,))
-    return OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=scene.offsets_group, topics=(topic,)),))
+        return {"group_id": scene.offsets_group, "topics": [{"name": scene.topic, "partition_indexes": [0]}]}
+    return {"groups": [{"group_id": scene.offsets_group, "topics": [_topic(scene) | {"partition_indexes": [0]}]}]}
 
 
-def _find_coordinator(scene: Scene, version: int) -> FindCoordinatorRequest:
-    if version < 4:
-        return FindCoordinatorRequest(key=scene.offsets_group)
-    return FindCoordinatorRequest(coordinator_keys=(scene.offsets_group,))
-
-
-def join_group(scene: Scene, group: str, *, version: int) -> JoinGroupRequest:
+def _join_group(scene: Scene, version: int, group: str) -> Fields:
     """A join that is answered at once in an empty group; in version 4 that takes an id that was asked for before."""
     subscription = encode_subscription(ConsumerProtocolSubscription(topics=(scene.topic,)), version=0)
-    request = JoinGroupRequest(
-        group_id=group,
-        session_timeout_ms=10_000,
-        rebalance_timeout_ms=20_000,
-        group_instance_id="static" if version >= STATIC_VERSION else None,
-        protocol_type="consumer",
-        protocols=(JoinGroupRequestProtocol(name="range", metadata=subscription),),
-    )
+    fields = {
+        "group_id": group,
+        "session_timeout_ms": 10_000,
+        "rebalance_timeout_ms": 20_000,
+        "group_instance_id": "static" if version >= STATIC_VERSION else None,
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": subscription}],
+    }
     if version == STATIC_VERSION - 1:
-        return replace(request, member_id=scene.connection.ask(request, version=version).member_id)
-    return request
+        asked: Any = scene.connection.ask(message(ApiKey.JOIN_GROUP, fields), version=version)
+        return fields | {"member_id": asked.member_id}
+    return fields
 
 
-def _join_group(scene: Scene, version: int) -> JoinGroupRequest:
-    return join_group(scene, f"{scene.prefix}joined-by-v{version}", version=version)
-
-
-def _sync_group(scene: Scene, version: int) -> SyncGroupRequest:
+def _sync_group(scene: Scene, version: int) -> Fields:
     group, member_id = scene.classic_member()
-    named = "consumer" if version >= PROTOCOL_VERSION else None
-    return SyncGroupRequest(
-        group_id=group,
-        generation_id=1,
-        member_id=member_id,
-        protocol_type=named,
-        protocol_name="range" if named else None,
-        assignments=(SyncGroupRequestAssignment(member_id=member_id, assignment=b"given"),),
-    )
+    return {
+        "group_id": group,
+        "generation_id": 1,
+        "member_id": member_id,
+        "protocol_type": "consumer" if version >= PROTOCOL_VERSION else None,
+        "protocol_name": "range" if version >= PROTOCOL_VERSION else None,
+        "assignments": [{"member_id": member_id, "assignment": b"given"}],
+    }
 
 
-def _classic_heartbeat(scene: Scene, version: int) -> HeartbeatRequest:
-    del version
+def _classic_heartbeat(scene: Scene, _: int) -> Fields:
     group, member_id = scene.classic_member()
-    return HeartbeatRequest(group_id=group, generation_id=1, member_id=member_id)
+    return {"group_id": group, "generation_id": 1, "member_id": member_id}
 
 
-def _leave_group(scene: Scene, version: int) -> LeaveGroupRequest:
+def _leave_group(scene: Scene, version: int) -> Fields:
     group, member_id = scene.classic_member()
-    if version < BATCH_VERSION:
-        return LeaveGroupRequest(group_id=group, member_id=member_id)
-    return LeaveGroupRequest(group_id=group, members=(MemberIdentity(member_id=member_id),))
+    named = {"member_id": member_id}
+    return {"group_id": group} | (named if version < BATCH_VERSION else {"members": [named]})
 
 
-def _describe_groups(scene: Scene, version: int) -> DescribeGroupsRequest:
-    return DescribeGroupsRequest(groups=(scene.offsets_group,), include_authorized_operations=version >= 3)
+def _create_topics(name: str) -> Fields:
+    return {"topics": [{"name": name, "num_partitions": 1, "replication_factor": 1}], "timeout_ms": 20_000}
 
 
-def _list_groups(scene: Scene, version: int) -> ListGroupsRequest:
-    del scene, version
-    return ListGroupsRequest()
-
-
-def _sasl_handshake(scene: Scene, version: int) -> SaslHandshakeRequest:
-    del scene, version
-    return SaslHandshakeRequest(mechanism="PLAIN")
-
-
-def _api_versions(scene: Scene, version: int) -> ApiVersionsRequest:
-    del scene, version
-    return ApiVersionsRequest(client_software_name="a-client", client_software_version="1.0")
-
-
-def _create_topics(name: str) -> CreateTopicsRequest:
-    topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
-    return CreateTopicsRequest(topics=(topic,), timeout_ms=20_000)
-
-
-def _delete_topics(scene: Scene, version: int) -> DeleteTopicsRequest:
+def _delete_topics(scene: Scene, version: int) -> Fields:
     name, _ = scene.create_topic()
-    if version < 6:
-        return DeleteTopicsRequest(topic_names=(name,), timeout_ms=20_000)
-    return DeleteTopicsRequest(topics=(DeleteTopicState(name=name),), timeout_ms=20_000)
+    return {"timeout_ms": 20_000} | ({"topic_names": [name]} if version < 6 else {"topics": [{"name": name}]})
 
 
-def _init_producer_id(scene: Scene, version: int) -> InitProducerIdRequest:
-    del scene, version
-    return InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-
-
-def _add_partitions_to_txn(scene: Scene, version: int) -> AddPartitionsToTxnRequest:
+def _add_partitions_to_txn(scene: Scene, version: int) -> Fields:
     name, producer_id, epoch = scene.transactional_producer()
-    topics = (AddPartitionsToTxnTopic(name=scene.topic, partitions=(0,)),)
+    fields = {
+        "transactional_id": name,
+        "producer_id": producer_id,
+        "producer_epoch": epoch,
+        "topics": [{"name": scene.topic, "partitions": [0]}],
+    }
     if version < BATCHED_TRANSACTIONS_VERSION:
-        return AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=name,
-            v3_and_below_producer_id=producer_id,
-            v3_and_below_producer_epoch=epoch,
-            v3_and_below_topics=topics,
-        )
-    transaction = AddPartitionsToTxnTransaction(
-        transactional_id=name, producer_id=producer_id, producer_epoch=epoch, topics=topics
-    )
-    return AddPartitionsToTxnRequest(transactions=(transaction,))
+        return {f"v3_and_below_{field}": value for field, value in fields.items()}
+    return {"transactions": [fields]}
 
 
-def _add_offsets_to_txn(scene: Scene, version: int) -> AddOffsetsToTxnRequest:
-    del version
+def _add_offsets_to_txn(scene: Scene, _: int) -> dict[str, Any]:
     name, producer_id, epoch = scene.transactional_producer()
-    return AddOffsetsToTxnRequest(
-        transactional_id=name, producer_id=producer_id, producer_epoch=epoch, group_id=scene.offsets_group
-    )
+    producer = {"transactional_id": name, "producer_id": producer_id, "producer_epoch": epoch}
+    return producer | {"group_id": scene.offsets_group}
 
 
-def _in_transaction(scene: Scene) -> AddOffsetsToTxnRequest:
-    """A transaction that the offsets group is part of; the request that made it so."""
-    request = _add_offsets_to_txn(scene, 3)
+def _in_transaction(scene: Scene) -> dict[str, Any]:
+    """A transaction that the offsets group is part of; the fields of the request that made it so."""
+    fields = _add_offsets_to_txn(scene, 3)
     if scene.exists:
-        scene.settled(request, version=3)
-    return request
+        scene.settle(ApiKey.ADD_OFFSETS_TO_TXN, 3, fields)
+    return fields
 
 
-def _end_txn(scene: Scene, version: int) -> EndTxnRequest:
-    del version
-    added = _in_transaction(scene)
-    return EndTxnRequest(
-        transactional_id=added.transactional_id,
-        producer_id=added.producer_id,
-        producer_epoch=added.producer_epoch,
-        committed=True,
-    )
+def _end_txn(scene: Scene, _: int) -> Fields:
+    fields = _in_transaction(scene)
+    del fields["group_id"]
+    return fields | {"committed": True}
 
 
-def _txn_offset_commit(scene: Scene, version: int) -> TxnOffsetCommitRequest:
-    del version
-    added = _in_transaction(scene)
-    partition = TxnOffsetCommitRequestPartition(committed_offset=1, committed_metadata="m")
-    return TxnOffsetCommitRequest(
-        transactional_id=added.transactional_id,
-        group_id=added.group_id,
-        producer_id=added.producer_id,
-        producer_epoch=added.producer_epoch,
-        topics=(TxnOffsetCommitRequestTopic(name=scene.topic, partitions=(partition,)),),
-    )
+def _txn_offset_commit(scene: Scene, _: int) -> Fields:
+    position = {"committed_offset": 1, "committed_metadata": "m"}
+    return _in_transaction(scene) | {"topics": [{"name": scene.topic, "partitions": [position]}]}
 
 
-def _write_txn_markers(scene: Scene, version: int) -> WriteTxnMarkersRequest:
-    del version
+def _write_txn_markers(scene: Scene, _: int) -> Fields:
     name, _ = scene.create_topic()
-    topic = WritableTxnMarkerTopic(name=name, partition_indexes=(0,))
-    return WriteTxnMarkersRequest(markers=(WritableTxnMarker(producer_id=10**9, topics=(topic,)),))
+    return {"markers": [{"producer_id": 10**9, "topics": [{"name": name, "partition_indexes": [0]}]}]}
 
 
-def _describe_producers(scene: Scene, version: int) -> DescribeProducersRequest:
-    del version
-    return DescribeProducersRequest(topics=(DescribeProducersTopic(name=scene.topic, partition_indexes=(0,)),))
-
-
-def _describe_transactions(scene: Scene, version: int) -> DescribeTransactionsRequest:
-    del version
-    return DescribeTransactionsRequest(transactional_ids=(_in_transaction(scene).transactional_id,))
-
-
-def _list_transactions(scene: Scene, version: int) -> ListTransactionsRequest:
+def _list_transactions(scene: Scene, version: int) -> Fields:
     _in_transaction(scene)
-    return ListTransactionsRequest(
-        duration_filter=0 if version >= 1 else -1, transactional_id_pattern=".*" if version >= 2 else None
-    )
+    return {
+        "duration_filter": 0 if version >= 1 else -1,
+        "transactional_id_pattern": ".*" if version >= 2 else None,
+    }
 
 
-def _offset_for_leader_epoch(scene: Scene, version: int) -> OffsetForLeaderEpochRequest:
-    del version
-    asked = OffsetForLeaderPartition(leader_epoch=0)
-    return OffsetForLeaderEpochRequest(
-        replica_id=-1, topics=(OffsetForLeaderTopic(topic=scene.topic, partitions=(asked,)),)
-    )
+def _describe_configs(scene: Scene, version: int) -> Fields:
+    resource = {"resource_type": TOPIC_RESOURCE, "resource_name": scene.topic, "configuration_keys": None}
+    return {"resources": [resource], "include_synonyms": True, "include_documentation": version >= 3}
 
 
-def _describe_configs(scene: Scene, version: int) -> DescribeConfigsRequest:
-    resource = DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=scene.topic, configuration_keys=None)
-    return DescribeConfigsRequest(resources=(resource,), include_synonyms=True, include_documentation=version >= 3)
+def _alter_configs(scene: Scene, _: int) -> Fields:
+    configs = [{"name": "retention.ms", "value": "3600000"}]
+    return {"resources": [{"resource_type": TOPIC_RESOURCE, "resource_name": scene.topic, "configs": configs}]}
 
 
-def _sasl_authenticate(scene: Scene, version: int) -> SaslAuthenticateRequest:
-    del scene, version
-    return SaslAuthenticateRequest(auth_bytes=b"\0user\0password")
-
-
-def _create_partitions(scene: Scene, version: int) -> CreatePartitionsRequest:
-    del version
+def _create_partitions(scene: Scene, _: int) -> Fields:
     name, _ = scene.create_topic()
-    topic = CreatePartitionsTopic(name=name, count=3, assignments=None)
-    return CreatePartitionsRequest(topics=(topic,), timeout_ms=20_000)
+    return {"topics": [{"name": name, "count": 3, "assignments": None}], "timeout_ms": 20_000}
 
 
-def _delete_groups(scene: Scene, version: int) -> DeleteGroupsRequest:
-    del version
-    return DeleteGroupsRequest(groups_names=(scene.group_with_offsets(),))
+def _heartbeat(scene: Scene, _: int) -> Fields:
+    return {
+        "group_id": scene.members_group,
+        "member_id": scene.member_id,
+        "rebalance_timeout_ms": 60_000,
+        "subscribed_topic_names": [scene.topic],
+        "topic_partitions": [],
+    }
 
 
-def _incremental_alter_configs(scene: Scene, version: int) -> IncrementalAlterConfigsRequest:
-    del version
-    config = AlterableConfig(name="retention.ms", value="3600000")
-    resource = AlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=scene.topic, configs=(config,))
-    return IncrementalAlterConfigsRequest(resources=(resource,))
+def _stranger(scene: Scene, _: int) -> dict[str, Any]:
+    """Who is not in the group."""
+    return {"group_id": scene.members_group, "member_id": "another", "member_epoch": 1}
 
 
-def _alter_configs(scene: Scene, version: int) -> alter_configs.AlterConfigsRequest:
-    del version
-    config = alter_configs.AlterableConfig(name="retention.ms", value="3600000")
-    resource = alter_configs.AlterConfigsResource(
-        resource_type=TOPIC_RESOURCE, resource_name=scene.topic, configs=(config,)
-    )
-    return alter_configs.AlterConfigsRequest(resources=(resource,))
+def _acl_filter(scene: Scene, _: int) -> Fields:
+    """Everything about the topic."""
+    return {
+        "resource_type_filter": TOPIC_RESOURCE,
+        "resource_name_filter": scene.topic,
+        "principal_filter": None,
+        "host_filter": None,
+        "operation": 1,
+        "permission_type": 1,
+    }
 
 
-def _delete_records(scene: Scene, version: int) -> DeleteRecordsRequest:
-    del version
-    topic = DeleteRecordsTopic(name=scene.topic, partitions=(DeleteRecordsPartition(),))
-    return DeleteRecordsRequest(topics=(topic,), timeout_ms=20_000)
+def _create_acls(scene: Scene, _: int) -> Fields:
+    who = {"principal": "User:alice", "host": "*", "operation": 3, "permission_type": 3}
+    return {"creations": [{"resource_type": TOPIC_RESOURCE, "resource_name": scene.topic} | who]}
 
 
-def _describe_log_dirs(scene: Scene, version: int) -> DescribeLogDirsRequest:
-    del version
-    return DescribeLogDirsRequest(topics=(DescribableLogDirTopic(topic=scene.topic, partitions=(0,)),))
-
-
-def _offset_delete(scene: Scene, version: int) -> OffsetDeleteRequest:
-    del version
-    topic = OffsetDeleteRequestTopic(name=scene.topic, partitions=(OffsetDeleteRequestPartition(),))
-    return OffsetDeleteRequest(group_id=scene.group_with_offsets(), topics=(topic,))
-
-
-def _describe_cluster(scene: Scene, version: int) -> DescribeClusterRequest:
-    del scene, version
-    return DescribeClusterRequest(include_cluster_authorized_operations=True)
-
-
-def _heartbeat(scene: Scene, version: int) -> ConsumerGroupHeartbeatRequest:
-    del version
-    return ConsumerGroupHeartbeatRequest(
-        group_id=scene.members_group,
-        member_id=scene.member_id,
-        rebalance_timeout_ms=60_000,
-        subscribed_topic_names=(scene.topic,),
-        topic_partitions=(),
-    )
-
-
-def _consumer_group_describe(scene: Scene, version: int) -> ConsumerGroupDescribeRequest:
-    del version
-    return ConsumerGroupDescribeRequest(group_ids=(scene.members_group,), include_authorized_operations=True)
-
-
-def _describe_topic_partitions(scene: Scene, version: int) -> DescribeTopicPartitionsRequest:
-    del version
-    return DescribeTopicPartitionsRequest(topics=(TopicRequest(name=scene.topic),))
-
-
-def _prepare_assignment(scene: Scene, version: int) -> ConsumerGroupPrepareAssignmentRequest:
-    del version
-    return ConsumerGroupPrepareAssignmentRequest(group_id=scene.members_group, member_id="another", member_epoch=1)
-
-
-def _install_assignment(scene: Scene, version: int) -> ConsumerGroupInstallAssignmentRequest:
-    del version
-    return ConsumerGroupInstallAssignmentRequest(
-        group_id=scene.members_group, member_id="another", member_epoch=1, group_epoch=1
-    )
-
-
-ROWS: Final[Mapping[int, Row]] = {
+_FIELDS: Final[Mapping[int, Callable[[Scene, int], Fields]]] = {
     ApiKey.PRODUCE: _produce,
-    ApiKey.FETCH: _fetch,
-    ApiKey.LIST_OFFSETS: _list_offsets,
+    ApiKey.FETCH: lambda scene, _: {
+        "max_wait_ms": 100,
+        "min_bytes": 1,
+        "isolation_level": 1,
+        "topics": [
+            {"topic": scene.topic, "topic_id": scene.topic_id, "partitions": [{"partition_max_bytes": 1_000_000}]}
+        ],
+    },
+    ApiKey.LIST_OFFSETS: lambda scene, _: {
+        "replica_id": -1,
+        "topics": [{"name": scene.topic, "partitions": [{"timestamp": -1}]}],
+    },
     ApiKey.METADATA: _metadata,
-    ApiKey.OFFSET_COMMIT: _offset_commit,
+    ApiKey.OFFSET_COMMIT: lambda scene, _: _offset_commit(scene, scene.offsets_group),
     ApiKey.OFFSET_FETCH: _offset_fetch,
-    ApiKey.FIND_COORDINATOR: _find_coordinator,
-    ApiKey.JOIN_GROUP: _join_group,
+    ApiKey.FIND_COORDINATOR: lambda scene, version: (
+        {"key": scene.offsets_group} if version < 4 else {"coordinator_keys": [scene.offsets_group]}
+    ),
+    ApiKey.JOIN_GROUP: lambda scene, version: _join_group(scene, version, f"{scene.prefix}joined-by-v{version}"),
     ApiKey.SYNC_GROUP: _sync_group,
     ApiKey.HEARTBEAT: _classic_heartbeat,
     ApiKey.LEAVE_GROUP: _leave_group,
-    ApiKey.DESCRIBE_GROUPS: _describe_groups,
-    ApiKey.LIST_GROUPS: _list_groups,
-    ApiKey.SASL_HANDSHAKE: _sasl_handshake,
-    ApiKey.API_VERSIONS: _api_versions,
+    ApiKey.DESCRIBE_GROUPS: lambda scene, version: {
+        "groups": [scene.offsets_group],
+        "include_authorized_operations": version >= 3,
+    },
+    ApiKey.LIST_GROUPS: lambda *_: {},
+    ApiKey.SASL_HANDSHAKE: lambda *_: {"mechanism": "PLAIN"},
+    ApiKey.API_VERSIONS: lambda *_: {"client_software_name": "a-client", "client_software_version": "1.0"},
     ApiKey.CREATE_TOPICS: lambda scene, version: _create_topics(f"{scene.prefix}created-by-v{version}"),
     ApiKey.DELETE_TOPICS: _delete_topics,
-    ApiKey.DELETE_RECORDS: _delete_records,
-    ApiKey.INIT_PRODUCER_ID: _init_producer_id,
+    ApiKey.DELETE_RECORDS: lambda scene, _: {
+        "topics": [{"name": scene.topic, "partitions": [{}]}],
+        "timeout_ms": 20_000,
+    },
+    ApiKey.INIT_PRODUCER_ID: lambda *_: {"transaction_timeout_ms": 60_000},
     ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions_to_txn,
     ApiKey.ADD_OFFSETS_TO_TXN: _add_offsets_to_txn,
     ApiKey.END_TXN: _end_txn,
     ApiKey.WRITE_TXN_MARKERS: _write_txn_markers,
-    ApiKey.DESCRIBE_PRODUCERS: _describe_producers,
-    ApiKey.DESCRIBE_TRANSACTIONS: _describe_transactions,
+    ApiKey.DESCRIBE_PRODUCERS: lambda scene, _: {"topics": [{"name": scene.topic, "partition_indexes": [0]}]},
+    ApiKey.DESCRIBE_TRANSACTIONS: lambda scene, _: {"transactional_ids": [_in_transaction(scene)["transactional_id"]]},
     ApiKey.LIST_TRANSACTIONS: _list_transactions,
     ApiKey.TXN_OFFSET_COMMIT: _txn_offset_commit,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
-    ApiKey.DESCRIBE_ACLS: lambda scene, version: DescribeAclsRequest(
-        resource_type_filter=2,
-        resource_name_filter=scene.topic,
-        principal_filter=None,
-        host_filter=None,
-        operation=1,
-        permission_type=1,
-    ),
-    ApiKey.CREATE_ACLS: lambda scene, version: CreateAclsRequest(
-        creations=(
-            AclCreation(
-                resource_type=2,
-                resource_name=scene.topic,
-                principal="User:alice",
-                host="*",
-                operation=3,
-                permission_type=3,
-            ),
-        )
-    ),
-    ApiKey.DELETE_ACLS: lambda scene, version: DeleteAclsRequest(
-        filters=(
-            DeleteAclsFilter(
-                resource_type_filter=2,
-                resource_name_filter=scene.topic,
-                principal_filter=None,
-                host_filter=None,
-                operation=1,
-                permission_type=1,
-            ),
-        )
-    ),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: lambda scene, _: {
+        "replica_id": -1,
+        "topics": [{"topic": scene.topic, "partitions": [{"leader_epoch": 0}]}],
+    },
+    ApiKey.DESCRIBE_ACLS: _acl_filter,
+    ApiKey.CREATE_ACLS: _create_acls,
+    ApiKey.DELETE_ACLS: lambda scene, version: {"filters": [_acl_filter(scene, version)]},
     ApiKey.DESCRIBE_CONFIGS: _describe_configs,
     ApiKey.ALTER_CONFIGS: _alter_configs,
-    ApiKey.DESCRIBE_LOG_DIRS: _describe_log_dirs,
-    ApiKey.SASL_AUTHENTICATE: _sasl_authenticate,
+    ApiKey.DESCRIBE_LOG_DIRS: lambda scene, _: {"topics": [{"topic": scene.topic, "partitions": [0]}]},
+    ApiKey.SASL_AUTHENTICATE: lambda *_: {"auth_bytes": b"\0user\0password"},
     ApiKey.CREATE_PARTITIONS: _create_partitions,
-    ApiKey.DELETE_GROUPS: _delete_groups,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,
-    ApiKey.OFFSET_DELETE: _offset_delete,
-    ApiKey.DESCRIBE_CLUSTER: _describe_cluster,
+    ApiKey.DELETE_GROUPS: lambda scene, _: {"groups_names": [scene.group_with_offsets()]},
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _alter_configs,
+    ApiKey.OFFSET_DELETE: lambda scene, _: {
+        "group_id": scene.group_with_offsets(),
+        "topics": [{"name": scene.topic, "partitions": [{}]}],
+    },
+    ApiKey.DESCRIBE_CLUSTER: lambda *_: {"include_cluster_authorized_operations": True},
     ApiKey.CONSUMER_GROUP_HEARTBEAT: _heartbeat,
-    ApiKey.CONSUMER_GROUP_DESCRIBE: _consumer_group_describe,
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: _describe_topic_partitions,
-    ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT: _prepare_assignment,
-    ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT: _install_assignment,
+    ApiKey.CONSUMER_GROUP_DESCRIBE: lambda scene, _: {
+        "group_ids": [scene.members_group],
+        "include_authorized_operations": True,
+    },
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: lambda scene, _: {"topics": [{"name": scene.topic}]},
+    ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT: _stranger,
+    ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT: lambda scene, version: _stranger(scene, version) | {"group_epoch": 1},
 }
+
+
+def _request(api_key: int, scene: Scene, version: int) -> Request[Any]:
+    return message(api_key, _FIELDS[api_key](scene, version))
+
+
+ROWS: Final[Mapping[int, Row]] = {api_key: partial(_request, api_key) for api_key in _FIELDS}
 """API key -> how its request is made. A new API needs a row."""
 
 REFUSED: Final[Mapping[int, set[int]]] = {
