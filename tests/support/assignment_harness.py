@@ -95,14 +95,12 @@ class AssignmentHarness(Harness):
 
     def prepare(self, member_id: str, *, epoch: int | None = None) -> ConsumerGroupPrepareAssignmentResponse:
         """Send ConsumerGroupPrepareAssignment, at the member's own epoch if none is given."""
-        response = self.send(
+        return self.send(
             ConsumerGroupPrepareAssignmentRequest(
                 group_id=self.group_id, member_id=member_id, member_epoch=self._epoch_of(member_id, epoch)
             ),
             version=0,
         )
-        assert isinstance(response, ConsumerGroupPrepareAssignmentResponse)
-        return response
 
     def install(
         self,
@@ -136,7 +134,7 @@ class AssignmentHarness(Harness):
         error: int = 0,
     ) -> ConsumerGroupInstallAssignmentResponse:
         """Send ConsumerGroupInstallAssignment with these very members."""
-        response = self.send(
+        return self.send(
             ConsumerGroupInstallAssignmentRequest(
                 group_id=self.group_id,
                 member_id=member_id,
@@ -147,8 +145,6 @@ class AssignmentHarness(Harness):
             ),
             version=0,
         )
-        assert isinstance(response, ConsumerGroupInstallAssignmentResponse)
-        return response
 
     def part(self, member_id: str, held: Mapping[str, Iterable[int]], *, version: int = 0, data: bytes = b"") -> Member:
         """One member of an Install."""

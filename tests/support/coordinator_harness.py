@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar, cast
 from uuid import UUID
 
 import msgspec
@@ -39,6 +40,8 @@ from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.heartbeat import move_on
 from kip848_client.coordinator.offset_store import CommittedOffset
 from kip848_client.coordinator.steady_heartbeat import steady_member
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages import message_pair
 from kip848_client.wire.messages.connect_group_records import ConnectGroupMetadataKey
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     Assignment,
@@ -57,9 +60,11 @@ from kip848_client.wire.messages.group_records import (
     GroupMetadataKey,
     OffsetCommitKey,
 )
-from kip848_client.wire.schema import Response
+from kip848_client.wire.schema import Request, Response
 
 WALL_MS_AT_START = 1_700_000_000_000
+
+ResponseT = TypeVar("ResponseT", bound=Response)
 
 Owned = Mapping[str, Iterable[int]]
 """Topic name -> partitions."""
@@ -200,13 +205,14 @@ class Harness:
             ),
             client_assignors=None if offers is None else tuple(offers),
         )
-        response = self.send(message, version=version, client_id=client_id)
-        assert isinstance(response, ConsumerGroupHeartbeatResponse)
-        return response
+        return self.send(message, version=version, client_id=client_id)
 
-    def send(self, message: GroupMessage, *, version: int, client_id: str = "client") -> Response:
+    def send(self, message: Request[ResponseT], *, version: int, client_id: str = "client") -> ResponseT:
         """Send any request and return its reply, which must come at once."""
-        return self.answers[self.post(message, version=version, client_id=client_id)]
+        number = self.post(cast("GroupMessage", message), version=version, client_id=client_id)
+        answer = self.answers[number]
+        assert type(answer) is message_pair(ApiKey(message.WIRE.api_key)).response
+        return cast("ResponseT", answer)
 
     def post(self, message: GroupMessage, *, version: int, client_id: str = "client") -> int:
         """Send any request and return its number: its reply is in `answers`, now or later."""

@@ -7,22 +7,20 @@ from typing import Any
 import pytest
 
 from kip848_client.errors import ErrorCode
-from kip848_client.wire.messages.connect_group_describe import ConnectGroupDescribeRequest, ConnectGroupDescribeResponse
+from kip848_client.wire.messages.connect_group_describe import ConnectGroupDescribeRequest
 from kip848_client.wire.messages.connect_group_heartbeat import UnitsOfName
 from kip848_client.wire.messages.connect_group_install_assignment import (
     ConnectGroupInstallAssignmentRequest,
-    ConnectGroupInstallAssignmentResponse,
     Member,
 )
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
-from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from kip848_client.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
+from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kip848_client.wire.messages.list_groups import ListGroupsRequest
 from kip848_client.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
-    OffsetCommitResponse,
 )
 from tests.support.connect_harness import FIVE, ConnectHarness, as_text, offer, on_wire, tokens
 
@@ -94,8 +92,6 @@ def test_a_consumer_group_is_no_connect_group_and_the_other_way_round() -> None:
     refused = harness.send(classic, version=5)
 
     assert joined.error_code == ErrorCode.GROUP_ID_NOT_FOUND
-    assert isinstance(committed, OffsetCommitResponse)
-    assert isinstance(refused, JoinGroupResponse)
     assert committed.topics[0].partitions[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
@@ -418,9 +414,7 @@ def test_new_metadata_alone_reaches_each_worker_once() -> None:
         for member_id, text in (("w1", "A A/0 A/1"), ("w2", "B B/0"))
     )
     request = ConnectGroupInstallAssignmentRequest("g", "w1", 2, epoch, 0, members, (), b"state", 0)
-    response = harness.send(request, version=0)
-    assert isinstance(response, ConnectGroupInstallAssignmentResponse)
-    assert response.error_code == 0
+    assert harness.send(request, version=0).error_code == 0
 
     told = [harness.beat("w2", 2), harness.beat("w2", epoch)]
 
@@ -514,9 +508,6 @@ def test_connect_groups_are_listed_and_deleted_when_empty() -> None:
     harness.beat("w1", -1)
     deleted = harness.send(DeleteGroupsRequest(groups_names=("g",)), version=2)
 
-    assert isinstance(listed, ListGroupsResponse)
-    assert isinstance(refused, DeleteGroupsResponse)
-    assert isinstance(deleted, DeleteGroupsResponse)
     assert [(group.group_id, group.protocol_type, group.group_type) for group in listed.groups] == [
         ("g", "connect", "connect")
     ]
@@ -578,9 +569,7 @@ def test_a_group_is_described_as_it_is() -> None:
     harness.enter("w1", catalogue=(3, "A B"), worker_id="host:1")
     harness.enter("w2")
     harness.beat("w1", 1)
-    response = harness.send(ConnectGroupDescribeRequest(group_ids=("g", "other")), version=0)
-    assert isinstance(response, ConnectGroupDescribeResponse)
-    group, other = response.groups
+    group, other = harness.send(ConnectGroupDescribeRequest(group_ids=("g", "other")), version=0).groups
     assert (other.error_code, group.error_code) == (ErrorCode.GROUP_ID_NOT_FOUND, 0)
     assert (group.group_state, group.group_epoch, group.catalog_offset, group.unit_count) == ("Reconciling", 2, 3, 2)
     assert (group.assignor_name, group.is_client_side) == ("uniform", False)
