@@ -6,10 +6,7 @@ import pytest
 
 from kip848_client.coordinator import GroupState
 from kip848_client.errors import ErrorCode
-from kip848_client.wire.messages.consumer_group_describe import (
-    ConsumerGroupDescribeRequest,
-    DescribedGroup,
-)
+from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedGroup
 from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
 from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest
 from kip848_client.wire.messages.list_groups import ListGroupsRequest

@@ -7,10 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from kip848_client.errors import ErrorCode
-from kip848_client.wire.messages.consumer_group_describe import (
-    ConsumerGroupDescribeRequest,
-    DescribedGroup,
-)
+from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedGroup
 from kip848_client.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

@@ -19,10 +19,7 @@ from kip848_client.wire.messages.connect_group_heartbeat import (
     ConnectGroupHeartbeatResponse,
     UnitsOfName,
 )
-from kip848_client.wire.messages.connect_group_install_assignment import (
-    ConnectGroupInstallAssignmentRequest,
-    Member,
-)
+from kip848_client.wire.messages.connect_group_install_assignment import ConnectGroupInstallAssignmentRequest, Member
 from kip848_client.wire.messages.connect_group_prepare_assignment import (
     ConnectGroupPrepareAssignmentRequest,
     ConnectGroupPrepareAssignmentResponse,

@@ -9,10 +9,7 @@ import pytest
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.connect_group_describe import ConnectGroupDescribeRequest
 from kip848_client.wire.messages.connect_group_heartbeat import UnitsOfName
-from kip848_client.wire.messages.connect_group_install_assignment import (
-    ConnectGroupInstallAssignmentRequest,
-    Member,
-)
+from kip848_client.wire.messages.connect_group_install_assignment import ConnectGroupInstallAssignmentRequest, Member
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
 from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
