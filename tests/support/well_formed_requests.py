@@ -79,7 +79,7 @@ class Scene(msgspec.Struct):
         scene.settle(ApiKey.PRODUCE, 9, _produce(scene, 9))
         for group in (scene.offsets_group, scene.members_group):
             scene.settle(ApiKey.FIND_COORDINATOR, 4, {"coordinator_keys": [group]})
-        scene.settle(ApiKey.INIT_PRODUCER_ID, 4, {"transaction_timeout_ms": 60_000})
+        scene.settle(ApiKey.INIT_PRODUCER_ID, 4, {"transactional_id": None, "transaction_timeout_ms": 60_000})
         scene.settle(ApiKey.OFFSET_COMMIT, 9, _offset_commit(scene, scene.offsets_group))
         scene.settle(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, _heartbeat(scene, 0))
         return scene
@@ -414,7 +414,7 @@ _FIELDS: Final[Mapping[int, Callable[[Scene, int], Fields]]] = {
         "topics": [{"name": scene.topic, "partitions": [{}]}],
         "timeout_ms": 20_000,
     },
-    ApiKey.INIT_PRODUCER_ID: lambda *_: {"transaction_timeout_ms": 60_000},
+    ApiKey.INIT_PRODUCER_ID: lambda *_: {"transactional_id": None, "transaction_timeout_ms": 60_000},
     ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions_to_txn,
     ApiKey.ADD_OFFSETS_TO_TXN: _add_offsets_to_txn,
     ApiKey.END_TXN: _end_txn,
