@@ -101,6 +101,8 @@ def test_a_group_s_overrides_are_laid_over_the_broker_s_settings() -> None:
         ({"consumer.session.timeout.ms": "99"}, r"within \[100, 60000\]"),
         ({"consumer.heartbeat.interval.ms": "9"}, r"within \[10, 15000\]"),
         ({"consumer.assignment.interval.ms": "15001"}, r"within \[0, 15000\]"),
+        ({"connect.session.timeout.ms": f"{2**31}"}, r"within \[1, 2147483647\]"),
+        ({"connect.heartbeat.interval.ms": f"{2**31}"}, r"within \[1, 2147483647\]"),
         ({"consumer.heartbeat.interval.ms": "10000"}, "must be less than"),
     ],
 )

@@ -341,6 +341,18 @@ def test_r210_commits_go_on_while_a_join_waits_and_a_join_waits_for_commits_unde
     assert member.requests(OffsetCommitRequest)[0].generation_id_or_member_epoch == 2
 
 
+@pytest.mark.parametrize(("rebalance_timeout_ms", "waits_ms"), [(4_000, 2_000), (60_000, 5_000)])
+def test_r210_a_join_waits_for_a_commit_no_longer_than_the_group_can(rebalance_timeout_ms: int, waits_ms: int) -> None:
+    """A commit without an answer must not cost the member its place in the next generation."""
+    member = cooperative(rebalance_timeout_ms=rebalance_timeout_ms)
+    member.commit(positions(t_0=5))
+    member.beat(REBALANCE)
+    member.advance(waits_ms - 1)
+    assert not member.requests(JoinGroupRequest)
+    member.advance(1)
+    member.joining()
+
+
 def test_r211_a_dynamic_member_leaves_also_while_a_join_waits_and_a_static_one_only_if_asked() -> None:
     """A member that stays counted costs the others a rebalance, or the wait for its session."""
     member = cooperative({"t": range(1)})
@@ -380,6 +392,8 @@ def test_r213_of_two_claims_the_later_generation_wins_and_equal_ones_cancel() ->
         )
         member.answer_join(generation=6, leader="m-1", members=both)
         assert member.dealt() == {"a": expected, "m-1": ["t-3", "t-4", "t-5"]}
+        shown = member.emitted(RunAssignor)[-1].snapshot.members
+        assert {each.member_id: each.member_epoch for each in shown} == {"a": 5, "m-1": generation}
 
 
 def test_r214_an_assignor_that_fails_moves_nothing_and_all_members_hear_of_it() -> None:

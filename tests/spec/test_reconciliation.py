@@ -275,6 +275,21 @@ def test_r76_a_broker_that_does_not_answer_holds_nothing_back_for_long() -> None
     assert member.member.view().poll_wanted
 
 
+def test_r76_a_target_waits_for_its_names_again_after_a_removal() -> None:
+    """What the cluster did not know in the member's earlier life it may know by now."""
+    member = unresolved({"u": [0]})
+    fence(member)
+    member.finish_call("lost", "t-0")
+    member.waiting.clear()
+    member.answer_heartbeat(epoch=5, assignment={"u": [0]})
+    member.poll()
+    assert not member.calls
+    member.advance(100)
+    member.step(MetadataUpdated({member.topic_ids["u"]: "u"}, member.take_waiting(RequestMetadata).request_id))
+    member.poll()
+    assert calls(member) == ["assigned(u-0)"]
+
+
 def test_r77_an_unknown_topic_alone_is_acknowledged_once() -> None:
     """The same acknowledgement on every turn floods the coordinator."""
     member = unresolved({"t": [0], "u": [0]})
