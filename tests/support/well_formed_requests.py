@@ -275,7 +275,7 @@ def _create_topics(name: str) -> Fields:
 
 
 def _delete_topics(scene: Scene, version: int) -> Fields:
-    name, _ = scene.create_topic()
+    name = scene.create_topic()[0]
     return {"timeout_ms": 20_000} | ({"topic_names": [name]} if version < 6 else {"topics": [{"name": name}]})
 
 
@@ -318,7 +318,7 @@ def _txn_offset_commit(scene: Scene, _: int) -> Fields:
 
 
 def _write_txn_markers(scene: Scene, _: int) -> Fields:
-    name, _ = scene.create_topic()
+    name = scene.create_topic()[0]
     return {"markers": [{"producer_id": 10**9, "topics": [{"name": name, "partition_indexes": [0]}]}]}
 
 
@@ -341,7 +341,7 @@ def _alter_configs(scene: Scene, _: int) -> Fields:
 
 
 def _create_partitions(scene: Scene, _: int) -> Fields:
-    name, _ = scene.create_topic()
+    name = scene.create_topic()[0]
     return {"topics": [{"name": name, "count": 3, "assignments": None}], "timeout_ms": 20_000}
 
 
