@@ -93,10 +93,11 @@ def test_r92_a_failed_partition_is_repeated(code: ErrorCode) -> None:
     assert "t-0@77" in member.history[-1]
 
 
-def test_r92_a_partition_that_the_answer_leaves_out_is_repeated() -> None:
-    """Absent is not "no offset"."""
+@pytest.mark.parametrize("group", [GROUP, "another"])
+def test_r92_a_partition_that_the_answer_leaves_out_is_repeated(group: str) -> None:
+    """Absent is not "no offset"; nor is an answer about another group."""
     member = looking_up()
-    member.answer(OffsetFetchRequest, OffsetFetchResponse(groups=(OffsetFetchResponseGroup(GROUP, ()),)))
+    member.answer(OffsetFetchRequest, OffsetFetchResponse(groups=(OffsetFetchResponseGroup(group, ()),)))
     member.advance(200)
     assert not member.waiting
     assert fetches(member) == [["t-0"]]

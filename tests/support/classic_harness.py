@@ -159,7 +159,7 @@ class ClassicHarness(Harness):
             subscribed_topic_names=("foo",) if joins else None,
             topic_partitions=() if joins else None,
         )
-        return ErrorCode(self.send(message, version=1).error_code)  # type: ignore[attr-defined]
+        return ErrorCode(self.send(message, version=1).error_code)
 
     def describe(self, *, version: int = 6) -> DescribedGroup:
         """Send a DescribeGroups."""
