@@ -44,17 +44,21 @@ def test_every_method_of_the_synchronous_consumer_is_there_with_the_same_argumen
             assert (parameter.name, parameter.kind, parameter.default) == (other.name, other.kind, other.default), name
 
 
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
 async def test_iteration_hands_out_each_record_once_and_ends_with_the_consumer(
-    broker: EmbeddedBroker, produce: Produce
+    broker: EmbeddedBroker, produce: Produce, protocol: str
 ) -> None:
     """`async for message in consumer` is the loop of most programs; close() inside it must end it."""
     produce("orders", 300)
     seen: list[Key] = []
-    async with new_consumer(broker) as consumer:
+    async with new_consumer(broker, **{"group.protocol": protocol}) as consumer:
         await consumer.subscribe(["orders"])
         async for message in consumer:
             seen.append(key(message))
             if len(seen) == 1_200:
+                group = broker.group("g")
+                assert group is not None
+                assert (consumer.health().ready, group.type) == (True, protocol)
                 await consumer.close()
     assert len(seen) == len(set(seen))
     assert set(seen) == keys_of("orders", 300)

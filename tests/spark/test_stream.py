@@ -158,10 +158,20 @@ def test_where_the_first_batch_began_is_not_chosen_again_when_it_is_repeated(
     assert second.rows == Counter(("orders", number, offset) for number in range(4) for offset in range(90, 100))
 
 
-@pytest.mark.parametrize("strategy", ["range,roundrobin", "cooperative-sticky"])
-def test_a_query_shares_a_group_of_the_classic_protocol(broker: EmbeddedBroker, address: str, strategy: str) -> None:
+@pytest.mark.parametrize(
+    ("key", "assignors"),
+    [
+        ("partition.assignment.strategy", "range,roundrobin"),
+        ("partition.assignment.strategy", "cooperative-sticky"),
+        ("group.local.assignors", "kip848_client.assignors.library:CoPartitioned"),
+    ],
+    ids=["eager", "cooperative", "own"],
+)
+def test_a_query_shares_a_group_of_the_classic_protocol(
+    broker: EmbeddedBroker, address: str, key: str, assignors: str
+) -> None:
     """Clusters and services that are not on the new protocol yet: members assign, and nothing is lost or doubled."""
-    protocol = {"group.protocol": "classic", "partition.assignment.strategy": strategy}
+    protocol = {"group.protocol": "classic", key: assignors}
     seen: Counter[tuple[str, int, int]] = Counter()
     changed = {f"kafka.{name}": text for name, text in protocol.items()}
     with driving(address, changed, maxOffsetsPerTrigger=50) as driver:
