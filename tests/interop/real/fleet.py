@@ -104,14 +104,15 @@ class Fleet:
             worker.process.kill()
             worker.process.wait(TIMEOUT_S)
         if error is not None:
+            error.add_note(self.ledger().summary())
             for path in self._paths:
                 error.add_note(_story(path))
 
 
 def _story(path: Path) -> str:
-    """The end of what one worker wrote: its entries, its event log, and its output."""
+    """The end of what one worker wrote beside its entries: its event log, and its output."""
     parts = [f"--- {path}"]
-    for suffix in (".jsonl", ".journal", ".output"):
+    for suffix in (".journal", ".output"):
         of_it = path.with_suffix(suffix)
         parts += of_it.read_text(errors="replace").splitlines()[-LINES_SHOWN:] if of_it.exists() else []
     return "\n".join(parts)

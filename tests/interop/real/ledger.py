@@ -94,6 +94,24 @@ class Ledger:
         """How many different records were read."""
         return len(self._different)
 
+    def summary(self) -> str:
+        """For a failed test: the last owner of each partition, how far it was read and committed, and all errors."""
+        owner: dict[TopicPartition, str] = {}
+        read: dict[TopicPartition, int] = {}
+        committed: dict[TopicPartition, int] = {}
+        for entry in self.entries:
+            if entry.kind == "assigned":
+                owner[entry.place] = entry.member
+            elif entry.kind == "read":
+                read[entry.place] = entry.end
+            elif entry.kind == "committed":
+                committed[entry.place] = entry.end
+        places = [
+            f"{place}: {owner[place]} has read to {read.get(place)} and committed {committed.get(place)}"
+            for place in sorted(owner)
+        ]
+        return "\n".join(places + self.errors())
+
     def errors(self) -> list[str]:
         """What members reported as raised by the library."""
         return [f"{entry.member}: {entry.text}" for entry in self.entries if entry.kind == "error"]
