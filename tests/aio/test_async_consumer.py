@@ -51,7 +51,7 @@ async def test_iteration_hands_out_each_record_once_and_ends_with_the_consumer(
     """`async for message in consumer` is the loop of most programs; close() inside it must end it."""
     produce("orders", 300)
     seen: list[Key] = []
-    async with new_consumer(broker, **{"group.protocol": protocol}) as consumer:
+    async with new_consumer(broker, group_protocol=protocol) as consumer:
         await consumer.subscribe(["orders"])
         async for message in consumer:
             seen.append(key(message))
