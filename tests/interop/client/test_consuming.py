@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 
-from kip848_client import Consumer, EmbeddedBroker, IllegalStateError, MemberState, SubscriptionPattern, TopicPartition
+from kip848_client import Consumer, EmbeddedBroker, IllegalStateError, MemberState, TopicPartition
 from kip848_client.client.data_plane import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID
-from kip848_client.errors import ConfigError, NoOffsetForPartitionError
-from tests.interop.client.conftest import QUIET, MakeConsumer
+from kip848_client.errors import NoOffsetForPartitionError
+from tests.interop.client.conftest import MakeConsumer
 from tests.interop.client.drive import Produce, delivered_once, drive, key, keys_of
 
 pytestmark = pytest.mark.interop
@@ -59,56 +59,6 @@ def test_iteration_ends_when_the_consumer_is_closed(make_consumer: MakeConsumer,
     assert set(seen) == keys_of("orders", 10)
 
 
-def test_a_second_and_a_third_consumer_share_the_partitions(make_consumer: MakeConsumer, produce: Produce) -> None:
-    """Scaling out: work is divided, nothing is read twice, and the first consumer keeps what it keeps undisturbed."""
-    first = make_consumer().subscribe("orders")
-    drive(first, until=lambda: len(first.partitions) == 4)
-    second, third = make_consumer().subscribe("orders"), make_consumer().subscribe("orders")
-
-    everybody = (first, second, third)
-    drive(*everybody, until=lambda: sorted(len(one.partitions) for one in everybody) == [1, 1, 2])
-    produce("orders", 100)
-    drive(*everybody, until=lambda: sum(len(one.delivered) for one in everybody) >= 400)
-
-    assert delivered_once(everybody) == keys_of("orders", 100)
-    assert sorted(itertools.chain(*(one.partitions for one in everybody))) == [0, 1, 2, 3]
-    assert "lost" not in first.listener.names()
-
-
-def test_a_consumer_that_leaves_hands_its_work_over(make_consumer: MakeConsumer, produce: Produce) -> None:
-    """Scaling in: what a leaving consumer has read and committed is not read again, and the rest is read."""
-    first, second = make_consumer().subscribe("orders"), make_consumer().subscribe("orders")
-    drive(first, second, until=lambda: len(first.partitions) == len(second.partitions) == 2)
-    produce("orders", 50)
-    drive(first, second, until=lambda: len(first.delivered) + len(second.delivered) >= 200)
-
-    second.raw.close()
-    produce("orders", 50)
-    drive(first, until=lambda: len(first.delivered) + len(second.delivered) >= 400)
-
-    assert delivered_once([first, second]) == keys_of("orders", 100)
-    assert second.listener.names()[-1] == "revoked"
-    assert "lost" not in second.listener.names()
-    assert first.partitions == [0, 1, 2, 3]
-
-
-def test_a_killed_consumer_is_replaced_and_nothing_is_lost(
-    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
-) -> None:
-    """A crash: after its session the others read on from its last commit."""
-    first, second = make_consumer().subscribe("orders"), make_consumer().subscribe("orders")
-    drive(first, second, until=lambda: len(first.partitions) == len(second.partitions) == 2)
-    produce("orders", 50)
-    drive(first, second, until=lambda: len(first.delivered) + len(second.delivered) >= 200)
-
-    second.kill()
-    broker.expire_session("g", second.raw.member_id)
-    drive(first, until=lambda: len(first.partitions) == 4)
-    drive(first, until=lambda: keys_of("orders", 50) == set(first.delivered) | set(second.delivered))
-
-    assert len(first.delivered) == len(set(first.delivered))
-
-
 def test_a_topic_that_appears_later_is_read(
     broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
 ) -> None:
@@ -121,22 +71,6 @@ def test_a_topic_that_appears_later_is_read(
     drive(consumer, until=lambda: len(consumer.delivered) >= 10)
 
     assert delivered_once([consumer]) == keys_of("later", 10, partitions=[0])
-
-
-def test_partitions_that_are_added_are_read(
-    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
-) -> None:
-    """A topic that grows must not need a restart of its consumers."""
-    consumer = make_consumer().subscribe("orders")
-    drive(consumer, until=lambda: consumer.partitions == [0, 1, 2, 3])
-
-    broker.add_partitions("orders", 6)
-    drive(consumer, until=lambda: consumer.partitions == [0, 1, 2, 3, 4, 5])
-    produce("orders", 5, partitions=range(6))
-    drive(consumer, until=lambda: len(consumer.delivered) >= 30)
-
-    assert delivered_once([consumer]) == keys_of("orders", 5, partitions=range(6))
-    assert consumer.listener.calls[-1] == ("assigned", [4, 5])
 
 
 def test_a_topic_that_is_deleted_and_made_again_is_another_topic(
@@ -156,22 +90,6 @@ def test_a_topic_that_is_deleted_and_made_again_is_another_topic(
 
     assert delivered_once([consumer]) == keys_of("orders", 3)
     assert "lost" not in consumer.listener.names()
-
-
-def test_a_pattern_subscribes_to_every_topic_that_it_matches(
-    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
-) -> None:
-    """Patterns are matched by the coordinator; the client only passes them on."""
-    broker.create_topic("payments-eu", partitions=1)
-    broker.create_topic("payments-us", partitions=1)
-    produce("payments-eu", 3, partitions=[0])
-    produce("payments-us", 3, partitions=[0])
-    consumer = make_consumer()
-    consumer.raw.subscribe(SubscriptionPattern("payments-.*"))
-
-    drive(consumer, until=lambda: len(consumer.delivered) >= 6)
-
-    assert {topic for topic, _, _ in consumer.delivered} == {"payments-eu", "payments-us"}
 
 
 def test_seek_inside_assigned_decides_where_to_start(make_consumer: MakeConsumer, produce: Produce) -> None:
@@ -317,12 +235,6 @@ def test_the_lag_of_a_paused_partition_is_asked_for(make_consumer: MakeConsumer,
     produce("orders", 25, partitions=[0])
 
     assert consumer.raw.lag()[TopicPartition("orders", 0)] == 25
-
-
-def test_a_misspelt_key_names_the_right_one() -> None:
-    """A setting with a typo must not be ignored, and the error must cure it."""
-    with pytest.raises(ConfigError, match=r"fetch\.min\.byte is not .*; did you mean fetch\.min\.bytes"):
-        Consumer({**QUIET, "bootstrap.servers": "127.0.0.1:1", "group.id": "g", "fetch.min.byte": 1})
 
 
 def test_poll_without_a_subscription_says_what_is_missing(

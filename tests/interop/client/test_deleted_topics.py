@@ -2,57 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
 
-from kip848_client import ConsumerRebalanceListener, EmbeddedBroker, TopicPartition
-from kip848_client.consumer import Consumer
+from kip848_client import EmbeddedBroker
 from kip848_client.faults import hold
 from kip848_client.journal import MemoryJournal
 from tests.interop.client.conftest import MakeConsumer
 from tests.interop.client.drive import Produce, drive, keys_of, producer_for
 
 pytestmark = pytest.mark.interop
-
-
-class CommitsWhenRevoked(ConsumerRebalanceListener):
-    """README's own pattern."""
-
-    def __init__(self) -> None:
-        self.committed: list[set[str]] = []
-        self.took_s: list[float] = []
-
-    def on_partitions_revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        began_s = time.monotonic()
-        answer = consumer.commit(asynchronous=False)
-        self.took_s.append(time.monotonic() - began_s)
-        self.committed.append({one.topic for one in answer or ()})
-
-
-def test_a_commit_in_the_revoked_callback_gives_a_deleted_topic_up_and_keeps_the_others(
-    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
-) -> None:
-    """It was retried for a minute: meanwhile nothing was read, and a short poll interval lost the membership."""
-    broker.create_topic("gone")
-    produce("orders", 5)
-    produce("gone", 5, partitions=[0])
-    journal, listener = MemoryJournal(), CommitsWhenRevoked()
-    consumer = make_consumer(journal=journal, enable_auto_commit=False)
-    consumer.raw.subscribe(["orders", "gone"], listener)
-    drive(consumer, until=lambda: len(consumer.delivered) == 25)
-
-    broker.delete_topic("gone")
-    drive(consumer, until=lambda: "gone" not in {one.topic for one in consumer.raw.assignment()})
-
-    assert listener.committed == [{"orders"}]
-    assert listener.took_s[0] < 30, "half of what a commit has"
-    assert broker.committed("g") == {("orders", index): 5 for index in range(4)}
-    [told] = journal.named("commit_failed")
-    assert told.fields["offsets"] == {"gone-0": 5}
-    produce("orders", 1)
-    drive(consumer, until=lambda: len(consumer.delivered) == 29)
 
 
 def test_a_topic_that_vanishes_before_its_offsets_are_looked_up_is_no_error(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import logging
 import threading
 from collections.abc import Callable, Iterator
 
@@ -22,10 +21,9 @@ from kip848_client import (
     keep_held,
 )
 from kip848_client.assignors.interface import ASSIGNMENT_INVALID, ASSIGNOR_RAISED
-from kip848_client.errors import AssignorTimeoutError, ClientAssignorError, ClientAssignorsUnsupportedError
+from kip848_client.errors import AssignorTimeoutError, ClientAssignorError
 from kip848_client.journal import MemoryJournal
 from kip848_client.wire.api_keys import ApiKey
-from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.interop.client.conftest import QUIET, MakeConsumer
 from tests.interop.client.drive import ConsumerUnderTest, delivered_once, drive, keys_of, producer_for
 from tests.interop.client.local_assignors import Weighing
@@ -359,58 +357,6 @@ def test_a_group_changes_its_assignor_by_a_rolling_restart(broker: EmbeddedBroke
         assert group is not None
         assert group.assignor == expected
     assert sizes(new) == [4, 8]
-
-
-# ------------------------------------------------------------------------------------------------- brokers without it
-
-
-@pytest.fixture
-def plain_broker() -> Iterator[EmbeddedBroker]:
-    """A broker that offers what Apache Kafka does."""
-    config = {"kip848.client.assignors.enable": "false"}
-    with EmbeddedBroker({"orders": PARTITIONS}, config=config) as running:
-        yield running
-
-
-def test_a_broker_without_client_side_assignment_is_an_error_that_names_the_missing_apis(
-    plain_broker: EmbeddedBroker, closing: Callable[[Consumer], Consumer]
-) -> None:
-    """It would skip the list in silence, and assign as it likes."""
-    conf = {"bootstrap.servers": plain_broker.bootstrap_servers, "group.id": "g", "group.local.assignors": Weighing()}
-    consumer = closing(Consumer({**QUIET, **conf}))
-    consumer.subscribe(["orders"])
-    with pytest.raises(ClientAssignorsUnsupportedError) as info:
-        consumer.poll(10)
-    assert "ConsumerGroupPrepareAssignment (API key 30848)" in str(info.value)
-    assert "ConsumerGroupInstallAssignment (API key 30849)" in str(info.value)
-    assert consumer.state is MemberState.FATAL
-    assert not plain_broker.requests.of(ApiKey.CONSUMER_GROUP_HEARTBEAT)
-
-
-def test_with_the_fallback_the_coordinator_assigns_and_one_warning_says_so(
-    plain_broker: EmbeddedBroker, closing: Callable[[Consumer], Consumer], caplog: pytest.LogCaptureFixture
-) -> None:
-    """Allowed means told once; a silent difference is what the setting is there to avoid."""
-    conf = {
-        "bootstrap.servers": plain_broker.bootstrap_servers,
-        "group.id": "g",
-        "group.local.assignors": Weighing(),
-        "group.local.assignors.fallback": "server",
-    }
-    consumer = ConsumerUnderTest(closing(Consumer({**QUIET, **conf})))
-    with caplog.at_level(logging.WARNING, logger="kip848_client"):
-        consumer.subscribe("orders")
-        drive(consumer, until=lambda: len(consumer.partitions) == PARTITIONS)
-        plain_broker.requests.wait_for(ApiKey.CONSUMER_GROUP_HEARTBEAT, count=5, since=plain_broker.requests.mark())
-    warnings = [record.getMessage() for record in caplog.records if "assignors_unsupported" in record.getMessage()]
-    assert len(warnings) == 1
-    assert "ConsumerGroupPrepareAssignment" in warnings[0]
-    listed = [
-        logged.request.client_assignors
-        for logged in plain_broker.requests.of(ConsumerGroupHeartbeatRequest)
-        if isinstance(logged.request, ConsumerGroupHeartbeatRequest)
-    ]
-    assert not any(listed)
 
 
 # ------------------------------------------------------------------------------------------------------------ metadata

@@ -13,7 +13,6 @@ from kip848_client import (
     ConsumerRebalanceListener,
     EmbeddedBroker,
     IllegalStateError,
-    LeaveMode,
     MemberState,
     TopicPartition,
 )
@@ -40,26 +39,6 @@ def evict(broker: EmbeddedBroker, consumer: ConsumerUnderTest) -> None:
     with RawConnection(broker.bootstrap_servers) as connection:
         request = ConsumerGroupHeartbeatRequest(group_id="g", member_id=consumer.raw.member_id, member_epoch=-1)
         assert connection.ask(request, version=1).error_code == 0
-
-
-def test_a_fenced_consumer_loses_everything_and_comes_back(
-    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
-) -> None:
-    """A long pause of the process costs the membership; the application hears *lost* and goes on reading."""
-    produce("orders", 20)
-    consumer = make_consumer(auto_commit_interval_ms=10).subscribe("orders")
-    drive(consumer, until=lambda: len(consumer.delivered) >= 80)
-    member_id = consumer.raw.member_id
-    consumer.raw.commit(asynchronous=False)
-
-    evict(broker, consumer)
-    drive(consumer, until=lambda: consumer.listener.count("assigned") == 2 and len(consumer.partitions) == 4)
-    produce("orders", 20)
-    drive(consumer, until=lambda: len(consumer.delivered) >= 160)
-
-    assert consumer.listener.names() == ["assigned", "lost", "assigned"]
-    assert delivered_once([consumer]) == keys_of("orders", 40)
-    assert consumer.raw.member_id == member_id
 
 
 def test_no_record_is_delivered_between_lost_and_assigned(
@@ -285,23 +264,6 @@ def test_close_without_time_still_leaves(broker: EmbeddedBroker, make_consumer: 
     consumer.raw.close(timeout_s=0)
 
     assert time.monotonic() - began < SOON_S
-    broker.wait_for("g", lambda group: not group.members)
-
-
-def test_a_static_member_keeps_its_partitions_over_a_restart(
-    broker: EmbeddedBroker, make_consumer: MakeConsumer
-) -> None:
-    """group.instance.id is there so that a restart moves nothing; LEAVE_GROUP says that it is no restart."""
-    first = make_consumer(group_instance_id="one").subscribe("orders")
-    drive(first, until=lambda: len(first.partitions) == 4)
-    epoch = broker.wait_for_group("g", state="Stable", members=1).group_epoch
-
-    first.raw.close()
-    second = make_consumer(group_instance_id="one").subscribe("orders")
-    drive(second, until=lambda: len(second.partitions) == 4)
-    assert broker.wait_for_group("g", state="Stable", members=1).group_epoch == epoch
-    second.raw.close(mode=LeaveMode.LEAVE_GROUP)
-
     broker.wait_for("g", lambda group: not group.members)
 
 

@@ -64,15 +64,11 @@ def read_by_librdkafka(broker: EmbeddedBroker, isolation: str = "read_committed"
     return values
 
 
-def read_by_us(broker: EmbeddedBroker, isolation: str = "read_committed") -> list[bytes | None]:
-    conf = {
-        "bootstrap.servers": broker.bootstrap_servers,
-        "group.id": "reader",
-        "isolation.level": isolation,
-        "enable.partition.eof": True,
-    }
+def read_by_us(broker: EmbeddedBroker, isolation: str | None = None) -> list[bytes | None]:
+    """Of our consumer the isolation level is read_committed unless told otherwise."""
+    conf = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "reader", "enable.partition.eof": True}
     values = []
-    with Consumer(conf) as consumer:
+    with Consumer(conf if isolation is None else conf | {"isolation.level": isolation}) as consumer:
         consumer.assign([OurPartition("orders", 0, 0)])
         while (message := consumer.poll(TIMEOUT_S)) is not None and message.error() is None:
             values.append(message.value())
@@ -92,51 +88,6 @@ def test_readers_see_committed_transactions_only(broker: EmbeddedBroker, read: o
     assert callable(read)
     assert read(broker) == [b"a", b"b", b"c"]
     assert read(broker, "read_uncommitted") == [b"a", b"b", b"x", b"y", b"c", b"open"]
-
-
-def test_offsets_and_records_are_written_together(broker: EmbeddedBroker) -> None:
-    """A group would go on behind records whose results were never written."""
-    write(transactional(broker, "source"), b"a", b"b")
-    producer = transactional(broker)
-    with Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap_servers,
-            "group.id": "g",
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-        }
-    ) as consumer:
-        consumer.subscribe(["orders"])
-        batch = consumer.consume(2, TIMEOUT_S)
-        assert [message.value() for message in batch] == [b"a", b"b"]
-        for commit in (False, True):
-            producer.begin_transaction()
-            producer.produce("invoices", b"i", partition=0)
-            offsets = [OurPartition("orders", 0, 2)]
-            producer.send_offsets_to_transaction(offsets, consumer.group_metadata(), TIMEOUT_S)
-            assert broker.committed("g") == {}
-            if commit:
-                producer.commit_transaction(TIMEOUT_S)
-            else:
-                producer.abort_transaction(TIMEOUT_S)
-        assert broker.committed("g") == {ModelPartition("orders", 0): 2}
-
-
-def test_a_member_that_was_removed_cannot_commit_in_a_transaction(broker: EmbeddedBroker) -> None:
-    """Its partitions have a new owner, who has read the same records: results would be there twice."""
-    producer = transactional(broker)
-    with Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "client.id": "m"}) as consumer:
-        consumer.subscribe(["orders"])
-        while not consumer.assignment():
-            consumer.poll(0.1)
-        metadata = consumer.group_metadata()
-        broker.remove_member("g", "m")
-        producer.begin_transaction()
-        producer.produce("invoices", b"i", partition=0)
-        with pytest.raises(KafkaException) as refused:
-            producer.send_offsets_to_transaction([OurPartition("orders", 0, 1)], metadata, TIMEOUT_S)
-        assert refused.value.args[0].txn_requires_abort()
-        producer.abort_transaction(TIMEOUT_S)
 
 
 def test_a_zombie_is_fenced_and_its_records_are_not_seen(broker: EmbeddedBroker) -> None:
@@ -162,19 +113,6 @@ def test_markers_that_come_late_do_not_stop_a_producer() -> None:
             write(producer, b"%d" % number)
         broker.wait_for_transaction("tx", "CompleteCommit")
         assert read_by_librdkafka(broker) == [b"0", b"1", b"2", b"3", b"4"]
-
-
-def test_a_transaction_goes_on_after_a_crash_of_the_broker(broker: EmbeddedBroker) -> None:
-    """A restart of the broker is nothing that a producer has to know about."""
-    producer = transactional(broker)
-    producer.begin_transaction()
-    producer.produce("orders", b"before", partition=0)
-    assert producer.flush(TIMEOUT_S) == 0
-    broker.crash()
-    broker.start()
-    producer.produce("orders", b"after", partition=0)
-    producer.commit_transaction(TIMEOUT_S)
-    assert read_by_librdkafka(broker) == [b"before", b"after"]
 
 
 def test_transactions_of_aiokafka(broker: EmbeddedBroker) -> None:

@@ -5,7 +5,7 @@ librdkafka's AdminClient shows no epochs, and crashes when a coordinator that is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final, cast
 
 import msgspec
@@ -50,19 +50,20 @@ class ShownGroup(msgspec.Struct, frozen=True):
 
 
 class Administrator:
-    """Asks one broker.
+    """Asks one broker about one group.
 
     Args:
         bootstrap_servers: `host:port`.
     """
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, bootstrap_servers: str, group_id: str) -> None:
         self.bootstrap_servers: Final = bootstrap_servers
+        self.group_id: Final = group_id
 
-    def group(self, group_id: str) -> ShownGroup:
-        """What the coordinator knows about a group."""
+    def shown(self) -> ShownGroup:
+        """What the coordinator knows about the group."""
         (shown,) = self._ask(
-            "consumer_group_describe", 1, {"group_ids": [group_id], "include_authorized_operations": False}
+            "consumer_group_describe", 1, {"group_ids": [self.group_id], "include_authorized_operations": False}
         )["groups"]
         return ShownGroup(
             state=shown["group_state"] or NO_GROUP,
@@ -72,45 +73,38 @@ class Administrator:
             members=tuple(_member(row) for row in shown["members"]),
         )
 
-    def is_stable(self, group_id: str, members: int) -> Callable[[], bool]:
-        """A condition to wait for: so many members, and all were given what they are to have.
+    def is_stable(self, members: int) -> bool:
+        """Whether there are so many members, and all were given what they are to have.
 
-        The members themselves may still have to run their listeners; see `members.settled`.
+        The members themselves may still have to run their listeners; see `Group.is_settled`.
         """
+        group = self.shown()
+        settled = all(one.assigned == one.target and one.epoch == group.epoch for one in group.members)
+        return group.state == "Stable" and len(group.members) == members and settled
 
-        def holds() -> bool:
-            group = self.group(group_id)
-            settled = all(one.assigned == one.target and one.epoch == group.epoch for one in group.members)
-            return group.state == "Stable" and len(group.members) == members and settled
-
-        return holds
-
-    def remove(self, group_id: str, member_id: str) -> int:
+    def remove(self, member_id: str) -> int:
         """Throw a member out (LeaveGroup, as kafka-consumer-groups and AdminClients do); return the error code."""
-        answer = self._ask(
-            "leave_group",
-            5,
-            {"group_id": group_id, "members": [{"member_id": member_id, "group_instance_id": None, "reason": "test"}]},
-        )
+        removed: Json = {"member_id": member_id, "group_instance_id": None, "reason": "test"}
+        answer = self._ask("leave_group", 5, {"group_id": self.group_id, "members": [removed]})
         return cast("int", answer["error_code"] or answer["members"][0]["error_code"])
 
-    def configure(self, group_id: str, **configs: int) -> None:
-        """Set configurations of a group; underscores stand for dots."""
+    def configure(self, **configs: int) -> None:
+        """Set configurations of the group; underscores stand for dots."""
         entries: list[Json] = [
             {"name": name.replace("_", "."), "config_operation": SET, "value": str(value)}
             for name, value in configs.items()
         ]
-        resource: Json = {"resource_type": GROUP_RESOURCE, "resource_name": group_id, "configs": entries}
+        resource: Json = {"resource_type": GROUP_RESOURCE, "resource_name": self.group_id, "configs": entries}
         answer = self._ask("incremental_alter_configs", 1, {"resources": [resource], "validate_only": False})
         assert [row["error_code"] for row in answer["responses"]] == [0], answer
 
-    def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Committed offsets; partitions without one are absent."""
         topics: dict[str, list[Json]] = {}
         for partition in partitions:
             topics.setdefault(partition.topic, []).append(partition.partition)
         rows: list[Json] = [{"name": name, "partition_indexes": indexes} for name, indexes in topics.items()]
-        group: Json = {"group_id": group_id, "topics": rows}
+        group: Json = {"group_id": self.group_id, "topics": rows}
         (answer,) = self._ask("offset_fetch", 8, {"groups": [group], "require_stable": True})["groups"]
         assert answer["error_code"] == 0, answer
         return {
@@ -124,11 +118,6 @@ class Administrator:
         """Let a topic grow."""
         client = AdminClient({"bootstrap.servers": self.bootstrap_servers})
         client.create_partitions([NewPartitions(topic, total)])[topic].result(ADMIN_TIMEOUT_S)
-
-    def delete_topic(self, topic: str) -> None:
-        """Delete a topic."""
-        client = AdminClient({"bootstrap.servers": self.bootstrap_servers})
-        client.delete_topics([topic])[topic].result(ADMIN_TIMEOUT_S)
 
     def _ask(self, api: str, version: int, fields: dict[str, Json]) -> Any:
         with WireConnection(self.bootstrap_servers) as connection:

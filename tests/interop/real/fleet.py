@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -48,7 +49,7 @@ class Fleet:
         conf: of their consumers, without client.id.
     """
 
-    def __init__(self, folder: Path, topic: str, conf: dict[str, str | int | bool]) -> None:
+    def __init__(self, folder: Path, topic: str, conf: Mapping[str, object]) -> None:
         self.running: Final[list[WorkerProcess]] = []
         self._folder = folder
         self._topic = topic

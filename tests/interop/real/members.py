@@ -10,15 +10,13 @@ from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from confluent_kafka import Consumer as LibrdkafkaConsumer
-from confluent_kafka import Producer
 
-from kip848_client import Consumer, ConsumerRebalanceListener, MemberState, Message, SubscriptionPattern
+from kip848_client import Consumer, ConsumerRebalanceListener, Message, SubscriptionPattern
 from kip848_client import TopicPartition as PublicPartition
 from kip848_client.config import ConfigValue
 from kip848_client.journal import MemoryJournal
 from kip848_client.model import TopicPartition
-from tests.interop.real.administrator import Administrator
-from tests.interop.real.ledger import Ledger, judge
+from tests.interop.real.ledger import Ledger
 
 TIMEOUT_S: Final = 60.0
 SLICE_S: Final = 0.02
@@ -76,9 +74,9 @@ class OurMember(ConsumerRebalanceListener):
         """The kinds of the listener calls, in order."""
         return [kind for kind, _ in self.told]
 
-    def close(self) -> None:
+    def close(self, timeout_s: float = 30.0) -> None:
         """Commit, leave and close."""
-        self.consumer.close()
+        self.consumer.close(timeout_s)
 
     def vanish(self) -> None:
         """End the heartbeats as a crash would: no leave, no commit, nothing closed."""
@@ -143,7 +141,7 @@ class LibrdkafkaMember:
         """What it has."""
         return frozenset(TopicPartition(one.topic, one.partition) for one in self.consumer.assignment())
 
-    def close(self) -> None:
+    def close(self, _timeout_s: float = 0.0) -> None:
         """Commit, leave and close; may be called again."""
         if not self._closed:
             self._closed = True
@@ -152,37 +150,6 @@ class LibrdkafkaMember:
     def _moved(self, kind: str, partitions: list[PublicPartition]) -> None:
         assert kind in {"assigned", "revoked", "lost"}
         self._ledger.moved(self.name, kind, [(p.topic, p.partition) for p in partitions])  # type: ignore[arg-type]
-
-
-class Feed:
-    """Writes numbered records: 0, 1, 2 ... in each partition, whatever was written before.
-
-    Attributes:
-        written: how many there are in each partition; acknowledged ones only.
-    """
-
-    def __init__(self, bootstrap_servers: str) -> None:
-        self.written: Final[dict[TopicPartition, int]] = {}
-        self._producer = Producer(
-            {"bootstrap.servers": bootstrap_servers, "log_level": 0, "linger.ms": 1, "enable.idempotence": True}
-        )
-
-    def write(self, topic: str, count: int, *, partitions: int) -> None:
-        """Write *count* more records to each of the first *partitions* partitions, and wait until they are there."""
-        places = [TopicPartition(topic, index) for index in range(partitions)]
-        if not self.written.keys() >= set(places):
-            self._producer.list_topics(topic, timeout=TIMEOUT_S)  # so that it knows of partitions that are new
-        for place in places:
-            first = self.written.get(place, 0)
-            for number in range(first, first + count):
-                self._producer.produce(topic, str(number).encode(), partition=place.partition)
-            self.written[place] = first + count
-        assert self._producer.flush(TIMEOUT_S) == 0, "records were not written"
-
-    @property
-    def total(self) -> int:
-        """How many records were written to all partitions."""
-        return sum(self.written.values())
 
 
 def number_of(message: Message) -> tuple[tuple[str, int], int]:
@@ -206,43 +173,3 @@ def take_turns(*members: Member, until: Callable[[], object], what: str, timeout
         assert time.monotonic() < deadline_s, f"waited {timeout_s:.0f} s in vain for {what}; {shown}"
         for member in members:
             member.take()
-
-
-def settled(administrator: Administrator, group_id: str, *members: OurMember) -> Callable[[], bool]:
-    """A condition to wait for: the coordinator and these members, all there are, agree on who has what.
-
-    Each member has a share: a coordinator that does not know a new topic yet is stable, too, with nothing for anybody.
-    """
-
-    def holds() -> bool:
-        if any(one.consumer.state is not MemberState.STABLE or not one.partitions for one in members):
-            return False
-        if not administrator.is_stable(group_id, len(members))():
-            return False
-        group = administrator.group(group_id)
-        return all(group.member(one.consumer.member_id).assigned == one.partitions for one in members)
-
-    return holds
-
-
-def is_at_the_end(member: OurMember, feed: Feed) -> Callable[[], bool]:
-    """A condition to wait for: this member has read everything to the end, some of it again if need be."""
-    places = [PublicPartition(place.topic, place.partition) for place in feed.written]
-
-    def holds() -> bool:
-        positions = {TopicPartition(at.topic, at.partition): at.offset for at in member.consumer.position(places)}
-        return positions == feed.written
-
-    return holds
-
-
-def everything_is_read(ledger: Ledger, feed: Feed) -> Callable[[], bool]:
-    """A condition to wait for: as many different records were read as were written."""
-    return lambda: ledger.count() >= feed.total
-
-
-def assert_read_once(ledger: Ledger, feed: Feed) -> None:
-    """No record is missing or repeated, and no member read a partition of another one."""
-    findings = judge(ledger, written=feed.written)
-    assert not findings.wrong, findings.wrong
-    assert findings.repeated == 0, findings

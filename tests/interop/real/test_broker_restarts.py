@@ -8,16 +8,13 @@ from contextlib import contextmanager
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
 
 from kip848_client import KafkaError, MemberState
 from kip848_client.errors import RequestTimeoutError
-from tests.interop.conftest import create_topic, require_kafka, unique_name
+from tests.interop.conftest import require_kafka
 from tests.interop.kafka_broker import KafkaBroker
-from tests.interop.real.administrator import Administrator
-from tests.interop.real.conftest import MakeOurs
-from tests.interop.real.ledger import Ledger
-from tests.interop.real.members import Feed, assert_read_once, everything_is_read, settled, take_turns
+from tests.interop.real.group import Group
+from tests.interop.real.members import take_turns
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.kafka, pytest.mark.slow]
@@ -47,13 +44,9 @@ def broker(shaken_broker: KafkaBroker) -> KafkaBroker:
 
 
 @pytest.fixture
-def topic(broker: KafkaBroker) -> str:
+def topic(group: Group) -> str:
     """A topic of the test's own."""
-    name = unique_name("topic")
-    create_topic(
-        AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0}), name, partitions=PARTITIONS
-    )
-    return name
+    return group.topic(partitions=PARTITIONS)
 
 
 @contextmanager
@@ -78,58 +71,53 @@ def kill_and_start(broker: KafkaBroker) -> None:
 
 @pytest.mark.parametrize("disturb", [restart, kill_and_start])
 def test_members_live_on_through_a_restart_of_their_coordinator(
-    broker: KafkaBroker, topic: str, ours: MakeOurs, ledger: Ledger, group_id: str, disturb: Disturb
+    group: Group, broker: KafkaBroker, topic: str, disturb: Disturb
 ) -> None:
     """Upgrades of brokers are routine: same members, same partitions, nothing lost, nothing twice, commits go on."""
-    feed, administrator = Feed(broker.bootstrap_servers), Administrator(broker.bootstrap_servers)
-    members = [ours(name, at=broker.bootstrap_servers, auto_commit_interval_ms=200).subscribe(topic) for name in "ab"]
-    feed.write(topic, 50, partitions=PARTITIONS)
-    take_turns(*members, until=settled(administrator, group_id, *members), what="two stable members")
-    take_turns(*members, until=everything_is_read(ledger, feed), what="all records")
-    before = administrator.group(group_id)
+    members = [group.ours(name, auto_commit_interval_ms=200).subscribe(topic) for name in "ab"]
+    group.write(topic, 50, partitions=PARTITIONS)
+    group.settle(*members)
+    group.read_all(*members)
+    before = group.shown()
     quiet_since = [len(member.told) for member in members]
 
     with meanwhile(lambda: disturb(broker)) as restarting:
         take_turns(*members, until=lambda: not restarting.is_alive(), what="the broker")
-    feed.write(topic, 50, partitions=PARTITIONS)
-    take_turns(*members, until=everything_is_read(ledger, feed), what="all records")
-    take_turns(*members, until=settled(administrator, group_id, *members), what="two stable members")
+    group.write(topic, 50, partitions=PARTITIONS)
+    group.read_all(*members)
+    group.settle(*members)
     for member in members:
         member.consumer.commit(asynchronous=False)
 
-    after = administrator.group(group_id)
+    after = group.shown()
     assert {one.member_id: one.assigned for one in after.members} == {
         one.member_id: one.assigned for one in before.members
     }
     assert [member.told[since:] for member, since in zip(members, quiet_since, strict=True)] == [[], []]
-    assert administrator.committed(group_id, feed.written) == feed.written
-    assert_read_once(ledger, feed)
+    assert group.committed_all()
+    group.assert_read_once()
 
 
 def test_a_commit_that_waits_through_a_restart_is_done_when_it_returns(
-    broker: KafkaBroker, topic: str, ours: MakeOurs, ledger: Ledger, group_id: str
+    group: Group, broker: KafkaBroker, topic: str
 ) -> None:
     """commit(asynchronous=False) either stands or raises; an absence of two seconds is no reason to."""
-    feed, administrator = Feed(broker.bootstrap_servers), Administrator(broker.bootstrap_servers)
-    member = ours("a", at=broker.bootstrap_servers, enable_auto_commit=False).subscribe(topic)
-    feed.write(topic, 10, partitions=PARTITIONS)
-    take_turns(member, until=everything_is_read(ledger, feed), what="all records")
+    member = group.ours("a", enable_auto_commit=False).subscribe(topic)
+    group.write(topic, 10, partitions=PARTITIONS)
+    group.read_all(member)
     broker.stop()
 
     with meanwhile(broker.start):
         member.consumer.commit(asynchronous=False, timeout_s=40)
 
-    assert administrator.committed(group_id, feed.written) == feed.written
+    assert group.committed_all()
 
 
-def test_while_no_broker_is_there_calls_end_in_time_and_say_why(
-    broker: KafkaBroker, topic: str, ours: MakeOurs, ledger: Ledger, group_id: str
-) -> None:
+def test_while_no_broker_is_there_calls_end_in_time_and_say_why(group: Group, broker: KafkaBroker, topic: str) -> None:
     """A service must be able to report its state during an outage, and go on after it without being restarted."""
-    feed, administrator = Feed(broker.bootstrap_servers), Administrator(broker.bootstrap_servers)
-    member = ours("a", at=broker.bootstrap_servers, enable_auto_commit=False).subscribe(topic)
-    feed.write(topic, 10, partitions=PARTITIONS)
-    take_turns(member, until=everything_is_read(ledger, feed), what="all records")
+    member = group.ours("a", enable_auto_commit=False).subscribe(topic)
+    group.write(topic, 10, partitions=PARTITIONS)
+    group.read_all(member)
     heard: list[KafkaError | None] = []
     broker.stop()
 
@@ -141,70 +129,66 @@ def test_while_no_broker_is_there_calls_end_in_time_and_say_why(
     broker.start()
     take_turns(member, until=lambda: heard, what="the answer to the asynchronous commit")
     member.consumer.commit(asynchronous=False)
-    feed.write(topic, 10, partitions=PARTITIONS)
-    take_turns(member, until=everything_is_read(ledger, feed), what="all records")
+    group.write(topic, 10, partitions=PARTITIONS)
+    group.read_all(member)
 
     assert state is MemberState.STABLE
-    assert administrator.committed(group_id, feed.written) == dict.fromkeys(feed.written, 10)
-    assert_read_once(ledger, feed)
+    assert group.committed(group.written) == dict.fromkeys(group.written, 10)
+    group.assert_read_once()
 
 
 def test_a_consumer_that_is_started_before_its_broker_joins_when_it_is_there(
-    broker: KafkaBroker, topic: str, ours: MakeOurs, ledger: Ledger
+    group: Group, broker: KafkaBroker, topic: str
 ) -> None:
     """Everything starts at once after a power failure, in whatever order."""
-    feed = Feed(broker.bootstrap_servers)
-    feed.write(topic, 10, partitions=PARTITIONS)
+    group.write(topic, 10, partitions=PARTITIONS)
     broker.stop()
-    member = ours("a", at=broker.bootstrap_servers).subscribe(topic)
+    member = group.ours("a").subscribe(topic)
 
     assert member.take() == 0
     with meanwhile(broker.start) as starting:
         take_turns(member, until=lambda: not starting.is_alive(), what="the broker")
-    take_turns(member, until=everything_is_read(ledger, feed), what="all records")
+    group.read_all(member)
 
-    assert_read_once(ledger, feed)
+    group.assert_read_once()
 
 
 def test_a_broker_that_is_killed_in_the_middle_of_a_rebalance_costs_no_record(
-    broker: KafkaBroker, topic: str, ours: MakeOurs, ledger: Ledger, group_id: str
+    group: Group, broker: KafkaBroker, topic: str
 ) -> None:
     """Half a handover is in the coordinator's log when it comes back; it must go on from there."""
-    feed, administrator = Feed(broker.bootstrap_servers), Administrator(broker.bootstrap_servers)
-    first = ours("first", at=broker.bootstrap_servers).subscribe(topic)
-    feed.write(topic, 30, partitions=PARTITIONS)
-    take_turns(first, until=everything_is_read(ledger, feed), what="all records")
-    second = ours("second", at=broker.bootstrap_servers).subscribe(topic)
-    take_turns(second, until=lambda: administrator.group(group_id).state == "Reconciling", what="a rebalance")
+    first = group.ours("first").subscribe(topic)
+    group.write(topic, 30, partitions=PARTITIONS)
+    group.read_all(first)
+    second = group.ours("second").subscribe(topic)
+    take_turns(second, until=lambda: group.shown().state == "Reconciling", what="a rebalance")
     broker.kill()
 
     with meanwhile(broker.start) as starting:
         take_turns(first, second, until=lambda: not starting.is_alive(), what="the broker")
-    take_turns(first, second, until=settled(administrator, group_id, first, second), what="two stable members")
-    feed.write(topic, 30, partitions=PARTITIONS)
-    take_turns(first, second, until=everything_is_read(ledger, feed), what="all records")
+    group.settle(first, second)
+    group.write(topic, 30, partitions=PARTITIONS)
+    group.read_all(first, second)
 
     assert len(first.partitions) == len(second.partitions) == 2
-    assert_read_once(ledger, feed)
+    group.assert_read_once()
 
 
 @pytest.mark.parametrize("disturb", [restart, kill_and_start])
 def test_a_topic_that_is_created_again_after_a_restart_is_read(
-    broker: KafkaBroker, topic: str, ours: MakeOurs, ledger: Ledger, disturb: Disturb
+    group: Group, broker: KafkaBroker, topic: str, disturb: Disturb
 ) -> None:
     """Its leader epochs begin at 0 again; librdkafka refuses what is below the old topic's, and would never read it."""
-    member = ours("a", at=broker.bootstrap_servers).subscribe(topic)
-    feed = Feed(broker.bootstrap_servers)
-    feed.write(topic, 10, partitions=PARTITIONS)
-    take_turns(member, until=everything_is_read(ledger, feed), what="all records")
+    member = group.ours("a").subscribe(topic)
+    group.write(topic, 10, partitions=PARTITIONS)
+    group.read_all(member)
     with meanwhile(lambda: disturb(broker)) as restarting:
         take_turns(member, until=lambda: not restarting.is_alive(), what="the broker")
-    feed.write(topic, 10, partitions=PARTITIONS)
-    take_turns(member, until=everything_is_read(ledger, feed), what="all records")
+    group.write(topic, 10, partitions=PARTITIONS)
+    group.read_all(member)
 
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
-    admin.delete_topics([topic])[topic].result()
-    create_topic(admin, topic, partitions=PARTITIONS)
+    group.delete_topic(topic)
+    group.topic(topic, partitions=PARTITIONS)
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
     for partition in range(PARTITIONS):
         producer.produce(topic, b"new", partition=partition)

@@ -6,55 +6,47 @@ from collections.abc import Sequence
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
 
 from kip848_client import Consumer, ConsumerRebalanceListener, KafkaError
 from kip848_client import TopicPartition as PublicPartition
 from kip848_client.errors import BrokerError
 from kip848_client.model import TopicPartition
-from tests.interop.conftest import CreateTopic, create_topic, unique_name
-from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
-from tests.interop.real.administrator import Administrator
-from tests.interop.real.conftest import MakeOurs
-from tests.interop.real.ledger import Ledger
-from tests.interop.real.members import Feed, assert_read_once, everything_is_read, take_turns
+from tests.interop.conftest import unique_name
+from tests.interop.real.group import Group
+from tests.interop.real.members import take_turns
 
-pytestmark = [pytest.mark.interop, pytest.mark.kafka]
+pytestmark = pytest.mark.interop
 
 
 def places(topic: str, count: int) -> list[TopicPartition]:
     return [TopicPartition(topic, index) for index in range(count)]
 
 
-def test_asynchronous_commits_reach_the_coordinator_in_order_and_report(
-    kafka_topic: CreateTopic, feed: Feed, ours: MakeOurs, administrator: Administrator, ledger: Ledger, group_id: str
-) -> None:
+def test_asynchronous_commits_reach_the_coordinator_in_order_and_report(group: Group) -> None:
     """Commits that overtake each other would move the group backwards; a callback never called hides a failure."""
-    topic = kafka_topic(partitions=1)
-    feed.write(topic, 60, partitions=1)
-    consumer = ours("a", enable_auto_commit=False).subscribe(topic)
+    topic = group.topic(partitions=1)
+    group.write(topic, 60, partitions=1)
+    consumer = group.ours("a", enable_auto_commit=False).subscribe(topic)
     heard: list[tuple[KafkaError | None, int]] = []
 
     def on_commit(error: KafkaError | None, partitions: Sequence[PublicPartition]) -> None:
         heard.append((error, partitions[0].offset))
 
-    take_turns(consumer, until=everything_is_read(ledger, feed), what="all records")
+    group.read_all(consumer)
     for offset in range(1, 51):
         consumer.consumer.commit(offsets=[PublicPartition(topic, 0, offset)], on_commit=on_commit)
     take_turns(consumer, until=lambda: len(heard) == 50, what="50 answers")
 
     assert heard == [(None, offset) for offset in range(1, 51)]
-    assert administrator.committed(group_id, places(topic, 1)) == {TopicPartition(topic, 0): 50}
+    assert group.committed(places(topic, 1)) == {TopicPartition(topic, 0): 50}
 
 
-def test_committed_metadata_and_leader_epochs_travel_both_ways(
-    kafka_topic: CreateTopic, feed: Feed, ours: MakeOurs, ledger: Ledger
-) -> None:
+def test_committed_metadata_and_leader_epochs_travel_both_ways(group: Group) -> None:
     """Programs keep their own state in the metadata; leader epochs detect truncated logs."""
-    topic = kafka_topic(partitions=1)
-    feed.write(topic, 3, partitions=1)
-    consumer = ours("a", enable_auto_commit=False).subscribe(topic)
-    take_turns(consumer, until=everything_is_read(ledger, feed), what="all records")
+    topic = group.topic(partitions=1)
+    group.write(topic, 3, partitions=1)
+    consumer = group.ours("a", enable_auto_commit=False).subscribe(topic)
+    group.read_all(consumer)
 
     consumer.consumer.commit(offsets=[PublicPartition(topic, 0, 2, "ünïcode")], asynchronous=False)
     [noted] = consumer.consumer.committed([PublicPartition(topic, 0)])
@@ -65,14 +57,12 @@ def test_committed_metadata_and_leader_epochs_travel_both_ways(
     assert (plain.offset, plain.leader_epoch) == (3, 0)
 
 
-def test_what_the_coordinator_refuses_is_raised_with_its_code(
-    kafka_topic: CreateTopic, feed: Feed, ours: MakeOurs, ledger: Ledger
-) -> None:
+def test_what_the_coordinator_refuses_is_raised_with_its_code(group: Group) -> None:
     """A commit that was refused and looks successful is the worst of all."""
-    topic = kafka_topic(partitions=1)
-    feed.write(topic, 1, partitions=1)
-    consumer = ours("a", enable_auto_commit=False).subscribe(topic)
-    take_turns(consumer, until=everything_is_read(ledger, feed), what="all records")
+    topic = group.topic(partitions=1)
+    group.write(topic, 1, partitions=1)
+    consumer = group.ours("a", enable_auto_commit=False).subscribe(topic)
+    group.read_all(consumer)
 
     with pytest.raises(BrokerError, match="OFFSET_METADATA_TOO_LARGE") as caught:
         consumer.consumer.commit(offsets=[PublicPartition(topic, 0, 1, "x" * 5000)], asynchronous=False)
@@ -92,45 +82,33 @@ class CommitsWhenRevoked(ConsumerRebalanceListener):
         self.committed.append({one.topic for one in answer or ()})
 
 
-def test_a_commit_in_the_revoked_callback_gives_a_deleted_topic_up_and_keeps_the_others(
-    kafka_broker: KafkaBroker | ExternalKafka,
-    kafka_topic: CreateTopic,
-    feed: Feed,
-    ours: MakeOurs,
-    administrator: Administrator,
-    ledger: Ledger,
-    group_id: str,
-) -> None:
+def test_a_commit_in_the_revoked_callback_gives_a_deleted_topic_up_and_keeps_the_others(group: Group) -> None:
     """It was retried for a minute, in which nothing was read; a short poll interval lost the membership."""
-    kept, gone = kafka_topic(partitions=2), unique_name("gone")
-    admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers, "log_level": 0})
-    create_topic(admin, gone)
-    feed.write(kept, 5, partitions=2)
-    feed.write(gone, 5, partitions=1)
-    member = ours("a", enable_auto_commit=False)
+    kept, gone = group.topic(partitions=2), group.topic()
+    group.write(kept, 5, partitions=2)
+    group.write(gone, 5, partitions=1)
+    member = group.ours("a", enable_auto_commit=False)
     listener = CommitsWhenRevoked()
     member.consumer.subscribe([kept, gone], listener)
-    take_turns(member, until=everything_is_read(ledger, feed), what="all records")
+    group.read_all(member)
 
-    admin.delete_topics([gone])[gone].result()
+    group.delete_topic(gone)
     take_turns(member, until=lambda: listener.committed, what="the revocation")
     take_turns(member, until=lambda: {one.topic for one in member.partitions} == {kept}, what="its end")
 
     assert listener.committed == [{kept}]
-    assert administrator.committed(group_id, places(kept, 2)) == dict.fromkeys(places(kept, 2), 5)
+    assert group.committed(places(kept, 2)) == dict.fromkeys(places(kept, 2), 5)
     [told] = member.journal.named("commit_failed")
     assert told.fields["offsets"] == {f"{gone}-0": 5}
 
 
-def test_offsets_of_a_transaction_that_position_gave_have_no_metadata(
-    kafka_broker: KafkaBroker | ExternalKafka, kafka_topic: CreateTopic, feed: Feed, ours: MakeOurs, ledger: Ledger
-) -> None:
+def test_offsets_of_a_transaction_that_position_gave_have_no_metadata(group: Group) -> None:
     """confluent_kafka commits metadata with a NUL, which cannot be given to it again; the next owner read nothing."""
-    topic = kafka_topic(partitions=1)
-    feed.write(topic, 5, partitions=1)
-    member = ours("a", enable_auto_commit=False).subscribe(topic)
-    take_turns(member, until=everything_is_read(ledger, feed), what="all records")
-    producer = Producer({"bootstrap.servers": kafka_broker.bootstrap_servers, "transactional.id": unique_name("t")})
+    topic = group.topic(partitions=1)
+    group.write(topic, 5, partitions=1)
+    member = group.ours("a", enable_auto_commit=False).subscribe(topic)
+    group.read_all(member)
+    producer = Producer({"bootstrap.servers": group.bootstrap_servers, "transactional.id": unique_name("t")})
     producer.init_transactions(60)
     producer.begin_transaction()
     positions = member.consumer.position(member.consumer.assignment())
@@ -143,10 +121,10 @@ def test_offsets_of_a_transaction_that_position_gave_have_no_metadata(
     producer.commit_transaction(60)
     [with_note] = member.consumer.committed(member.consumer.assignment())
     member.close()
-    feed.write(topic, 5, partitions=1)
-    successor = ours("b", enable_auto_commit=False).subscribe(topic)
-    take_turns(successor, until=everything_is_read(ledger, feed), what="the rest")
+    group.write(topic, 5, partitions=1)
+    successor = group.ours("b", enable_auto_commit=False).subscribe(topic)
+    group.read_all(successor)
 
     assert (plain.offset, plain.metadata) == (5, None)
     assert (with_note.offset, with_note.metadata) == (5, "note")
-    assert_read_once(ledger, feed)
+    group.assert_read_once()

@@ -11,13 +11,11 @@ from confluent_kafka import KafkaException, Producer
 
 from kip848_client import TopicPartition as PublicPartition
 from kip848_client.model import TopicPartition
-from tests.interop.conftest import CreateTopic, unique_name
-from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
-from tests.interop.real.administrator import Administrator
-from tests.interop.real.conftest import MakeOurs
-from tests.interop.real.members import SLICE_S, TIMEOUT_S, Feed, OurMember, number_of, settled, take_turns
+from tests.interop.conftest import unique_name
+from tests.interop.real.group import Group
+from tests.interop.real.members import SLICE_S, TIMEOUT_S, number_of, take_turns
 
-pytestmark = [pytest.mark.interop, pytest.mark.kafka]
+pytestmark = pytest.mark.interop
 
 PARTITIONS = 4
 
@@ -30,15 +28,15 @@ class Transformer:
         before_sending_offsets: called in the middle of the next transaction, then forgotten.
     """
 
-    def __init__(self, member: OurMember, *, sink: str, bootstrap_servers: str) -> None:
-        self.member = member
+    def __init__(self, group: Group, name: str, source: str, *, sink: str) -> None:
+        self.member = member = group.ours(name, enable_auto_commit=False).subscribe(source)
         self.name = member.name
         self.aborted = 0
         self.before_sending_offsets: Callable[[], object] | None = None
         self._sink = sink
         self._producer = Producer(
             {
-                "bootstrap.servers": bootstrap_servers,
+                "bootstrap.servers": group.bootstrap_servers,
                 "transactional.id": unique_name(self.name),
                 "log_level": 0,
                 "linger.ms": 0,
@@ -104,120 +102,47 @@ def transformed(bootstrap_servers: str, sink: str) -> Counter[str]:
     return found
 
 
-def everything(feed: Feed) -> Counter[str]:
+def everything(group: Group) -> Counter[str]:
     """What the sink must hold."""
-    return Counter(f"{place.partition}:{number}" for place, count in feed.written.items() for number in range(count))
+    return Counter(f"{place.partition}:{number}" for place, count in group.written.items() for number in range(count))
 
 
-def test_each_record_is_transformed_exactly_once_while_members_come_and_go(
-    kafka_broker: KafkaBroker | ExternalKafka,
-    kafka_topic: CreateTopic,
-    feed: Feed,
-    ours: MakeOurs,
-    administrator: Administrator,
-    group_id: str,
-) -> None:
+def test_each_record_is_transformed_exactly_once_while_members_come_and_go(group: Group) -> None:
     """Money is moved this way: a rebalance may neither book an order twice nor forget it."""
-    source, sink = kafka_topic(partitions=PARTITIONS), kafka_topic()
-    bootstrap = kafka_broker.bootstrap_servers
-
-    def transformer(name: str) -> Transformer:
-        member = ours(name, enable_auto_commit=False).subscribe(source)
-        return Transformer(member, sink=sink, bootstrap_servers=bootstrap)
-
-    first, second = transformer("first"), transformer("second")
-    feed.write(source, 50, partitions=PARTITIONS)
-    both = settled(administrator, group_id, first.member, second.member)
-    take_turns(first, second, until=both, what="two stable members")
-    third = transformer("third")
-    all_three = settled(administrator, group_id, first.member, second.member, third.member)
-    feed.write(source, 50, partitions=PARTITIONS)
-    take_turns(first, second, third, until=all_three, what="three stable members")
+    source, sink = group.topic(partitions=PARTITIONS), group.topic()
+    first, second = (Transformer(group, name, source, sink=sink) for name in ("first", "second"))
+    group.write(source, 50, partitions=PARTITIONS)
+    take_turns(first, second, until=lambda: group.is_settled(first.member, second.member), what="two stable members")
+    third = Transformer(group, "third", source, sink=sink)
+    group.write(source, 50, partitions=PARTITIONS)
+    everybody = (first.member, second.member, third.member)
+    take_turns(first, second, third, until=lambda: group.is_settled(*everybody), what="three stable members")
     first.member.close()
-    feed.write(source, 50, partitions=PARTITIONS)
-    take_turns(
-        second,
-        third,
-        until=lambda: administrator.committed(group_id, feed.written) == feed.written,
-        what="everything to be transformed",
-    )
+    group.write(source, 50, partitions=PARTITIONS)
+    take_turns(second, third, until=group.committed_all, what="everything to be transformed")
 
-    assert transformed(bootstrap, sink) == everything(feed)
+    assert transformed(group.bootstrap_servers, sink) == everything(group)
 
 
-def test_a_transaction_of_a_member_thrown_out_meanwhile_is_refused_and_its_records_are_not_lost(
-    kafka_broker: KafkaBroker | ExternalKafka,
-    kafka_topic: CreateTopic,
-    feed: Feed,
-    ours: MakeOurs,
-    administrator: Administrator,
-    group_id: str,
-) -> None:
+def test_a_transaction_of_a_member_thrown_out_meanwhile_is_refused_and_its_records_are_not_lost(group: Group) -> None:
     """A member that hangs in the middle of a transaction and wakes up later must not book what another one booked."""
-    source, sink = kafka_topic(partitions=PARTITIONS), kafka_topic()
-    bootstrap = kafka_broker.bootstrap_servers
-    zombie, healthy = (
-        Transformer(ours(name, enable_auto_commit=False).subscribe(source), sink=sink, bootstrap_servers=bootstrap)
-        for name in ("zombie", "healthy")
-    )
-    take_turns(
-        zombie, healthy, until=settled(administrator, group_id, zombie.member, healthy.member), what="two members"
-    )
+    source, sink = group.topic(partitions=PARTITIONS), group.topic()
+    zombie, healthy = (Transformer(group, name, source, sink=sink) for name in ("zombie", "healthy"))
+    group.settle(zombie.member, healthy.member)
     held = zombie.partitions
 
     def throw_out_and_let_the_other_one_work() -> None:
-        administrator.remove(group_id, zombie.member.consumer.member_id)
+        group.remove(zombie.member.consumer.member_id)
         take_turns(healthy, until=lambda: healthy.partitions >= held, what="the partitions of the zombie")
         mine = dict.fromkeys(held, 50)
-        take_turns(
-            healthy, until=lambda: administrator.committed(group_id, mine) == mine, what="the records of the zombie"
-        )
+        take_turns(healthy, until=lambda: group.committed(mine) == mine, what="the records of the zombie")
 
-    feed.write(source, 50, partitions=PARTITIONS)
+    group.write(source, 50, partitions=PARTITIONS)
     zombie.before_sending_offsets = throw_out_and_let_the_other_one_work
     take_turns(zombie, until=lambda: zombie.aborted, what="the refusal")
-    feed.write(source, 50, partitions=PARTITIONS)
-    take_turns(
-        zombie,
-        healthy,
-        until=lambda: administrator.committed(group_id, feed.written) == feed.written,
-        what="everything to be transformed",
-    )
+    group.write(source, 50, partitions=PARTITIONS)
+    take_turns(zombie, healthy, until=group.committed_all, what="everything to be transformed")
 
     assert zombie.aborted == 1
     assert "lost" in zombie.member.kinds()
-    assert transformed(bootstrap, sink) == everything(feed)
-
-
-def test_read_committed_shows_no_record_of_an_aborted_transaction(
-    kafka_broker: KafkaBroker | ExternalKafka, kafka_topic: CreateTopic, ours: MakeOurs
-) -> None:
-    """The default isolation level is read_committed; what was taken back must not reach the application."""
-    topic = kafka_topic()
-    producer = Producer(
-        {"bootstrap.servers": kafka_broker.bootstrap_servers, "transactional.id": unique_name("t"), "log_level": 0}
-    )
-    producer.init_transactions(TIMEOUT_S)
-    for number in range(6):
-        producer.begin_transaction()
-        producer.produce(topic, str(number).encode(), partition=0)
-        producer.flush(TIMEOUT_S)
-        if number % 2:
-            producer.abort_transaction(TIMEOUT_S)
-        else:
-            producer.commit_transaction(TIMEOUT_S)
-    seen: list[int] = []
-    member = ours("a").subscribe(topic)
-
-    class Reader:
-        name, partitions = "reader", frozenset[TopicPartition]()
-
-        def take(self) -> int:
-            messages = member.consumer.consume(10, SLICE_S)
-            seen.extend(number_of(message)[1] for message in messages)
-            return len(messages)
-
-    take_turns(Reader(), until=lambda: 4 in seen, what="the last committed record")
-
-    assert seen == [0, 2, 4]
-    assert [at.offset for at in member.consumer.position([PublicPartition(topic, 0)])] == [12]
+    assert transformed(group.bootstrap_servers, sink) == everything(group)

@@ -24,12 +24,11 @@ from confluent_kafka import Producer
 
 from kip848_client import TopicPartition as PublicPartition
 from kip848_client.model import TopicPartition
-from tests.interop.conftest import CreateTopic, unique_name
-from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
-from tests.interop.real.administrator import Administrator
+from tests.interop.conftest import unique_name
+from tests.interop.real.group import ON_KAFKA, Group
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.interop, pytest.mark.kafka, pytest.mark.slow]
+pytestmark = [*ON_KAFKA, pytest.mark.slow]
 
 RECORDS: Final = int(os.environ.get("KIP848_EXACTLY_ONCE_RECORDS", "60000"))
 PARTITIONS: Final = 12
@@ -47,18 +46,17 @@ EXAMPLE: Final = Path(__file__).parents[3] / "examples" / "exactly_once.py"
 class Workers:
     """Processes that run the example, one name each; a name that was killed is started again, as a supervisor does."""
 
-    def __init__(self, administrator: Administrator, source: str, sink: str, group_id: str, folder: Path) -> None:
+    def __init__(self, group: Group, source: str, sink: str, folder: Path) -> None:
         self.running: Final[dict[str, subprocess.Popen[bytes]]] = {}
-        self._administrator = administrator
-        self._arguments = (administrator.bootstrap_servers, source, sink)
-        self._group_id = group_id
+        self._group = group
+        self._arguments = (group.bootstrap_servers, source, sink)
         self._folder = folder
         self._names = (f"worker-{number}" for number in itertools.count())
 
     def join(self, name: str | None = None) -> None:
         """Start one more, or one again."""
         name = name or next(self._names)
-        command = [sys.executable, str(EXAMPLE), *self._arguments, name, self._group_id]
+        command = [sys.executable, str(EXAMPLE), *self._arguments, name, self._group.group_id]
         with (self._folder / name).open("ab") as output:
             self.running[name] = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
 
@@ -86,7 +84,7 @@ class Workers:
         self.running[name] = self.running.pop(name)  # it is the next one's turn
 
     def _members(self) -> set[str]:
-        return {member.client_id for member in self._administrator.group(self._group_id).members}
+        return {member.client_id for member in self._group.shown().members}
 
     def check(self) -> None:
         """Fail if one has ended by itself."""
@@ -103,8 +101,8 @@ class Workers:
 
 
 @contextmanager
-def workers_of(administrator: Administrator, source: str, sink: str, group_id: str, folder: Path) -> Iterator[Workers]:
-    workers = Workers(administrator, source, sink, group_id, folder)
+def workers_of(group: Group, source: str, sink: str, folder: Path) -> Iterator[Workers]:
+    workers = Workers(group, source, sink, folder)
     try:
         yield workers
     finally:
@@ -167,23 +165,19 @@ def results(servers: str, sink: str) -> list[bytes]:
 
 @pytest.mark.timeout(30 + TIMEOUT_S * 2)
 def test_each_result_is_there_once_while_processes_join_leave_freeze_and_are_killed(
-    kafka_broker: KafkaBroker | ExternalKafka,
-    kafka_topic: CreateTopic,
-    administrator: Administrator,
-    group_id: str,
-    tmp_path: Path,
+    group: Group, tmp_path: Path
 ) -> None:
     """What the example promises, and money depends on: nothing is booked twice, nothing is forgotten."""
-    servers = kafka_broker.bootstrap_servers
-    source, sink = kafka_topic(partitions=PARTITIONS), kafka_topic(partitions=SINK_PARTITIONS)
-    administrator.configure(group_id, consumer_session_timeout_ms=SESSION_TIMEOUT_MS)
+    servers = group.bootstrap_servers
+    source, sink = group.topic(partitions=PARTITIONS), group.topic(partitions=SINK_PARTITIONS)
+    group.configure(consumer_session_timeout_ms=SESSION_TIMEOUT_MS)
     places = [TopicPartition(source, partition) for partition in range(PARTITIONS)]
     orders = Orders(servers, source)
 
     def done() -> int:
-        return sum(administrator.committed(group_id, places).values())
+        return sum(group.committed(places).values())
 
-    with workers_of(administrator, source, sink, group_id, tmp_path) as workers:
+    with workers_of(group, source, sink, tmp_path) as workers:
         for _ in range(MEMBERS):
             workers.join()
         began_s = time.monotonic()

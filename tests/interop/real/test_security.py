@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import KafkaError
-from confluent_kafka.admin import AdminClient
 
 from kip848_client import MemberState
 from kip848_client.client.credentials import Credentials
-from kip848_client.config import ConfigValue
 from kip848_client.errors import AuthenticationError, Kip848Error
 from kip848_client.wire.connection import Connection
 from kip848_client.wire.sasl import SaslClient
-from tests.interop.conftest import create_topic, require_kafka, unique_name
+from tests.interop.conftest import require_kafka
 from tests.interop.kafka_broker import KafkaBroker
-from tests.interop.real.administrator import Administrator
-from tests.interop.real.conftest import settings
-from tests.interop.real.ledger import Ledger
-from tests.interop.real.members import Feed, OurMember, assert_read_once, everything_is_read, settled, take_turns
+from tests.interop.real.group import Group
+from tests.interop.real.members import OurMember, take_turns
 from tests.interop.real.secured import (
     FORMAT_ARGUMENTS,
     LISTENERS,
@@ -38,8 +34,6 @@ PARTITIONS = 4
 SESSION_MS = 3_000
 """connections.max.reauth.ms of the broker: every connection has to log in again after that."""
 
-MakeMember = Callable[[str, Mapping[str, ConfigValue]], OurMember]
-
 
 @pytest.fixture(scope="module")
 def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clients]:
@@ -53,36 +47,15 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clients]:
 
 
 @pytest.fixture
-def feed(clients: Clients) -> Feed:
-    """Numbered records, by the listener without security."""
-    return Feed(clients.broker.bootstrap_servers)
+def broker(clients: Clients) -> KafkaBroker:
+    """Records and administrators use its listener without security."""
+    return clients.broker
 
 
 @pytest.fixture
-def topic(clients: Clients) -> str:
+def topic(group: Group) -> str:
     """A topic of the test's own."""
-    name = unique_name("topic")
-    admin = AdminClient({"bootstrap.servers": clients.broker.bootstrap_servers, "log_level": 0})
-    create_topic(admin, name, partitions=PARTITIONS)
-    return name
-
-
-@pytest.fixture
-def secured(ledger: Ledger, group_id: str) -> Iterator[MakeMember]:
-    """Consumers of ours that are closed when the test ends."""
-    made: list[OurMember] = []
-
-    def make(name: str, conf: Mapping[str, ConfigValue]) -> OurMember:
-        member = OurMember(name, {**settings("", group_id, {}), **conf}, ledger)
-        made.append(member)
-        return member
-
-    yield make
-    for member in made:
-        try:
-            member.consumer.close(timeout_s=2.0)
-        except Kip848Error:
-            assert member.consumer.state is MemberState.FATAL  # its test has looked at the error
+    return group.topic(partitions=PARTITIONS)
 
 
 @pytest.fixture
@@ -107,25 +80,17 @@ def lost_connections(*members: OurMember) -> list[str]:
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("mechanism", SCRAM)
 def test_members_share_commit_and_stay_while_their_sessions_are_renewed_under_load(
-    clients: Clients,
-    topic: str,
-    feed: Feed,
-    secured: MakeMember,
-    ledger: Ledger,
-    group_id: str,
-    logins: list[str],
-    mechanism: str,
+    group: Group, clients: Clients, topic: str, logins: list[str], mechanism: str
 ) -> None:
     """SASL_SSL as in production: every record once, although each connection logs in again every few seconds."""
-    administrator = Administrator(clients.broker.bootstrap_servers)
     errors: list[KafkaError] = []
     conf = {**clients.login(mechanism), "error_cb": errors.append}
-    first = secured("first", conf).subscribe(topic)
-    second = secured("second", conf).subscribe(topic)
+    first = group.ours("first", **conf).subscribe(topic)
+    second = group.ours("second", **conf).subscribe(topic)
 
     def under_load(condition: Callable[[], object]) -> Callable[[], object]:
         def holds() -> object:
-            feed.write(topic, 5, partitions=PARTITIONS)
+            group.write(topic, 5, partitions=PARTITIONS)
             for member in (first, second):
                 if member.partitions:
                     member.consumer.commit()
@@ -133,7 +98,7 @@ def test_members_share_commit_and_stay_while_their_sessions_are_renewed_under_lo
 
         return holds
 
-    take_turns(first, second, until=under_load(settled(administrator, group_id, first, second)), what="two members")
+    take_turns(first, second, until=under_load(lambda: group.is_settled(first, second)), what="two members")
     begun = len(logins)
     take_turns(
         first,
@@ -142,15 +107,15 @@ def test_members_share_commit_and_stay_while_their_sessions_are_renewed_under_lo
         what="sessions that were renewed three times",
         timeout_s=60,
     )
-    assert settled(administrator, group_id, first, second)()
+    assert group.is_settled(first, second)
     moved_once = [member.kinds() for member in (first, second)]
     first.close()  # leaves over a connection whose login is not its first, and the other takes over
     take_turns(second, until=lambda: len(second.partitions) == PARTITIONS, what="everything to the second")
-    take_turns(second, until=everything_is_read(ledger, feed), what="all records")
+    group.read_all(second)
     second.consumer.commit(asynchronous=False)
 
-    assert_read_once(ledger, feed)
-    assert administrator.committed(group_id, feed.written) == feed.written
+    group.assert_read_once()
+    assert group.committed_all()
     assert lost_connections(first, second) == []
     assert all("lost" not in kinds for kinds in moved_once)
     assert errors == []
@@ -158,7 +123,7 @@ def test_members_share_commit_and_stay_while_their_sessions_are_renewed_under_lo
 
 @pytest.mark.timeout(240)
 def test_without_renewal_the_broker_ends_the_connection(
-    clients: Clients, topic: str, secured: MakeMember, monkeypatch: pytest.MonkeyPatch
+    group: Group, clients: Clients, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The proof that the test above tests something: sessions do end here."""
 
@@ -166,28 +131,28 @@ def test_without_renewal_the_broker_ends_the_connection(
         return
 
     monkeypatch.setattr(Connection, "keep_logged_in", never)
-    member = secured("forgetful", clients.login("SCRAM-SHA-256")).subscribe(topic)
+    member = group.ours("forgetful", **clients.login("SCRAM-SHA-256")).subscribe(topic)
     take_turns(member, until=lambda: lost_connections(member), what="the end of a session")
     assert member.consumer.state is not MemberState.FATAL
 
 
 @pytest.mark.timeout(240)
 def test_tokens_are_renewed_for_both_planes_together(
-    clients: Clients, topic: str, feed: Feed, secured: MakeMember, ledger: Ledger, logins: list[str]
+    group: Group, clients: Clients, topic: str, logins: list[str]
 ) -> None:
     """OAUTHBEARER with tokens of four seconds: a new one for each renewal, one callback for both planes."""
     tokens = Tokens(life_s=4)
     # librdkafka logs in again with each new token as well; two logins within a second Kafka refuses, and it reconnects.
     conf = {**clients.login("OAUTHBEARER"), "oauth_cb": tokens}
-    member = secured("bearer", conf).subscribe(topic)
+    member = group.ours("bearer", **conf).subscribe(topic)
 
     def renewed() -> bool:
-        feed.write(topic, 5, partitions=PARTITIONS)
+        group.write(topic, 5, partitions=PARTITIONS)
         return tokens.made >= 4 and len(logins) >= 6
 
     take_turns(member, until=renewed, what="renewed tokens", timeout_s=60)
-    take_turns(member, until=everything_is_read(ledger, feed), what="all records")
-    assert_read_once(ledger, feed)
+    group.read_all(member)
+    group.assert_read_once()
     assert lost_connections(member) == []
     assert tokens.made < len(logins) + 3  # both planes share them
 
@@ -218,7 +183,7 @@ def until_refused(member: OurMember, topic: str) -> Kip848Error:
     ],
 )
 def test_each_refusal_names_its_cause(
-    clients: Clients, topic: str, secured: MakeMember, tmp_path_factory: pytest.TempPathFactory, case: str, told: str
+    group: Group, clients: Clients, topic: str, tmp_path_factory: pytest.TempPathFactory, case: str, told: str
 ) -> None:
     """Java's engine sends other alerts than OpenSSL: what users read must be right for it too."""
     scram = clients.login("SCRAM-SHA-256")
@@ -235,7 +200,7 @@ def test_each_refusal_names_its_cause(
             "bootstrap.servers": clients.broker.bootstrap_servers,
         },
     }[case]
-    member = secured("refused", conf)
+    member = group.ours("refused", **conf)
     error = until_refused(member, topic)
     assert isinstance(error, AuthenticationError)
     assert told in str(error)
@@ -254,9 +219,9 @@ _OWN_CERTIFICATE = {"ssl.certificate.location", "ssl.key.location"}
     ],
 )
 def test_a_wrong_port_is_explained_in_the_log_or_the_error(
+    group: Group,
     clients: Clients,
     topic: str,
-    secured: MakeMember,
     caplog: pytest.LogCaptureFixture,
     listener: str,
     protocol: str,
@@ -265,7 +230,7 @@ def test_a_wrong_port_is_explained_in_the_log_or_the_error(
     """Kafka hangs up without a word, so it is tried again; a warning in the log says what it may mean."""
     caplog.set_level(logging.WARNING, logger="kip848_client")
     conf = {"bootstrap.servers": clients.broker.endpoint(listener), "security.protocol": protocol}
-    member = secured("lost", conf).subscribe(topic)
+    member = group.ours("lost", **conf).subscribe(topic)
 
     def explained() -> bool:
         with contextlib.suppress(Kip848Error):

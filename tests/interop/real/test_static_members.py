@@ -4,37 +4,32 @@ from __future__ import annotations
 
 import pytest
 
-from tests.interop.conftest import CreateTopic
-from tests.interop.real.administrator import Administrator
-from tests.interop.real.conftest import MakeOurs
-from tests.interop.real.ledger import Ledger
-from tests.interop.real.members import Feed, assert_read_once, everything_is_read, settled, take_turns
+from tests.interop.real.group import Group
+from tests.interop.real.members import take_turns
 
-pytestmark = [pytest.mark.interop, pytest.mark.kafka]
+pytestmark = pytest.mark.interop
 
 AWAY = -2
 """Epoch of a static member that left for a restart."""
 
 
-def test_a_static_member_keeps_its_partitions_while_it_restarts(
-    kafka_topic: CreateTopic, feed: Feed, ours: MakeOurs, administrator: Administrator, ledger: Ledger, group_id: str
-) -> None:
+def test_a_static_member_keeps_its_partitions_while_it_restarts(group: Group) -> None:
     """That is what group.instance.id is for: a restart within the session timeout moves nothing at all."""
-    topic = kafka_topic(partitions=4)
-    feed.write(topic, 10, partitions=4)
-    first, other = ours("first", group_instance_id="one").subscribe(topic), ours("other").subscribe(topic)
-    take_turns(first, other, until=settled(administrator, group_id, first, other), what="two stable members")
-    take_turns(first, other, until=everything_is_read(ledger, feed), what="all records")
-    held, before = first.partitions, administrator.group(group_id)
+    topic = group.topic(partitions=4)
+    group.write(topic, 10, partitions=4)
+    first, other = group.ours("first", group_instance_id="one").subscribe(topic), group.ours("other").subscribe(topic)
+    group.settle(first, other)
+    group.read_all(first, other)
+    held, before = first.partitions, group.shown()
 
     quiet_since = len(other.told)
     first.close()
-    away = administrator.group(group_id)
-    feed.write(topic, 10, partitions=4)
-    take_turns(other, until=lambda: ledger.count() >= 40 + 20, what="the records of the other one")
-    second = ours("second", group_instance_id="one").subscribe(topic)
-    take_turns(second, other, until=everything_is_read(ledger, feed), what="all records")
-    after = administrator.group(group_id)
+    away = group.shown()
+    group.write(topic, 10, partitions=4)
+    take_turns(other, until=lambda: group.ledger.count() >= 40 + 20, what="the records of the other one")
+    second = group.ours("second", group_instance_id="one").subscribe(topic)
+    group.read_all(second, other)
+    after = group.shown()
 
     assert [(one.instance_id, one.epoch, one.assigned) for one in away.members if one.instance_id] == [
         ("one", AWAY, held)
@@ -42,21 +37,19 @@ def test_a_static_member_keeps_its_partitions_while_it_restarts(
     assert second.partitions == held
     assert (before.epoch, after.epoch) == (before.epoch, before.epoch)
     assert other.told[quiet_since:] == []
-    assert_read_once(ledger, feed)
+    group.assert_read_once()
 
 
-def test_a_static_member_thrown_out_by_an_administrator_comes_back_into_its_slot(
-    kafka_topic: CreateTopic, feed: Feed, ours: MakeOurs, administrator: Administrator, ledger: Ledger, group_id: str
-) -> None:
+def test_a_static_member_thrown_out_by_an_administrator_comes_back_into_its_slot(group: Group) -> None:
     """Its own former self must not stand in its way."""
-    topic = kafka_topic(partitions=2)
-    member = ours("a", group_instance_id="one").subscribe(topic)
-    take_turns(member, until=settled(administrator, group_id, member), what="a stable member")
+    topic = group.topic(partitions=2)
+    member = group.ours("a", group_instance_id="one").subscribe(topic)
+    group.settle(member)
 
-    administrator.remove(group_id, member.consumer.member_id)
+    group.remove(member.consumer.member_id)
     take_turns(member, until=lambda: member.kinds() == ["assigned", "lost", "assigned"], what="to come back")
-    feed.write(topic, 10, partitions=2)
-    take_turns(member, until=everything_is_read(ledger, feed), what="all records")
+    group.write(topic, 10, partitions=2)
+    group.read_all(member)
 
-    assert [one.instance_id for one in administrator.group(group_id).members] == ["one"]
-    assert_read_once(ledger, feed)
+    assert [one.instance_id for one in group.shown().members] == ["one"]
+    group.assert_read_once()
