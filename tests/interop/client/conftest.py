@@ -13,8 +13,6 @@ from kip848_client.config import ConfigValue
 from kip848_client.errors import Kip848Error
 from kip848_client.journal import Journal
 from tests.interop.client.drive import ConsumerUnderTest, Produce, producer_for
-from tests.interop.client.scripted import ScriptedCoordinator
-from tests.interop.client.watched import Watched
 
 QUIET: dict[str, ConfigValue] = {"log_level": 0, "error_cb": lambda _error: None}
 """Without librdkafka's own lines on stderr: these tests break connections on purpose."""
@@ -90,52 +88,3 @@ def closing() -> Iterator[Callable[[Consumer], Consumer]]:
     for consumer in made:
         with contextlib.suppress(Kip848Error):
             consumer.close(timeout_s=1.0)
-
-
-class Watch(Protocol):
-    """Makes a consumer before the scripted coordinator; it is closed when the test ends."""
-
-    def __call__(self, **conf: ConfigValue) -> Watched: ...
-
-
-@pytest.fixture
-def scripted(broker: EmbeddedBroker) -> Iterator[ScriptedCoordinator]:
-    """A coordinator that does what the test says, for the topics of `broker`."""
-    with ScriptedCoordinator(broker) as coordinator:
-        coordinator.topic_id("orders")
-        yield coordinator
-
-
-@pytest.fixture
-def watch(scripted: ScriptedCoordinator, consumer_class: Callable[..., Consumer]) -> Iterator[Watch]:
-    """Make consumers of `scripted`; underscores in names of settings stand for dots."""
-    made: list[Watched] = []
-
-    def make(**conf: ConfigValue) -> Watched:
-        settings: dict[str, ConfigValue] = {
-            "bootstrap.servers": scripted.address,
-            "group.id": "g",
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            "retry.backoff.ms": 20,
-            "retry.backoff.max.ms": 2_000,  # so long a first assignment waits for the names of its topics
-            "reconnect.backoff.ms": 20,
-            "heartbeat.early.enable": False,  # the script counts heartbeats
-        }
-        settings.update({name if name in CALLBACKS else name.replace("_", "."): conf[name] for name in conf})
-        watched = Watched(scripted, consumer_class({**QUIET, **settings}))
-        made.append(watched)
-        return watched
-
-    yield make
-    for watched in made:
-        watched.hooks.clear()
-        with contextlib.suppress(Kip848Error):
-            watched.consumer.close(timeout_s=0.2)  # a script that holds answers back holds that of the leave as well
-
-
-@pytest.fixture
-def member(scripted: ScriptedCoordinator, watch: Watch) -> Watched:
-    """A member before `scripted` that owns ``orders-0`` and has acknowledged it."""
-    scripted.start_with({"orders": [0]})
-    return watch().subscribe().drive_to("report 1 orders-0", "heartbeat 1")

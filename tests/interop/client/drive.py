@@ -10,9 +10,13 @@ from typing import Final, Protocol
 from confluent_kafka import Producer
 
 from kip848_client import Consumer, ConsumerRebalanceListener, Message, TopicPartition
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 
 TIMEOUT_S: Final = 60.0
 SLICE_S: Final = 0.02
+
+HEARTBEAT: Final = ConsumerGroupHeartbeatRequest
 
 Key = tuple[str, int, int]
 """(topic, partition, offset) of a record."""
@@ -131,3 +135,8 @@ def delivered_once(consumers: Iterable[ConsumerUnderTest]) -> set[Key]:
 def keys_of(topic: str, count: int, *, partitions: Iterable[int] = (0, 1, 2, 3)) -> set[Key]:
     """What `Produce` wrote, if it began with empty partitions."""
     return {(topic, partition, offset) for partition in partitions for offset in range(count)}
+
+
+def is_our_lookup(request: FindCoordinatorRequest) -> bool:
+    """Whether a member of ours looks for its coordinator, and not librdkafka, which only fetches for it."""
+    return bool(request.coordinator_keys)

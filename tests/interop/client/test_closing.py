@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pytest
 
-from kip848_client import EmbeddedBroker, MemberState
+from kip848_client import Consumer, EmbeddedBroker, IllegalStateError, KafkaError, MemberState, TopicPartition
 from kip848_client.errors import ErrorCode
-from kip848_client.faults import ALWAYS, error
+from kip848_client.faults import ALWAYS, close, drop, error
+from kip848_client.faults.actions import Action
 from tests.interop.client.conftest import MakeConsumer
-from tests.interop.client.drive import Produce, drive, keys_of
-from tests.support.waiting import SOON_S
+from tests.interop.client.drive import HEARTBEAT, Produce, drive, is_our_lookup, keys_of
+from tests.support.waiting import SOON_S, outlast
 
 pytestmark = pytest.mark.interop
 
@@ -56,3 +58,72 @@ def test_a_commit_that_stays_stale_does_not_keep_close(
     second = make_consumer().subscribe("orders")
     drive(second, until=lambda: len(second.delivered) == 20)
     assert set(second.delivered) == keys_of("orders", 5)
+
+
+def lose_the_coordinator(broker: EmbeddedBroker, action: Action) -> None:
+    """Take its connection away, and do *action* to every lookup of it."""
+    lookups = broker.faults.on("FindCoordinator", action, when=is_our_lookup, times=ALWAYS)
+    broker.faults.on(HEARTBEAT, close(), times=ALWAYS)
+    lookups.wait()
+
+
+def seconds(call: Callable[[], object]) -> float:
+    began_s = time.monotonic()
+    call()
+    return time.monotonic() - began_s
+
+
+def test_unsubscribe_without_a_coordinator_returns(broker: EmbeddedBroker, make_consumer: MakeConsumer) -> None:
+    """A program that changes its subscription during an outage must not hang."""
+    consumer = make_consumer().subscribe("orders")
+    drive(consumer, until=lambda: len(consumer.partitions) == 4)
+    lose_the_coordinator(broker, drop())
+    assert seconds(consumer.raw.unsubscribe) < SOON_S
+    assert consumer.listener.calls[-1] == ("revoked", [0, 1, 2, 3])
+
+
+def test_close_with_asynchronous_commits_and_no_coordinator(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer
+) -> None:
+    """Each commit that waits is told that it failed; close() does not wait for a coordinator that is away."""
+    consumer = make_consumer(enable_auto_commit=False).subscribe("orders")
+    drive(consumer, until=lambda: len(consumer.partitions) == 4)
+    lose_the_coordinator(broker, error(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    told: list[object] = []
+    for offset in range(3):
+        consumer.raw.commit(
+            offsets=[TopicPartition("orders", 0, offset)], on_commit=lambda error, _: told.append(error)
+        )
+    assert seconds(lambda: consumer.raw.close(timeout_s=60)) < SOON_S
+    assert len(told) == 3
+    assert all(isinstance(error, KafkaError) for error in told)
+
+
+def test_a_slow_revoked_callback_at_close_keeps_its_place_in_the_group(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer
+) -> None:
+    """Heartbeats with the epoch go on while it runs, and the leave follows, though the time of close() is over."""
+    consumer = make_consumer()
+    epochs: list[int] = []
+
+    def slow(_: Consumer, __: list[TopicPartition]) -> None:
+        outlast(0.4)
+        mark = broker.requests.mark()
+        broker.requests.wait_for(HEARTBEAT, since=mark, count=3)
+        epochs.extend(beat.request.member_epoch for beat in broker.requests.of(HEARTBEAT, since=mark))  # type: ignore[attr-defined]
+
+    consumer.raw.subscribe(["orders"], on_revoke=slow)
+    drive(consumer, until=lambda: len(consumer.partitions) == 4 and consumer.raw.state is MemberState.STABLE)
+    consumer.raw.close(timeout_s=0.2)
+    broker.wait_for_group("g", members=0)
+    assert epochs
+    assert set(epochs) == {1}
+
+
+def test_a_closed_consumer_says_that_it_is(make_consumer: MakeConsumer) -> None:
+    """A call after close() that did nothing would look like an empty topic."""
+    consumer = make_consumer().raw
+    consumer.close()
+    for call in (consumer.poll, lambda: consumer.subscribe(["x"]), consumer.commit):
+        with pytest.raises(IllegalStateError):
+            call()

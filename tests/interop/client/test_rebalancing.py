@@ -24,12 +24,13 @@ from kip848_client.errors import (
     UnreleasedInstanceIdError,
 )
 from kip848_client.journal import MemoryJournal
+from kip848_client.model import TopicPartition as ModelPartition
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.interop.client.conftest import QUIET, MakeConsumer
-from tests.interop.client.drive import ConsumerUnderTest, Produce, delivered_once, drive, keys_of
+from tests.interop.client.drive import HEARTBEAT, ConsumerUnderTest, Produce, delivered_once, drive, key, keys_of
 from tests.support.raw_connection import RawConnection
-from tests.support.waiting import SOON_S, outlast
+from tests.support.waiting import SOON_S, outlast, wait_until
 
 pytestmark = pytest.mark.interop
 
@@ -326,3 +327,50 @@ def test_the_repr_shows_no_configuration(closing: Callable[[Consumer], Consumer]
 
     assert repr(consumer).startswith("<Consumer group='g' client='kip848-client' state=UNJOINED")
     assert secret not in repr(consumer)
+
+
+def test_nothing_of_a_revoked_partition_is_delivered_after_the_run_began(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
+) -> None:
+    """Prefetched records too: they were not committed, and belong to another member now."""
+    produce("orders", 300)
+    consumer = make_consumer().subscribe("orders")
+    drive(consumer, until=lambda: len(consumer.partitions) == 4)
+    while len(consumer.delivered) < 20:
+        message = consumer.raw.poll(1.0)
+        assert message is not None
+        consumer.delivered.append(key(message))
+    with RawConnection(broker.bootstrap_servers) as other:
+        join = ConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id="other",
+            member_epoch=0,
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=("orders",),
+            topic_partitions=(),
+        )
+        assert other.ask(join, version=1).error_code == 0
+    broker.requests.wait_for(HEARTBEAT, member=consumer.raw.member_id, since=broker.requests.mark(), count=2)
+    taken = len(consumer.delivered)
+    drive(consumer, until=lambda: len(consumer.partitions) == 2)
+    kept = set(consumer.partitions)
+    drive(consumer, until=lambda: sum(one[1] in kept for one in consumer.delivered) == 600)
+
+    assert {partition for _, partition, _ in consumer.delivered[taken:]} <= kept
+    committed = broker.committed("g")
+    for partition in {0, 1, 2, 3} - kept:
+        handed_out = sum(one[1] == partition for one in consumer.delivered)
+        assert committed.get(ModelPartition("orders", partition), 0) == handed_out
+
+
+def test_without_a_listener_one_poll_is_a_whole_run(broker: EmbeddedBroker, make_consumer: MakeConsumer) -> None:
+    """There is no callback to wait for, so the run does not wait for a second poll()."""
+    consumer = make_consumer().raw
+    consumer.subscribe(["orders"])
+    while len(consumer.assignment()) < 4 or consumer.state is not MemberState.STABLE:
+        consumer.poll(0.02)
+    for partitions in (5, 6):
+        broker.add_partitions("orders", partitions)
+        wait_until(lambda: consumer._group.view.poll_wanted)
+        consumer.poll(0)
+        broker.wait_for("g", lambda group, count=partitions: group.state == "Stable" and len(group.assigned) == count)  # type: ignore[misc]

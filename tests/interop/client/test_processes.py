@@ -14,10 +14,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.interop.client.drive import Produce
-from tests.interop.client.scripted import FIND, HEARTBEAT, HOLD, ScriptedCoordinator
+from kip848_client import EmbeddedBroker
+from kip848_client.faults import ALWAYS, close, drop, hold
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from tests.interop.client.drive import HEARTBEAT, Produce, is_our_lookup
 from tests.support.marks import crossed
-from tests.support.waiting import SOON_S, wait_until
+from tests.support.waiting import SOON_S
 
 pytestmark = pytest.mark.interop
 
@@ -106,13 +108,12 @@ Run = Callable[..., Program]
 
 
 @pytest.fixture
-def run(scripted: ScriptedCoordinator) -> Iterator[Run]:
-    """Start a program that joins the scripted group."""
+def run(broker: EmbeddedBroker) -> Iterator[Run]:
+    """Start a program that joins a group of the broker."""
     started: list[Program] = []
-    scripted.start_with({"orders": [0]})
 
     def start(*parts: str) -> Program:
-        program = Program(scripted.address, *parts)
+        program = Program(broker.bootstrap_servers, *parts)
         started.append(program)
         return program
 
@@ -123,20 +124,30 @@ def run(scripted: ScriptedCoordinator) -> Iterator[Run]:
         program.process.communicate()
 
 
-def silent(scripted: ScriptedCoordinator) -> None:
-    scripted.always(HEARTBEAT, HOLD)
+def is_leave(request: ConsumerGroupHeartbeatRequest) -> bool:
+    return request.member_epoch < 0
 
 
-def refused(scripted: ScriptedCoordinator) -> None:
-    scripted.stop()
+def hears_the_leave(broker: EmbeddedBroker) -> None:
+    """Wait until the broker has heard that the member leaves, whatever it does with that."""
+    broker.requests.wait_for(HEARTBEAT, when=lambda logged: is_leave(logged.request))  # type: ignore[arg-type]
 
 
-def lost(scripted: ScriptedCoordinator) -> None:
-    scripted.always(FIND, HOLD)
-    scripted.disconnect()
+def silent(broker: EmbeddedBroker) -> None:
+    broker.faults.on(HEARTBEAT, hold(), times=ALWAYS)
 
 
-def well(_: ScriptedCoordinator) -> None:
+def refused(broker: EmbeddedBroker) -> None:
+    broker.stop()
+
+
+def lost(broker: EmbeddedBroker) -> None:
+    lookups = broker.faults.on("FindCoordinator", drop(), when=is_our_lookup, times=ALWAYS)
+    broker.faults.on(HEARTBEAT, close(), times=ALWAYS)
+    lookups.wait()
+
+
+def well(_: EmbeddedBroker) -> None:
     pass
 
 
@@ -145,21 +156,21 @@ def well(_: ScriptedCoordinator) -> None:
     crossed(["end()", "raise SystemExit(0)", "del consumer; gc.collect()"], [well, silent, refused, lost]),
 )
 def test_a_program_without_close_ends_soon(
-    scripted: ScriptedCoordinator, run: Run, trouble: Callable[[ScriptedCoordinator], None], how: str
+    broker: EmbeddedBroker, run: Run, trouble: Callable[[EmbeddedBroker], None], how: str
 ) -> None:
     """Whatever the coordinator does. Where it hears anything, it hears the leave."""
     program = run(BEGIN, JOIN, f"sys.stdin.readline()\nprint('ending', time.monotonic(), flush=True)\n{how}\n")
     assert program.line() == "joined", program.errors()
-    trouble(scripted)
+    trouble(broker)
     program.go_on()
     assert program.seconds_to_end() < SOON_S
     if trouble in (well, silent):
-        wait_until(lambda: scripted.story[-1] == "leave -1")
+        hears_the_leave(broker)
 
 
 @pytest.mark.parametrize("trouble", [well, silent])
 def test_a_program_that_exits_inside_a_listener_ends_within_a_second(
-    scripted: ScriptedCoordinator, run: Run, trouble: Callable[[ScriptedCoordinator], None]
+    broker: EmbeddedBroker, run: Run, trouble: Callable[[EmbeddedBroker], None]
 ) -> None:
     program = run(
         BEGIN,
@@ -171,16 +182,14 @@ def test_a_program_that_exits_inside_a_listener_ends_within_a_second(
             consumer.poll(0.05)
         """,
     )
-    wait_until(lambda: "join" in scripted.story)
-    trouble(scripted)
+    broker.requests.wait_for(HEARTBEAT)
+    trouble(broker)
     program.go_on()
     assert program.seconds_to_end() < SOON_S
-    wait_until(lambda: scripted.story[-1] == "leave -1")
+    hears_the_leave(broker)
 
 
-def test_a_main_thread_that_ends_while_another_one_is_inside_a_listener(
-    scripted: ScriptedCoordinator, run: Run
-) -> None:
+def test_a_main_thread_that_ends_while_another_one_is_inside_a_listener(broker: EmbeddedBroker, run: Run) -> None:
     """A daemon thread polls; the program ends when its main thread does."""
     program = run(
         BEGIN,
@@ -199,11 +208,11 @@ def test_a_main_thread_that_ends_while_another_one_is_inside_a_listener(
     assert program.line() == "inside"
     program.go_on()
     assert program.seconds_to_end() < SOON_S
-    wait_until(lambda: scripted.story[-1] == "leave -1")
+    hears_the_leave(broker)
 
 
-def test_a_program_that_never_joined_ends_within_a_second(scripted: ScriptedCoordinator, run: Run) -> None:
-    scripted.always(FIND, HOLD)
+def test_a_program_that_never_joined_ends_within_a_second(broker: EmbeddedBroker, run: Run) -> None:
+    broker.faults.on("FindCoordinator", drop(), when=is_our_lookup, times=ALWAYS)
     program = run(BEGIN, "consumer.poll(0.2)\nend()\n")
     assert program.seconds_to_end() < SOON_S
 
@@ -231,7 +240,7 @@ def refused():
     ),
 )
 def test_a_child_of_fork_is_refused_and_ends_and_its_parent_goes_on(
-    scripted: ScriptedCoordinator, run: Run, produce: Produce, moment: str, end: str
+    broker: EmbeddedBroker, run: Run, produce: Produce, moment: str, end: str
 ) -> None:
     """Whenever it happens: between polls, inside a listener, or in another thread while this one polls."""
     produce("orders", 3, partitions=[0])
@@ -276,14 +285,12 @@ def test_a_child_of_fork_is_refused_and_ends_and_its_parent_goes_on(
     (took,) = [words for words in program.lines if words.startswith("child took")]
     assert float(took.split()[-1]) < SOON_S
     assert "records 3 STABLE" in program.lines
-    assert scripted.story.count("join") == 1
-    assert scripted.story[-1] == "leave -1"
+    epochs = [beat.request.member_epoch for beat in broker.requests.of(HEARTBEAT)]  # type: ignore[attr-defined]
+    assert (epochs.count(0), epochs[-1]) == (1, -1)
 
 
 @pytest.mark.parametrize("moment", ["assigned", "revoked"])
-def test_a_child_that_returns_from_the_listener_is_refused_there(
-    scripted: ScriptedCoordinator, run: Run, moment: str
-) -> None:
+def test_a_child_that_returns_from_the_listener_is_refused_there(broker: EmbeddedBroker, run: Run, moment: str) -> None:
     """It is inside poll() of a consumer that is not its own: the call ends with the same error, and touches nothing."""
     program = run(
         BEGIN,
@@ -312,7 +319,7 @@ def test_a_child_that_returns_from_the_listener_is_refused_there(
     assert "child ended with 0" in program.lines
 
 
-def test_a_child_may_have_a_consumer_of_its_own(scripted: ScriptedCoordinator, run: Run, produce: Produce) -> None:
+def test_a_child_may_have_a_consumer_of_its_own(broker: EmbeddedBroker, run: Run, produce: Produce) -> None:
     produce("orders", 3, partitions=[0])
     program = run(
         BEGIN,
@@ -321,7 +328,7 @@ def test_a_child_may_have_a_consumer_of_its_own(scripted: ScriptedCoordinator, r
         consumer_id = consumer.member_id
         child = os.fork()
         if child == 0:
-            own = Consumer({"bootstrap.servers": sys.argv[1], "group.id": "g", "auto.offset.reset": "earliest",
+            own = Consumer({"bootstrap.servers": sys.argv[1], "group.id": "h", "auto.offset.reset": "earliest",
                             "log_level": 0, "client.id": "child"})
             own.subscribe(["orders"])
             count, deadline = 0, time.monotonic() + 60
@@ -336,4 +343,4 @@ def test_a_child_may_have_a_consumer_of_its_own(scripted: ScriptedCoordinator, r
         """,
     )
     program.seconds_to_end()
-    assert len({request.member_id for request in scripted.heartbeats}) == 2
+    assert len({name for beat in broker.requests.of(HEARTBEAT) for name in beat.members}) == 2
