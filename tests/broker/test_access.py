@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -28,6 +28,7 @@ from kip848_client.wire.messages.list_offsets import ListOffsetsPartition, ListO
 from kip848_client.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kip848_client.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kip848_client.wire.messages.sasl_handshake import SaslHandshakeRequest
+from tests.support.group_requests import heartbeat, join
 from tests.support.raw_connection import RawConnection
 from tests.support.well_formed_requests import ADVERTISED, ROWS, Scene, error_codes
 
@@ -172,22 +173,19 @@ def test_every_version_of_every_api_refuses_a_sender_without_permission(
         assert error_codes(connection.ask(request, version=version)) == expected(api_key, version)
 
 
-def heartbeat(broker: EmbeddedBroker, **fields: Any) -> int:
-    request = ConsumerGroupHeartbeatRequest(
-        **{"group_id": "g", "member_id": "m", "rebalance_timeout_ms": 10_000, "topic_partitions": (), **fields}
-    )
+def asked(broker: EmbeddedBroker, request: ConsumerGroupHeartbeatRequest) -> int:
     with RawConnection(broker.bootstrap_servers) as connection:
         return connection.ask(request, version=1).error_code
 
 
 def test_a_member_needs_the_group_and_its_topics(closed: EmbeddedBroker) -> None:
     """A service whose permissions lack its topic must not join, and be told which of both it is."""
-    codes = [heartbeat(closed, subscribed_topic_names=("foo",))]
+    codes = [asked(closed, join(topics=("foo",)))]
     closed.allow(EVERYBODY, "READ", group="g")
-    codes.append(heartbeat(closed, subscribed_topic_names=("foo",)))
+    codes.append(asked(closed, join(topics=("foo",))))
     assert closed.group("g") is None
     closed.allow(EVERYBODY, "READ", topic="foo")
-    codes.append(heartbeat(closed, subscribed_topic_names=("foo",)))
+    codes.append(asked(closed, join(topics=("foo",))))
     assert codes == [GROUP, TOPIC, 0]
 
 
@@ -195,9 +193,9 @@ def test_a_pattern_matches_only_topics_that_the_member_may_know(closed: Embedded
     """A subscription to ``.*`` must not hand out partitions that no member may read."""
     closed.allow(EVERYBODY, "READ", group="g")
     closed.allow(EVERYBODY, "READ", topic="foo")
-    assert heartbeat(closed, subscribed_topic_regex=".*") == 0
+    assert asked(closed, join(topics=None, subscribed_topic_regex=".*")) == 0
     matched = closed.wait_for_group("g", epoch=2)
-    assert heartbeat(closed, subscribed_topic_regex=".*", member_epoch=matched.members[0].member_epoch) == 0
+    assert asked(closed, heartbeat(matched.members[0].member_epoch, subscribed_topic_regex=".*")) == 0
     group = closed.group("g")
     assert group is not None
     assert {partition.topic for member in group.members for partition in member.target} == {"foo"}
@@ -207,7 +205,7 @@ def test_groups_are_listed_to_those_that_may_know_of_them(closed: EmbeddedBroker
     """Names of groups tell who uses the cluster."""
     closed.allow(EVERYBODY, "READ", group="g")
     closed.allow(EVERYBODY, "READ", topic="foo")
-    heartbeat(closed, subscribed_topic_names=("foo",))
+    asked(closed, join(topics=("foo",)))
     with RawConnection(closed.bootstrap_servers) as connection:
         seen = [group.group_id for group in connection.ask(ListGroupsRequest(), version=5).groups]
         closed.deny(EVERYBODY, "DESCRIBE", group="g")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,66 +15,41 @@ from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.api_versions import ApiVersionsRequest
 from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kip848_client.wire.messages.consumer_group_heartbeat import (
-    Assignor,
-    ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
 from kip848_client.wire.messages.consumer_group_install_assignment import (
     ConsumerGroupInstallAssignmentRequest,
     ConsumerGroupInstallAssignmentResponse,
-    Member,
     TopicPartition,
 )
+from kip848_client.wire.messages.consumer_group_install_assignment import Member as Installed
 from kip848_client.wire.messages.consumer_group_prepare_assignment import (
     ConsumerGroupPrepareAssignmentRequest,
     ConsumerGroupPrepareAssignmentResponse,
 )
 from tests.support.assignment_harness import offer
+from tests.support.group_requests import Member
 from tests.support.raw_connection import RawConnection
 
 PREPARE = ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT
 INSTALL = ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT
 
 
-class Peer:
-    """A member with a client-side assignor, spoken by hand."""
+class Peer(Member):
+    """A member with a client-side assignor."""
 
-    def __init__(self, connection: RawConnection, member_id: str) -> None:
-        self.connection = connection
-        self.member_id = member_id
-        self.epoch = 0
-        self.owned: tuple[TopicPartitions, ...] = ()
-        self.pending: tuple[TopicPartitions, ...] = ()
-        self.told = b""
+    pending: tuple[TopicPartitions, ...] = ()
+    told = b""
 
-    def join(self, *offers: Assignor) -> ConsumerGroupHeartbeatResponse:
-        return self.send(
-            rebalance_timeout_ms=60_000,
-            subscribed_topic_names=("orders",),
-            topic_partitions=(),
-            client_assignors=offers or (offer(),),
-        )
+    def join(self, *topics: str, **fields: Any) -> ConsumerGroupHeartbeatResponse:
+        return super().join(*topics or ("orders",), client_assignors=(offer(),), **fields)
 
-    def beat(self) -> ConsumerGroupHeartbeatResponse:
-        return self.send(topic_partitions=self.owned)
-
-    def send(self, **fields: object) -> ConsumerGroupHeartbeatResponse:
-        response = self.connection.ask(
-            ConsumerGroupHeartbeatRequest(
-                group_id="g",
-                member_id=self.member_id,
-                member_epoch=self.epoch,
-                **fields,  # type: ignore[arg-type]
-            ),
-            version=1,
-        )
-        if not response.error_code:
-            self.epoch = response.member_epoch
-            if response.assignment is not None:
-                self.owned = response.assignment.topic_partitions
-                self.pending = response.assignment.pending_topic_partitions
-                self.told = response.assignment.metadata_bytes
+    def heartbeat(self, **fields: Any) -> ConsumerGroupHeartbeatResponse:
+        response = super().heartbeat(**fields)
+        if response.assignment is not None:
+            self.pending = response.assignment.pending_topic_partitions
+            self.told = response.assignment.metadata_bytes
         return response
 
     def prepare(self) -> ConsumerGroupPrepareAssignmentResponse:
@@ -83,7 +58,7 @@ class Peer:
             version=0,
         )
 
-    def install(self, group_epoch: int, *members: Member) -> ConsumerGroupInstallAssignmentResponse:
+    def install(self, group_epoch: int, *members: Installed) -> ConsumerGroupInstallAssignmentResponse:
         return self.connection.ask(
             ConsumerGroupInstallAssignmentRequest(
                 group_id="g",
@@ -104,7 +79,7 @@ class Peer:
         return self.install(
             prepared.group_epoch,
             *[
-                Member(
+                Installed(
                     member_id=member.member_id,
                     partitions=(
                         TopicPartition(
@@ -117,18 +92,6 @@ class Peer:
                 for position, member in enumerate(prepared.members)
             ],
         )
-
-
-@pytest.fixture
-def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker({"orders": 4}) as running:
-        yield running
-
-
-@pytest.fixture
-def connection(broker: EmbeddedBroker) -> Iterator[RawConnection]:
-    with RawConnection(broker.bootstrap_servers) as opened:
-        yield opened
 
 
 def _partitions(parts: tuple[TopicPartitions, ...]) -> list[int]:
@@ -167,7 +130,7 @@ def test_two_members_are_served_by_the_assignor_of_one(broker: EmbeddedBroker, c
     m1, m2 = Peer(connection, "m1"), Peer(connection, "m2")
     assert m1.join().should_compute_assignment
     assert m1.compute().error_code == 0
-    m1.beat()
+    m1.acknowledge()
     assert (_partitions(m1.owned), m1.told) == ([0, 1, 2, 3], b"m1")
     assert m2.join().should_compute_assignment
     waiting = broker.group("g")
@@ -175,12 +138,12 @@ def test_two_members_are_served_by_the_assignor_of_one(broker: EmbeddedBroker, c
     assert (waiting.state, waiting.assignor, waiting.computing_member) == ("Assigning", "a", "m2")
     assert "'m2' computes" in str(waiting)
     assert m2.compute().error_code == 0
-    m2.beat()
+    m2.acknowledge()
     assert (_partitions(m2.owned), _partitions(m2.pending), m2.told) == ([], [1, 3], b"m2")
-    m1.beat()
+    m1.acknowledge()
     assert _partitions(m1.owned) == [0, 2]
-    m1.beat()
-    m2.beat()
+    m1.acknowledge()
+    m2.acknowledge()
     assert (_partitions(m2.owned), _partitions(m2.pending)) == ([1, 3], [])
     group = broker.wait_for_group("g", state="Stable", members=2, assignor="a")
     assert group.computing_member is None
@@ -197,8 +160,8 @@ def test_a_call_that_waits_for_a_round_sees_it_begin_and_end(broker: EmbeddedBro
     assert broker.expire_assignment("g") == "m1"
     assert broker.wait_for("g", lambda group: group.computing_member == "m2").state == "Assigning"
     assert m1.prepare().error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    assert not m1.beat().should_compute_assignment
-    assert m2.beat().should_compute_assignment
+    assert not m1.acknowledge().should_compute_assignment
+    assert m2.acknowledge().should_compute_assignment
     m2.compute()
     assert broker.wait_for("g", lambda group: group.computing_member is None).assignor == "a"
 
@@ -231,7 +194,7 @@ def test_a_fault_takes_a_prepare_or_an_install_like_any_request(
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
         rewrite(lambda response: ConsumerGroupHeartbeatResponse(member_epoch=1, should_compute_assignment=True)),
     )
-    assert m1.beat().should_compute_assignment
+    assert m1.acknowledge().should_compute_assignment
 
 
 def test_a_round_starts_again_after_the_broker_was_killed(tmp_path: Path) -> None:
@@ -242,7 +205,7 @@ def test_a_round_starts_again_after_the_broker_was_killed(tmp_path: Path) -> Non
             m1, m2 = Peer(connection, "m1"), Peer(connection, "m2")
             m1.join()
             m1.compute()
-            m1.beat()
+            m1.acknowledge()
             m2.join()
             m2.prepare()
         broker.crash()
@@ -252,16 +215,11 @@ def test_a_round_starts_again_after_the_broker_was_killed(tmp_path: Path) -> Non
             group = broker.group("g")
             assert group is not None
             assert (group.state, group.assignor, group.computing_member) == ("Assigning", "a", None)
-            answer = m1.send(
-                rebalance_timeout_ms=60_000,
-                subscribed_topic_names=("orders",),
-                topic_partitions=m1.owned,
-                client_assignors=(offer(),),
-            )
+            answer = m1.join(topic_partitions=m1.owned)
             assert (m1.told, _partitions(m1.owned)) == (b"m1", [0, 1, 2, 3])
             assert answer.should_compute_assignment
             assert m1.compute().error_code == 0
-            m2.beat()
+            m2.acknowledge()
             assert _partitions(m2.pending) == [1, 3]
     events = [event.event for event in journal.events]
     assert events.count("assignment_requested") == 3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from kip848_client.broker import EmbeddedBroker
 from kip848_client.broker.apis._configs import ConfigSource, ResourceType
 from kip848_client.broker.apis.incremental_alter_configs import Operation
 from kip848_client.errors import ConfigError, ErrorCode
-from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -22,22 +20,13 @@ from kip848_client.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from tests.support.group_requests import heartbeat, join
 from tests.support.raw_connection import RawConnection
+
+pytestmark = pytest.mark.kip848_broker(topics={"orders": 1})
 
 HEARTBEAT = "consumer.heartbeat.interval.ms"
 SESSION = "consumer.session.timeout.ms"
-
-
-@pytest.fixture
-def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker({"orders": 1}) as running:
-        yield running
-
-
-@pytest.fixture
-def connection(broker: EmbeddedBroker) -> Iterator[RawConnection]:
-    with RawConnection(broker.bootstrap_servers) as opened:
-        yield opened
 
 
 def describe(
@@ -110,19 +99,11 @@ def test_a_group_is_configured_before_it_exists_and_its_members_follow(
     """KIP-848: sessions and intervals are the group's, set on the broker, and act with the next heartbeat."""
     group = (ResourceType.GROUP, "g")
     assert alter(connection, *group, (Operation.SET, HEARTBEAT, "250")) == ErrorCode.NONE
-    join = ConsumerGroupHeartbeatRequest(
-        group_id="g",
-        member_id="m1",
-        rebalance_timeout_ms=1000,
-        subscribed_topic_names=("orders",),
-        topic_partitions=(),
-    )
-    assert connection.ask(join, version=1).heartbeat_interval_ms == 250
+    assert connection.ask(join("m1"), version=1).heartbeat_interval_ms == 250
     assert value_of(connection, *group, HEARTBEAT) == ("250", ConfigSource.DYNAMIC_GROUP)
     assert value_of(connection, *group, SESSION) == ("10000", ConfigSource.DEFAULT)
     assert alter(connection, *group, (Operation.DELETE, HEARTBEAT, None)) == ErrorCode.NONE
-    alive = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m1", member_epoch=1)
-    assert connection.ask(alive, version=1).heartbeat_interval_ms == 100
+    assert connection.ask(heartbeat(1, "m1"), version=1).heartbeat_interval_ms == 100
 
 
 def test_a_group_shows_what_the_broker_sets_for_all_under_the_brokers_name() -> None:

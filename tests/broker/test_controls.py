@@ -6,54 +6,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client.broker import EmbeddedBroker, NewRecord
 from kip848_client.clock import ManualClock
 from kip848_client.errors import BrokerError, ErrorCode, IllegalStateError
 from kip848_client.journal import MemoryJournal
 from kip848_client.model import TopicPartition
-from kip848_client.wire.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-    TopicPartitions,
-)
-from kip848_client.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from kip848_client.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kip848_client.wire.record_batch import Record, build_batch
+from tests.support.group_requests import commit_offset, heartbeat, join
 from tests.support.raw_connection import RawConnection
-
-
-@pytest.fixture
-def journal() -> MemoryJournal:
-    return MemoryJournal()
 
 
 @pytest.fixture
 def broker(journal: MemoryJournal, tmp_path: Path) -> Iterator[EmbeddedBroker]:
     with EmbeddedBroker({"orders": 4}, journal=journal, data_dir=tmp_path) as running:
         yield running
-
-
-@pytest.fixture
-def connection(broker: EmbeddedBroker) -> Iterator[RawConnection]:
-    with RawConnection(broker.bootstrap_servers) as opened:
-        yield opened
-
-
-def beat(
-    connection: RawConnection, member_id: str, epoch: int, *, instance_id: str | None = None
-) -> ConsumerGroupHeartbeatResponse:
-    request = ConsumerGroupHeartbeatRequest(
-        group_id="g", member_id=member_id, member_epoch=epoch, instance_id=instance_id
-    )
-    if epoch == 0:
-        request = replace(request, rebalance_timeout_ms=60_000, subscribed_topic_names=("orders",), topic_partitions=())
-    return connection.ask(request, version=1)
 
 
 def members(broker: EmbeddedBroker) -> list[str]:
@@ -65,20 +31,20 @@ def test_an_expired_session_removes_a_member(
     broker: EmbeddedBroker, connection: RawConnection, journal: MemoryJournal
 ) -> None:
     """The pause that costs a membership, without the pause."""
-    beat(connection, "a", 0)
-    beat(connection, "b", 0)
+    connection.ask(join("a"), version=1)
+    connection.ask(join("b"), version=1)
     broker.expire_session("g", "a")
     assert members(broker) == ["b"]
-    assert beat(connection, "a", 1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert connection.ask(heartbeat(1, "a"), version=1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert [event.fields["reason"] for event in journal.named("member_left")] == ["session_timeout"]
 
 
 def test_a_removed_member_has_left(broker: EmbeddedBroker, connection: RawConnection, journal: MemoryJournal) -> None:
     """What an operator does to a member that does harm."""
-    beat(connection, "a", 0, instance_id="static")
+    connection.ask(join("a", instance_id="static"), version=1)
     broker.remove_member("g", "static")
     assert members(broker) == []
-    assert beat(connection, "b", 0, instance_id="static").error_code == ErrorCode.NONE
+    assert connection.ask(join("b", instance_id="static"), version=1).error_code == ErrorCode.NONE
     assert journal.named("member_left")[0].fields["reason"] == "leave"
 
 
@@ -86,14 +52,14 @@ def test_a_member_is_named_by_its_client_id_if_only_one_has_it(
     broker: EmbeddedBroker, connection: RawConnection
 ) -> None:
     """Member ids are random; a test knows the client id that it gave."""
-    beat(connection, "a", 0)
+    connection.ask(join("a"), version=1)
     with RawConnection(broker.bootstrap_servers, client_id="second") as other:
-        beat(other, "b", 0)
+        other.ask(join("b"), version=1)
         broker.remove_member("g", "second")
         assert members(broker) == ["a"]
-        beat(other, "c", 0)
+        other.ask(join("c"), version=1)
     with RawConnection(broker.bootstrap_servers, client_id="second") as another:
-        beat(another, "d", 0)
+        another.ask(join("d"), version=1)
         with pytest.raises(BrokerError, match=r"no single member 'second'; members are: a \(raw\); c \(second\); d"):
             broker.expire_session("g", "second")
 
@@ -118,11 +84,11 @@ def test_a_group_that_is_not_there_is_named_in_the_error(
 
 def test_the_time_to_give_up_partitions_runs_out(connection: RawConnection, broker: EmbeddedBroker) -> None:
     """A member that is too slow in its revocation callback is removed, and the others go on."""
-    epoch = beat(connection, "a", 0).member_epoch
+    epoch = connection.ask(join("a"), version=1).member_epoch
     with pytest.raises(IllegalStateError, match="no rebalance timer runs"):
         broker.expire_revocation("g", "a")
-    beat(connection, "b", 0)
-    told = beat(connection, "a", epoch)
+    connection.ask(join("b"), version=1)
+    told = connection.ask(heartbeat(epoch, "a"), version=1)
     assert told.assignment is not None
     assert sum(len(topic.partitions) for topic in told.assignment.topic_partitions) == 2
     broker.expire_revocation("g", "a")
@@ -131,20 +97,12 @@ def test_the_time_to_give_up_partitions_runs_out(connection: RawConnection, brok
 
 def test_a_forced_rebalance_moves_the_epoch_and_nothing_else(broker: EmbeddedBroker, connection: RawConnection) -> None:
     """Commits with the previous epoch are stale then, which users want to test."""
-    first = beat(connection, "a", 0)
+    first = connection.ask(join("a"), version=1)
     assert first.assignment is not None
-    owned = tuple(
-        TopicPartitions(topic_id=topic.topic_id, partitions=topic.partitions)
-        for topic in first.assignment.topic_partitions
-    )
+    owned = first.assignment.topic_partitions
     epoch = broker.force_rebalance("g")
     assert epoch > first.member_epoch
-    second = connection.ask(
-        ConsumerGroupHeartbeatRequest(
-            group_id="g", member_id="a", member_epoch=first.member_epoch, topic_partitions=owned
-        ),
-        version=1,
-    )
+    second = connection.ask(heartbeat(first.member_epoch, "a", topic_partitions=owned), version=1)
     assert second.member_epoch == epoch
     assert broker.wait_for_group("g", state="Stable").assigned == {
         TopicPartition("orders", index) for index in range(4)
@@ -153,7 +111,7 @@ def test_a_forced_rebalance_moves_the_epoch_and_nothing_else(broker: EmbeddedBro
 
 def test_a_recreated_topic_is_another_one(broker: EmbeddedBroker, connection: RawConnection) -> None:
     """Old offsets must not be used on new records."""
-    commit(connection, {0: 7})
+    commit_offset(connection, 7)
     assert broker.committed("g") == {TopicPartition("orders", 0): 7}
     before = broker.create_topic("other", partitions=3)
     after = broker.recreate_topic("other")
@@ -165,41 +123,10 @@ def test_a_recreated_topic_is_another_one(broker: EmbeddedBroker, connection: Ra
         broker.recreate_topic("nothing")
 
 
-def commit(connection: RawConnection, offsets: dict[int, int]) -> None:
-    connection.ask(
-        OffsetCommitRequest(
-            group_id="g",
-            topics=(
-                OffsetCommitRequestTopic(
-                    name="orders",
-                    partitions=tuple(
-                        OffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
-                        for index, offset in offsets.items()
-                    ),
-                ),
-            ),
-        ),
-        version=9,
-    )
-
-
-def produce(connection: RawConnection, count: int) -> None:
-    records = build_batch([Record(value=b"v") for _ in range(count)])
-    connection.ask(
-        ProduceRequest(
-            acks=-1,
-            topic_data=(
-                TopicProduceData(name="orders", partition_data=(PartitionProduceData(index=1, records=records),)),
-            ),
-        ),
-        version=9,
-    )
-
-
 def test_records_are_gone_as_after_their_retention(broker: EmbeddedBroker, connection: RawConnection) -> None:
     """A consumer whose committed offset is gone has to follow its reset policy."""
-    produce(connection, 5)
-    produce(connection, 5)
+    for _ in range(2):
+        broker.produce_many("orders", [NewRecord(b"v", partition=1)] * 5)
     assert broker.offsets("orders")[1] == (0, 10)
     assert broker.delete_records("orders", 1, 5) == 5
     assert broker.offsets("orders")[1] == (5, 10)
@@ -216,8 +143,8 @@ def test_everything_is_still_so_after_a_restart(broker: EmbeddedBroker, crash: b
     """Administration goes into the records like anything else; a coordinator that restarts must not bring it back."""
     with RawConnection(broker.bootstrap_servers) as connection:
         for member_id in ("a", "b", "c"):
-            beat(connection, member_id, 0)
-        produce(connection, 4)
+            connection.ask(join(member_id), version=1)
+    broker.produce_many("orders", [NewRecord(b"v", partition=1)] * 4)
     broker.expire_session("g", "a")
     broker.remove_member("g", "b")
     epoch = broker.force_rebalance("g")
@@ -238,8 +165,8 @@ def test_a_session_expires_on_the_manual_clock_too() -> None:
     """Virtual time and a forced end do not get into each other's way."""
     with EmbeddedBroker({"orders": 1}, clock=ManualClock()) as broker:
         with RawConnection(broker.bootstrap_servers) as connection:
-            beat(connection, "a", 0)
-            beat(connection, "b", 0)
+            connection.ask(join("a"), version=1)
+            connection.ask(join("b"), version=1)
         broker.expire_session("g", "a")
         assert members(broker) == ["b"]
         broker.advance_clock(10_000)

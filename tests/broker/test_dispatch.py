@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import struct
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -25,24 +24,9 @@ from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.metadata import MetadataRequest
 from tests.support.raw_connection import RawConnection
 
+pytestmark = pytest.mark.kip848_broker(topics={"orders": 1}, connect_groups=True)
+
 API_VERSIONS = ApiVersionsRequest(client_software_name="tests", client_software_version="1.0")
-
-
-@pytest.fixture
-def journal() -> MemoryJournal:
-    return MemoryJournal()
-
-
-@pytest.fixture
-def broker(journal: MemoryJournal) -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker({"orders": 1}, journal=journal, connect_groups=True) as running:
-        yield running
-
-
-@pytest.fixture
-def connection(broker: EmbeddedBroker) -> Iterator[RawConnection]:
-    with RawConnection(broker.bootstrap_servers) as opened:
-        yield opened
 
 
 @pytest.mark.parametrize("version", range(5))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import threading
 import uuid
-from collections.abc import Iterator
 
 import pytest
 from msgspec.structs import replace
@@ -41,23 +40,6 @@ from tests.support.raw_connection import RawConnection
 from tests.support.waiting import wait_until
 
 HEARTBEAT = ApiKey.CONSUMER_GROUP_HEARTBEAT
-
-
-@pytest.fixture
-def journal() -> MemoryJournal:
-    return MemoryJournal()
-
-
-@pytest.fixture
-def broker(journal: MemoryJournal) -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker({"orders": 4}, journal=journal) as running:
-        yield running
-
-
-@pytest.fixture
-def connection(broker: EmbeddedBroker) -> Iterator[RawConnection]:
-    with RawConnection(broker.bootstrap_servers) as opened:
-        yield opened
 
 
 def codes(response: OffsetCommitResponse) -> dict[int, int]:

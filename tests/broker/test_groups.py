@@ -18,108 +18,16 @@ from kip848_client.clock import ManualClock
 from kip848_client.errors import DataDirError, ErrorCode
 from kip848_client.journal import MemoryJournal
 from kip848_client.model import TopicPartition
-from kip848_client.wire.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-    TopicPartitions,
-)
 from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
 from kip848_client.wire.messages.list_groups import ListGroupsRequest
-from kip848_client.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
 from kip848_client.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from kip848_client.wire.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-)
+from tests.support.group_requests import Member, commit_offset
 from tests.support.raw_connection import RawConnection
-
-
-class Member:
-    """A member spoken by hand."""
-
-    def __init__(self, connection: RawConnection, member_id: str = "m1", group_id: str = "g") -> None:
-        self.connection = connection
-        self.member_id = member_id
-        self.group_id = group_id
-        self.epoch = 0
-        self.owned: tuple[TopicPartitions, ...] = ()
-
-    def join(self, *topics: str) -> ConsumerGroupHeartbeatResponse:
-        return self._send(rebalance_timeout_ms=5000, subscribed_topic_names=topics, topic_partitions=())
-
-    def join_pattern(self, pattern: str) -> ConsumerGroupHeartbeatResponse:
-        return self._send(rebalance_timeout_ms=5000, subscribed_topic_regex=pattern, topic_partitions=())
-
-    def heartbeat(self) -> ConsumerGroupHeartbeatResponse:
-        return self._send()
-
-    def acknowledge(self) -> ConsumerGroupHeartbeatResponse:
-        return self._send(topic_partitions=self.owned)
-
-    def commit(self, topic: str, partition: int, offset: int) -> int:
-        response = self.connection.ask(
-            OffsetCommitRequest(
-                group_id=self.group_id,
-                member_id=self.member_id,
-                generation_id_or_member_epoch=self.epoch,
-                topics=(commit_topic(topic, partition, offset),),
-            ),
-            version=9,
-        )
-        return response.topics[0].partitions[0].error_code
-
-    def _send(self, **fields: object) -> ConsumerGroupHeartbeatResponse:
-        response = self.connection.ask(
-            ConsumerGroupHeartbeatRequest(
-                group_id=self.group_id,
-                member_id=self.member_id,
-                member_epoch=self.epoch,
-                **fields,  # type: ignore[arg-type]
-            ),
-            version=1,
-        )
-        if not response.error_code:
-            self.epoch = response.member_epoch
-            if response.assignment is not None:
-                self.owned = response.assignment.topic_partitions
-        return response
-
-
-def commit_topic(topic: str, partition: int, offset: int) -> OffsetCommitRequestTopic:
-    return OffsetCommitRequestTopic(
-        name=topic,
-        partitions=(OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset),),
-    )
-
-
-def admin_commit(connection: RawConnection, group_id: str, topic: str, offset: int) -> OffsetCommitResponse:
-    """Commit for partition 0 of *topic* without being a member."""
-    return connection.ask(
-        OffsetCommitRequest(group_id=group_id, topics=(commit_topic(topic, 0, offset),)),
-        version=9,
-    )
-
-
-def committed(connection: RawConnection, group_id: str, topic: str) -> int:
-    """The committed offset of partition 0 of *topic*; -1 if there is none."""
-    request = OffsetFetchRequest(
-        groups=(
-            OffsetFetchRequestGroup(
-                group_id=group_id, topics=(OffsetFetchRequestTopics(name=topic, partition_indexes=(0,)),)
-            ),
-        )
-    )
-    return connection.ask(request, version=9).groups[0].topics[0].partitions[0].committed_offset
+from tests.support.transactions import committed
 
 
 @pytest.fixture
@@ -128,20 +36,9 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def journal() -> MemoryJournal:
-    return MemoryJournal()
-
-
-@pytest.fixture
 def broker(clock: ManualClock, journal: MemoryJournal) -> Iterator[EmbeddedBroker]:
     with EmbeddedBroker({"orders": 4}, clock=clock, journal=journal) as running:
         yield running
-
-
-@pytest.fixture
-def connection(broker: EmbeddedBroker) -> Iterator[RawConnection]:
-    with RawConnection(broker.bootstrap_servers) as opened:
-        yield opened
 
 
 def test_a_snapshot_shows_members_with_what_they_own_and_await(
@@ -262,8 +159,8 @@ def test_members_and_offsets_survive_a_restart(tmp_path: Path, durable: bool, cl
             first.heartbeat()
             first.acknowledge()
             second.heartbeat()
-            assert first.commit("orders", first.owned[0].partitions[0], 41) == ErrorCode.NONE
-            assert admin_commit(connection, "simple", "orders", 7).topics[0].partitions[0].error_code == ErrorCode.NONE
+            assert first.commit(first.owned[0].partitions[0], 41) == ErrorCode.NONE
+            assert commit_offset(connection, 7, group="simple") == ErrorCode.NONE
         before = broker.wait_for_group("g", state="Stable", members=2)
         broker.crash()
         broker.start()
@@ -273,7 +170,7 @@ def test_members_and_offsets_survive_a_restart(tmp_path: Path, durable: bool, cl
             first.connection = connection
             response = first.heartbeat()
             assert (response.error_code, response.member_epoch) == (ErrorCode.NONE, 2)
-            assert committed(connection, "simple", "orders") == 7
+            assert committed(connection, "simple", topic="orders")[0] == 7
         broker.advance_clock(9_999)  # sessions began anew with the start
         assert len(broker.wait_for_group("g").members) == 2
         broker.advance_clock(1)
@@ -282,11 +179,11 @@ def test_members_and_offsets_survive_a_restart(tmp_path: Path, durable: bool, cl
 
 def test_offsets_expire_after_their_retention(broker: EmbeddedBroker, connection: RawConnection) -> None:
     """An unused group goes away by itself, as in Kafka after seven days."""
-    admin_commit(connection, "simple", "orders", 7)
+    commit_offset(connection, 7, group="simple")
     broker.advance_clock(7 * 24 * 3600 * 1000 - 700_000)
-    assert committed(connection, "simple", "orders") == 7
+    assert committed(connection, "simple", topic="orders")[0] == 7
     broker.advance_clock(1_400_000)
-    assert committed(connection, "simple", "orders") == -1
+    assert committed(connection, "simple", topic="orders")[0] == -1
 
 
 class FullDisk(threading.Event):
@@ -330,15 +227,15 @@ class TestFolderThatFails:
         self, broker: EmbeddedBroker, connection: RawConnection, full_disk: FullDisk
     ) -> None:
         """A commit that looks accepted and is not loses records after the next rebalance."""
-        admin_commit(connection, "simple", "orders", 7)
+        commit_offset(connection, 7, group="simple")
         full_disk.set()
         refused = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert admin_commit(connection, "simple", "orders", 8).topics[0].partitions[0].error_code == refused
+        assert commit_offset(connection, 8, group="simple") == refused
         deleted = connection.ask(DeleteGroupsRequest(groups_names=("simple",)), version=2)
         assert [(result.group_id, result.error_code) for result in deleted.results] == [("simple", refused)]
         topics = (OffsetDeleteRequestTopic(name="orders", partitions=(OffsetDeleteRequestPartition(),)),)
         assert connection.ask(OffsetDeleteRequest(group_id="simple", topics=topics), version=0).error_code == refused
-        assert committed(connection, "simple", "orders") == 7
+        assert committed(connection, "simple", topic="orders")[0] == 7
 
     def test_a_session_that_could_not_run_out_runs_out_later(self, full_disk: FullDisk) -> None:
         """One failed write must not stop the timers of all groups for ever."""
@@ -360,7 +257,7 @@ class TestFolderThatFails:
         """Forgetting the change would leave partitions of a dead topic assigned for ever."""
         member = Member(connection)
         member.join("orders")
-        member.commit("orders", 0, 3)
+        member.commit(0, 3)
         full_disk.set()
         broker.delete_topic("orders")
         assert member.heartbeat().error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -374,7 +271,7 @@ def test_records_of_an_unknown_type_are_skipped_on_load(tmp_path: Path, caplog: 
     """A folder that a newer version wrote to must not keep this one from starting."""
     with EmbeddedBroker({"orders": 1}, data_dir=tmp_path) as broker:
         with RawConnection(broker.bootstrap_servers) as connection:
-            admin_commit(connection, "simple", "orders", 7)
+            commit_offset(connection, 7, group="simple")
     folder = DataDir.open(tmp_path)
     list(folder.coordinator_log.load())
     folder.coordinator_log.append([(b"\x00\x63future", b"\x00\x00")])
@@ -399,7 +296,7 @@ def test_patterns_whose_match_failed_are_matched_again(
     member = Member(connection)
     with monkeypatch.context() as broken:
         broken.setattr("kip848_client.broker.groups.resolve", lambda *_, **__: 1 // 0)
-        assert member.join_pattern("ord.*").error_code == ErrorCode.NONE
+        assert member.join(subscribed_topic_regex="ord.*").error_code == ErrorCode.NONE
         assert member.heartbeat().error_code == ErrorCode.NONE
     member.heartbeat()
     member.heartbeat()
@@ -421,7 +318,7 @@ def test_a_second_list_of_groups_through_the_wire_says_the_same(
 ) -> None:
     """What the test side sees is what clients see."""
     Member(connection).join("orders")
-    admin_commit(connection, "simple", "orders", 7)
+    commit_offset(connection, 7, group="simple")
     listed = connection.ask(ListGroupsRequest(), version=5).groups
     assert tuple(sorted(group.group_id for group in listed)) == broker.groups()
 

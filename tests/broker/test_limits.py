@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import struct
 import tracemalloc
-from collections.abc import Iterator
 
 import pytest
 from msgspec.structs import replace
@@ -14,10 +13,6 @@ from kip848_client.broker import EmbeddedBroker
 from kip848_client.errors import ErrorCode, ProtocolError
 from kip848_client.wire.codec import decode_request, encode_request
 from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from kip848_client.wire.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
 from kip848_client.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest
 from kip848_client.wire.messages.list_groups import ListGroupsRequest
@@ -26,89 +21,57 @@ from kip848_client.wire.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from tests.support.group_requests import commit_offset, heartbeat, join
 from tests.support.raw_connection import RawConnection
 
-
-@pytest.fixture
-def small_broker() -> Iterator[EmbeddedBroker]:
-    limits = {"kip848.members.max": 20, "kip848.groups.max": 10, "kip848.request.max.bytes": 4096}
-    with EmbeddedBroker({"t": 2}, config=limits) as running:
-        yield running
-
-
-@pytest.fixture
-def connection(small_broker: EmbeddedBroker) -> Iterator[RawConnection]:
-    with RawConnection(small_broker.bootstrap_servers) as opened:
-        yield opened
-
-
-def join(connection: RawConnection, *, group: str, member: str) -> ConsumerGroupHeartbeatResponse:
-    return connection.ask(
-        ConsumerGroupHeartbeatRequest(
-            group_id=group,
-            member_id=member,
-            rebalance_timeout_ms=5_000,
-            subscribed_topic_names=("t",),
-            topic_partitions=(),
-        ),
-        version=1,
-    )
-
-
-def heartbeat(connection: RawConnection, *, group: str, member: str, epoch: int) -> int:
-    request = ConsumerGroupHeartbeatRequest(group_id=group, member_id=member, member_epoch=epoch)
-    return connection.ask(request, version=1).error_code
-
-
-def commit(connection: RawConnection, group: str) -> int:
-    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
-    topic = OffsetCommitRequestTopic(name="t", partitions=(partition,))
-    answer = connection.ask(OffsetCommitRequest(group_id=group, topics=(topic,)), version=9)
-    return answer.topics[0].partitions[0].error_code
+pytestmark = pytest.mark.kip848_broker(
+    topics={"t": 2},
+    config={"kip848.members.max": 20, "kip848.groups.max": 10, "kip848.request.max.bytes": 4096},
+)
 
 
 def test_members_of_all_groups_together_are_limited(connection: RawConnection) -> None:
     """One member more is told so; those that are in go on, and a place that becomes free is given again."""
-    epoch = join(connection, group="mine", member="m").member_epoch
-    answers = [join(connection, group="flooded", member=f"f{number}") for number in range(30)]
+    epoch = connection.ask(join("m", group="mine", topics=("t",)), version=1).member_epoch
+    answers = [connection.ask(join(f"f{number}", group="flooded", topics=("t",)), version=1) for number in range(30)]
     assert [answer.error_code for answer in answers].count(ErrorCode.NONE) == 19
     assert answers[-1].error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert "kip848.members.max" in (answers[-1].error_message or "")
-    assert heartbeat(connection, group="mine", member="m", epoch=epoch) == ErrorCode.NONE
-    assert heartbeat(connection, group="flooded", member="f3", epoch=-1) == ErrorCode.NONE
-    assert join(connection, group="mine", member="n").error_code == ErrorCode.NONE
+    assert connection.ask(heartbeat(epoch, "m", group="mine"), version=1).error_code == ErrorCode.NONE
+    assert connection.ask(heartbeat(-1, "f3", group="flooded"), version=1).error_code == ErrorCode.NONE
+    assert connection.ask(join("n", group="mine", topics=("t",)), version=1).error_code == ErrorCode.NONE
 
 
 def test_groups_are_limited_also_those_that_are_empty_or_only_offsets(connection: RawConnection) -> None:
     """A client that makes up group ids, by joining and leaving or by commits, does not fill the memory with them."""
-    assert commit(connection, "mine") == ErrorCode.NONE
+    assert commit_offset(connection, 1, group="mine", topic="t") == ErrorCode.NONE
     for number in range(30):
-        join(connection, group=f"g{number}", member="m")
-        heartbeat(connection, group=f"g{number}", member="m", epoch=-1)
-    assert commit(connection, "another") == ErrorCode.POLICY_VIOLATION
-    refused = join(connection, group="another", member="m")
+        connection.ask(join("m", group=f"g{number}", topics=("t",)), version=1)
+        connection.ask(heartbeat(-1, "m", group=f"g{number}"), version=1)
+    assert commit_offset(connection, 1, group="another", topic="t") == ErrorCode.POLICY_VIOLATION
+    refused = connection.ask(join("m", group="another", topics=("t",)), version=1)
     assert refused.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert "kip848.groups.max" in (refused.error_message or "")
     assert len(connection.ask(ListGroupsRequest(), version=5).groups) == 10
-    assert commit(connection, "mine") == ErrorCode.NONE
-    assert join(connection, group="g3", member="m").error_code == ErrorCode.NONE
+    assert commit_offset(connection, 1, group="mine", topic="t") == ErrorCode.NONE
+    assert connection.ask(join("m", group="g3", topics=("t",)), version=1).error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("start", [b"\x00\x44", b"\x00\x08\x00\x09", b"\x01"], ids=["heartbeat", "commit", "one byte"])
 def test_a_large_request_that_holds_no_records_is_refused_from_its_first_bytes(
-    small_broker: EmbeddedBroker, connection: RawConnection, start: bytes
+    broker: EmbeddedBroker, connection: RawConnection, start: bytes
 ) -> None:
     """A hundred megabytes of partitions would become gigabytes when they are decoded."""
-    with RawConnection(small_broker.bootstrap_servers) as flooding:
+    with RawConnection(broker.bootstrap_servers) as flooding:
         flooding.socket.sendall(struct.pack(">i", 5_000) + start)
         assert flooding.is_closed_by_peer()
     assert connection.ask(ListGroupsRequest(), version=5).error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("start", [b"\x00\x00\x00\x09", b"\x00"], ids=["produce", "not known yet"])
-def test_a_large_produce_request_is_waited_for(small_broker: EmbeddedBroker, start: bytes) -> None:
+def test_a_large_produce_request_is_waited_for(broker: EmbeddedBroker, start: bytes) -> None:
     """Records may be many; they are kept as they come and not decoded."""
-    with RawConnection(small_broker.bootstrap_servers) as producing:
+    with RawConnection(broker.bootstrap_servers) as producing:
         producing.socket.sendall(struct.pack(">i", 5_000) + start)
         producing.socket.settimeout(0.2)
         with pytest.raises(TimeoutError):
@@ -123,14 +86,14 @@ def test_a_flood_of_joins_leaves_memory_bounded_and_others_served() -> None:
         "group.consumer.session.timeout.ms": 60_000,  # those that joined stay, however slow the machine is
     }
     with EmbeddedBroker({"t": 4}, config=config) as broker, RawConnection(broker.bootstrap_servers) as connection:
-        epoch = join(connection, group="mine", member="m").member_epoch
+        epoch = connection.ask(join("m", group="mine", topics=("t",)), version=1).member_epoch
         for number in range(300):
-            join(connection, group=f"g{number % 7}", member=f"first{number}")
+            connection.ask(join(f"first{number}", group=f"g{number % 7}", topics=("t",)), version=1)
 
         def flood(count: int) -> int:
             """Join in vain; the bytes that the process has afterwards."""
             for number in range(count):
-                answer = join(connection, group=f"g{number % 7}", member=f"second{number}")
+                answer = connection.ask(join(f"second{number}", group=f"g{number % 7}", topics=("t",)), version=1)
                 assert answer.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
             gc.collect()
             return tracemalloc.get_traced_memory()[0]
@@ -141,7 +104,7 @@ def test_a_flood_of_joins_leaves_memory_bounded_and_others_served() -> None:
             assert flood(1_200) - warm < 600_000, "each request that was refused left 500 bytes or more"
         finally:
             tracemalloc.stop()
-        assert heartbeat(connection, group="mine", member="m", epoch=epoch) == ErrorCode.NONE
+        assert connection.ask(heartbeat(epoch, "m", group="mine"), version=1).error_code == ErrorCode.NONE
 
 
 def test_a_request_with_more_entries_than_others_can_wait_for_is_refused() -> None:
@@ -174,7 +137,7 @@ def test_entries_of_all_lists_together_are_counted_and_tagged_fields_with_them()
 
 def test_a_group_that_is_named_many_times_is_described_once(connection: RawConnection) -> None:
     """A thousand names of one large group would be a thousand descriptions, and others wait for all of them."""
-    join(connection, group="g", member="m")
+    connection.ask(join("m", group="g", topics=("t",)), version=1)
     described = connection.ask(ConsumerGroupDescribeRequest(group_ids=("g",) * 20), version=1)
     assert [group.group_id for group in described.groups] == ["g"]
 

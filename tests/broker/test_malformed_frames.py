@@ -48,12 +48,6 @@ def broker() -> Iterator[EmbeddedBroker]:
         yield running
 
 
-@pytest.fixture
-def connection(broker: EmbeddedBroker) -> Iterator[RawConnection]:
-    with RawConnection(broker.bootstrap_servers) as opened:
-        yield opened
-
-
 def bytes_of(request: Request[Response], version: int) -> bytes:
     return encode_request(request, api_version=version, correlation_id=7, client_id="cid")
 

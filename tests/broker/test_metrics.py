@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,37 +13,19 @@ from kip848_client.broker import EmbeddedBroker
 from kip848_client.broker.loop_thread import LoopThread
 from kip848_client.clock import ManualClock
 from kip848_client.telemetry import COORDINATOR_METRICS
-from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from kip848_client.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
+from tests.support.group_requests import commit_offset, heartbeat, join
 from tests.support.raw_connection import RawConnection
+
+pytestmark = pytest.mark.kip848_broker(topics={"t": 2}, clock=ManualClock(now_ms=0))
 
 PREFIX = "kafka.group_coordinator."
 
 
-@pytest.fixture
-def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker({"t": 2}, clock=ManualClock(now_ms=0)) as running:
-        yield running
-
-
-def heartbeat(broker: EmbeddedBroker, member: str, epoch: int, *, group: str = "g") -> int:
-    joins = epoch == 0
+def beat(broker: EmbeddedBroker, member: str, epoch: int, *, group: str = "g") -> int:
+    """A join, or a heartbeat of a member that has joined; the member's epoch."""
+    request = heartbeat(epoch, member, group=group) if epoch else join(member, group=group, topics=("t",))
     with RawConnection(broker.bootstrap_servers) as connection:
-        response = connection.ask(
-            ConsumerGroupHeartbeatRequest(
-                group_id=group,
-                member_id=member,
-                member_epoch=epoch,
-                rebalance_timeout_ms=5_000 if joins else -1,
-                subscribed_topic_names=("t",) if joins else None,
-                topic_partitions=() if joins else None,
-            ),
-            version=1,
-        )
+        response = connection.ask(request, version=1)
     assert not response.error_code, response.error_message
     return response.member_epoch
 
@@ -67,38 +48,30 @@ def test_every_metric_of_the_kip_is_there_from_the_start(broker: EmbeddedBroker)
 
 def test_groups_are_counted_by_protocol_and_by_state(broker: EmbeddedBroker) -> None:
     """What an operator looks at first: how many groups there are, and how many of them do not get on."""
-    heartbeat(broker, "a", 0)
+    beat(broker, "a", 0)
     assert figures(broker, "consumer.group.count") == {"stable": 1}
-    heartbeat(broker, "b", 0)
+    beat(broker, "b", 0)
     assert figures(broker, "consumer.group.count") == {"reconciling": 1}
-    heartbeat(broker, "c", 0, group="h")
-    heartbeat(broker, "c", -1, group="h")
+    beat(broker, "c", 0, group="h")
+    beat(broker, "c", -1, group="h")
     assert figures(broker, "consumer.group.count") == {"reconciling": 1, "empty": 1}
-    commit = OffsetCommitRequest(
-        group_id="only offsets",
-        topics=(
-            OffsetCommitRequestTopic(
-                name="t", partitions=(OffsetCommitRequestPartition(partition_index=0, committed_offset=3),)
-            ),
-        ),
-    )
     with RawConnection(broker.bootstrap_servers) as connection:
-        connection.ask(commit, version=9)
+        commit_offset(connection, 3, group="only offsets", topic="t")
     assert figures(broker, "group.count") == {"consumer": 2, "classic": 1}
 
 
 def test_rebalances_are_counted_with_every_cause(broker: EmbeddedBroker) -> None:
     """A group that rebalances all the time is found by this number: joins, leaves, sessions that ran out, topics."""
-    heartbeat(broker, "a", 0)
-    epoch = heartbeat(broker, "b", 0)
+    beat(broker, "a", 0)
+    epoch = beat(broker, "b", 0)
     assert figures(broker, "consumer.group.rebalance.count") == {"": 2}
-    heartbeat(broker, "b", epoch)
+    beat(broker, "b", epoch)
     assert figures(broker, "consumer.group.rebalance.count") == {"": 2}
-    heartbeat(broker, "a", -1)
+    beat(broker, "a", -1)
     assert figures(broker, "consumer.group.rebalance.count") == {"": 3}
-    epoch = heartbeat(broker, "b", epoch)
+    epoch = beat(broker, "b", epoch)
     broker.add_partitions("t", 4)
-    heartbeat(broker, "b", epoch)
+    beat(broker, "b", epoch)
     assert figures(broker, "consumer.group.rebalance.count") == {"": 4}
     broker.expire_session("g", "b")
     assert figures(broker, "consumer.group.rebalance.count") == {"": 5}
@@ -114,7 +87,7 @@ def test_the_log_is_active_and_was_loaded_in_some_time(broker: EmbeddedBroker) -
 def test_a_log_that_cannot_be_written_is_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk shows in the metrics, and so does its end."""
     with EmbeddedBroker({"t": 2}, data_dir=tmp_path) as broker:
-        heartbeat(broker, "a", 0)
+        beat(broker, "a", 0)
         data = broker._data
         assert data is not None
         with monkeypatch.context() as patch:
@@ -126,9 +99,9 @@ def test_a_log_that_cannot_be_written_is_failed(tmp_path: Path, monkeypatch: pyt
 
             patch.setattr(type(data.coordinator_log), "append", full)
             with pytest.raises(AssertionError, match="no space left"):
-                heartbeat(broker, "b", 0)
+                beat(broker, "b", 0)
             assert figures(broker, "partition.count") == {"failed": 1}
-        heartbeat(broker, "b", 0)
+        beat(broker, "b", 0)
         assert figures(broker, "partition.count") == {"active": 1}
 
 

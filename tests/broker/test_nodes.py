@@ -17,7 +17,9 @@ from kip848_client.errors import BrokerError, ConfigError, ErrorCode, IllegalSta
 from kip848_client.faults import error
 from kip848_client.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kip848_client.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatResponse,
+)
 from kip848_client.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
 from kip848_client.wire.messages.describe_cluster import DescribeClusterRequest
@@ -34,11 +36,6 @@ from kip848_client.wire.messages.list_groups import ListGroupsRequest
 from kip848_client.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kip848_client.wire.messages.list_transactions import ListTransactionsRequest
 from kip848_client.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from kip848_client.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from kip848_client.wire.messages.offset_delete import OffsetDeleteRequest
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from kip848_client.wire.messages.offset_for_leader_epoch import (
@@ -50,6 +47,9 @@ from kip848_client.wire.messages.produce import PartitionProduceData, ProduceReq
 from kip848_client.wire.messages.sync_group import SyncGroupRequest
 from kip848_client.wire.record_batch import Record, build_batch
 from kip848_client.wire.schema import Request
+from tests.support.group_requests import commit, commit_offset
+from tests.support.group_requests import heartbeat as beat
+from tests.support.group_requests import join as join_request
 from tests.support.raw_connection import RawConnection
 from tests.support.transactions import RawProducer, committed, fetched, values_in
 from tests.support.waiting import wait_until
@@ -115,18 +115,9 @@ def produced(connection: RawConnection, partition: int, **arguments: int) -> int
     return produce(connection, partition, **arguments).responses[0].partition_responses[0].error_code
 
 
-def heartbeat(connection: RawConnection, group: str, *, epoch: int, version: int = 1) -> Any:
-    first: dict[str, Any] = {
-        "rebalance_timeout_ms": 60_000,
-        "subscribed_topic_names": (TOPIC,),
-        "topic_partitions": (),
-    }
-    request = ConsumerGroupHeartbeatRequest(group, "m", epoch, **(first if epoch == 0 else {}))
-    return connection.ask(request, version=version)
-
-
-def other_than(node_id: int) -> int:
-    return next(node for node in NODES if node != node_id)
+def heartbeat(connection: RawConnection, group: str, *, epoch: int) -> ConsumerGroupHeartbeatResponse:
+    request = beat(epoch, group=group) if epoch else join_request(group=group, topics=(TOPIC,))
+    return connection.ask(request, version=1)
 
 
 # --- partitions: who serves what
@@ -321,17 +312,15 @@ def group_requests() -> dict[str, tuple[Request[Any], int, Callable[[Any], Any]]
 
         return find
 
-    committed = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
-    commit = OffsetCommitRequest(group_id="g", topics=(OffsetCommitRequestTopic(name=TOPIC, partitions=(committed,)),))
     protocol = (JoinGroupRequestProtocol(name="range", metadata=b""),)
     return {
         "join": (JoinGroupRequest(group_id="g", session_timeout_ms=6000, protocols=protocol), 9, top),
         "sync": (SyncGroupRequest(group_id="g"), 5, top),
         "classic heartbeat": (HeartbeatRequest(group_id="g"), 4, top),
         "leave": (LeaveGroupRequest(group_id="g", members=(MemberIdentity(member_id="m"),)), 5, top),
-        "heartbeat": (ConsumerGroupHeartbeatRequest("g", "m", 1), 1, top),
+        "heartbeat": (beat(1), 1, top),
         "delete offsets": (OffsetDeleteRequest(group_id="g"), 0, top),
-        "commit": (commit, 9, first("topics", "partitions")),
+        "commit": (commit({0: 1}, topic=TOPIC), 9, first("topics", "partitions")),
         "fetch offsets v7": (OffsetFetchRequest(group_id="g", topics=()), 7, top),
         "fetch offsets": (OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g"),)), 9, first("groups")),
         "describe": (ConsumerGroupDescribeRequest(group_ids=("g",)), 1, first("groups")),
@@ -362,15 +351,7 @@ def test_a_request_for_another_coordinator_is_refused_where_its_answer_says_so(a
 def test_one_request_about_groups_of_several_nodes_is_answered_group_by_group(at: At) -> None:
     """An administrator's tool asks one node for all; it must hear which groups to ask elsewhere."""
     for group in ("g", "orders", "payments"):
-        commit = OffsetCommitRequest(
-            group_id=group,
-            topics=(
-                OffsetCommitRequestTopic(
-                    name=TOPIC, partitions=(OffsetCommitRequestPartition(partition_index=0, committed_offset=1),)
-                ),
-            ),
-        )
-        answers = [at(node).ask(commit, version=9).topics[0].partitions[0].error_code for node in NODES]
+        answers = [commit_offset(at(node), 1, group=group, topic=TOPIC) for node in NODES]
         assert sorted(answers) == [0, ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_COORDINATOR]
     request = OffsetFetchRequest(
         groups=tuple(OffsetFetchRequestGroup(group_id=group, topics=None) for group in ("payments", "g", "orders"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,36 +10,20 @@ from kip848_client.broker import EmbeddedBroker
 from kip848_client.errors import BrokerError, ErrorCode
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
 )
+from tests.support.group_requests import heartbeat, join
 from tests.support.raw_connection import RawConnection
 
 ASSIGNORS = {"group.consumer.assignors": "uniform-rack-aware,uniform,range"}
+pytestmark = pytest.mark.kip848_broker(topics={"t": 6}, config=ASSIGNORS)
 
 
-@pytest.fixture
-def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker({"t": 6}, config=ASSIGNORS) as running:
-        yield running
-
-
-def heartbeat(broker: EmbeddedBroker, member: str, **fields: object) -> ConsumerGroupHeartbeatResponse:
+def ask(broker: EmbeddedBroker, request: ConsumerGroupHeartbeatRequest) -> int:
+    """The epoch that a heartbeat is answered with."""
     with RawConnection(broker.bootstrap_servers) as connection:
-        request = ConsumerGroupHeartbeatRequest(group_id="g", member_id=member, **fields)  # type: ignore[arg-type]
         response = connection.ask(request, version=1)
     assert not response.error_code, response.error_message
-    return response
-
-
-def join(broker: EmbeddedBroker, member: str, rack: str) -> ConsumerGroupHeartbeatResponse:
-    return heartbeat(
-        broker,
-        member,
-        rack_id=rack,
-        rebalance_timeout_ms=5_000,
-        subscribed_topic_names=("t",),
-        topic_partitions=(),
-    )
+    return response.member_epoch
 
 
 def target(broker: EmbeddedBroker, member: str) -> list[int]:
@@ -52,8 +35,8 @@ def target(broker: EmbeddedBroker, member: str) -> list[int]:
 def test_members_read_the_partitions_of_their_rack(broker: EmbeddedBroker) -> None:
     """What racks are for: no record crosses from rack to rack if it need not."""
     broker.set_partition_racks("t", ["a", ("a", "b"), "b"])
-    join(broker, "m1", "b")
-    join(broker, "m2", "a")
+    ask(broker, join("m1", topics=("t",), rack_id="b"))
+    ask(broker, join("m2", topics=("t",), rack_id="a"))
     assert {member: target(broker, member) for member in ("m1", "m2")} in (
         {"m1": [1, 2, 5], "m2": [0, 3, 4]},
         {"m1": [2, 4, 5], "m2": [0, 1, 3]},
@@ -63,22 +46,22 @@ def test_members_read_the_partitions_of_their_rack(broker: EmbeddedBroker) -> No
 def test_a_group_follows_when_replicas_move_to_other_racks(broker: EmbeddedBroker) -> None:
     """Reassigned replicas are a change of the topic: the next heartbeat brings a new epoch, as with new partitions."""
     broker.set_partition_racks("t", ["a", "b"])
-    join(broker, "m1", "a")
-    epoch = join(broker, "m2", "b").member_epoch
+    ask(broker, join("m1", topics=("t",), rack_id="a"))
+    epoch = ask(broker, join("m2", topics=("t",), rack_id="b"))
     assert (target(broker, "m1"), target(broker, "m2")) == ([0, 2, 4], [1, 3, 5])
     broker.set_partition_racks("t", ["b", "a"])
-    heartbeat(broker, "m2", member_epoch=epoch)
+    ask(broker, heartbeat(epoch, "m2"))
     assert (target(broker, "m1"), target(broker, "m2")) == ([1, 3, 5], [0, 2, 4])
 
 
 def test_other_settings_of_a_topic_move_nothing(broker: EmbeddedBroker) -> None:
     """A change of the retention is no reason for a rebalance; and racks can be forgotten again."""
     broker.set_partition_racks("t", ["a"])
-    epoch = join(broker, "m1", "a").member_epoch
+    epoch = ask(broker, join("m1", topics=("t",), rack_id="a"))
     broker._on_loop(lambda state: state.topics.set_configs("t", {"retention.ms": "5", "kip848.partition.racks": "a"}))
-    assert heartbeat(broker, "m1", member_epoch=epoch).member_epoch == epoch
+    assert ask(broker, heartbeat(epoch, "m1")) == epoch
     broker.set_partition_racks("t", [])
-    assert heartbeat(broker, "m1", member_epoch=epoch).member_epoch == epoch + 1
+    assert ask(broker, heartbeat(epoch, "m1")) == epoch + 1
 
 
 @pytest.mark.parametrize("racks", [["a", ""], ["a,b"], [()], [("a/b",)]])
@@ -100,10 +83,10 @@ def test_racks_survive_a_restart(tmp_path: Path) -> None:
     """They are part of the topic, and the group does not rebalance because the broker was away."""
     with EmbeddedBroker(config=ASSIGNORS, data_dir=tmp_path) as broker:
         broker.create_topic("t", 4, configs={"kip848.partition.racks": "a,b"})
-        join(broker, "m1", "a")
-        epoch = join(broker, "m2", "b").member_epoch
+        ask(broker, join("m1", topics=("t",), rack_id="a"))
+        epoch = ask(broker, join("m2", topics=("t",), rack_id="b"))
     with EmbeddedBroker(config=ASSIGNORS, data_dir=tmp_path) as broker:
-        assert heartbeat(broker, "m2", member_epoch=epoch).member_epoch == epoch
+        assert ask(broker, heartbeat(epoch, "m2")) == epoch
         assert (target(broker, "m1"), target(broker, "m2")) == ([0, 2], [1, 3])
 
 

@@ -11,7 +11,6 @@ import pytest
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.clock import ManualClock
 from kip848_client.errors import ErrorCode, IllegalStateError, RequestTimeoutError
-from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
 from kip848_client.wire.messages.describe_producers import (
     DescribedPartition,
@@ -21,11 +20,6 @@ from kip848_client.wire.messages.describe_producers import (
 from kip848_client.wire.messages.describe_transactions import DescribedTransactionTopic, DescribeTransactionsRequest
 from kip848_client.wire.messages.list_groups import ListGroupsRequest
 from kip848_client.wire.messages.list_transactions import ListTransactionsRequest
-from kip848_client.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from kip848_client.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
@@ -37,6 +31,7 @@ from kip848_client.wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from kip848_client.wire.record_batch import batches_of, records_of
+from tests.support.group_requests import commit_offset, join
 from tests.support.raw_connection import RawConnection
 from tests.support.transactions import (
     CONTROL,
@@ -54,13 +49,9 @@ from tests.support.waiting import wait_until
 
 TIMEOUT_S = 30.0
 
+pytestmark = pytest.mark.kip848_broker(topics={TOPIC: 3})
+
 MakeProducer = Callable[..., RawProducer]
-
-
-@pytest.fixture
-def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker({TOPIC: 3}) as running:
-        yield running
 
 
 @pytest.fixture
@@ -352,14 +343,6 @@ def test_partitions_are_added_together_or_not_at_all(producer: RawProducer) -> N
 # --- offsets
 
 
-def plain_commit(connection: RawConnection, group: str, offset: int) -> None:
-    topic = OffsetCommitRequestTopic(
-        name=TOPIC, partitions=(OffsetCommitRequestPartition(partition_index=0, committed_offset=offset),)
-    )
-    answer = connection.ask(OffsetCommitRequest(group_id=group, topics=(topic,)), version=8)
-    assert answer.topics[0].partitions[0].error_code == 0
-
-
 def test_offsets_of_a_transaction_count_from_its_commit_on(producer: RawProducer, reader: RawConnection) -> None:
     """A group that goes on from offsets whose results were taken back loses those results."""
     assert producer.commit_offset("g", 7) == 0
@@ -376,7 +359,7 @@ def test_offsets_of_a_transaction_count_from_its_commit_on(producer: RawProducer
 def test_a_later_commit_outside_of_the_transaction_stays(producer: RawProducer, reader: RawConnection) -> None:
     """An administrator who resets a group would be overruled by an earlier transaction."""
     producer.commit_offset("g", 9)
-    plain_commit(reader, "g", 3)
+    assert commit_offset(reader, 3, topic=TOPIC) == 0
     producer.end(commit=True)
     assert committed(reader, "g", stable=True) == (3, 0)
 
@@ -395,10 +378,7 @@ def test_only_the_right_epoch_of_a_member_commits_in_a_transaction(
     broker: EmbeddedBroker, producer: RawProducer, reader: RawConnection
 ) -> None:
     """A member that lost its partitions would commit over their new owner."""
-    heartbeat = ConsumerGroupHeartbeatRequest(
-        group_id="g", member_id="m", rebalance_timeout_ms=60_000, subscribed_topic_names=(TOPIC,), topic_partitions=()
-    )
-    epoch = reader.ask(heartbeat, version=1).member_epoch
+    epoch = reader.ask(join(topics=(TOPIC,)), version=1).member_epoch
     stale, unknown = ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID
     claims: list[tuple[dict[str, object], int]] = [
         ({"member_id": "m", "generation": epoch}, 0),
