@@ -155,7 +155,7 @@ class Soak:
         self._generation = 0
         self._partitions = 12
         self._admin: Final = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
-        self._administrator: Final = Administrator(broker.bootstrap_servers)
+        self._administrator: Final = Administrator(broker.bootstrap_servers, GROUP)
         self._writer: Final = Writer(broker.bootstrap_servers, arguments.rate)
         self._committed: Final[dict[Place, int]] = {}
         self._backwards: Final[list[str]] = []
@@ -221,7 +221,7 @@ class Soak:
                 self._writer.write_to(FRESH_TOPIC, generation=self._generation, partitions=0)
                 self._writer.flush()
                 self._forget_fresh_topic()
-                self._administrator.delete_topic(FRESH_TOPIC)
+                self._admin.delete_topics([FRESH_TOPIC])[FRESH_TOPIC].result(60)
                 self._let_it_run(self._rng.uniform(0, 5))
                 self._create_fresh_topic()
             case "restart the broker":
@@ -287,7 +287,7 @@ class Soak:
         places = [TopicPartition(STABLE_TOPIC, index) for index in range(self._partitions)]
         places += [TopicPartition(FRESH_TOPIC, index) for index in range(4)]
         try:
-            found = self._administrator.committed(GROUP, places)
+            found = self._administrator.committed(places)
         except (OSError, AssertionError, KeyError):  # the broker is away, or loads its groups
             return {}
         return {
