@@ -282,57 +282,7 @@ def test_a_consumer_that_is_dropped_without_close_leaves_no_thread_behind(broker
     )
 
 
-def test_the_chosen_member_goes_away_and_another_one_computes(
-    broker: EmbeddedBroker, make_consumer: MakeConsumer
-) -> None:
-    """The coordinator waits for a member that is gone until its session ends, and not for ever."""
-    release = threading.Event()
-    computing = threading.Event()
-    assignors = [Weighing(), Weighing(), Weighing()]
-    consumers = group_of(make_consumer, *assignors)
-    drive(*consumers, until=lambda: stable(broker, consumers))
-    chosen: list[int] = []
-
-    def hang(index: int, spec: AssignmentSpec) -> GroupAssignment | None:
-        if not chosen:
-            chosen.append(index)
-            computing.set()
-            release.wait(60)
-        return None
-
-    try:
-        for index, assignor in enumerate(assignors):
-            assignor.on_assign = functools.partial(hang, index)
-        consumers[2].raw.request_reassignment(1)
-        drive(*consumers, until=computing.is_set)
-        gone = consumers.pop(chosen[0])
-        gone.raw.close(timeout_s=5)
-        drive(*consumers, until=lambda: stable(broker, consumers) and sizes(consumers) == [6, 6])
-    finally:
-        release.set()
-
-
 # -------------------------------------------------------------------------------------------------------- other groups
-
-
-def test_a_member_without_assignors_turns_the_group_to_the_server_and_its_leave_turns_it_back(
-    broker: EmbeddedBroker, make_consumer: MakeConsumer
-) -> None:
-    """During a roll-out half of the processes know nothing of the assignor, and everything must be read."""
-    assignors = [Weighing(3), Weighing(1)]
-    consumers = group_of(make_consumer, *assignors)
-    drive(*consumers, until=lambda: stable(broker, consumers) and sizes(consumers) == [9, 3])
-    plain = make_consumer().subscribe("orders")
-    everybody = [*consumers, plain]
-    drive(*everybody, until=lambda: stable(broker, everybody) and sizes(everybody) == [4, 4, 4])
-    group = broker.group("g")
-    assert group is not None
-    assert group.assignor == "uniform"
-    plain.raw.close(timeout_s=5)
-    drive(*consumers, until=lambda: stable(broker, consumers) and sizes(consumers) == [9, 3])
-    group = broker.group("g")
-    assert group is not None
-    assert group.assignor == "weighing"
 
 
 class Keeping(PartitionAssignor):

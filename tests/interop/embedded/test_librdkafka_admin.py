@@ -16,7 +16,6 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
-from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from kip848_client.broker import EmbeddedBroker
@@ -43,26 +42,20 @@ def code_of(error: pytest.ExceptionInfo[KafkaException]) -> int:
     return found.code()
 
 
-def test_a_topic_is_created_grown_and_deleted(broker: EmbeddedBroker, admin: AdminClient) -> None:
-    """Deployments create their topics before they start."""
-    admin.create_topics([NewTopic("users", 3, 1)])["users"].result(TIMEOUT_S)
-    assert broker.topics() == {"orders": 2, "users": 3}
-    admin.create_partitions([NewPartitions("users", 5)])["users"].result(TIMEOUT_S)
-    assert len(admin.list_topics(timeout=TIMEOUT_S).topics["users"].partitions) == 5
-    admin.delete_topics(["users"])["users"].result(TIMEOUT_S)
+def test_topics_are_created_described_grown_and_deleted(broker: EmbeddedBroker, admin: AdminClient) -> None:
+    """Deployment scripts create what they need, and depend on TOPIC_ALREADY_EXISTS and on dry runs."""
+    admin.create_topics([NewTopic("users", 3, 1)], validate_only=True)["users"].result(TIMEOUT_S)
     assert broker.topics() == {"orders": 2}
-
-
-def test_creating_what_is_there_is_told_apart(admin: AdminClient) -> None:
-    """Idempotent deployment scripts depend on TOPIC_ALREADY_EXISTS."""
+    admin.create_topics([NewTopic("users", 3, 1)])["users"].result(TIMEOUT_S)
     with pytest.raises(KafkaException) as error:
-        admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(TIMEOUT_S)
+        admin.create_topics([NewTopic("users", 1, 1)])["users"].result(TIMEOUT_S)
     assert code_of(error) == KafkaError.TOPIC_ALREADY_EXISTS
-
-
-def test_validate_only_creates_nothing(broker: EmbeddedBroker, admin: AdminClient) -> None:
-    """A dry run that creates the topic is none."""
-    admin.create_topics([NewTopic("users", 1, 1)], validate_only=True)["users"].result(TIMEOUT_S)
+    admin.create_partitions([NewPartitions("users", 5)])["users"].result(TIMEOUT_S)
+    described = admin.describe_topics(TopicCollection(["users"]))["users"].result(TIMEOUT_S)
+    assert [(partition.id, partition.leader.id) for partition in described.partitions] == [(n, 1) for n in range(5)]
+    topics = admin.list_topics(timeout=TIMEOUT_S).topics
+    assert {name: len(topic.partitions) for name, topic in topics.items()} == {"orders": 2, "users": 5}
+    admin.delete_topics(["users"])["users"].result(TIMEOUT_S)
     assert broker.topics() == {"orders": 2}
 
 
@@ -70,15 +63,7 @@ def test_the_cluster_describes_itself(broker: EmbeddedBroker, admin: AdminClient
     """Tools show node and controller."""
     cluster = admin.describe_cluster().result(TIMEOUT_S)
     assert [(node.id, node.port) for node in cluster.nodes] == [(1, broker.port)]
-    assert cluster.controller.id == 1
-    assert len(cluster.cluster_id) == 22
-
-
-def test_a_topic_describes_itself(admin: AdminClient) -> None:
-    """describe_topics asks for ids and leaders."""
-    described = admin.describe_topics(TopicCollection(["orders"]))["orders"].result(TIMEOUT_S)
-    assert [partition.id for partition in described.partitions] == [0, 1]
-    assert {partition.leader.id for partition in described.partitions} == {1}
+    assert (cluster.controller.id, len(cluster.cluster_id)) == (1, 22)
 
 
 def test_groups_are_listed_by_state_and_type(broker: EmbeddedBroker, admin: AdminClient) -> None:
@@ -98,20 +83,6 @@ def test_groups_are_listed_by_state_and_type(broker: EmbeddedBroker, admin: Admi
         assert [group.group_id for group in empty.valid] == ["idle"]
         classic = admin.list_consumer_groups(types={ConsumerGroupType.CLASSIC}).result(TIMEOUT_S)
         assert not classic.valid
-
-
-def test_a_group_is_described_with_its_members_and_their_partitions(broker: EmbeddedBroker, admin: AdminClient) -> None:
-    """Who reads what: the first question in every incident."""
-    with MemberThread(broker.bootstrap_servers, ["orders"], client_id="reader"):
-        broker.wait_for_group("g", state="Stable", members=1)
-        group = admin.describe_consumer_groups(["g"])["g"].result(TIMEOUT_S)
-    assert group.state is ConsumerGroupState.STABLE
-    assert group.type is ConsumerGroupType.CONSUMER
-    assert group.partition_assignor == "uniform"
-    assert group.coordinator.port == broker.port
-    member = group.members[0]
-    assert (member.client_id, member.host) == ("reader", "/127.0.0.1")
-    assert {(p.topic, p.partition) for p in member.assignment.topic_partitions} == {("orders", 0), ("orders", 1)}
 
 
 def test_a_group_that_is_not_there_is_dead(admin: AdminClient) -> None:
@@ -136,21 +107,15 @@ def test_offsets_of_a_stopped_group_are_read_and_moved(broker: EmbeddedBroker, a
     assert again.keys() == {("orders", 0, offset) for offset in range(4, 10)}
 
 
-def test_offsets_of_a_living_group_are_not_moved(broker: EmbeddedBroker, admin: AdminClient) -> None:
-    """An administrator must not overwrite what members commit."""
+def test_a_group_with_members_is_neither_reset_nor_deleted(broker: EmbeddedBroker, admin: AdminClient) -> None:
+    """An administrator must not overwrite what members commit, nor make them start again from the beginning."""
     with MemberThread(broker.bootstrap_servers, ["orders"]):
         broker.wait_for_group("g", state="Stable", members=1)
         moved = ConsumerGroupTopicPartitions("g", [TopicPartition("orders", 0, 4)])
         result = admin.alter_consumer_group_offsets([moved])["g"].result(TIMEOUT_S)
-        error = result.topic_partitions[0].error
-        assert error is not None
-        assert error.code() == KafkaError.UNKNOWN_MEMBER_ID
-
-
-def test_a_group_is_deleted_only_when_it_is_empty(broker: EmbeddedBroker, admin: AdminClient) -> None:
-    """Deleting a group under its members would make them start again from the beginning."""
-    with MemberThread(broker.bootstrap_servers, ["orders"]):
-        broker.wait_for_group("g", state="Stable", members=1)
+        refused = result.topic_partitions[0].error
+        assert refused is not None
+        assert refused.code() == KafkaError.UNKNOWN_MEMBER_ID
         with pytest.raises(KafkaException) as error:
             admin.delete_consumer_groups(["g"])["g"].result(TIMEOUT_S)
         assert code_of(error) == KafkaError.NON_EMPTY_GROUP
@@ -161,31 +126,19 @@ def test_a_group_is_deleted_only_when_it_is_empty(broker: EmbeddedBroker, admin:
     assert code_of(error) == KafkaError.GROUP_ID_NOT_FOUND
 
 
-def test_first_and_last_offsets_are_listed(broker: EmbeddedBroker, admin: AdminClient) -> None:
-    """Lag is the last offset minus the committed one."""
-    produce(broker.bootstrap_servers, "orders", 20, partitions=2)
-    first = TopicPartition("orders", 0)
-    earliest, latest = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    assert admin.list_offsets({first: earliest})[first].result(TIMEOUT_S).offset == 0
-    assert admin.list_offsets({first: latest})[first].result(TIMEOUT_S).offset == 10
-
-
-def test_the_session_timeout_of_a_group_is_set_by_an_administrator(broker: EmbeddedBroker, admin: AdminClient) -> None:
-    """With KIP-848 it is no longer the consumer's configuration."""
-    entry = ConfigEntry("consumer.session.timeout.ms", "700", incremental_operation=AlterConfigOpType.SET)
-    group = ConfigResource(ConfigResource.Type.GROUP, "g", incremental_configs=[entry])
-    admin.incremental_alter_configs([group])[group].result(TIMEOUT_S)
-    asked = ConfigResource(ConfigResource.Type.GROUP, "g")
-    found = admin.describe_configs([asked])[asked].result(TIMEOUT_S)
-    assert found["consumer.session.timeout.ms"].value == "700"
-
-
-def test_the_settings_of_a_topic_are_described_and_altered(admin: AdminClient) -> None:
-    """Retention and its like, through librdkafka's versions of the APIs."""
-    entry = ConfigEntry("retention.ms", "12345", incremental_operation=AlterConfigOpType.SET)
-    topic = ConfigResource(ConfigResource.Type.TOPIC, "orders", incremental_configs=[entry])
-    admin.incremental_alter_configs([topic])[topic].result(TIMEOUT_S)
-    asked = ConfigResource(ConfigResource.Type.TOPIC, "orders")
-    found = admin.describe_configs([asked])[asked].result(TIMEOUT_S)
-    assert found["retention.ms"].value == "12345"
-    assert found["cleanup.policy"].value == "delete"
+@pytest.mark.parametrize(
+    ("kind", "name", "key", "value"),
+    [
+        (ConfigResource.Type.GROUP, "g", "consumer.session.timeout.ms", "700"),
+        (ConfigResource.Type.TOPIC, "orders", "retention.ms", "12345"),
+    ],
+)
+def test_settings_are_altered_and_described(
+    admin: AdminClient, kind: ConfigResource.Type, name: str, key: str, value: str
+) -> None:
+    """Retention of a topic; with KIP-848 the session timeout, too, is no longer the consumer's configuration."""
+    entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+    changed = ConfigResource(kind, name, incremental_configs=[entry])
+    admin.incremental_alter_configs([changed])[changed].result(TIMEOUT_S)
+    asked = ConfigResource(kind, name)
+    assert admin.describe_configs([asked])[asked].result(TIMEOUT_S)[key].value == value

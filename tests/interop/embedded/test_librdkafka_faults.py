@@ -60,63 +60,41 @@ def test_a_fatal_error_reaches_the_application(broker: EmbeddedBroker) -> None:
         assert "Group authorization failed" in member.errors[0].str()
 
 
-def test_a_commit_that_was_done_and_refused_is_tried_again(broker: EmbeddedBroker) -> None:
+@pytest.fixture
+def reader(broker: EmbeddedBroker) -> Iterator[Consumer]:
+    """A member that has read the one record of each partition, and has committed nothing."""
+    produce(broker.bootstrap_servers, "orders", 2, partitions=2)
+    conf = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "group.protocol": "consumer"}
+    consumer = Consumer(quiet({**conf, "enable.auto.commit": False, "auto.offset.reset": "earliest"}))
+    consumer.subscribe(["orders"])
+    assert len(consumer.consume(2, TIMEOUT_S)) == 2
+    yield consumer
+    consumer.close()
+
+
+def test_a_commit_that_was_done_and_refused_is_tried_again(broker: EmbeddedBroker, reader: Consumer) -> None:
     """What was committed is committed; the client hears of it with its next try.
 
     Not by `lose_reply`: librdkafka 2.16 may then look for the coordinator and give it up again, in turns, until its
     session is over.
     """
-    produce(broker.bootstrap_servers, "orders", 2, partitions=2)
-    consumer = Consumer(
-        quiet(
-            {
-                "bootstrap.servers": broker.bootstrap_servers,
-                "group.id": "g",
-                "group.protocol": "consumer",
-                "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",
-            }
-        )
-    )
-    consumer.subscribe(["orders"])
-    try:
-        assert len(consumer.consume(2, TIMEOUT_S)) == 2
-        rule = broker.faults.on("OffsetCommit", error(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, applied=True))
-        consumer.commit(asynchronous=False)
-        assert rule.hits == 1
-        assert len(broker.requests.of("OffsetCommit")) == 2
-        assert broker.committed("g") == {("orders", 0): 1, ("orders", 1): 1}
-    finally:
-        consumer.close()
+    rule = broker.faults.on("OffsetCommit", error(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, applied=True))
+    reader.commit(asynchronous=False)
+    assert rule.hits == 1
+    assert len(broker.requests.of("OffsetCommit")) == 2
+    assert broker.committed("g") == {("orders", 0): 1, ("orders", 1): 1}
 
 
-def test_a_commit_of_one_partition_is_refused(broker: EmbeddedBroker) -> None:
+def test_a_commit_of_one_partition_is_refused(broker: EmbeddedBroker, reader: Consumer) -> None:
     """librdkafka reads the code of each partition; the other offset is committed."""
-    produce(broker.bootstrap_servers, "orders", 2, partitions=2)
-    consumer = Consumer(
-        quiet(
-            {
-                "bootstrap.servers": broker.bootstrap_servers,
-                "group.id": "g",
-                "group.protocol": "consumer",
-                "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",
-            }
-        )
-    )
-    consumer.subscribe(["orders"])
+    broker.faults.on("OffsetCommit", error(ErrorCode.TOPIC_AUTHORIZATION_FAILED), topic="orders", partition=1)
     try:
-        assert len(consumer.consume(2, TIMEOUT_S)) == 2
-        broker.faults.on("OffsetCommit", error(ErrorCode.TOPIC_AUTHORIZATION_FAILED), topic="orders", partition=1)
-        try:
-            committed = consumer.commit(asynchronous=False) or []
-            codes = {item.partition: item.error.code() if item.error else 0 for item in committed}
-        except KafkaException as raised:
-            codes = {1: raised.args[0].code()}
-        assert codes[1] == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        assert broker.committed("g") == {("orders", 0): 1}
-    finally:
-        consumer.close()
+        committed = reader.commit(asynchronous=False) or []
+        codes = {item.partition: item.error.code() if item.error else 0 for item in committed}
+    except KafkaException as raised:
+        codes = {1: raised.args[0].code()}
+    assert codes[1] == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert broker.committed("g") == {("orders", 0): 1}
 
 
 def test_an_idempotent_producer_repeats_a_batch_whose_answer_was_lost(broker: EmbeddedBroker) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
@@ -149,11 +150,19 @@ def test_watermarks_and_timestamps_lead_to_offsets(broker: EmbeddedBroker, reade
     for number in range(10):
         producer.produce("orders", str(number).encode(), partition=0, timestamp=1_000_000 + number * 1000)
         producer.flush(TIMEOUT_S)
+    for value, timestamp in ((b"a", 1000), (b"b", 3000), (b"c", 2000)):  # one batch, not in the order of time
+        producer.produce("orders", value, partition=1, timestamp=timestamp)
+    assert producer.flush(TIMEOUT_S) == 0
     assert reader.get_watermark_offsets(TopicPartition("orders", 0), timeout=TIMEOUT_S) == (0, 10)
     found = reader.offsets_for_times([TopicPartition("orders", 0, 1_000_000 + 4500)], timeout=TIMEOUT_S)
     assert found[0].offset == 5
     behind = reader.offsets_for_times([TopicPartition("orders", 0, 2_000_000_000_000)], timeout=TIMEOUT_S)
     assert behind[0].offset == -1
+    by_time = [
+        reader.offsets_for_times([TopicPartition("orders", 1, at)], TIMEOUT_S)[0].offset
+        for at in (999, 1000, 1001, 3000, 3001)
+    ]
+    assert by_time == [0, 0, 1, 1, -1]
 
 
 def test_a_topic_that_is_not_there_is_reported(broker: EmbeddedBroker) -> None:
@@ -165,3 +174,33 @@ def test_a_topic_that_is_not_there_is_reported(broker: EmbeddedBroker) -> None:
     assert errors[0] is not None
     assert errors[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
     assert broker.topics() == {"orders": 2}
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_an_idempotent_producer_goes_on_after_a_crash_of_the_broker(tmp_path: Path, durable: bool) -> None:
+    """After a restart the sequence numbers must still fit, or the producer is fatally fenced."""
+    failed: list[KafkaError] = []
+    with EmbeddedBroker({"orders": 1}, data_dir=tmp_path if durable else None) as broker:
+        producer = Producer(
+            quiet({"bootstrap.servers": broker.bootstrap_servers})
+            | {"enable.idempotence": True, "linger.ms": 1, "reconnect.backoff.max.ms": 100}
+        )
+
+        def send(*values: bytes) -> None:
+            for value in values:
+                producer.produce(
+                    "orders", value, partition=0, on_delivery=lambda e, _m: failed.append(e) if e else None
+                )
+
+        send(b"before")
+        assert producer.flush(TIMEOUT_S) == 0
+        broker.crash()
+        send(b"while", b"it was away")
+        broker.start()
+        send(b"after")
+        assert producer.flush(TIMEOUT_S) == 0
+
+        values = [record.value for record in broker.records("orders")]
+
+    assert failed == []
+    assert values == [b"before", b"while", b"it was away", b"after"]
