@@ -92,6 +92,5 @@ def committed(broker: EmbeddedBroker) -> list[int]:
 
 def state_of_group(broker: EmbeddedBroker) -> str:
     """Of the group ``g``."""
-    group = broker.group("g")
-    assert group is not None
+    group = broker.wait_for_group("g")
     return group.state

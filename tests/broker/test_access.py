@@ -242,7 +242,7 @@ def test_acls_outlive_the_end_of_the_broker(tmp_path: Path, durable: bool) -> No
     ],
 )
 def test_an_acl_that_cannot_be_is_refused(
-    broker: EmbeddedBroker, change: Callable[[AclCreation], dict[str, object]]
+    broker: EmbeddedBroker, connection: RawConnection, change: Callable[[AclCreation], dict[str, object]]
 ) -> None:
     """A binding that can never match would only seem to protect."""
     fields: dict[str, object] = {
@@ -254,8 +254,7 @@ def test_an_acl_that_cannot_be_is_refused(
         "permission_type": 3,
     }
     fields |= change(AclCreation())
-    with RawConnection(broker.bootstrap_servers) as connection:
-        answer = connection.ask(CreateAclsRequest(creations=(AclCreation(**fields),)), version=3)  # type: ignore[arg-type]
+    answer = connection.ask(CreateAclsRequest(creations=(AclCreation(**fields),)), version=3)  # type: ignore[arg-type]
     assert (answer.results[0].error_code, broker.acls()) == (ErrorCode.INVALID_REQUEST, ())
 
 

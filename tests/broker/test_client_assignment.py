@@ -133,8 +133,7 @@ def test_two_members_are_served_by_the_assignor_of_one(broker: EmbeddedBroker, c
     m1.acknowledge()
     assert (_partitions(m1.owned), m1.told) == ([0, 1, 2, 3], b"m1")
     assert m2.join().should_compute_assignment
-    waiting = broker.group("g")
-    assert waiting is not None
+    waiting = broker.wait_for_group("g")
     assert (waiting.state, waiting.assignor, waiting.computing_member) == ("Assigning", "a", "m2")
     assert "'m2' computes" in str(waiting)
     assert m2.compute().error_code == 0
@@ -212,8 +211,7 @@ def test_a_round_starts_again_after_the_broker_was_killed(tmp_path: Path) -> Non
         broker.start()
         with RawConnection(broker.bootstrap_servers) as connection:
             m1.connection = m2.connection = connection
-            group = broker.group("g")
-            assert group is not None
+            group = broker.wait_for_group("g")
             assert (group.state, group.assignor, group.computing_member) == ("Assigning", "a", None)
             answer = m1.join(topic_partitions=m1.owned)
             assert (m1.told, _partitions(m1.owned)) == (b"m1", [0, 1, 2, 3])

@@ -154,8 +154,7 @@ def test_everything_is_still_so_after_a_restart(broker: EmbeddedBroker, crash: b
     else:
         broker.stop()
     broker.start()
-    group = broker.group("g")
-    assert group is not None
+    group = broker.wait_for_group("g")
     assert [member.member_id for member in group.members] == ["c"]
     assert group.group_epoch == epoch
     assert broker.offsets("orders")[1] == (4, 4)

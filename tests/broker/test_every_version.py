@@ -38,13 +38,12 @@ def title(case: tuple[int, int]) -> str:
 
 @pytest.mark.parametrize("case", ADVERTISED, ids=title)
 def test_an_advertised_version_answers_a_well_formed_request(
-    broker: EmbeddedBroker, scene: Scene, case: tuple[int, int]
+    connection: RawConnection, scene: Scene, case: tuple[int, int]
 ) -> None:
     """An answer that its version cannot carry closes the connection: such clients connect for ever and read nothing."""
     api_key, version = case
     request = ROWS[api_key](scene, version)
-    with RawConnection(broker.bootstrap_servers) as connection:
-        found = error_codes(connection.ask(request, version=version))
+    found = error_codes(connection.ask(request, version=version))
     assert found == REFUSED.get(api_key, set())
 
 

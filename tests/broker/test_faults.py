@@ -249,8 +249,7 @@ def test_a_duplicate_may_come_later() -> None:
             assert connection.ask(heartbeat(-1), version=1).error_code == 0
             assert epoch == 1
             broker.advance_clock(100)
-            group = broker.group("g")
-            assert group is not None
+            group = broker.wait_for_group("g")
             assert [member.member_id for member in group.members] == ["m"]
             broker.advance_clock(10_000)
             broker.wait_for_group("g", members=0)

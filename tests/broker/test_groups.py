@@ -49,8 +49,7 @@ def test_a_snapshot_shows_members_with_what_they_own_and_await(
     first.join("orders")
     second.join("orders")
     first.heartbeat()
-    group = broker.group("g")
-    assert group is not None
+    group = broker.wait_for_group("g")
     assert (group.state, group.group_epoch, len(group.members)) == ("Reconciling", 2, 2)
     owner, newcomer = group.member("m1"), group.member("m2")
     assert len(owner.assigned) == 4  # two of them until it confirms that it gave them up

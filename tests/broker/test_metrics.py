@@ -46,7 +46,7 @@ def test_every_metric_of_the_kip_is_there_from_the_start(broker: EmbeddedBroker)
     assert all(name.startswith(PREFIX) and "-" not in name for name in names)
 
 
-def test_groups_are_counted_by_protocol_and_by_state(broker: EmbeddedBroker) -> None:
+def test_groups_are_counted_by_protocol_and_by_state(broker: EmbeddedBroker, connection: RawConnection) -> None:
     """What an operator looks at first: how many groups there are, and how many of them do not get on."""
     beat(broker, "a", 0)
     assert figures(broker, "consumer.group.count") == {"stable": 1}
@@ -55,8 +55,7 @@ def test_groups_are_counted_by_protocol_and_by_state(broker: EmbeddedBroker) -> 
     beat(broker, "c", 0, group="h")
     beat(broker, "c", -1, group="h")
     assert figures(broker, "consumer.group.count") == {"reconciling": 1, "empty": 1}
-    with RawConnection(broker.bootstrap_servers) as connection:
-        commit_offset(connection, 3, group="only offsets", topic="t")
+    commit_offset(connection, 3, group="only offsets", topic="t")
     assert figures(broker, "group.count") == {"consumer": 2, "classic": 1}
 
 

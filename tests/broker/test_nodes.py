@@ -406,8 +406,7 @@ def test_a_group_outlives_its_coordinator(broker: EmbeddedBroker, at: At) -> Non
     assert broker.coordinator(group="g") == 2
     assert heartbeat(at(3), "g", epoch=joined.member_epoch).error_code == ErrorCode.NOT_COORDINATOR
     assert heartbeat(at(2), "g", epoch=joined.member_epoch).error_code == 0
-    group = broker.group("g")
-    assert group is not None
+    group = broker.wait_for_group("g")
     assert (group.state, group.members[0].member_epoch) == ("Stable", joined.member_epoch)
 
 
@@ -624,8 +623,7 @@ def test_a_restart_of_the_whole_cluster_keeps_ports_leaders_and_groups(tmp_path:
         assert durable or again.bootstrap_servers == servers
         assert [again.leader(TOPIC, number) for number in range(3)] == [1, 3, 3]
         assert again.coordinator(group="g") == 3
-        group = again.group("g")
-        assert group is not None
+        group = again.wait_for_group("g")
         assert len(group.members) == 1
         with RawConnection(again.nodes[2].bootstrap_server) as connection:
             partitions = connection.ask(MetadataRequest(topics=None), version=12).topics[0].partitions

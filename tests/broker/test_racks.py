@@ -27,8 +27,7 @@ def ask(broker: EmbeddedBroker, request: ConsumerGroupHeartbeatRequest) -> int:
 
 
 def target(broker: EmbeddedBroker, member: str) -> list[int]:
-    group = broker.group("g")
-    assert group is not None
+    group = broker.wait_for_group("g")
     return sorted(partition.partition for partition in group.member(member).target)
 
 

@@ -51,20 +51,6 @@ def test_a_topic_is_asked_about_before_its_first_fetch(plane: FakePlane, fetcher
     assert plane.assigned == {("orders", 0): 10, ("orders", 1): 20}
 
 
-def test_positions_begin_where_fetching_began(fetcher: Fetcher) -> None:
-    """Before the first record librdkafka has no position; ours is the one that the group knows."""
-    assert fetcher.positions() == {P0: OffsetAndMetadata(10), P1: OffsetAndMetadata(20)}
-
-
-def test_what_waits_in_the_buffer_is_not_consumed(plane: FakePlane, fetcher: Fetcher) -> None:
-    """A commit of records that the application never saw loses them."""
-    plane.deliver("orders", 0, 10, 11, 12)
-    _read(fetcher)
-    fetcher.ready.popleft()
-
-    assert fetcher.positions([P0]) == {P0: OffsetAndMetadata(11)}
-
-
 def test_a_held_partition_delivers_nothing_and_keeps_its_position(plane: FakePlane, fetcher: Fetcher) -> None:
     """Records that are buffered when a revocation begins belong to the next owner."""
     plane.deliver("orders", 0, 10, 11)
@@ -104,21 +90,6 @@ def test_letting_go_drops_what_was_read(plane: FakePlane, fetcher: Fetcher) -> N
     assert fetcher.positions() == {P1: OffsetAndMetadata(20)}
 
 
-def test_pause_keeps_what_was_read_for_resume(plane: FakePlane, fetcher: Fetcher) -> None:
-    """Pausing must neither lose nor hand out the records that are prefetched."""
-    plane.deliver("orders", 0, 10, 11)
-    plane.deliver("orders", 1, 20)
-    _read(fetcher)
-
-    fetcher.pause([P0])
-    assert [message.partition() for message in fetcher.ready] == [1]
-    assert fetcher.positions([P0]) == {P0: OffsetAndMetadata(10)}
-    fetcher.resume([P0])
-
-    assert [(m.partition(), m.offset()) for m in fetcher.ready] == [(1, 20), (0, 10), (0, 11)]
-    assert plane.paused == set()
-
-
 def test_records_that_come_in_spite_of_a_pause_wait_behind_the_earlier_ones(plane: FakePlane, fetcher: Fetcher) -> None:
     """librdkafka delivers after a pause what it fetched just before; handed out at once, it would overtake."""
     plane.deliver("orders", 0, 10)
@@ -143,18 +114,6 @@ def test_pausing_before_fetching_begins_holds_from_the_first_record(plane: FakeP
     assert plane.paused == {("orders", 0)}
 
 
-def test_seek_drops_the_buffer_and_moves_the_position_at_once(plane: FakePlane, fetcher: Fetcher) -> None:
-    """After seek() no record from before may come, and position() must tell the new place."""
-    plane.deliver("orders", 0, 10, 11)
-    _read(fetcher)
-
-    assert fetcher.seek(P0, OffsetAndMetadata(3))
-
-    assert not fetcher.ready
-    assert plane.named("seek") == [("orders", 0, 3)]
-    assert fetcher.positions([P0]) == {P0: OffsetAndMetadata(3)}
-
-
 def test_a_seek_before_fetching_wins_over_the_committed_offset(plane: FakePlane) -> None:
     """The member may have found a position already when the application seeks."""
     fetcher = Fetcher(plane.as_consumer())
@@ -173,20 +132,6 @@ def test_starting_a_fetched_partition_begins_there_anew(plane: FakePlane, fetche
 
     assert plane.assigned["orders", 0] == 11
     assert plane.paused == set()
-
-
-def test_out_of_range_lets_go_and_reports_the_position(plane: FakePlane, fetcher: Fetcher) -> None:
-    """The reset policy is the member's: librdkafka must neither reset nor stop silently."""
-    plane.deliver("orders", 1, 20)
-    plane.deliver_error(KafkaError._AUTO_OFFSET_RESET, topic="orders", partition=0, offset=10)
-
-    batch = fetcher.read(10, timeout_s=0)
-
-    assert [message.partition() for message in batch] == [1]
-    assert fetcher.eventful
-    assert fetcher.first_lost() == (P0, OffsetAndMetadata(10))
-    assert ("orders", 0) not in plane.assigned
-    assert fetcher.take_error() is None
 
 
 def test_errors_in_place_of_records_are_kept_for_raising(plane: FakePlane, fetcher: Fetcher) -> None:

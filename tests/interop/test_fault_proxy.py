@@ -137,27 +137,6 @@ def test_a_commit_that_goes_astray_is_in_kafka_once_it_returns(
     assert committed(kafka_broker, group_id) == {0: 5, 1: 5}
 
 
-@pytest.mark.parametrize("is_member", [False, True], ids=["join", "next heartbeat"])
-@pytest.mark.parametrize("action", [lose_reply(), lose_reply(silent=True), cut_reply(9)], ids=str)
-def test_a_heartbeat_whose_answer_is_lost_leaves_one_member_with_everything(
-    proxy: FaultProxy,
-    consumer: ConsumerUnderTest,
-    kafka_topic: CreateTopic,
-    through: Produce,
-    action: Action,
-    is_member: bool,
-) -> None:
-    """Kafka counts it as a member already when it joins again: with the same id, so that it is still one."""
-    topic = kafka_topic(partitions=4)
-    through(topic, 5)
-    rule = proxy.faults.on(HEARTBEAT, action, when=lambda request: (request.member_epoch > 0) == is_member)
-    hurry(proxy)
-    consumer.subscribe(topic)
-    drive(consumer, until=lambda: rule.hits == 1 and len(consumer.delivered) == 20)
-    assert delivered_once([consumer]) == keys_of(topic, 5)
-    assert sorted(consumer.partitions) == [0, 1, 2, 3]
-
-
 def test_librdkafka_reads_through_the_proxy(proxy: FaultProxy, kafka_topic: CreateTopic, group_id: str) -> None:
     """Its own versions of everything, with fetch sessions off and idempotent writes on; one of its answers is cut."""
     topic = kafka_topic(partitions=2)

@@ -66,27 +66,27 @@ def is_served(connection: RawConnection) -> bool:
 
 
 @pytest.mark.parametrize("mechanism", EVERY)
-def test_who_logs_in_is_served(broker: EmbeddedBroker, mechanism: str) -> None:
+def test_who_logs_in_is_served(connection: RawConnection, mechanism: str) -> None:
     """Versions may be asked for before; everything else after."""
-    with RawConnection(broker.bootstrap_servers) as connection:
-        assert connection.ask(VERSIONS, version=3).error_code == 0
-        answer = log_in(connection, mechanism=mechanism)
-        assert (answer.error_code, answer.session_lifetime_ms) == (0, 0)
-        assert is_served(connection)
+    assert connection.ask(VERSIONS, version=3).error_code == 0
+    answer = log_in(connection, mechanism=mechanism)
+    assert (answer.error_code, answer.session_lifetime_ms) == (0, 0)
+    assert is_served(connection)
 
 
 @pytest.mark.parametrize("said_before", ["nothing", "versions", "handshake", "half of a login"])
-def test_a_request_before_the_login_closes_the_connection(broker: EmbeddedBroker, said_before: str) -> None:
+def test_a_request_before_the_login_closes_the_connection(
+    broker: EmbeddedBroker, connection: RawConnection, said_before: str
+) -> None:
     """However far a stranger comes, nothing but the login is taken."""
-    with RawConnection(broker.bootstrap_servers) as connection:
-        if said_before == "versions":
-            connection.ask(VERSIONS, version=3)
-        if said_before in ("handshake", "half of a login"):
-            handshake(connection, "SCRAM-SHA-256")
-        if said_before == "half of a login":
-            say(connection, b"n,,n=alice,r=abc")
-        connection.send(FindCoordinatorRequest(key="g"), version=0)
-        assert connection.is_closed_by_peer()
+    if said_before == "versions":
+        connection.ask(VERSIONS, version=3)
+    if said_before in ("handshake", "half of a login"):
+        handshake(connection, "SCRAM-SHA-256")
+    if said_before == "half of a login":
+        say(connection, b"n,,n=alice,r=abc")
+    connection.send(FindCoordinatorRequest(key="g"), version=0)
+    assert connection.is_closed_by_peer()
     assert not broker.requests.of("FindCoordinator")
 
 
@@ -127,15 +127,14 @@ def test_who_has_logged_in_may_stay() -> None:
     ],
 )
 def test_a_wrong_login_is_told_and_the_connection_closed(
-    broker: EmbeddedBroker, mechanism: str, message: bytes
+    connection: RawConnection, mechanism: str, message: bytes
 ) -> None:
     """Clients show the reason; no second try on one connection. Nothing secret is in the answer."""
-    with RawConnection(broker.bootstrap_servers) as connection:
-        handshake(connection, mechanism)
-        answer = say(connection, message)
-        assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
-        assert "secret" not in (answer.error_message or "")
-        assert connection.is_closed_by_peer()
+    handshake(connection, mechanism)
+    answer = say(connection, message)
+    assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert "secret" not in (answer.error_message or "")
+    assert connection.is_closed_by_peer()
 
 
 def test_a_wrong_proof_is_told_after_a_while_and_nothing_is_taken_meanwhile() -> None:
@@ -181,12 +180,11 @@ def test_a_login_does_not_reveal_which_users_exist(broker: EmbeddedBroker) -> No
     assert len(salts[0]) == len(salts[2])
 
 
-def test_an_unknown_mechanism_is_answered_with_those_there_are(broker: EmbeddedBroker) -> None:
+def test_an_unknown_mechanism_is_answered_with_those_there_are(connection: RawConnection) -> None:
     """A client can then say which one to set."""
-    with RawConnection(broker.bootstrap_servers) as connection:
-        answer = connection.ask(SaslHandshakeRequest(mechanism="GSSAPI"), version=1)
-        assert (answer.error_code, answer.mechanisms) == (ErrorCode.UNSUPPORTED_SASL_MECHANISM, EVERY)
-        assert connection.is_closed_by_peer()
+    answer = connection.ask(SaslHandshakeRequest(mechanism="GSSAPI"), version=1)
+    assert (answer.error_code, answer.mechanisms) == (ErrorCode.UNSUPPORTED_SASL_MECHANISM, EVERY)
+    assert connection.is_closed_by_peer()
 
 
 def test_requests_of_sasl_out_of_order_are_answered_so(broker: EmbeddedBroker) -> None:
@@ -213,29 +211,27 @@ def test_a_broker_without_sasl_says_so() -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
-def test_clients_from_before_kafka_1_0_log_in_as_they_did(broker: EmbeddedBroker, mechanism: str) -> None:
+def test_clients_from_before_kafka_1_0_log_in_as_they_did(connection: RawConnection, mechanism: str) -> None:
     """After SaslHandshake version 0 the mechanism's bytes come bare."""
-    with RawConnection(broker.bootstrap_servers) as connection:
-        assert connection.ask(SaslHandshakeRequest(mechanism=mechanism), version=0).error_code == 0
-        if mechanism == "PLAIN":
-            connection.socket.sendall(frame(b"\0alice\0alice-secret"))
-            assert connection.read_frame() == b""
-        else:
-            client = ScramClient(mechanism, username="alice", password="alice-secret", nonce="n")
-            connection.socket.sendall(frame(client.first()))
-            proof = client.answer(connection.read_frame())
-            assert proof is not None
-            connection.socket.sendall(frame(proof))
-            assert client.answer(connection.read_frame()) is None
-        assert is_served(connection)
+    assert connection.ask(SaslHandshakeRequest(mechanism=mechanism), version=0).error_code == 0
+    if mechanism == "PLAIN":
+        connection.socket.sendall(frame(b"\0alice\0alice-secret"))
+        assert connection.read_frame() == b""
+    else:
+        client = ScramClient(mechanism, username="alice", password="alice-secret", nonce="n")
+        connection.socket.sendall(frame(client.first()))
+        proof = client.answer(connection.read_frame())
+        assert proof is not None
+        connection.socket.sendall(frame(proof))
+        assert client.answer(connection.read_frame()) is None
+    assert is_served(connection)
 
 
-def test_the_old_way_has_no_words_for_a_refusal(broker: EmbeddedBroker) -> None:
+def test_the_old_way_has_no_words_for_a_refusal(connection: RawConnection) -> None:
     """The connection is closed, as Kafka does."""
-    with RawConnection(broker.bootstrap_servers) as connection:
-        connection.ask(SaslHandshakeRequest(mechanism="PLAIN"), version=0)
-        connection.socket.sendall(frame(b"\0alice\0wrong"))
-        assert connection.is_closed_by_peer()
+    connection.ask(SaslHandshakeRequest(mechanism="PLAIN"), version=0)
+    connection.socket.sendall(frame(b"\0alice\0wrong"))
+    assert connection.is_closed_by_peer()
 
 
 MECHANISM = st.sampled_from([*EVERY, "GSSAPI", ""])

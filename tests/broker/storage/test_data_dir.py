@@ -285,19 +285,6 @@ def test_a_coordinator_log_of_old_values_is_compacted_when_it_is_loaded(
     folder.close()
 
 
-def test_producer_ids_are_not_handed_out_again_after_a_restart(tmp_path: Path) -> None:
-    """Broken: a new producer takes over the sequence numbers of an old one and is refused."""
-    seen: set[int] = set()
-    for _ in range(3):
-        folder = DataDir.open(tmp_path)
-        registry = TopicRegistry(folder)
-        handed_out = [registry.new_producer_id() for _ in range(1500)]
-        assert not seen & set(handed_out)
-        seen.update(handed_out)
-        folder.close()
-    assert len(seen) == 4500
-
-
 def test_the_cluster_id_stays_although_cluster_log_is_lost(tmp_path: Path) -> None:
     """Broken: clients see another cluster id after a restart, and refuse to talk to it."""
     folder = DataDir.open(tmp_path)

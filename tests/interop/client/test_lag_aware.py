@@ -35,8 +35,7 @@ def shares(broker: EmbeddedBroker) -> list[int]:
 
 def epoch(broker: EmbeddedBroker) -> int:
     """The group's."""
-    group = broker.group("g")
-    assert group is not None
+    group = broker.wait_for_group("g")
     return group.group_epoch
 
 

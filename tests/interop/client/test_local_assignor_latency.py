@@ -71,8 +71,7 @@ def test_a_change_is_acknowledged_by_ten_members_within_three_heartbeat_interval
         )
 
     _drive(consumers, until=lambda: sizes() == [4] * MEMBERS and settled())
-    group = broker.group("g")
-    assert group is not None
+    group = broker.wait_for_group("g")
     epoch = group.group_epoch
     mark = broker.requests.mark()
     assignors[0].weight = 0

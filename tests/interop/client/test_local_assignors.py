@@ -80,8 +80,7 @@ def test_five_members_share_by_weight_and_follow_it_while_running(
         drive(*consumers, until=lambda: len({key for one in consumers for key in one.delivered}) == len(wanted))
     assert delivered_once(consumers) == wanted
     drive(*consumers, until=lambda: stable(broker, consumers))
-    group = broker.group("g")
-    assert group is not None
+    group = broker.wait_for_group("g")
     assert group.assignor == "weighing"
     for assignor, consumer in zip(assignors, consumers, strict=True):
         assert assignor.heard[-1] == (group.group_epoch, 0, len(consumer.partitions))
@@ -118,8 +117,7 @@ def test_a_requested_reassignment_reaches_the_assignor_with_its_reason_each_time
             count=2,
             answered=True,
         )
-        group = broker.group("g")
-        assert group is not None
+        group = broker.wait_for_group("g")
         assert group.group_epoch == epoch
 
 
@@ -303,8 +301,7 @@ def test_a_group_changes_its_assignor_by_a_rolling_restart(broker: EmbeddedBroke
         old.pop().raw.close(timeout_s=5)
         running = [*old, *new]
         drive(*running, until=functools.partial(stable, broker, running))
-        group = broker.group("g")
-        assert group is not None
+        group = broker.wait_for_group("g")
         assert group.assignor == expected
     assert sizes(new) == [4, 8]
 
@@ -387,6 +384,5 @@ def test_an_assignor_may_be_named_by_its_import_path(broker: EmbeddedBroker, mak
     path = "tests.interop.client.local_assignors:Weighing"
     consumer = make_consumer(group_local_assignors=path).subscribe("orders")
     drive(consumer, until=lambda: stable(broker, [consumer]))
-    group = broker.group("g")
-    assert group is not None
+    group = broker.wait_for_group("g")
     assert group.assignor == "weighing"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import (
@@ -133,9 +134,7 @@ def test_a_group_with_members_is_neither_reset_nor_deleted(broker: EmbeddedBroke
         (ConfigResource.Type.TOPIC, "orders", "retention.ms", "12345"),
     ],
 )
-def test_settings_are_altered_and_described(
-    admin: AdminClient, kind: ConfigResource.Type, name: str, key: str, value: str
-) -> None:
+def test_settings_are_altered_and_described(admin: AdminClient, kind: Any, name: str, key: str, value: str) -> None:
     """Retention of a topic; with KIP-848 the session timeout, too, is no longer the consumer's configuration."""
     entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
     changed = ConfigResource(kind, name, incremental_configs=[entry])

@@ -155,6 +155,12 @@ def running(read: Callable[[threading.Event, set[Key]], None]) -> Iterator[set[K
     assert not failures, failures
 
 
+def producer_of(broker: EmbeddedBroker, conf: dict[str, object]) -> Producer:
+    """A producer of librdkafka's that comes back to a node soon."""
+    reconnect = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200}
+    return Producer(quiet({"bootstrap.servers": broker.bootstrap_servers, **reconnect, **conf}))
+
+
 def produce_some(producer: Producer, acknowledged: set[Key], what: str) -> None:
     """One record to each partition; those that were acknowledged are added."""
     failures: list[str] = []
@@ -183,16 +189,7 @@ def produce_some(producer: Producer, acknowledged: set[Key], what: str) -> None:
 )
 def test_every_acknowledged_record_is_read_over_a_rolling_kill(broker: EmbeddedBroker, reader: Reader) -> None:
     """A client that loses its way when leaders and coordinators move would lose records, or stop for good."""
-    producer = Producer(
-        quiet(
-            {
-                "bootstrap.servers": broker.bootstrap_servers,
-                "enable.idempotence": True,
-                "reconnect.backoff.ms": 20,
-                "reconnect.backoff.max.ms": 200,
-            }
-        )
-    )
+    producer = producer_of(broker, {"enable.idempotence": True})
     acknowledged: set[Key] = set()
     with reader(broker.bootstrap_servers) as read:
         produce_some(producer, acknowledged, "before")
@@ -231,16 +228,7 @@ def test_kafka_pythons_producer_follows_the_leaders(broker: EmbeddedBroker) -> N
 
 def test_a_transaction_of_librdkafka_commits_over_the_death_of_its_coordinator(broker: EmbeddedBroker) -> None:
     """Exactly-once code that fails whenever a broker is restarted would not be found out."""
-    producer = Producer(
-        quiet(
-            {
-                "bootstrap.servers": broker.bootstrap_servers,
-                "transactional.id": "payments",
-                "reconnect.backoff.ms": 20,
-                "reconnect.backoff.max.ms": 200,
-            }
-        )
-    )
+    producer = producer_of(broker, {"transactional.id": "payments"})
     producer.init_transactions(TIMEOUT_S)
     acknowledged: set[Key] = set()
     for number in range(3):
@@ -269,16 +257,7 @@ def test_transactions_are_read_once_while_nodes_die(tmp_path: Path, seed: int) -
         committed: list[bytes] = []
 
         def write(stop: threading.Event, _keys: set[Key]) -> None:
-            producer = Producer(
-                quiet(
-                    {
-                        "bootstrap.servers": cluster.bootstrap_servers,
-                        "transactional.id": "tx",
-                        "reconnect.backoff.ms": 20,
-                        "reconnect.backoff.max.ms": 200,
-                    }
-                )
-            )
+            producer = producer_of(cluster, {"transactional.id": "tx"})
             producer.init_transactions(TIMEOUT_S)
             for number in itertools.count():
                 if stop.is_set():
