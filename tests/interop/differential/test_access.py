@@ -17,7 +17,6 @@ from msgspec.structs import asdict
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from kip848_client.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kip848_client.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
@@ -28,16 +27,10 @@ from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest
 from kip848_client.wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersTopic
 from kip848_client.wire.messages.describe_transactions import DescribeTransactionsRequest
 from kip848_client.wire.messages.end_txn import EndTxnRequest
-from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.init_producer_id import InitProducerIdRequest
 from kip848_client.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kip848_client.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from kip848_client.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from kip848_client.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -48,7 +41,9 @@ from kip848_client.wire.record_batch import Record, build_batch
 from kip848_client.wire.schema import Request
 from tests.interop.conftest import require_kafka
 from tests.interop.kafka_broker import KafkaBroker
+from tests.support import group_requests
 from tests.support.raw_connection import RawConnection
+from tests.support.transactions import fetch_request
 from tests.support.waiting import wait_until
 from tests.support.well_formed_requests import error_codes
 
@@ -96,14 +91,11 @@ def produce(name: str) -> tuple[Request[Any], int]:
 
 
 def fetch(name: str) -> tuple[Request[Any], int]:
-    asked = (FetchPartition(partition_max_bytes=1000),)
-    return FetchRequest(max_bytes=1000, topics=(FetchTopic(topic=name, partitions=asked),)), 12
+    return fetch_request(topic=name, isolation=0), 12
 
 
 def commit(group: str, topic: str) -> tuple[Request[Any], int]:
-    partitions = (OffsetCommitRequestPartition(committed_offset=1),)
-    named = OffsetCommitRequestTopic(name=topic, partitions=partitions)
-    return OffsetCommitRequest(group_id=group, topics=(named,)), 9
+    return group_requests.commit({0: 1}, group=group, topic=topic), 9
 
 
 def offsets_of(group: str, topic: str) -> tuple[Request[Any], int]:
@@ -112,9 +104,8 @@ def offsets_of(group: str, topic: str) -> tuple[Request[Any], int]:
 
 
 def heartbeat(group: str, topic: str) -> tuple[Request[Any], int]:
-    """Of somebody who is no member and says so with his epoch."""
-    beat = ConsumerGroupHeartbeatRequest(group, "m", 5, subscribed_topic_names=(topic,))
-    return beat, 1
+    """Of a sender that is no member and says so with its epoch."""
+    return group_requests.heartbeat(5, group=group, subscribed_topic_names=(topic,)), 1
 
 
 def add_partitions(transactional_id: str, topic: str) -> tuple[Request[Any], int]:
