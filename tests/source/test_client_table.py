@@ -18,14 +18,16 @@ PROOFS: dict[str, dict[str, str]] = {
         "records": f"{OURS}::test_one_consumer_reads_every_record_in_order",
         "classic groups": "tests/interop/classic/test_our_members.py"
         "::test_members_share_the_partitions_and_take_over_from_one_that_leaves",
-        "KIP-848 groups": f"{OURS}::test_a_second_and_a_third_consumer_share_the_partitions",
-        "transactions": f"{TRANSACTIONS}::test_a_member_that_was_removed_cannot_commit_in_a_transaction",
+        "KIP-848 groups": "tests/interop/real/test_rebalancing.py"
+        "::test_many_members_that_come_at_once_share_everything",
+        "transactions": "tests/interop/real/test_exactly_once.py"
+        "::test_a_transaction_of_a_member_thrown_out_meanwhile_is_refused_and_its_records_are_not_lost",
     },
     "librdkafka (confluent-kafka)": {
         "records": f"{EMBEDDED}/test_librdkafka_records.py",
         "classic groups": CLASSIC,
         "KIP-848 groups": f"{EMBEDDED}/test_librdkafka_groups.py",
-        "transactions": f"{TRANSACTIONS}::test_offsets_and_records_are_written_together",
+        "transactions": f"{TRANSACTIONS}::test_a_zombie_is_fenced_and_its_records_are_not_seen",
         "administration": f"{EMBEDDED}/test_librdkafka_admin.py",
     },
     "Java (kafka-clients 4.3.1)": {
