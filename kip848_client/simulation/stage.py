@@ -356,8 +356,8 @@ class Stage:
         group, now_ms = self.mirror.classic, self.world.now_ms
         if group is None or now_ms < self._mend_ms or not self._classic_rests(self.living(), group, is_read=False):
             return
-        (leader,) = (consumer for consumer in self.living() if consumer.view.member_id == group.leader)
-        if leader.network.led_generation != group.generation and not self._all_partitions_are_read(self.living()):
+        knows = any(consumer.network.led_generation == group.generation for consumer in self.living())
+        if not knows and not self._all_partitions_are_read(self.living()):
             self._mend_ms = now_ms + 10 * self.scenario.heartbeat_interval_ms
             self.cluster.topics.grow(min(self.cluster.topics.image.by_name), count=1)
 
