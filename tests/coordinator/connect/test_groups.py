@@ -103,9 +103,20 @@ def test_a_consumer_group_is_no_connect_group_and_the_other_way_round() -> None:
         (UnitsOfName(name="A", indexes=()),),
         (UnitsOfName(name="A", indexes=(-2,)),),
         (UnitsOfName(name=" ", indexes=(0,)),),
+        (UnitsOfName(name="A", indexes=tuple(range(100_000))), UnitsOfName(name="B", indexes=(0,))),
+    ],
+    ids=[
+        "names-descend",
+        "name-twice",
+        "indexes-descend",
+        "index-twice",
+        "no-index",
+        "index-below-1",
+        "blank",
+        "too-many",
     ],
 )
-def test_units_out_of_order_or_repeated_are_refused(given: tuple[UnitsOfName, ...]) -> None:
+def test_units_out_of_order_repeated_or_too_many_are_refused(given: tuple[UnitsOfName, ...]) -> None:
     """Scenario 10: a list with a unit twice would be two lists that mean the same."""
     from msgspec.structs import replace
 
