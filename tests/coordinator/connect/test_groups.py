@@ -370,6 +370,7 @@ def test_an_assignment_that_is_not_whole_is_refused_and_can_be_repeated(members:
 
     assert harness.install("w1", 0, epoch, members, deferred=deferred) == ErrorCode.INVALID_ASSIGNMENT
     assert harness.record_names() == []
+    assert harness.events[-1].event == "assignment_refused"
     assert harness.install("w1", 0, epoch, deferred="A/1", w1="A A/0 B B/0") == 0
     assert as_text(on_wire("A/1") or ()) == "A/1"
     assert harness.connect.deferred == {"A": (1,)}
@@ -414,6 +415,7 @@ def test_an_error_of_the_assignor_keeps_the_target() -> None:
 def test_new_metadata_alone_reaches_each_worker_once() -> None:
     """Scenario 27: a plan that moves nothing still tells every worker when the next one is due."""
     harness = ConnectHarness()
+    harness.advance(700)
     _installed(harness, w1="A A/0 A/1", w2="B B/0")
     harness.beat("w1", 2, offers=(offer(reason=1, data=b"1"),))
     epoch = harness.prepare("w1", 2).group_epoch
@@ -434,6 +436,7 @@ def test_new_metadata_alone_reaches_each_worker_once() -> None:
     harness.beat("w1", epoch, offers=(offer(reason=1, data=b"2"),))
     prepared = harness.prepare("w1", epoch)
     assert (prepared.assignor_state, prepared.state_age_ms) == (b"state", 1_000)
+    assert prepared.catalog.offset == harness.connect.catalogue.offset > 0
     harness.verify_log()
     harness.restart()
     harness.beat("w1", epoch)
