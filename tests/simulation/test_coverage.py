@@ -116,7 +116,7 @@ def rules_for(seed: int) -> list[Rule]:
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     )
     codes = (
-        passing * 3
+        (*passing, *passing, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if seed % 3 == 1
         else (*passing, *passing, ErrorCode.UNKNOWN_MEMBER_ID, *passing, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     )
