@@ -6,7 +6,13 @@ from itertools import pairwise
 
 import pytest
 
-from kip848_client.assignors.interface import METADATA_UNREADABLE, AssignmentSpec, GroupAssignment, PartitionAssignor
+from kip848_client.assignors.interface import (
+    METADATA_UNREADABLE,
+    AssignmentSpec,
+    AssignorMetadata,
+    GroupAssignment,
+    PartitionAssignor,
+)
 from kip848_client.assignors.user_data import AssignmentFrame, SubscriptionFrame, read_assignment_frame
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import AuthenticationError
@@ -597,6 +603,23 @@ def test_r218_a_wish_of_the_application_makes_the_group_assign_anew() -> None:
         member.answer_sync({})
         member.listeners_finish = True
         member.poll()
+
+
+def test_r218_other_metadata_of_an_assignor_makes_the_group_assign_anew_too() -> None:
+    """The leader would go on with what is no longer so."""
+    told = AssignorMetadata(metadata=b"cold")
+
+    class Tells(First):
+        def metadata(self) -> AssignorMetadata:
+            return told
+
+    member = ClassicMemberHarness(assignors=(Tells(),))
+    member.become_member({})
+    member.pass_time(5_000)
+    assert not member.requests(JoinGroupRequest)
+    told = AssignorMetadata(metadata=b"hot")
+    member.pass_time(5_000)
+    assert member.joining().reason == "metadata of an assignor changed"
 
 
 def test_r219_a_member_that_does_not_poll_leaves_and_joins_as_a_new_one() -> None:
