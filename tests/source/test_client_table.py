@@ -11,6 +11,9 @@ OURS = "tests/interop/client/test_consuming.py"
 TRANSACTIONS = f"{EMBEDDED}/test_transactions.py"
 KAFKA_PYTHON = f"{EMBEDDED}/test_kafka_python.py"
 JAVA = f"{EMBEDDED}/test_java_clients.py"
+PEERS = f"{EMBEDDED}/test_peers.py"
+FRANZ_GO = "test_franz_go_shares_a_group_dies_and_meets_a_member_of_the_new_protocol"
+SARAMA = "test_sarama_writes_a_transaction_and_reads_it_in_a_group"
 CLASSIC = f"{EMBEDDED}/test_classic_groups.py::test_a_member_reads_everything_commits_and_leaves"
 COLUMNS = ("records", "classic groups", "KIP-848 groups", "transactions", "administration")
 PROOFS: dict[str, dict[str, str]] = {
@@ -54,6 +57,8 @@ PROOFS: dict[str, dict[str, str]] = {
         "classic groups": f"{EMBEDDED}/test_peers.py::test_kafkajs_reads_in_a_group",
     },
     "kafka-go": {"records": f"{EMBEDDED}/test_peers.py::test_kafka_go_reads_a_partition"},
+    "franz-go": dict.fromkeys(("records", "classic groups"), f"{PEERS}::{FRANZ_GO}"),
+    "Sarama": dict.fromkeys(("records", "classic groups", "transactions", "administration"), f"{PEERS}::{SARAMA}"),
 }
 """Client -> column -> the file, or the test, that decides the cell."""
 

@@ -8,12 +8,10 @@ Go toolchain for kafka-go and franz-go. A test fails, and says so, where one of 
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import shutil
 import subprocess
 import sys
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -25,14 +23,12 @@ from kip848_client import Consumer
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.model import TopicPartition as Place
 from tests.interop.embedded.clients import continues_a_session, produce
+from tests.interop.embedded.installing import INSTALL_TIMEOUT_S, PEERS, installed, run
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.interop]
 
-PEERS: Final = Path(__file__).parent / "peers"
-CACHE: Final = Path.home() / ".cache" / "kip848_client" / "peers"
 VALUES: Final = [str(number) for number in range(50)]
-INSTALL_TIMEOUT_S: Final = 300
 READ_TIMEOUT_S: Final = 60
 
 
@@ -84,30 +80,18 @@ def franz_go() -> Path:
         shutil.copytree(PEERS / "franz_go", folder)
         run("go", "build", "-o", "reader", ".", cwd=folder)
 
-    source = zlib.crc32((PEERS / "franz_go" / "main.go").read_bytes())
-    return installed(f"franz-go-1.18.1-{source:08x}", install) / "reader"
+    return installed("franz-go-1.18.1", install, source=PEERS / "franz_go" / "main.go") / "reader"
 
 
-def installed(name: str, install: Callable[[Path], None]) -> Path:
-    """The folder *name* of the cache, made by *install* if it is not there; one test process at a time."""
-    CACHE.mkdir(parents=True, exist_ok=True)
-    folder, done = CACHE / name, CACHE / f"{name}.done"
-    with (CACHE / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not done.exists():
-            shutil.rmtree(folder, ignore_errors=True)
-            install(folder)
-            done.touch()
-    return folder
+@pytest.fixture(scope="session")
+def sarama() -> Path:
+    """The program that writes and reads with Sarama, built."""
 
+    def install(folder: Path) -> None:
+        shutil.copytree(PEERS / "sarama", folder)
+        run("go", "build", "-o", "reader", ".", cwd=folder)
 
-def run(*command: str, cwd: Path | None = None, timeout_s: float = INSTALL_TIMEOUT_S) -> list[str]:
-    """Run a program and return the lines that it printed; one that fails shows what it said."""
-    if shutil.which(command[0]) is None:
-        pytest.fail(f"{command[0]} is not installed; this test needs it")
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, cwd=cwd, check=False)
-    assert ended.returncode == 0, f"{' '.join(command)}: {ended.stdout}\n{ended.stderr}"
-    return ended.stdout.split()
+    return installed("sarama-1.45.1", install, source=PEERS / "sarama" / "main.go") / "reader"
 
 
 def test_aiokafka_reads_by_manual_assignment(broker: EmbeddedBroker) -> None:
@@ -158,6 +142,18 @@ def test_kafka_go_reads_a_partition(broker: EmbeddedBroker, kafka_go: Path) -> N
     """Its Reader without a group asks ListOffsets version 1 for the first offset and the last one."""
     read = run(str(kafka_go), broker.bootstrap_servers, "orders", str(len(VALUES)), timeout_s=READ_TIMEOUT_S)
     assert read == VALUES
+
+
+@pytest.mark.kafka  # not that it needs one: it is run where packages of others may be fetched
+@pytest.mark.slow
+@pytest.mark.timeout(INSTALL_TIMEOUT_S + 3 * READ_TIMEOUT_S)
+def test_sarama_writes_a_transaction_and_reads_it_in_a_group(broker: EmbeddedBroker, sarama: Path) -> None:
+    """The Kafka version that its user names chooses the versions of all its requests."""
+    for version in ("0.11.0.0", "2.8.0", "4.0.0"):
+        topic = f"written-as-{version}"
+        command = (str(sarama), broker.bootstrap_servers, version, topic, str(len(VALUES)))
+        assert run(*command, timeout_s=READ_TIMEOUT_S) == VALUES
+        assert broker.committed("sarama")[Place(topic, 0)] == len(VALUES)
 
 
 @pytest.mark.kafka  # not that it needs one: it is run where packages of others may be fetched
