@@ -235,7 +235,7 @@ class TransactionHost(TransactionAdmission):
                     self._finish(outcome)
         except DataDirError:  # the folder has told it; what was due stays due
             self._check_from_ms = self._forget_from_ms = now_ms + _RETRY_MS
-        self._arm_timer()
+        self._run_next()
 
     # --- inside
 
@@ -255,10 +255,15 @@ class TransactionHost(TransactionAdmission):
         self._log.append((record_of(transaction),))
         self._coordinator.replay(transaction)
         if transaction.is_ending:
-            self._ends[transaction.transactional_id] = transaction.updated_ms + self._marker_delay_ms
+            self._ends[transaction.transactional_id] = due_ms = transaction.updated_ms + self._marker_delay_ms
             if not self._marker_delay_ms:
                 self._write_end(transaction.transactional_id)
-        self._arm_timer()
+            else:
+                self._run_at(due_ms)
+        elif transaction.deadline_ms is not None:
+            self._run_at(max(transaction.deadline_ms + 1, self._check_from_ms))
+        elif self._timer is None:
+            self._run_next()
         if self._waiters:
             self._tell_waiters()
 
@@ -292,8 +297,8 @@ class TransactionHost(TransactionAdmission):
             self._write_markers(transaction)
             self._finish(self._coordinator.completed(transactional_id, now_ms=self._clock.wall_ms()))
         except (DataDirError, BrokerError):  # the folder has told it
-            self._ends[transactional_id] = self._clock.wall_ms() + _RETRY_MS
-            self._arm_timer()
+            self._ends[transactional_id] = due_ms = self._clock.wall_ms() + _RETRY_MS
+            self._run_at(due_ms)
         else:
             self._ends.pop(transactional_id, None)
 
@@ -328,21 +333,26 @@ class TransactionHost(TransactionAdmission):
         if group_partitions:
             self._groups.end_transaction(transaction.producer_id, group_partitions, commit=transaction.commits)
 
-    def _arm_timer(self) -> None:
-        """Run again when something is due; a timer that is too early finds nothing to do and is set anew."""
-        if isinstance(self._clock, ManualClock) or self._closed:
-            return
+    def _run_next(self) -> None:
+        """Run again when anything is due."""
         due = list(self._ends.values())
         if (deadline_ms := self._coordinator.deadline_ms()) is not None:
             due.append(max(deadline_ms + 1, self._check_from_ms))
         if (expiration_ms := self._coordinator.expiration_ms()) is not None:
             due.append(max(expiration_ms, self._forget_from_ms))
-        if not due or (self._timer is not None and self._timer_ms <= min(due)):
+        if due:
+            self._run_at(min(due))
+
+    def _run_at(self, due_ms: int) -> None:
+        """Run not later than *due_ms*. An earlier timer stays: it finds nothing to do, and sets the next one."""
+        if self._closed or isinstance(self._clock, ManualClock):
             return
         if self._timer is not None:
+            if self._timer_ms <= due_ms:
+                return
             self._timer.cancel()
-        self._timer_ms = min(due)
-        delay_ms = max(self._timer_ms - self._clock.wall_ms(), 1)
+        self._timer_ms = due_ms
+        delay_ms = max(due_ms - self._clock.wall_ms(), 1)
         self._timer = self._loop.call_later(delay_ms / 1000, self._on_timer)
 
     def _on_timer(self) -> None:

@@ -26,6 +26,7 @@ Source:
 from __future__ import annotations
 
 import heapq
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
@@ -83,7 +84,7 @@ class TransactionCoordinator:
         self._expiration_ms: Final = expiration_ms
         self._new_producer_id: Final = new_producer_id
         # The one that was not used for longest comes first.
-        self._transactions: Final[dict[str, Transaction]] = {}
+        self._transactions: Final[OrderedDict[str, Transaction]] = OrderedDict()
         # May hold deadlines that have passed away: what counts is the transaction's own.
         self._deadlines: Final[list[tuple[int, str]]] = []
 
@@ -285,10 +286,11 @@ class TransactionCoordinator:
 
     def replay(self, transaction: Transaction) -> None:
         """Bring the state of a transactional id to this; the only way that state changes."""
-        self._transactions.pop(transaction.transactional_id, None)
         if transaction.state is TransactionState.DEAD:
+            self._transactions.pop(transaction.transactional_id, None)
             return
         self._transactions[transaction.transactional_id] = transaction
+        self._transactions.move_to_end(transaction.transactional_id)
         if transaction.deadline_ms is not None:
             heapq.heappush(self._deadlines, (transaction.deadline_ms, transaction.transactional_id))
             if len(self._deadlines) > 2 * len(self._transactions) + _DEADLINES_KEPT:
