@@ -28,6 +28,15 @@ _SELDOM: Final = ("behaviour.asks=0.3", "no_reset=0.5", "trials=0", "statics=0.5
 """Applications that ask for committed offsets, some without a reset policy, and coordinators that refuse a member its
 own instance id."""
 _GROUPS: Final = ("classic", "migration")
+_ONLY: Final = {
+    "kip848_client.worker.": "workers",
+    "kip848_client.coordinator.connect.": "workers",
+    "kip848_client.transactions.": "transactions",
+    "kip848_client.partition_log": "transactions",
+    "kip848_client.producer_batches": "transactions",
+    "kip848_client.broker.": "",
+}
+"""Beginning of a module's name -> the only scenario that runs its code; empty if none does."""
 _OF_TEN: Final[dict[int, tuple[str, ...]]] = {
     2: _SELDOM,
     4: _ASSIGNORS,
@@ -55,18 +64,12 @@ class Play(NamedTuple):
         return f"kip848 simulate --scenario {self.scenario} --seed {self.seed} {watch}{changes}"
 
 
-def plays(count: int = PLAYS, *, of_workers: bool = False) -> list[Play]:
-    """The first *count* plays of the list: one in five of classic groups, and the others with probes.
-
-    Args:
-        of_workers: plays of workers and no others.
-    """
-    return [Play("workers", number) if of_workers else _play(number) for number in range(count)]
-
-
-def is_of_workers(module: str) -> bool:
-    """Whether only workers run the code of a module."""
-    return module.startswith(("kip848_client.worker.", "kip848_client.coordinator.connect."))
+def plays(module: str, count: int = PLAYS) -> list[Play]:
+    """*count* plays for a module: of the one scenario that runs its code, or one in five of classic groups."""
+    for beginning, scenario in _ONLY.items():
+        if module.startswith(beginning):
+            return [Play(scenario, number) for number in range(count if scenario else 0)]
+    return [_play(number) for number in range(count)]
 
 
 def _play(number: int) -> Play:

@@ -22,16 +22,22 @@ TARGETS: Final = (
     "kip848_client.coordinator.classic",
     "kip848_client.coordinator.connect",
     "kip848_client.worker",
+    "kip848_client.transactions",
+    "kip848_client.partition_log",
+    "kip848_client.producer_batches",
+    "kip848_client.broker.transaction_admission",
 )
+"""Packages and modules."""
 _SHELLS: Final = frozenset({"base", "callbacks", "config", "host", "observer", "runners", "worker"})
 """Modules of `kip848_client.worker` that are no part of its core."""
 
 
 def modules() -> tuple[str, ...]:
     """Names of all modules that may be mutated, ascending."""
-    return tuple(
+    packages = [name for name in TARGETS if not path_of(name).exists()]
+    return tuple(name for name in TARGETS if name not in packages) + tuple(
         f"{package}.{path.stem}"
-        for package in TARGETS
+        for package in packages
         for path in sorted((ROOT / package.replace(".", "/")).glob("*.py"))
         if path.stem != "__init__" and not (package.endswith(".worker") and path.stem in _SHELLS)
     )

@@ -17,15 +17,20 @@ from typing import Any, Final
 import msgspec
 
 from tests.mutants.generated import Mutation, mutate
-from tests.mutants.plays import PLAYS, is_of_workers, judge, plays
+from tests.mutants.plays import PLAYS, judge, plays
 from tests.mutants.sources import ROOT, ChangedModule, path_of
 
+_OF_BROKER: Final = "tests/broker/test_transactions.py"
 UNIT_TESTS: Final = {
     "member": ("tests/transcripts", "tests/member", "tests/spec"),
     "coordinator": ("tests/transcripts", "tests/coordinator", "tests/spec"),
     "worker": ("tests/worker",),
+    "transactions": ("tests/transactions", "tests/properties/test_transaction_machine.py", _OF_BROKER),
+    "partition_log": ("tests/test_partition_log.py", _OF_BROKER),
+    "producer_batches": ("tests/test_partition_log.py", _OF_BROKER),
+    "broker": (_OF_BROKER,),
 }
-"""The tests of each core, the likelier ones first; neither core imports the other."""
+"""The tests of each core, the likelier ones first; no core imports another."""
 CPU_S: Final = 300
 """Processor time of one process; it is killed then."""
 _MEMORY_BYTES: Final = 3 * 2**30
@@ -87,7 +92,7 @@ def _verdict(module: str, name: str, *, play_count: int) -> Outcome:
         import tests.simulation.probes  # noqa: F401
     except Exception as error:
         return Outcome(name=name, caught_by="import", message=repr(error))
-    for play in plays(play_count, of_workers=is_of_workers(module)):
+    for play in plays(module, play_count):
         if (heard := judge(play)) is not None:
             return Outcome(name=name, caught_by=heard[0], message=heard[1][:300])
     outcome = _unit_tests(name, UNIT_TESTS[module.split(".")[1]])
