@@ -92,6 +92,8 @@ def main(servers: str, source: str, sink: str, name: str, group: str = "invoicin
             "transactional.id": f"{group}-{name}",
             "transaction.timeout.ms": 10_000,
             "linger.ms": 5,
+            # By default librdkafka 2.16 forgets its brokers when none answers, and may then wait for ever.
+            "metadata.recovery.strategy": "none",
         }
     )
     try:
