@@ -37,6 +37,7 @@ PROOFS: dict[str, dict[str, str]] = {
         "records": f"{JAVA}::test_the_idempotent_producer_writes_and_a_member_reads_commits_and_leaves",
         "classic groups": f"{JAVA}::test_classic_java_members_share_a_group_and_take_over_from_one_that_dies",
         "KIP-848 groups": f"{JAVA}::test_a_java_member_and_a_librdkafka_member_share_a_group",
+        "transactions": f"{JAVA}::test_java_producers_commit_abort_and_are_fenced_in_both_versions_of_transactions",
         "administration": f"{JAVA}::test_the_administrator_does_its_daily_work",
     },
     "kafka-python 3.0": {

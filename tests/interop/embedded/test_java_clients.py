@@ -11,6 +11,7 @@ import pytest
 
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.broker.snapshots import GroupSnapshot
+from kip848_client.model import TopicPartition
 from tests.interop.embedded.clients import Key, MemberThread, all_keys, continues_a_session, produce
 from tests.interop.embedded.java_member import TIMEOUT_S, JavaMember
 from tests.support.waiting import wait_until
@@ -183,6 +184,22 @@ def test_a_static_java_member_that_restarts_moves_nothing(broker: EmbeddedBroker
     everything = all_keys("orders", 80, partitions=2)
     wait_until(lambda: first.records() | second.records() == everything, TIMEOUT_S, "80 records")
     assert (after.group_epoch, after.assigned) == (before.group_epoch, before.assigned)
+
+
+@pytest.mark.parametrize(("level", "end_version", "adds_partitions"), [(2, 5, False), (1, 4, True)])
+def test_java_producers_commit_abort_and_are_fenced_in_both_versions_of_transactions(
+    java: list[str], level: int, end_version: int, adds_partitions: bool
+) -> None:
+    """Java's producer is the only one here that speaks the version of KIP-890, by what the broker has finalised."""
+    config = {"kip848.transaction.version": level}
+    with EmbeddedBroker({"orders": 2}, config=config) as broker:
+        command = [*java, "transact", broker.bootstrap_servers, "orders"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        assert done.stdout.splitlines() == ["refused ProducerFencedException", "read [kept, last]"], done.stderr
+        assert broker.committed("g") == {TopicPartition("orders", 0): 5}
+        assert [record.value for record in broker.records("orders", partition=1)] == [b"kept"]
+        assert {request.version for request in broker.requests.of("EndTxn")} == {end_version}
+        assert bool(broker.requests.of("AddPartitionsToTxn")) == adds_partitions
 
 
 def test_the_administrator_does_its_daily_work(broker: EmbeddedBroker, run: Run) -> None:

@@ -20,15 +20,18 @@ import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.consumer.ConsumerPartitionAssignor;
 import org.apache.kafka.clients.consumer.ConsumerPartitionAssignor.GroupSubscription;
 import org.apache.kafka.clients.consumer.ConsumerPartitionAssignor.Subscription;
+import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.Cluster;
 import org.apache.kafka.common.Node;
 import org.apache.kafka.common.PartitionInfo;
+import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.serialization.StringDeserializer;
@@ -40,6 +43,8 @@ import org.apache.kafka.common.serialization.StringSerializer;
  * produce ADDRESS TOPIC COUNT PARTITIONS          "acked PARTITION OFFSET" for every record
  * consume ADDRESS GROUP TOPIC|^PATTERN [KEY=VALUE...]  "assigned P,P", "revoked P,P", "record PARTITION OFFSET VALUE";
  *                                                  ends, committing and leaving, when standard input ends
+ * transact ADDRESS TOPIC                          a commit with an offset of group g, an abort, a zombie and its
+ *                                                  successor; then "read VALUES" of what is committed in partition 0
  * admin ADDRESS                                    a tour of the administrator's calls, one line each
  * assign                                           for each group on standard input one line "MEMBER=TOPIC-P,TOPIC-P ..."
  */
@@ -48,6 +53,7 @@ public final class JavaClient {
         switch (arguments[0]) {
             case "produce" -> produce(arguments);
             case "consume" -> consume(arguments);
+            case "transact" -> transact(arguments[1], arguments[2]);
             case "admin" -> admin(arguments[1]);
             case "assign" -> assign();
             default -> throw new IllegalArgumentException(arguments[0]);
@@ -122,6 +128,56 @@ public final class JavaClient {
             }
         }
         say("closed");
+    }
+
+    private static void transact(String address, String topic) {
+        try (KafkaProducer<String, String> zombie = transactional(address);
+                KafkaConsumer<String, String> reader = new KafkaConsumer<>(readingCommitted(address))) {
+            TopicPartition place = new TopicPartition(topic, 0);
+            zombie.beginTransaction();
+            zombie.send(new ProducerRecord<>(topic, 0, "key", "kept"));
+            zombie.send(new ProducerRecord<>(topic, 1, "key", "kept"));
+            zombie.sendOffsetsToTransaction(Map.of(place, new OffsetAndMetadata(5)), new ConsumerGroupMetadata("g"));
+            zombie.commitTransaction();
+            zombie.beginTransaction();
+            zombie.send(new ProducerRecord<>(topic, 0, "key", "taken back"));
+            zombie.flush();
+            zombie.abortTransaction();
+            zombie.beginTransaction();
+            zombie.send(new ProducerRecord<>(topic, 0, "key", "of the zombie"));
+            zombie.flush();
+            try (KafkaProducer<String, String> successor = transactional(address)) {
+                try {
+                    zombie.commitTransaction();
+                } catch (KafkaException error) {
+                    say("refused " + error.getClass().getSimpleName());
+                }
+                successor.beginTransaction();
+                successor.send(new ProducerRecord<>(topic, 0, "key", "last"));
+                successor.commitTransaction();
+            }
+            reader.assign(List.of(place));
+            List<String> values = new ArrayList<>();
+            while (!values.contains("last")) {
+                reader.poll(Duration.ofMillis(100)).forEach(record -> values.add(record.value()));
+            }
+            say("read " + values);
+        }
+    }
+
+    private static KafkaProducer<String, String> transactional(String address) {
+        Properties properties = properties(address);
+        properties.put("transactional.id", "tx");
+        KafkaProducer<String, String> producer = new KafkaProducer<>(properties);
+        producer.initTransactions();
+        return producer;
+    }
+
+    private static Properties readingCommitted(String address) {
+        Properties properties = properties(address);
+        properties.put("auto.offset.reset", "earliest");
+        properties.put("isolation.level", "read_committed");
+        return properties;
     }
 
     private static void admin(String address) throws Exception {
