@@ -90,7 +90,7 @@ async def _plan(
     members = await cluster.member_count(group_id)
     if members:
         raise IllegalStateError(
-            f"group {group_id!r} has {members} members, which would go on from where they are; stop them first"
+            f"members of group {group_id!r}: {members}; they would go on from where they are; stop them first"
         )
     partitions = sorted(committed) if not wanted else await _partitions(cluster, wanted)
     if not partitions:

@@ -72,7 +72,7 @@ def test_a_group_at_work_is_left_alone(billing: EmbeddedBroker, capsys: Captured
         while len(consumer.assignment()) != 2:
             consumer.poll(0.01)
         assert groups(billing, "reset-offsets", "billing", "--to-latest", "--execute") == 1
-        assert "has 1 members, which would go on from where they are" in capsys.readouterr().err
+        assert "'billing': 1; they would go on from where they are; stop them first" in capsys.readouterr().err
         assert groups(billing, "members", "billing") == 0
         said = capsys.readouterr().out
         assert "orders 0-1" in said
@@ -104,7 +104,7 @@ def test_a_pattern_is_checked_without_a_broker(capsys: Captured) -> None:
     assert main(["groups", "validate-regex", "orders-.*", "orders-eu", "old-orders-eu"]) == 0
     assert capsys.readouterr().out.splitlines()[1:] == ["matches  orders-eu", "differs  old-orders-eu"]
     assert main(["groups", "validate-regex", "(?!x)"]) == 1
-    assert "no pattern that coordinators take" in capsys.readouterr().err
+    assert "is not a pattern that coordinators take" in capsys.readouterr().err
 
 
 def test_the_brokers_may_come_from_the_environment_or_a_file(

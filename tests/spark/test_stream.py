@@ -577,7 +577,7 @@ def test_the_member_writes_an_event_log(address: str, tmp_path: Path, capsys: py
     assert {"heartbeat_sent", "partitions_assigned", "fetching_started", "commit_done"} <= set(seen)
     assert seen[-1] == "left_group"
     assert main(["report", str(path)]) == 0
-    assert f"group {GROUP}: 1 members, 4 partitions" in capsys.readouterr().out
+    assert f"group {GROUP}: 1 member, 4 partitions" in capsys.readouterr().out
 
 
 def test_an_event_log_that_cannot_be_written_is_told_before_anything_is_joined(
