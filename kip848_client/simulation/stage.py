@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from kip848_client.assignors.classic import EAGER
 from kip848_client.coordinator.classic.group import ClassicGroup, ClassicState
 from kip848_client.coordinator.config import CoordinatorConfig, MigrationPolicy
 from kip848_client.member.settings import GroupProtocol, MemberConfig, ResetPolicy
@@ -350,23 +351,27 @@ class Stage:
     def mend_forgotten_growth(self) -> None:
         """Let a topic grow if the leader of a classic group cannot know that one has.
 
-        A static leader that comes back as another process keeps an assignment of which it does not know from how many
-        partitions it was made. The next change of a topic makes it assign again.
+        A static leader of an eager group that comes back as another process keeps an assignment of which it does not
+        know from how many partitions it was made. The next change of a topic makes it assign again.
         """
-        group, now_ms = self.mirror.classic, self.world.now_ms
-        if group is None or now_ms < self._mend_ms or not self._classic_rests(self.living(), group, is_read=False):
+        group, living, now_ms = self.mirror.classic, self.living(), self.world.now_ms
+        if group is None or group.protocol not in EAGER or now_ms < self._mend_ms:
             return
-        knows = any(consumer.network.led_generation == group.generation for consumer in self.living())
-        if not knows and not self._all_partitions_are_read(self.living()):
+        if not self._classic_rests(living, group, is_read=False):
+            return
+        knows = any(consumer.network.led_generation == group.generation for consumer in living)
+        topics_read = {place.topic for consumer in living for place in consumer.readable}
+        unread = self._unread(living)
+        if unread and not knows and all(place.topic in topics_read for place in unread):
             self._mend_ms = now_ms + 10 * self.scenario.heartbeat_interval_ms
             self.cluster.topics.grow(min(self.cluster.topics.image.by_name), count=1)
 
     def _everything_is_read(self, living: list[SimulatedConsumer]) -> bool:
-        return self._all_partitions_are_read(living) and self.handed_out.complete
+        return not self._unread(living) and self.handed_out.complete
 
-    def _all_partitions_are_read(self, living: list[SimulatedConsumer]) -> bool:
+    def _unread(self, living: list[SimulatedConsumer]) -> set[TopicPartition]:
         read = {partition for consumer in living for partition in consumer.readable}
-        return read == set(self.cluster.topics.end_offsets)
+        return read ^ set(self.cluster.topics.end_offsets)
 
     def picture(self) -> str:
         """What every member does, in one line."""

@@ -89,7 +89,7 @@ def _(patch: Patch) -> None:
     )
 
 
-@mutant("a join is repeated with what the member does not subscribe to any more", "K13", scenario="classic")
+@mutant("a join is repeated with what the member does not subscribe to any more", "K13", "K14", scenario="classic")
 def _(patch: Patch) -> None:
     patch.setattr(ClassicGroup, "ready_to_join", lambda _: True)
 
