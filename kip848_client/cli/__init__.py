@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import errno
 import importlib
 import importlib.util
@@ -74,7 +75,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Tells when its help cannot be written. argparse would drop the error of an output without a buffer."""
+    """Tells when its help cannot be written. argparse would drop the error of an output without a buffer.
+
+    The subcommand itself refuses what it does not know: its usage helps, and the usage of all commands does not.
+    """
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        parsed, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            near = difflib.get_close_matches(unknown[0].partition("=")[0], self._option_string_actions, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            self.error(f"unknown argument: {' '.join(unknown)}{hint}")
+        return parsed, unknown
 
     def _print_message(self, message: str, file: Any = None) -> None:
         (file or sys.stderr).write(message)

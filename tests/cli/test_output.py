@@ -1,4 +1,4 @@
-"""What every command does when its output cannot be written: a sentence and a status, never a traceback."""
+"""What every command does when its output cannot be written or its arguments are unknown: no traceback."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from kip848_client.cli import main
 
 COMMANDS = (
     ("--help",),
@@ -45,3 +47,12 @@ def test_a_reader_that_goes_away_ends_a_command_in_silence(arguments: tuple[str,
         said = process.stderr.read()
 
     assert (process.wait(60), said) == (141, "")
+
+
+def test_a_subcommand_refuses_an_unknown_option_with_its_own_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    """The usage of `kip848` alone does not say what `kip848 topics list` takes."""
+    with pytest.raises(SystemExit, match="2"):
+        main(["topics", "list", "--jsn"])
+    said = capsys.readouterr().err
+    assert said.startswith("usage: kip848 topics list ")
+    assert said.endswith("unknown argument: --jsn; did you mean --json?\n")
