@@ -125,7 +125,7 @@ def test_r202_join_and_sync_have_a_connection_of_their_own_and_heartbeats_go_on(
 def test_r246_a_cooperative_member_asks_early_whether_a_second_round_follows(
     strategy: str, is_enabled: bool, early: int
 ) -> None:
-    """What moves is read by nobody until the second round, which begins as soon as its owner has given it up."""
+    """A moving partition has no reader until the second round, which begins once its owner has given it up."""
     member = ClassicMemberHarness(settings={"early_heartbeats": is_enabled}, assignors=(strategy,))
     member.subscribe("t")
     member.poll()

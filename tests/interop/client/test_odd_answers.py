@@ -106,7 +106,7 @@ def at(host: str, port: int, node_id: int = 5) -> Action:
 LOOKUPS = {
     "none": answer(FindCoordinatorResponse(coordinators=())),
     "no node": at("", -1, node_id=-1),
-    "nobody listens": at("127.0.0.1", 1),
+    "a closed port": at("127.0.0.1", 1),
     "unknown host": at("nowhere.invalid", 9092),
     "impossible port": at("127.0.0.1", 70000),
     "long name": at("x" * 70 + ".invalid", 9092),
