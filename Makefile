@@ -122,7 +122,6 @@ mutants: venv
 
 docs: venv
 	@$(PYTHON) -m tests.support.protocol_document
-	@$(PYTHON) -m tests.support.observability_document
 
 SITE_STAMP := $(VENV)/.site-installed
 $(SITE_STAMP): pyproject.toml $(STAMP)

@@ -26,6 +26,7 @@ from kip848_client.broker.config import BrokerConfig
 from kip848_client.cli import COMMANDS, main
 from kip848_client.coordinator.config import CoordinatorConfig, properties_of
 from kip848_client.logs import LogEvent
+from kip848_client.telemetry import COORDINATOR_METRICS, GAUGES, METRICS, WORKER_GAUGES, WORKER_METRICS
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 
@@ -49,6 +50,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "reference/cli.md": _cli(),
         "reference/broker-configuration.md": _settings(),
         "reference/events.md": _events(),
+        "reference/metrics.md": _metrics(),
     }
     for name, (title, modules) in REFERENCE.items():
         pages[f"reference/{name}.md"] = _reference(title, modules)
@@ -64,6 +66,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     up = "../" * page.file.src_uri.count("/")
     markdown = re.sub(r"\]\((?:\.\./)+examples/", f"]({up}examples/", markdown)
     markdown = re.sub(r"\]\(\.\./kip848_client/(?:logs|journal)\.py\)", "](reference/events.md)", markdown)
+    markdown = re.sub(r"\]\(\.\./kip848_client/telemetry\.py\)", "](reference/metrics.md)", markdown)
     return re.sub(r"\[([^\]]+)\]\((?:\.\./)+(?:tests|benchmarks|kip848_client)/[^)]*\)", r"\1", markdown)
 
 
@@ -141,6 +144,21 @@ def _events() -> str:
     for title, events in parts.items():
         lines += [f"## {title}", "", "| event | fields |", "| --- | --- |"]
         lines += [f"| `{name}` | {fields.replace('|', chr(92) + '|')} |" for name, fields in events.items()]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _metrics() -> str:
+    """Every metric, and what it tells."""
+    parts = {
+        "Of a consumer": {**METRICS, **GAUGES},
+        "Of a worker": {**WORKER_METRICS, **WORKER_GAUGES},
+        "Of the coordinator": COORDINATOR_METRICS,
+    }
+    lines = ["# Metrics", "", "How to get them is on the page [observability](../observability.md).", ""]
+    for title, metrics in parts.items():
+        lines += [f"## {title}", "", "| metric | tells |", "| --- | --- |"]
+        lines += [f"| `{name}` | {text} |" for name, text in metrics.items()]
         lines.append("")
     return "\n".join(lines)
 

@@ -4,8 +4,8 @@ OpenTelemetry is imported only if the program itself has imported it: its API al
 import of a consumer takes, and without it there is no collector. With the API and without an SDK every call is a no-op.
 
 Metric names are Kafka's, with dots for hyphens. The client's rates, averages and maxima are left to the back end, which
-has the counters and histograms; those of the coordinator are the list of KIP-848, whole. What each name means to an
-operator: docs/observability.md.
+has the counters and histograms; those of the coordinator are the list of KIP-848, whole. How to
+use them: docs/observability.md.
 """
 
 from __future__ import annotations
