@@ -9,7 +9,7 @@
 `commit_manager`             futures of commits and offset fetches; no rules
 `listener_invoker`           runs rebalance listeners on the application's thread
 `app_thread`                 performs the member's effects inside poll(), and waits for its answers
-`group_member`               `GroupMember`: all of the above without records; `hand_kept` for records read elsewhere
+`group_member`               `GroupMember`: all of the above without records
 `data_plane`, `fetcher`      records through confluent_kafka, on the thread that polls
 `assembly`                   puts one member together from a configuration
 ===========================  ==================================================================================

@@ -17,7 +17,7 @@ import pytest
 from kip848_client import Consumer, ConsumerRebalanceListener, EmbeddedBroker, KafkaError, MemberState, TopicPartition
 from kip848_client.aio import AsyncConsumer
 from kip848_client.config import ConfigValue
-from kip848_client.errors import ConfigError, IllegalStateError, ListenerError
+from kip848_client.errors import ConfigError, IllegalStateError
 from tests.aio.world import Notes, committed, new_consumer, poll_until, read, state_of_group, until
 from tests.interop.client.conftest import QUIET
 from tests.interop.client.drive import Key, Produce, key, keys_of
@@ -146,28 +146,6 @@ async def test_synchronous_listeners_and_callables_do_as_well(broker: EmbeddedBr
         broker.remove_member("g", consumer.member_id)
         await poll_until(consumer, lambda: "revoked" in told)
     assert told[:2] == [f"assigned in {threading.get_ident()}", "revoked"]
-
-
-async def test_what_a_listener_raises_comes_out_of_poll_and_the_step_is_repeated(
-    broker: EmbeddedBroker, produce: Produce
-) -> None:
-    """An error in a listener must neither vanish nor end the membership."""
-    produce("orders", 1)
-    notes = Notes()
-    errors = [ValueError("the database is gone")]
-
-    async def fail_once(_: AsyncConsumer, partitions: list[TopicPartition]) -> None:
-        if errors:
-            raise errors.pop()
-
-    notes.acts = {"assigned": fail_once}
-    async with new_consumer(broker) as consumer:
-        await consumer.subscribe(["orders"], notes)
-        with pytest.raises(ListenerError, match="the database is gone") as raised:
-            await poll_until(consumer, lambda: False)
-        assert isinstance(raised.value.__cause__, ValueError)
-        await read(consumer, 4)
-    assert notes.told == ["assigned 0 1 2 3", "assigned 0 1 2 3", "revoked 0 1 2 3"]
 
 
 async def test_a_listener_may_start_tasks_that_call_the_consumer(broker: EmbeddedBroker, produce: Produce) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import subprocess
 import sys
@@ -16,35 +15,10 @@ from kip848_client.aio import AsyncConsumer
 from kip848_client.errors import ErrorCode, RequestTimeoutError
 from kip848_client.faults import ALWAYS, drop, error
 from tests.aio.world import Notes, committed, new_consumer, poll_until, read, state_of_group, until
-from tests.interop.client.drive import Key, Produce, key, keys_of
+from tests.interop.client.drive import Produce
 from tests.support.waiting import SOON_S
 
 pytestmark = [pytest.mark.interop, pytest.mark.anyio]
-
-
-async def test_a_cancelled_poll_loses_no_record(broker: EmbeddedBroker, produce: Produce) -> None:
-    """Time-outs around poll() are how programs wait for two things at once; each of them must be harmless."""
-    seen: list[Key] = []
-    async with new_consumer(broker) as consumer, anyio.create_task_group() as tasks:
-        await consumer.subscribe(["orders"])
-
-        async def write() -> None:
-            for _ in range(40):
-                await anyio.to_thread.run_sync(produce, "orders", 5)
-
-        tasks.start_soon(write)
-        deadline_s = time.monotonic() + 60
-        while len(seen) < 800:
-            assert time.monotonic() < deadline_s
-            with anyio.move_on_after(0.002):
-                seen.extend(map(key, await consumer.consume(7)))
-            with anyio.move_on_after(0.001):
-                message = await consumer.poll()
-                assert message is not None
-                seen.append(key(message))
-    assert len(seen) == len(set(seen)), "a record came twice"
-    assert set(seen) == keys_of("orders", 200)
-    assert committed(broker) == [200] * 4
 
 
 async def test_a_cancelled_task_commits_is_told_and_leaves(broker: EmbeddedBroker, produce: Produce) -> None:
@@ -72,28 +46,6 @@ async def test_a_cancelled_task_commits_is_told_and_leaves(broker: EmbeddedBroke
         tasks.cancel_scope.cancel()
     assert notes.told == ["assigned 0 1 2 3", "read", "revoked 0 1 2 3", "saved"]
     assert committed(broker) == [10] * 4
-    assert state_of_group(broker) == "Empty"
-
-
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_time_out_of_asyncio_is_one_like_any_other(
-    broker: EmbeddedBroker, produce: Produce, anyio_backend: str
-) -> None:
-    """asyncio.timeout cancels once, not again and again: it must find its way out, and no further."""
-    produce("orders", 1)
-    notes = Notes()
-    async with new_consumer(broker) as consumer:
-        await consumer.subscribe(["orders"], notes)
-        await read(consumer, 4)
-        for _ in range(3):
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.02):
-                    await consumer.poll()
-        task = asyncio.current_task()
-        assert task is not None
-        assert task.cancelling() == 0
-        assert consumer.state is MemberState.STABLE
-    assert notes.told == ["assigned 0 1 2 3", "revoked 0 1 2 3"]
     assert state_of_group(broker) == "Empty"
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from kip848_client.broker import EmbeddedBroker
+from kip848_client.broker.group_log import MemoryGroupLog
+from kip848_client.errors import DataDirError
 from kip848_client.journal import MemoryJournal
 from tests.support.raw_connection import RawConnection
 
@@ -26,6 +29,29 @@ def broker(request: pytest.FixtureRequest, journal: MemoryJournal) -> Iterator[E
         arguments |= marker.kwargs
     with EmbeddedBroker(**arguments) as running:
         yield running
+
+
+class FullDisk(threading.Event):
+    """Set while nothing can be written; `refused` once a write was refused."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused = threading.Event()
+
+
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> FullDisk:
+    """The disk under the log of the groups, of brokers without a data folder, too."""
+    full, original = FullDisk(), MemoryGroupLog.append
+
+    def append(log: MemoryGroupLog, records: Iterator[tuple[bytes, bytes | None]]) -> None:
+        if full.is_set():
+            full.refused.set()
+            raise DataDirError("No space left on device")
+        original(log, records)
+
+    monkeypatch.setattr(MemoryGroupLog, "append", append)
+    return full
 
 
 @pytest.fixture

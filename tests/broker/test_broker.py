@@ -16,14 +16,12 @@ from kip848_client.broker import EmbeddedBroker
 from kip848_client.errors import (
     BrokerError,
     ConfigError,
-    DataDirLockedError,
     ErrorCode,
     ForkedProcessError,
     IllegalStateError,
     RequestTimeoutError,
 )
 from kip848_client.journal import JournalEvent, MemoryJournal
-from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.metadata import MetadataRequest, MetadataResponse
 from tests.support.open_files import files_under, sockets_of_port
 from tests.support.raw_connection import RawConnection
@@ -216,12 +214,6 @@ def test_leader_epochs_grow_with_every_start_and_begin_at_0_in_a_new_topic(tmp_p
     assert after == [0, 0, 0, 0]
 
 
-def test_a_second_broker_on_the_same_folder_is_refused(tmp_path: Path) -> None:
-    """Two writers would destroy each other's log."""
-    with EmbeddedBroker(data_dir=tmp_path), pytest.raises(DataDirLockedError):
-        EmbeddedBroker(data_dir=tmp_path).start()
-
-
 def test_a_crash_ends_connections_and_says_nothing() -> None:
     """Tests of a client's behaviour when its broker dies need the death to look like one."""
     journal = MemoryJournal()
@@ -249,19 +241,6 @@ def test_start_topics_and_stop_are_journaled() -> None:
         "broker_stopped",
     ]
     assert journal.named("broker_started")[0].fields["topics"] == {"orders": 2}
-
-
-def test_many_brokers_run_beside_each_other() -> None:
-    """Parallel tests, and tests of several clusters, in one process."""
-    brokers = [EmbeddedBroker({f"t{number}": 1}, node_id=number).start() for number in range(5)]
-    try:
-        for number, broker in enumerate(brokers):
-            with RawConnection(broker.bootstrap_servers) as connection:
-                found = connection.ask(FindCoordinatorRequest(coordinator_keys=("g",)), version=4).coordinators[0]
-            assert (found.node_id, found.port) == (number, broker.port)
-    finally:
-        for broker in brokers:
-            broker.stop()
 
 
 def test_waiting_for_a_missing_group_ends_in_time_and_shows_the_group() -> None:

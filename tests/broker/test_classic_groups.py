@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
 
 from kip848_client.broker import EmbeddedBroker
-from kip848_client.broker.group_log import MemoryGroupLog
-from kip848_client.errors import DataDirError, ErrorCode, IllegalStateError
+from kip848_client.errors import ErrorCode, IllegalStateError
 from kip848_client.model import TopicPartition
 from kip848_client.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -22,6 +20,7 @@ from kip848_client.wire.messages.consumer_protocol import TopicPartition as Assi
 from kip848_client.wire.messages.heartbeat import HeartbeatRequest
 from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from tests.broker.conftest import FullDisk
 from tests.support.raw_connection import RawConnection
 
 FOO = encode_subscription(ConsumerProtocolSubscription(topics=("orders",), rack_id="r"))
@@ -212,21 +211,13 @@ def test_a_test_lets_a_classic_group_rebalance(broker: EmbeddedBroker, client: C
 
 
 def test_an_assignment_that_cannot_be_kept_is_handed_in_again(
-    broker: EmbeddedBroker, client: Callable[[str], Client], monkeypatch: pytest.MonkeyPatch
+    client: Callable[[str], Client], full_disk: FullDisk
 ) -> None:
     """A full disk must not give partitions out that a restart would not know of."""
-    full, original = threading.Event(), MemoryGroupLog.append
-
-    def append(log: MemoryGroupLog, records: Iterator[tuple[bytes, bytes | None]]) -> None:
-        if full.is_set():
-            raise DataDirError("No space left on device")
-        original(log, records)
-
-    monkeypatch.setattr(MemoryGroupLog, "append", append)
     a = client("a")
     a.join()
-    full.set()
+    full_disk.set()
     assert a.sync().error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    full.clear()
+    full_disk.clear()
     assert a.join().generation_id == 1
     assert a.sync().assignment == ALL

@@ -13,7 +13,6 @@ from kip848_client.faults import error, rewrite
 from kip848_client.journal import MemoryJournal
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.api_versions import ApiVersionsRequest
-from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
@@ -125,37 +124,13 @@ def _serves(connection: RawConnection) -> bool:
     return keys.get(PREPARE) == keys.get(INSTALL) == (0, 0)
 
 
-def test_two_members_are_served_by_the_assignor_of_one(broker: EmbeddedBroker, connection: RawConnection) -> None:
-    """The whole story in bytes: join, flag, Prepare, Install, wait for the other one, metadata for each."""
-    m1, m2 = Peer(connection, "m1"), Peer(connection, "m2")
-    assert m1.join().should_compute_assignment
-    assert m1.compute().error_code == 0
-    m1.acknowledge()
-    assert (_partitions(m1.owned), m1.told) == ([0, 1, 2, 3], b"m1")
-    assert m2.join().should_compute_assignment
-    waiting = broker.wait_for_group("g")
-    assert (waiting.state, waiting.assignor, waiting.computing_member) == ("Assigning", "a", "m2")
-    assert "'m2' computes" in str(waiting)
-    assert m2.compute().error_code == 0
-    m2.acknowledge()
-    assert (_partitions(m2.owned), _partitions(m2.pending), m2.told) == ([], [1, 3], b"m2")
-    m1.acknowledge()
-    assert _partitions(m1.owned) == [0, 2]
-    m1.acknowledge()
-    m2.acknowledge()
-    assert (_partitions(m2.owned), _partitions(m2.pending)) == ([1, 3], [])
-    group = broker.wait_for_group("g", state="Stable", members=2, assignor="a")
-    assert group.computing_member is None
-    (described,) = connection.ask(ConsumerGroupDescribeRequest(group_ids=("g",)), version=1).groups
-    assert described.assignor_name == "a"
-
-
 def test_a_call_that_waits_for_a_round_sees_it_begin_and_end(broker: EmbeddedBroker, connection: RawConnection) -> None:
     """A round writes no record, and still wakes the calls that wait for the group."""
     m1, m2 = Peer(connection, "m1"), Peer(connection, "m2")
     m1.join()
     m2.join()
-    assert broker.wait_for("g", lambda group: group.computing_member == "m1").state == "Assigning"
+    computing = broker.wait_for("g", lambda group: group.computing_member == "m1")
+    assert (computing.state, "'m1' computes" in str(computing)) == ("Assigning", True)
     assert broker.expire_assignment("g") == "m1"
     assert broker.wait_for("g", lambda group: group.computing_member == "m2").state == "Assigning"
     assert m1.prepare().error_code == ErrorCode.UNKNOWN_MEMBER_ID

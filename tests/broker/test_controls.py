@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from kip848_client.broker import EmbeddedBroker, NewRecord
-from kip848_client.clock import ManualClock
 from kip848_client.errors import BrokerError, ErrorCode, IllegalStateError
 from kip848_client.journal import MemoryJournal
 from kip848_client.model import TopicPartition
@@ -158,15 +157,3 @@ def test_everything_is_still_so_after_a_restart(broker: EmbeddedBroker, crash: b
     assert [member.member_id for member in group.members] == ["c"]
     assert group.group_epoch == epoch
     assert broker.offsets("orders")[1] == (4, 4)
-
-
-def test_a_session_expires_on_the_manual_clock_too() -> None:
-    """Virtual time and a forced end do not get into each other's way."""
-    with EmbeddedBroker({"orders": 1}, clock=ManualClock()) as broker:
-        with RawConnection(broker.bootstrap_servers) as connection:
-            connection.ask(join("a"), version=1)
-            connection.ask(join("b"), version=1)
-        broker.expire_session("g", "a")
-        assert members(broker) == ["b"]
-        broker.advance_clock(10_000)
-        assert members(broker) == []

@@ -15,7 +15,6 @@ from kip848_client.errors import ErrorCode
 from kip848_client.journal import MemoryJournal
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import decode_response, frame
-from kip848_client.wire.messages import message_pair
 from kip848_client.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kip848_client.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kip848_client.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -37,23 +36,6 @@ def test_api_versions_lists_exactly_what_has_a_file(connection: RawConnection, v
     assert [(api.api_key, api.min_version, api.max_version) for api in response.api_keys] == [
         (api.api_key, api.version_min, api.version_max) for api in load_apis() if api.extension != "sasl"
     ]
-
-
-def test_everything_advertised_can_be_read_and_written_by_the_codec() -> None:
-    """An advertised version without a codec closes the connection of every client that picks it."""
-    for api in load_apis():
-        for message in message_pair(api.api_key):
-            assert message.WIRE.versions.first <= api.version_min, message
-            assert api.version_max <= message.WIRE.versions.last, message
-
-
-def test_real_clients_find_the_versions_without_which_they_abort(connection: RawConnection) -> None:
-    """librdkafka aborts its process if heartbeats come with Metadata below 12, and waits for ever without v1."""
-    versions = {api.api_key: api for api in connection.ask(API_VERSIONS, version=4).api_keys}
-    assert versions[ApiKey.METADATA].max_version >= 12
-    assert versions[ApiKey.CONSUMER_GROUP_HEARTBEAT].max_version >= 1
-    assert ApiKey.PRODUCE in versions
-    assert ApiKey.GET_TELEMETRY_SUBSCRIPTIONS not in versions
 
 
 @pytest.mark.parametrize(
@@ -247,25 +229,3 @@ def test_an_answer_that_cannot_be_encoded_is_an_error_of_its_request_only(
     monkeypatch.setattr(find_coordinator, "_KEY_TYPES", {2: "x" * 70_000})
     response = connection.ask(FindCoordinatorRequest(key="g", key_type=2), version=2)
     assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-
-
-@pytest.mark.parametrize("version", range(7))
-def test_every_group_is_coordinated_by_this_broker(
-    broker: EmbeddedBroker, connection: RawConnection, version: int
-) -> None:
-    """Versions 0 to 3 and 4 to 6 have different layouts; a client of either must find its way."""
-    if version < 4:
-        response = connection.ask(FindCoordinatorRequest(key="g"), version=version)
-        found = [(response.node_id, response.host, response.port)]
-    else:
-        response = connection.ask(FindCoordinatorRequest(coordinator_keys=("g", "h")), version=version)
-        assert [item.key for item in response.coordinators] == ["g", "h"]
-        found = [(item.node_id, item.host, item.port) for item in response.coordinators]
-    assert set(found) == {(1, "127.0.0.1", broker.port)}
-
-
-def test_the_coordinator_of_transactions_is_this_broker(broker: EmbeddedBroker, connection: RawConnection) -> None:
-    """A transactional producer would look for its coordinator for ever."""
-    response = connection.ask(FindCoordinatorRequest(coordinator_keys=("t",), key_type=1), version=4)
-    (found,) = response.coordinators
-    assert (found.error_code, found.node_id, found.port) == (0, 1, broker.port)

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import logging
 import threading
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from kip848_client.broker import EmbeddedBroker
-from kip848_client.broker.coordinator_log import CoordinatorLog
 from kip848_client.broker.group_log import MemoryGroupLog
 from kip848_client.broker.log import DataDir
 from kip848_client.clock import ManualClock
-from kip848_client.errors import DataDirError, ErrorCode
+from kip848_client.errors import ErrorCode
 from kip848_client.journal import MemoryJournal
 from kip848_client.model import TopicPartition
 from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
-from kip848_client.wire.messages.list_groups import ListGroupsRequest
 from kip848_client.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
+from tests.broker.conftest import FullDisk
 from tests.support.group_requests import Member, commit_offset
 from tests.support.raw_connection import RawConnection
 from tests.support.transactions import committed
@@ -185,29 +183,8 @@ def test_offsets_expire_after_their_retention(broker: EmbeddedBroker, connection
     assert committed(connection, "simple", topic="orders")[0] == -1
 
 
-class FullDisk(threading.Event):
-    """Set while nothing can be written; `refused` once a write was refused."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.refused = threading.Event()
-
-
 class TestFolderThatFails:
     """A full disk: nothing is half done, no client is told that it worked, and clients are told to ask again."""
-
-    @pytest.fixture
-    def full_disk(self, monkeypatch: pytest.MonkeyPatch) -> FullDisk:
-        full, original = FullDisk(), MemoryGroupLog.append
-
-        def append(log: MemoryGroupLog, records: Iterator[tuple[bytes, bytes | None]]) -> None:
-            if full.is_set():
-                full.refused.set()
-                raise DataDirError("No space left on device")
-            original(log, records)
-
-        monkeypatch.setattr(MemoryGroupLog, "append", append)
-        return full
 
     def test_a_join_is_answered_with_coordinator_not_available_and_works_later(
         self, broker: EmbeddedBroker, connection: RawConnection, full_disk: FullDisk
@@ -310,24 +287,3 @@ def test_events_of_groups_are_journaled_with_topic_names(
     event = journal.named("member_assignment_changed")[0]
     assert (event.group_id, event.member_id, event.client_id, event.source) == ("g", "m1", "raw", "coordinator")
     assert event.fields["assigned"] == {"orders": [0, 1, 2, 3]}
-
-
-def test_a_second_list_of_groups_through_the_wire_says_the_same(
-    broker: EmbeddedBroker, connection: RawConnection
-) -> None:
-    """What the test side sees is what clients see."""
-    Member(connection).join("orders")
-    commit_offset(connection, 7, group="simple")
-    listed = connection.ask(ListGroupsRequest(), version=5).groups
-    assert tuple(sorted(group.group_id for group in listed)) == broker.groups()
-
-
-def test_both_logs_give_back_what_was_appended(tmp_path: Path) -> None:
-    """Memory and folder must be interchangeable."""
-    records = [(b"k1", b"v1"), (b"k2", b""), (uuid.UUID(int=7).bytes, b"\x00" * 100)]
-    folder = DataDir.open(tmp_path)
-    for log in (MemoryGroupLog(), folder.coordinator_log):
-        assert isinstance(log, MemoryGroupLog | CoordinatorLog)
-        log.append(records)
-        assert list(log.load()) == records
-    folder.close()

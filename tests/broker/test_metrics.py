@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -13,6 +12,7 @@ from kip848_client.broker import EmbeddedBroker
 from kip848_client.broker.loop_thread import LoopThread
 from kip848_client.clock import ManualClock
 from kip848_client.telemetry import COORDINATOR_METRICS
+from tests.broker.conftest import FullDisk
 from tests.support.group_requests import commit_offset, heartbeat, join
 from tests.support.raw_connection import RawConnection
 
@@ -83,25 +83,16 @@ def test_the_log_is_active_and_was_loaded_in_some_time(broker: EmbeddedBroker) -
     assert figures(broker, "partition.load.time.max")[""] >= figures(broker, "partition.load.time.avg")[""] > 0
 
 
-def test_a_log_that_cannot_be_written_is_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_cannot_be_written_is_failed(broker: EmbeddedBroker, full_disk: FullDisk) -> None:
     """A full disk shows in the metrics, and so does its end."""
-    with EmbeddedBroker({"t": 2}, data_dir=tmp_path) as broker:
-        beat(broker, "a", 0)
-        data = broker._data
-        assert data is not None
-        with monkeypatch.context() as patch:
-
-            def full(*_: object) -> None:
-                from kip848_client.errors import DataDirError
-
-                raise DataDirError("no space left")
-
-            patch.setattr(type(data.coordinator_log), "append", full)
-            with pytest.raises(AssertionError, match="no space left"):
-                beat(broker, "b", 0)
-            assert figures(broker, "partition.count") == {"failed": 1}
+    beat(broker, "a", 0)
+    full_disk.set()
+    with pytest.raises(AssertionError, match="No space left"):
         beat(broker, "b", 0)
-        assert figures(broker, "partition.count") == {"active": 1}
+    assert figures(broker, "partition.count") == {"failed": 1}
+    full_disk.clear()
+    beat(broker, "b", 0)
+    assert figures(broker, "partition.count") == {"active": 1}
 
 
 def test_the_thread_is_idle_when_nothing_happens(broker: EmbeddedBroker) -> None:

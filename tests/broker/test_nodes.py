@@ -7,7 +7,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -15,28 +15,20 @@ from kip848_client.broker import EmbeddedBroker
 from kip848_client.clock import ManualClock
 from kip848_client.errors import BrokerError, ConfigError, ErrorCode, IllegalStateError
 from kip848_client.faults import error
-from kip848_client.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from kip848_client.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
-from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
 from kip848_client.wire.messages.describe_cluster import DescribeClusterRequest
-from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest
-from kip848_client.wire.messages.describe_transactions import DescribeTransactionsRequest
-from kip848_client.wire.messages.end_txn import EndTxnRequest
 from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.heartbeat import HeartbeatRequest
-from kip848_client.wire.messages.init_producer_id import InitProducerIdRequest
 from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from kip848_client.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kip848_client.wire.messages.list_groups import ListGroupsRequest
 from kip848_client.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kip848_client.wire.messages.list_transactions import ListTransactionsRequest
 from kip848_client.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from kip848_client.wire.messages.offset_delete import OffsetDeleteRequest
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from kip848_client.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -46,13 +38,13 @@ from kip848_client.wire.messages.offset_for_leader_epoch import (
 from kip848_client.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from kip848_client.wire.messages.sync_group import SyncGroupRequest
 from kip848_client.wire.record_batch import Record, build_batch
-from kip848_client.wire.schema import Request
-from tests.support.group_requests import commit, commit_offset
+from tests.support.group_requests import commit_offset
 from tests.support.group_requests import heartbeat as beat
 from tests.support.group_requests import join as join_request
 from tests.support.raw_connection import RawConnection
 from tests.support.transactions import RawProducer, committed, fetched, values_in
 from tests.support.waiting import wait_until
+from tests.support.well_formed_requests import ADVERTISED, ROWS, Scene, error_codes
 
 TOPIC = "foo"
 NODES = (1, 2, 3)
@@ -298,54 +290,23 @@ def test_a_reader_is_sent_to_the_replica_in_its_rack(broker: EmbeddedBroker, at:
 # --- coordinators
 
 
-def group_requests() -> dict[str, tuple[Request[Any], int, Callable[[Any], Any]]]:
-    """Every group request, a version of it, and where its answer has the error."""
-
-    def top(answer: Any) -> Any:
-        return answer.error_code
-
-    def first(*path: str) -> Callable[[Any], Any]:
-        def find(answer: Any) -> Any:
-            for name in path:
-                answer = getattr(answer, name)[0]
-            return answer.error_code
-
-        return find
-
-    protocol = (JoinGroupRequestProtocol(name="range", metadata=b""),)
-    return {
-        "join": (JoinGroupRequest(group_id="g", session_timeout_ms=6000, protocols=protocol), 9, top),
-        "sync": (SyncGroupRequest(group_id="g"), 5, top),
-        "classic heartbeat": (HeartbeatRequest(group_id="g"), 4, top),
-        "leave": (LeaveGroupRequest(group_id="g", members=(MemberIdentity(member_id="m"),)), 5, top),
-        "heartbeat": (beat(1), 1, top),
-        "delete offsets": (OffsetDeleteRequest(group_id="g"), 0, top),
-        "commit": (commit({0: 1}, topic=TOPIC), 9, first("topics", "partitions")),
-        "fetch offsets v7": (OffsetFetchRequest(group_id="g", topics=()), 7, top),
-        "fetch offsets": (OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g"),)), 9, first("groups")),
-        "describe": (ConsumerGroupDescribeRequest(group_ids=("g",)), 1, first("groups")),
-        "describe classic": (DescribeGroupsRequest(groups=("g",)), 5, first("groups")),
-        "delete": (DeleteGroupsRequest(groups_names=("g",)), 2, first("results")),
-        "init": (InitProducerIdRequest(transactional_id="g", transaction_timeout_ms=1000), 5, top),
-        "add offsets": (AddOffsetsToTxnRequest(transactional_id="g", producer_id=1, group_id="g"), 3, top),
-        "end": (EndTxnRequest(transactional_id="g", producer_id=1), 5, top),
-        "describe transaction": (
-            DescribeTransactionsRequest(transactional_ids=("g",)),
-            0,
-            first("transaction_states"),
-        ),
-    }
+COORDINATED: Final = (
+    *(ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP, ApiKey.DESCRIBE_GROUPS),
+    *(ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE, ApiKey.DELETE_GROUPS),
+    *(ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.OFFSET_DELETE),
+    *(ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT, ApiKey.END_TXN),
+    ApiKey.DESCRIBE_TRANSACTIONS,
+)
 
 
-@pytest.mark.parametrize("name", group_requests())
-def test_a_request_for_another_coordinator_is_refused_where_its_answer_says_so(at: At, name: str) -> None:
-    """Scenario 39. Clients read the error in one place; elsewhere it would be taken for success.
-
-    Group and transactional id "g" are in partition 3, which node 1 leads.
-    """
-    request, version, error_of = group_requests()[name]
-    assert error_of(at(2).ask(request, version=version)) == ErrorCode.NOT_COORDINATOR
-    assert error_of(at(1).ask(request, version=version)) != ErrorCode.NOT_COORDINATOR
+@pytest.mark.parametrize("api", COORDINATED, ids=lambda api: api.name)
+def test_one_node_coordinates_and_the_others_say_that_they_do_not(at: At, api: ApiKey) -> None:
+    """Scenario 39. Clients look for the coordinator at that error; without it they would take an answer for success."""
+    scene = Scene(at(1), prefix="", topic=TOPIC, offsets_group="g", members_group="g", exists=False)
+    for version in (version for key, version in ADVERTISED if key == api):
+        request = ROWS[api](scene, version)
+        refused = [ErrorCode.NOT_COORDINATOR in error_codes(at(node).ask(request, version=version)) for node in NODES]
+        assert sorted(refused) == [False, True, True], version
 
 
 def test_one_request_about_groups_of_several_nodes_is_answered_group_by_group(at: At) -> None:
@@ -509,7 +470,9 @@ def test_a_transaction_is_ended_once_over_the_death_of_its_coordinator(broker: E
 def test_offsets_of_a_transaction_are_taken_by_the_groups_coordinator(broker: EmbeddedBroker) -> None:
     """The group would become part of a transaction by a request that its coordinator never saw."""
     server = {node.node_id: node.bootstrap_server for node in broker.nodes}
-    producer = RawProducer(server[1], "g")  # as the group "g": partition 3, node 1
+    producer = RawProducer(server[2], "g")  # as the group "g": partition 3, node 1
+    assert producer.init()[0] == ErrorCode.NOT_COORDINATOR
+    producer.connect(server[1])
     producer.begin()
     for node, code in ((2, ErrorCode.NOT_COORDINATOR), (1, ErrorCode.NONE)):
         producer.connect(server[node])

@@ -45,8 +45,7 @@ from kip848_client.wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from kip848_client.wire.record_batch import Record, build_batch, records_of
-from tests.interop.embedded.clients import MemberThread, all_keys, produce
+from kip848_client.wire.record_batch import Record, build_batch
 from tests.support.group_requests import commit, join
 from tests.support.open_files import sockets_of_port
 from tests.support.raw_connection import RawConnection
@@ -162,24 +161,6 @@ def test_a_client_from_the_future_asks_again_in_a_version_that_we_know(proxy: Fa
     assert [(api.api_key, api.max_version) for api in response.api_keys] == [(ApiKey.API_VERSIONS, 4)]
 
 
-def test_records_pass_through_unchanged(proxy: FaultProxy, connection: RawConnection) -> None:
-    """Checksums included: not a byte of a batch is touched."""
-    batch = build_batch([Record(value=b"tea"), Record(value=b"milk")])
-    request = ProduceRequest(
-        acks=-1,
-        topic_data=(TopicProduceData(name="orders", partition_data=(PartitionProduceData(index=0, records=batch),)),),
-    )
-    assert connection.ask(request, version=9).responses[0].partition_responses[0].error_code == 0
-    fetch = FetchRequest(
-        max_bytes=10_000,
-        topics=(FetchTopic(topic="orders", partitions=(FetchPartition(partition=0, partition_max_bytes=10_000),)),),
-    )
-    records = connection.ask(fetch, version=12).responses[0].partitions[0].records
-    assert records is not None
-    assert [record.value for record in records_of(records)] == [b"tea", b"milk"]
-    assert proxy.requests.of("Produce")[0].request_bytes > len(batch)
-
-
 def test_a_produce_request_without_an_answer_passes(
     broker: EmbeddedBroker, proxy: FaultProxy, connection: RawConnection
 ) -> None:
@@ -207,16 +188,6 @@ def test_an_api_that_we_do_not_know_passes(broker: EmbeddedBroker, proxy: FaultP
         assert connection.is_closed_by_peer()
     assert [str(logged.api) for logged in proxy.requests] == ["9999"]
     assert broker.running
-
-
-def test_librdkafka_works_through_it(broker: EmbeddedBroker, proxy: FaultProxy) -> None:
-    """A real client: several connections, versions of its own, and not one of them goes past the proxy."""
-    produce(proxy.bootstrap_servers, "orders", 100, partitions=2)
-    with MemberThread(proxy.bootstrap_servers, ["orders"]) as member:
-        wait_until(lambda: member.keys() == all_keys("orders", 100, partitions=2), what="100 records")
-    wait_until(lambda: len(broker.requests.of("ConsumerGroupHeartbeat")) == len(proxy.requests.of("heartbeat")))
-    assert len(broker.requests.of("Fetch")) == len(proxy.requests.of("Fetch"))
-    assert {logged.client_id for logged in broker.requests} == {"rdkafka"}
 
 
 # ------------------------------------------------------------------------------------------------------------ faults

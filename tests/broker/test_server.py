@@ -11,7 +11,6 @@ import struct
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from typing import Final
 
 import pytest
@@ -27,6 +26,7 @@ from kip848_client.broker.server import ClientConnection, Server
 from kip848_client.errors import ProtocolError
 from kip848_client.wire.codec import RequestHeader
 from kip848_client.wire.schema import Response
+from tests.support.raw_connection import RawConnection
 from tests.support.waiting import wait_until
 
 TIMEOUT_S: Final = 60.0
@@ -54,13 +54,11 @@ class ServerUnderTest:
             on_refused=self.refusals.append,
         )
         listening = socket.create_server(("127.0.0.1", 0))
-        self.address = listening.getsockname()
+        self.address = "{}:{}".format(*listening.getsockname())
         self.thread.run(self.server.start(listening))
 
-    def connect(self) -> socket.socket:
-        connection = socket.create_connection(self.address, timeout=TIMEOUT_S)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return connection
+    def connect(self) -> RawConnection:
+        return RawConnection(self.address)
 
     def next_parked(self) -> tuple[bytes, RequestContext]:
         return self.parked.get(timeout=TIMEOUT_S)
@@ -102,36 +100,14 @@ def framed(payload: bytes) -> bytes:
     return struct.pack(">i", len(payload)) + payload
 
 
-def read_exactly(connection: socket.socket, count: int) -> bytes:
-    data = bytearray()
-    while len(data) < count:
-        chunk = connection.recv(count - len(data))
-        if not chunk:
-            raise EOFError(f"closed after {len(data)} of {count} bytes")
-        data += chunk
-    return bytes(data)
-
-
-def read_frame(connection: socket.socket) -> bytes:
-    return read_exactly(connection, struct.unpack(">i", read_exactly(connection, 4))[0])
-
-
-def is_closed(connection: socket.socket) -> bool:
-    """Wait for the server to close the connection without having sent anything."""
-    try:
-        return connection.recv(1) == b""
-    except ConnectionResetError:
-        return True
-
-
-def trickle_until_closed(connection: socket.socket) -> bool:
+def trickle_until_closed(connection: RawConnection) -> bool:
     """Send a byte every few milliseconds for as long as the server lets us."""
     try:
-        while not select.select([connection], [], [], 0.01)[0]:
-            connection.sendall(b".")
-        return connection.recv(1) == b""
+        while not select.select([connection.socket], [], [], 0.01)[0]:
+            connection.socket.sendall(b".")
     except ConnectionError:
         return True
+    return connection.is_closed_by_peer()
 
 
 @pytest.fixture
@@ -147,77 +123,56 @@ def make_server() -> Iterator[Callable[..., ServerUnderTest]]:
         server.close()
 
 
-def test_a_frame_above_the_limit_is_refused_from_its_length_alone(make_server: Callable[..., ServerUnderTest]) -> None:
+@pytest.mark.parametrize("length", [2049, 2**31 - 1, -1, -(2**31)])
+def test_a_frame_of_an_impossible_length_is_refused_from_that_alone(
+    make_server: Callable[..., ServerUnderTest], length: int
+) -> None:
     """Otherwise four bytes from anybody would make the broker take two gigabytes of memory."""
     server = make_server(frame_bytes_max=2048)
-    with closing(server.connect()) as connection:
-        connection.sendall(struct.pack(">i", 2049))
-        assert is_closed(connection)
-    assert "2049 bytes" in server.refusals[0]
+    with server.connect() as connection:
+        connection.socket.sendall(struct.pack(">i", length))
+        assert connection.is_closed_by_peer()
+    assert f"{length} bytes" in server.refusals[0]
 
 
 def test_a_frame_of_exactly_the_limit_is_served(make_server: Callable[..., ServerUnderTest]) -> None:
     """Off by one here refuses the largest batch that Kafka's own property allows."""
     server = make_server(frame_bytes_max=2048)
-    with closing(server.connect()) as connection:
+    with server.connect() as connection:
         request = b"echo".ljust(2048, b".")
-        connection.sendall(framed(request))
-        assert read_frame(connection) == request
+        connection.socket.sendall(framed(request))
+        assert connection.read_frame() == request
 
 
-def test_a_negative_length_closes_the_connection(make_server: Callable[..., ServerUnderTest]) -> None:
-    """A negative length would otherwise move the read position backwards for ever."""
-    server = make_server()
-    with closing(server.connect()) as connection:
-        connection.sendall(struct.pack(">i", -5) + b"echo")
-        assert is_closed(connection)
-
-
-def test_a_request_that_arrives_byte_by_byte_is_answered(make_server: Callable[..., ServerUnderTest]) -> None:
-    """TCP promises no boundaries: a slow but honest client must be served."""
-    server = make_server()
-    with closing(server.connect()) as connection:
-        for byte in framed(b"echo me"):
-            connection.sendall(bytes([byte]))
-        assert read_frame(connection) == b"echo me"
-
-
+@pytest.mark.parametrize("start", [b"\x00\x00", struct.pack(">i", 1_000_000)], ids=["half a length", "no content"])
 def test_a_frame_that_never_ends_is_given_up_although_bytes_keep_coming(
-    make_server: Callable[..., ServerUnderTest],
+    make_server: Callable[..., ServerUnderTest], start: bytes
 ) -> None:
     """A peer that sends a byte now and then must not hold a connection and its memory for ever (slow loris)."""
     server = make_server(incomplete_frame_ms_max=100)
-    with closing(server.connect()) as connection:
-        connection.sendall(struct.pack(">i", 1_000_000))
+    with server.connect() as connection:
+        connection.socket.sendall(start)
         assert trickle_until_closed(connection)
     assert server.refusals == ["a frame was not complete after 100 ms"]
-
-
-def test_a_half_open_frame_header_is_given_up(make_server: Callable[..., ServerUnderTest]) -> None:
-    """Two of four length bytes and then silence is a dead peer, too."""
-    server = make_server(incomplete_frame_ms_max=50)
-    with closing(server.connect()) as connection:
-        connection.sendall(b"\x00\x00")
-        assert is_closed(connection)
 
 
 def test_a_silent_connection_without_an_open_frame_stays(make_server: Callable[..., ServerUnderTest]) -> None:
     """Clients keep idle connections: only an incomplete frame has the short deadline."""
     server = make_server(incomplete_frame_ms_max=40)
-    with closing(server.connect()) as quiet, closing(server.connect()) as broken:
-        quiet.sendall(framed(b"echo 1"))
-        assert read_frame(quiet) == b"echo 1"
-        broken.sendall(b"\x00")
-        assert is_closed(broken)  # the deadline has passed for both
-        quiet.sendall(framed(b"echo 2"))
-        assert read_frame(quiet) == b"echo 2"
+    with server.connect() as quiet, server.connect() as broken:
+        quiet.socket.sendall(framed(b"echo 1"))
+        assert quiet.read_frame() == b"echo 1"
+        broken.socket.sendall(b"\x00")
+        assert broken.is_closed_by_peer()  # the deadline has passed for both
+        quiet.socket.sendall(framed(b"echo 2"))
+        assert quiet.read_frame() == b"echo 2"
 
 
 def test_an_idle_connection_is_closed_after_its_time(make_server: Callable[..., ServerUnderTest]) -> None:
     """connections.max.idle.ms, as Kafka has it; otherwise vanished clients pile up."""
     server = make_server(connection_idle_ms_max=60)
-    with closing(server.connect()) as connection:
-        assert is_closed(connection)
+    with server.connect() as connection:
+        assert connection.is_closed_by_peer()
     assert server.refusals == ["idle for 60 ms"]
 
 
@@ -226,12 +181,12 @@ def test_answers_leave_in_the_order_of_requests_though_the_first_is_parked(
 ) -> None:
     """Clients match answers to requests by order: an answer that overtakes breaks the connection."""
     server = make_server()
-    with closing(server.connect()) as connection:
-        connection.sendall(framed(b"park") + framed(b"echo 2") + framed(b"echo 3"))
+    with server.connect() as connection:
+        connection.socket.sendall(framed(b"park") + framed(b"echo 2") + framed(b"echo 3"))
         _, context = server.next_parked()
-        assert not select.select([connection], [], [], 0.05)[0]
+        assert not select.select([connection.socket], [], [], 0.05)[0]
         server.reply(context, b"first")
-        assert [read_frame(connection) for _ in range(3)] == [b"first", b"echo 2", b"echo 3"]
+        assert [connection.read_frame() for _ in range(3)] == [b"first", b"echo 2", b"echo 3"]
 
 
 def test_a_request_that_is_handled_in_slices_holds_up_its_own_connection_only(
@@ -239,35 +194,35 @@ def test_a_request_that_is_handled_in_slices_holds_up_its_own_connection_only(
 ) -> None:
     """Others are served meanwhile; a second batch of the same producer must not overtake the first."""
     server = make_server()
-    with closing(server.connect()) as large, closing(server.connect()) as other:
-        large.sendall(framed(b"poll") + framed(b"work") + framed(b"echo 3"))
+    with server.connect() as large, server.connect() as other:
+        large.socket.sendall(framed(b"poll") + framed(b"work") + framed(b"echo 3"))
         polling = server.next_parked()[1]
         working = server.next_parked()[1]
-        other.sendall(framed(b"echo other"))
-        assert read_frame(other) == b"echo other"
+        other.socket.sendall(framed(b"echo other"))
+        assert other.read_frame() == b"echo other"
         assert server.frames == [b"poll", b"work", b"echo other"]
         server.reply(working, b"done")
         wait_until(lambda: server.frames[-1] == b"echo 3", what="the next request, before the poll has its answer")
         server.reply(polling, b"polled")
-        assert [read_frame(large) for _ in range(3)] == [b"polled", b"done", b"echo 3"]
+        assert [large.read_frame() for _ in range(3)] == [b"polled", b"done", b"echo 3"]
 
 
 def test_a_request_without_an_answer_does_not_hold_up_the_next(make_server: Callable[..., ServerUnderTest]) -> None:
     """Produce with acks=0 has no answer; the request behind it must still get its own."""
     server = make_server()
-    with closing(server.connect()) as connection:
-        connection.sendall(framed(b"silent") + framed(b"echo"))
-        assert read_frame(connection) == b"echo"
+    with server.connect() as connection:
+        connection.socket.sendall(framed(b"silent") + framed(b"echo"))
+        assert connection.read_frame() == b"echo"
 
 
 def test_garbage_closes_its_own_connection_only(make_server: Callable[..., ServerUnderTest]) -> None:
     """One broken client must not disturb the others."""
     server = make_server()
-    with closing(server.connect()) as good, closing(server.connect()) as bad:
-        bad.sendall(framed(b"garbage") + framed(b"echo"))
-        assert is_closed(bad)
-        good.sendall(framed(b"echo"))
-        assert read_frame(good) == b"echo"
+    with server.connect() as good, server.connect() as bad:
+        bad.socket.sendall(framed(b"garbage") + framed(b"echo"))
+        assert bad.is_closed_by_peer()
+        good.socket.sendall(framed(b"echo"))
+        assert good.read_frame() == b"echo"
 
 
 def test_one_connection_too_many_is_closed_and_a_free_place_is_given_again(
@@ -277,15 +232,15 @@ def test_one_connection_too_many_is_closed_and_a_free_place_is_given_again(
     server = make_server(connections_max=3)
     first = [server.connect() for _ in range(3)]
     for connection in first:
-        connection.sendall(framed(b"echo"))
-        assert read_frame(connection) == b"echo"
-    with closing(server.connect()) as extra:
-        assert is_closed(extra)
+        connection.socket.sendall(framed(b"echo"))
+        assert connection.read_frame() == b"echo"
+    with server.connect() as extra:
+        assert extra.is_closed_by_peer()
     first.pop().close()
     wait_until(lambda: server.connection_count() == 2, what="the place of the closed connection")
-    with closing(server.connect()) as later:
-        later.sendall(framed(b"echo"))
-        assert read_frame(later) == b"echo"
+    with server.connect() as later:
+        later.socket.sendall(framed(b"echo"))
+        assert later.read_frame() == b"echo"
     for connection in first:
         connection.close()
 
@@ -295,14 +250,14 @@ def test_no_more_than_the_limit_of_requests_is_open_and_all_are_answered_in_the_
 ) -> None:
     """A client that never waits for answers must not make the broker hold its requests without bound."""
     server = make_server(unanswered_requests_max=4)
-    with closing(server.connect()) as connection:
-        connection.sendall(b"".join(framed(b"park %d" % number) for number in range(20)))
+    with server.connect() as connection:
+        connection.socket.sendall(b"".join(framed(b"park %d" % number) for number in range(20)))
         for number in range(20):
             frame, context = server.next_parked()
             assert frame == b"park %d" % number
             assert server.thread.call(lambda: server.opened) <= number + 4
             server.reply(context, frame)
-        assert [read_frame(connection) for _ in range(20)] == [b"park %d" % number for number in range(20)]
+        assert [connection.read_frame() for _ in range(20)] == [b"park %d" % number for number in range(20)]
 
 
 def test_a_peer_that_does_not_read_is_not_served_further_until_it_reads(
@@ -310,23 +265,23 @@ def test_a_peer_that_does_not_read_is_not_served_further_until_it_reads(
 ) -> None:
     """Answers to a client that does not read them would otherwise fill the broker's memory."""
     server = make_server()
-    with closing(server.connect()) as connection:
-        connection.sendall(framed(b"big") * 90)
+    with server.connect() as connection:
+        connection.socket.sendall(framed(b"big") * 90)
         wait_until(lambda: server.opened > 0, what="the first request")
-        with closing(server.connect()) as other:
-            other.sendall(framed(b"echo"))
-            assert read_frame(other) == b"echo"
+        with server.connect() as other:
+            other.socket.sendall(framed(b"echo"))
+            assert other.read_frame() == b"echo"
         assert server.thread.call(lambda: server.opened) < 30
         for _ in range(90):
-            assert len(read_frame(connection)) == 1_000_000
+            assert len(connection.read_frame()) == 1_000_000
 
 
 def test_what_is_parked_is_forgotten_when_its_connection_goes(make_server: Callable[..., ServerUnderTest]) -> None:
     """A parked fetch of a vanished client must not stay registered on its partitions."""
     server = make_server()
     forgotten: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    with closing(server.connect()) as connection:
-        connection.sendall(framed(b"park"))
+    with server.connect() as connection:
+        connection.socket.sendall(framed(b"park"))
         frame, context = server.next_parked()
         server.thread.call(lambda: context.on_cancel(lambda: forgotten.put(frame)))
     assert forgotten.get(timeout=TIMEOUT_S) == b"park"
@@ -337,24 +292,13 @@ def test_what_is_parked_is_forgotten_when_its_connection_goes(make_server: Calla
 def test_on_cancel_of_a_connection_that_is_gone_calls_back_at_once(make_server: Callable[..., ServerUnderTest]) -> None:
     """A handler that parks late must not wait for a peer that left before."""
     server = make_server()
-    with closing(server.connect()) as connection:
-        connection.sendall(framed(b"park"))
+    with server.connect() as connection:
+        connection.socket.sendall(framed(b"park"))
         _, context = server.next_parked()
     wait_until(lambda: context.cancelled, what="the cancellation")
     called: list[bool] = []
     server.thread.call(lambda: context.on_cancel(lambda: called.append(True)))
     assert called == [True]
-
-
-def test_stop_closes_every_connection(make_server: Callable[..., ServerUnderTest]) -> None:
-    """A client of a stopped broker has to notice at once, not at its request time-out."""
-    server = make_server()
-    with closing(server.connect()) as connection:
-        connection.sendall(framed(b"echo"))
-        assert read_frame(connection) == b"echo"
-        server.thread.run(server.server.stop())
-        assert is_closed(connection)
-    assert server.connection_count() == 0
 
 
 class _Sink(asyncio.Transport):
@@ -455,26 +399,26 @@ def test_a_peer_that_sends_no_more_gets_the_answer_to_its_long_poll(
 ) -> None:
     """Programs that close their sending half and wait, as shell pipes do, would never see the records."""
     server = make_server()
-    with closing(server.connect()) as connection:
-        connection.sendall(framed(b"park"))
+    with server.connect() as connection:
+        connection.socket.sendall(framed(b"park"))
         _, context = server.next_parked()
         context.outlives_eof = True
-        connection.shutdown(socket.SHUT_WR)
-        with closing(server.connect()) as other:  # once it has its answer, the server has seen the end of the first
-            other.sendall(framed(b"echo"))
-            assert read_frame(other) == b"echo"
+        connection.socket.shutdown(socket.SHUT_WR)
+        with server.connect() as other:  # once it has its answer, the server has seen the end of the first
+            other.socket.sendall(framed(b"echo"))
+            assert other.read_frame() == b"echo"
         server.reply(context, b"records")
-        assert read_frame(connection) == b"records"
-        assert is_closed(connection)
+        assert connection.read_frame() == b"records"
+        assert connection.is_closed_by_peer()
 
 
 def test_many_refusals_are_told_in_a_few_lines(make_server: Callable[..., ServerUnderTest]) -> None:
     """A client in a loop of wrong requests must not fill the disk with the broker's log."""
     server = make_server()
     for _ in range(30):
-        with closing(server.connect()) as connection:
-            connection.sendall(b"\xff\xff\xff\xff")
-            assert is_closed(connection)
+        with server.connect() as connection:
+            connection.socket.sendall(b"\xff\xff\xff\xff")
+            assert connection.is_closed_by_peer()
     server.thread.run(server.server.stop())
     assert len(server.refusals) == 11
     assert server.refusals[-1].startswith("20 more connections")
@@ -492,15 +436,15 @@ def test_a_peer_with_many_requests_leaves_others_their_turn(
         held.set()
         released.wait(TIMEOUT_S)
 
-    with closing(server.connect()) as many, closing(server.connect()) as one:
+    with server.connect() as many, server.connect() as one:
         for connection in (many, one):
-            connection.sendall(framed(b"echo first"))
-            assert read_frame(connection) == b"echo first"
+            connection.socket.sendall(framed(b"echo first"))
+            assert connection.read_frame() == b"echo first"
         server.thread.loop.call_soon_threadsafe(hold)
         assert held.wait(TIMEOUT_S)
-        many.sendall(framed(b"echo many") * 20)
-        one.sendall(framed(b"echo one"))
+        many.socket.sendall(framed(b"echo many") * 20)
+        one.socket.sendall(framed(b"echo one"))
         released.set()
-        assert read_frame(one) == b"echo one"
-        assert [read_frame(many) for _ in range(20)] == [b"echo many"] * 20
+        assert one.read_frame() == b"echo one"
+        assert [many.read_frame() for _ in range(20)] == [b"echo many"] * 20
     assert server.frames[2:].index(b"echo one") < 3

@@ -1,4 +1,9 @@
-"""Transactions by raw requests, in both protocol versions: what a client is answered and what readers see."""
+"""Transactions by raw requests: what the broker adds to the coordinator of transactions and the logs of partitions.
+
+The answers of Kafka to producers of every version, zombies among them, are compared in
+tests/interop/differential/test_transactions.py; that no order of events breaks a transaction is shown in
+tests/properties/test_transaction_machine.py.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +17,6 @@ from kip848_client.broker import EmbeddedBroker
 from kip848_client.clock import ManualClock
 from kip848_client.errors import ErrorCode, IllegalStateError, RequestTimeoutError
 from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
-from kip848_client.wire.messages.describe_producers import (
-    DescribedPartition,
-    DescribeProducersRequest,
-    DescribeProducersTopic,
-)
 from kip848_client.wire.messages.describe_transactions import DescribedTransactionTopic, DescribeTransactionsRequest
 from kip848_client.wire.messages.list_groups import ListGroupsRequest
 from kip848_client.wire.messages.list_transactions import ListTransactionsRequest
@@ -72,10 +72,9 @@ def producer(broker: EmbeddedBroker) -> Iterator[RawProducer]:
 def other(broker: EmbeddedBroker) -> Iterator[MakeProducer]:
     made: list[RawProducer] = []
 
-    def make(name: str, *, starts: bool = True) -> RawProducer:
+    def make(name: str) -> RawProducer:
         made.append(RawProducer(broker, name))
-        if starts:
-            made[-1].begin()
+        made[-1].begin()
         return made[-1]
 
     yield make
@@ -83,72 +82,13 @@ def other(broker: EmbeddedBroker) -> Iterator[MakeProducer]:
         each.close()
 
 
-# --- ids and epochs
+# --- records
 
 
-def test_each_life_of_a_producer_gets_the_next_epoch(producer: RawProducer) -> None:
-    """A program that starts again could not shut out the process that it replaces."""
-    assert producer.init() == (0, producer.producer_id, 1)
-
-
-def test_a_renewal_that_is_repeated_moves_the_epoch_once(producer: RawProducer) -> None:
-    """A lost answer would fence the producer that did not hear it."""
-    old = {"producer_id": producer.producer_id, "epoch": 0}
-    assert producer.init(**old) == (0, producer.producer_id, 1)
-    assert producer.init(**old) == (0, producer.producer_id, 1)
-
-
-@pytest.mark.parametrize(("version", "code"), [(5, ErrorCode.PRODUCER_FENCED), (3, ErrorCode.INVALID_PRODUCER_EPOCH)])
-def test_an_old_life_cannot_renew_its_epoch(producer: RawProducer, version: int, code: ErrorCode) -> None:
-    """A zombie would take the transactional id back from its successor."""
-    producer.init()
-    assert producer.init(producer_id=producer.producer_id, epoch=0, version=version)[0] == code
-
-
-@pytest.mark.parametrize(
-    ("fields", "code"),
-    [
-        ({"timeout_ms": 0}, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
-        ({"timeout_ms": 900_001}, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
-        ({"producer_id": 5}, ErrorCode.INVALID_REQUEST),
-    ],
-)
-def test_an_impossible_beginning_is_refused(producer: RawProducer, fields: dict[str, int], code: ErrorCode) -> None:
+@pytest.mark.parametrize("timeout_ms", [0, 900_001])
+def test_a_timeout_out_of_bounds_is_refused(producer: RawProducer, timeout_ms: int) -> None:
     """Kafka refuses it, so a test against this broker has to see it."""
-    assert producer.init(**fields) == (code, -1, -1)
-
-
-def test_an_empty_transactional_id_is_refused(other: MakeProducer) -> None:
-    """It is a mistake in a configuration and no name."""
-    assert other("", starts=False).init() == (ErrorCode.INVALID_REQUEST, -1, -1)
-
-
-def test_a_new_life_aborts_what_the_last_one_left_open(producer: RawProducer, reader: RawConnection) -> None:
-    """Readers would wait until the transaction times out, or see half of it."""
-    producer.produce(b"half")
-    assert producer.init()[0] == ErrorCode.CONCURRENT_TRANSACTIONS
-    assert producer.init() == (0, producer.producer_id, 2)
-    data = fetched(reader)
-    assert aborted_in(data) == [(producer.producer_id, 0)]
-    assert data.last_stable_offset == 2
-
-
-def test_a_zombie_is_fenced_wherever_it_tries(producer: RawProducer, reader: RawConnection) -> None:
-    """Two processes of the same name would write each result twice."""
-    producer.produce(b"before")
-    producer.init()
-    producer.init()
-    assert producer.produce(b"zombie").error_code == ErrorCode.INVALID_PRODUCER_EPOCH
-    assert producer.add(1) == [ErrorCode.PRODUCER_FENCED]
-    assert producer.add(1, version=1) == [ErrorCode.INVALID_PRODUCER_EPOCH]
-    assert producer.commit_offset("g", 1) == ErrorCode.INVALID_PRODUCER_EPOCH
-    assert producer.end(commit=True).error_code == ErrorCode.PRODUCER_FENCED
-    assert producer.end(commit=True, version=4).error_code == ErrorCode.PRODUCER_FENCED
-    assert producer.end(commit=True, version=1).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
-    assert [value for _, value in values_in(fetched(reader))] == [b"before"]
-
-
-# --- the second protocol version
+    assert producer.init(timeout_ms=timeout_ms) == (ErrorCode.INVALID_TRANSACTION_TIMEOUT, -1, -1)
 
 
 def test_an_open_transaction_is_invisible_to_readers_of_committed_records(
@@ -165,17 +105,6 @@ def test_an_open_transaction_is_invisible_to_readers_of_committed_records(
     assert (plain.aborted_transactions, plain.last_stable_offset) == (None, 0)
 
 
-def test_a_commit_makes_all_of_it_visible_in_every_partition(producer: RawProducer, reader: RawConnection) -> None:
-    """A transaction is there as a whole or not at all."""
-    producer.produce(b"a")
-    producer.produce(b"b", partition=1, sequence=0)
-    answer = producer.end(commit=True)
-    assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, producer.producer_id, 1)
-    assert values_in(fetched(reader)) == [(0, b"a")]
-    assert values_in(fetched(reader, partition=1)) == [(0, b"b")]
-    assert fetched(reader).last_stable_offset == 2
-
-
 def test_the_marker_is_what_kafka_writes(producer: RawProducer, reader: RawConnection) -> None:
     """Clients decode it to know what to skip; another form is an aborted record that an application reads."""
     producer.produce()
@@ -185,34 +114,6 @@ def test_the_marker_is_what_kafka_writes(producer: RawProducer, reader: RawConne
     (marker,) = records_of(content, position)
     assert (header.attributes, header.base_sequence, header.producer_epoch) == (TRANSACTIONAL | CONTROL, -1, 1)
     assert (marker.key, marker.value) == (b"\0\0\0\1", b"\0\0\0\0\0\0")
-
-
-def test_an_end_that_is_repeated_is_answered_alike_and_the_opposite_is_refused(producer: RawProducer) -> None:
-    """A lost answer would end the producer, or turn a commit into an abort."""
-    producer.produce()
-    first = producer.end(commit=True, epoch=0)
-    assert producer.end(commit=True, epoch=0) == first
-    assert producer.end(commit=False, epoch=0).error_code == ErrorCode.INVALID_TXN_STATE
-
-
-def test_a_transaction_without_anything_can_only_be_aborted(producer: RawProducer, reader: RawConnection) -> None:
-    """As in Kafka: an abort moves the epoch on, and writes no marker since there is nothing to end."""
-    assert producer.end(commit=True).error_code == ErrorCode.INVALID_TXN_STATE
-    answer = producer.end(commit=False)
-    assert (answer.error_code, answer.producer_epoch) == (0, 1)
-    assert fetched(reader).high_watermark == 0
-
-
-def test_aborted_transactions_are_named_for_every_reader_that_meets_them(
-    producer: RawProducer, reader: RawConnection
-) -> None:
-    """A reader that is not told takes aborted records for results."""
-    producer.produce(b"kept")
-    producer.end(commit=True)
-    producer.produce(b"taken back", b"and this")
-    producer.end(commit=False)
-    expected = [(producer.producer_id, 2)]
-    assert [aborted_in(fetched(reader, offset)) for offset in (0, 3, 4, 5)] == [expected, expected, expected, []]
 
 
 def test_an_answer_without_records_names_no_aborted_transaction(
@@ -226,21 +127,6 @@ def test_an_answer_without_records_names_no_aborted_transaction(
     assert (data.last_stable_offset, data.records, aborted_in(data)) == (1, b"", [])
 
 
-def test_the_last_stable_offset_moves_when_the_oldest_transaction_ends(
-    other: MakeProducer, reader: RawConnection
-) -> None:
-    """A reader would pass records of a transaction that is still open, and never come back to them."""
-    first, second, third = (other(name) for name in ("1", "2", "3"))
-    for each in (first, second, third):
-        each.produce()
-    stable = []
-    for each, commit in ((second, True), (first, False), (third, True)):
-        each.end(commit=commit)
-        data = fetched(reader)
-        stable.append((data.last_stable_offset, len(values_in(data))))
-    assert stable == [(0, 0), (2, 2), (6, 3)]
-
-
 def test_a_waiting_reader_is_woken_by_the_end_and_not_by_the_records(
     broker: EmbeddedBroker, producer: RawProducer, reader: RawConnection
 ) -> None:
@@ -252,21 +138,6 @@ def test_a_waiting_reader_is_woken_by_the_end_and_not_by_the_records(
     assert [each.response for each in broker.requests.of("Fetch")] == [None]
     producer.end(commit=True)
     assert values_in(reader.read(waiting).responses[0].partitions[0]) == [(0, b"a")]
-
-
-def test_retries_and_gaps_are_known_inside_a_transaction(producer: RawProducer) -> None:
-    """Idempotence holds in transactions, too."""
-    assert producer.produce(b"a", b"b", sequence=0).base_offset == 0
-    assert producer.produce(b"a", b"b", sequence=0).base_offset == 0
-    assert producer.produce(sequence=9).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-
-
-def test_a_transaction_begins_with_sequence_0(producer: RawProducer) -> None:
-    """The first batch was lost: the producer must not go on as if it had been written."""
-    assert producer.produce(sequence=4).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    # Not by an older request either: the partition waits for the transaction that a newer one began.
-    assert producer.produce(sequence=4, version=11).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert producer.produce(sequence=0).error_code == ErrorCode.NONE
 
 
 def test_a_batch_is_not_overtaken_by_the_one_after_it_when_a_transaction_begins(producer: RawProducer) -> None:
@@ -293,53 +164,6 @@ def test_only_batches_of_the_transaction_get_in(producer: RawProducer, fields: d
     assert producer.produce(**fields).error_code == code  # type: ignore[arg-type]  # one table for fields of all types
 
 
-def test_a_batch_outside_of_the_open_transaction_is_refused(producer: RawProducer, other: MakeProducer) -> None:
-    """It would become visible or not by the luck of the marker; other producers write freely."""
-    producer.produce()
-    assert producer.produce(attributes=0, sequence=1).error_code == ErrorCode.INVALID_TXN_STATE
-    assert other("another").produce().error_code == 0
-
-
-# --- the first protocol version
-
-
-def test_in_the_first_version_partitions_are_added_before_they_are_written(
-    producer: RawProducer, reader: RawConnection
-) -> None:
-    """A batch of a transaction that does not know the partition never gets its end."""
-    assert producer.produce(version=9).error_code == ErrorCode.INVALID_TXN_STATE
-    assert producer.produce(version=11).error_code == ErrorCode.TRANSACTION_ABORTABLE
-    assert producer.add(0, 1) == [0, 0]
-    assert producer.add(0, 1) == [0, 0]
-    assert producer.produce(b"a", version=9).error_code == 0
-    assert producer.end(commit=True, version=4).error_code == 0
-    assert producer.end(commit=True, version=4).error_code == 0
-    assert producer.end(commit=False, version=4).error_code == ErrorCode.INVALID_TXN_STATE
-    assert values_in(fetched(reader)) == [(0, b"a")]
-
-
-def test_in_the_first_version_epoch_and_sequence_go_on_after_an_end(producer: RawProducer) -> None:
-    """librdkafka would be refused in its second transaction."""
-    for offset in (0, 2):
-        producer.add(0)
-        assert producer.produce(version=9).base_offset == offset
-        assert producer.end(commit=True, version=4).error_code == 0
-    assert producer.sequence == 2
-
-
-def test_in_the_first_version_nothing_cannot_be_ended(producer: RawProducer) -> None:
-    """As in Kafka."""
-    assert {producer.end(commit=commit, version=4).error_code for commit in (True, False)} == {
-        ErrorCode.INVALID_TXN_STATE
-    }
-
-
-def test_partitions_are_added_together_or_not_at_all(producer: RawProducer) -> None:
-    """A transaction over a partition that does not exist could never be ended there."""
-    assert producer.add(0, 9) == [ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-    assert producer.produce(version=9).error_code == ErrorCode.INVALID_TXN_STATE
-
-
 # --- offsets
 
 
@@ -364,16 +188,6 @@ def test_a_later_commit_outside_of_the_transaction_stays(producer: RawProducer, 
     assert committed(reader, "g", stable=True) == (3, 0)
 
 
-@pytest.mark.parametrize(("version", "code"), [(3, ErrorCode.INVALID_TXN_STATE), (4, ErrorCode.TRANSACTION_ABORTABLE)])
-def test_in_the_first_version_the_group_is_added_before_its_offsets(
-    producer: RawProducer, version: int, code: ErrorCode
-) -> None:
-    """Offsets that no end reaches would stay unstable for ever."""
-    assert producer.commit_offset("g", 1, version=version) == code
-    assert producer.add_offsets("g") == 0
-    assert producer.commit_offset("g", 1, version=version) == 0
-
-
 def test_only_the_right_epoch_of_a_member_commits_in_a_transaction(
     broker: EmbeddedBroker, producer: RawProducer, reader: RawConnection
 ) -> None:
@@ -393,38 +207,24 @@ def test_only_the_right_epoch_of_a_member_commits_in_a_transaction(
     assert found == [code for _, code in claims]
 
 
-def test_offsets_of_what_does_not_exist_are_refused_by_themselves(producer: RawProducer) -> None:
-    """They could never be read."""
-    assert producer.commit_offset("g", 1, partition=9) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
 # --- time and restarts
 
 
-def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(
-    broker: EmbeddedBroker, producer: RawProducer, reader: RawConnection
-) -> None:
-    """A process that died would block readers for ever."""
-    producer_id, epoch = producer.begin(timeout_ms=200)
-    producer.produce(b"late")
-    wait_until(lambda: fetched(reader).last_stable_offset == 2, TIMEOUT_S, "the abort of the late transaction")
-    assert aborted_in(fetched(reader)) == [(producer_id, 0)]
-    assert producer.end(commit=True, epoch=epoch).error_code == ErrorCode.INVALID_TXN_STATE
-    assert producer.produce().error_code == ErrorCode.INVALID_PRODUCER_EPOCH
-    assert producer.init(producer_id=producer_id, epoch=epoch) == (0, producer_id, epoch + 1)
-
-
-def test_transactions_run_on_the_clock_of_the_broker() -> None:
-    """A test that moves the clock by hand wants to see the time-out at once."""
+def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced() -> None:
+    """A process that died would block readers for ever; the clock of the broker says when."""
     with EmbeddedBroker({TOPIC: 1}, clock=ManualClock()) as broker:
         producer = RawProducer(broker)
-        producer.begin(timeout_ms=10_000)
+        producer_id, epoch = producer.begin(timeout_ms=10_000)
         producer.produce()
         with RawConnection(broker.bootstrap_servers) as reader:
             broker.advance_clock(10_000)
             assert fetched(reader).last_stable_offset == 0
             broker.advance_clock(1_000)
             assert fetched(reader).last_stable_offset == 2
+            assert aborted_in(fetched(reader)) == [(producer_id, 0)]
+        assert producer.end(commit=True, epoch=epoch).error_code == ErrorCode.INVALID_TXN_STATE
+        assert producer.produce().error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+        assert producer.init(producer_id=producer_id, epoch=epoch) == (0, producer_id, epoch + 1)
         producer.close()
 
 
@@ -630,25 +430,6 @@ def test_a_pattern_that_cannot_be_read_is_refused(reader: RawConnection) -> None
     """As in Kafka; an empty list would look like an answer."""
     answer = reader.ask(ListTransactionsRequest(transactional_id_pattern="("), version=2)
     assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
-
-
-def test_the_producers_of_a_partition_are_shown(producer: RawProducer, reader: RawConnection) -> None:
-    """kafka-transactions.sh finds hanging transactions by it."""
-    asked = DescribeProducersTopic(name=TOPIC, partition_indexes=(0, 9))
-
-    def look() -> tuple[DescribedPartition, ...]:
-        return reader.ask(DescribeProducersRequest(topics=(asked,)), version=0).topics[0].partitions
-
-    producer.produce(b"a", b"b")
-    found, missing = look()
-    (state,) = found.active_producers
-    assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert (state.producer_id, state.producer_epoch) == (producer.producer_id, 0)
-    assert (state.last_sequence, state.coordinator_epoch, state.current_txn_start_offset) == (1, -1, 0)
-    producer.end(commit=True)
-    (state,) = look()[0].active_producers
-    assert (state.producer_epoch, state.last_sequence, state.coordinator_epoch) == (1, -1, 0)
-    assert state.current_txn_start_offset == -1
 
 
 def test_a_marker_by_hand_frees_readers_and_tells_the_coordinator_nothing(

@@ -162,24 +162,3 @@ def test_seek_moves_the_place_to_begin_again(fetcher: Fetcher, plane: Interrupte
     with pytest.raises(KeyboardInterrupt):
         fetcher.read(100, timeout_s=0)
     assert offsets(fetcher)[P0] == 10
-
-
-def test_beginning_again_may_be_interrupted_too(
-    fetcher: Fetcher, plane: InterruptedPlane, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Impatient people press Ctrl-C twice."""
-    plane.deliver("t", 0, 5, 6)
-    plane.interrupt = True
-    with pytest.raises(KeyboardInterrupt):
-        fetcher.read(100, timeout_s=0)
-    original = plane.incremental_assign
-    monkeypatch.setattr(plane, "incremental_assign", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        fetcher.positions()
-    monkeypatch.setattr(plane, "incremental_assign", original)
-    assert offsets(fetcher) == {P0: 5, P1: 7}
-    assert plane.assigned == {("t", 0): 5, ("t", 1): 7}
-
-
-def interrupted(_: object) -> None:
-    raise KeyboardInterrupt

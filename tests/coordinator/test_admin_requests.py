@@ -91,12 +91,13 @@ def test_an_empty_group_id_cannot_be_described() -> None:
         (("empty",), ("consumer",), ["e"]),
         (("nonsense",), (), []),
         ((), ("nonsense",), []),
+        ((), (" consumer ",), []),
     ],
 )
 def test_groups_are_listed_by_state_and_type(
     states: tuple[str, ...], types: tuple[str, ...], expected: list[str]
 ) -> None:
-    """Filters ignore case; a group must pass both."""
+    """Filters ignore case, and blanks around a state but not around a type; a group must pass both."""
     h = _group()
     response = h.send(ListGroupsRequest(states_filter=states, types_filter=types), version=5)
     assert [group.group_id for group in response.groups] == expected

@@ -203,13 +203,6 @@ def test_requests_of_sasl_out_of_order_are_answered_so(broker: EmbeddedBroker) -
         assert is_served(connection)
 
 
-def test_a_broker_without_sasl_says_so() -> None:
-    """As Kafka does on a plaintext listener."""
-    with EmbeddedBroker() as broker, RawConnection(broker.bootstrap_servers) as connection:
-        assert handshake(connection, "PLAIN") == ErrorCode.ILLEGAL_SASL_STATE
-        assert say(connection, b"x").error_code == ErrorCode.ILLEGAL_SASL_STATE
-
-
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
 def test_clients_from_before_kafka_1_0_log_in_as_they_did(connection: RawConnection, mechanism: str) -> None:
     """After SaslHandshake version 0 the mechanism's bytes come bare."""

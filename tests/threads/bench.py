@@ -206,7 +206,6 @@ class Bench:
         clock: Clock | None = None,
         member: SteppedMember | None = None,
         auto_commit_interval_ms: int | None = None,
-        max_poll_interval_ms: int = 300_000,
     ) -> None:
         self.coordinator = coordinator
         self.clock = clock or SystemClock()
@@ -218,7 +217,6 @@ class Bench:
             group_id="g",
             member_id="m",
             auto_commit_interval_ms=auto_commit_interval_ms,
-            max_poll_interval_ms=max_poll_interval_ms,
             request_timeout_ms=60_000,
         )
         queue: AppQueue[AppEffect] = AppQueue()

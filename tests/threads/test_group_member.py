@@ -26,7 +26,6 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
 from tests.support.waiting import SOON_S, wait_until
@@ -85,22 +84,6 @@ def test_listeners_run_on_the_thread_that_polls(bench: Bench) -> None:
     bench.close()
 
     assert set(threads) == {threading.current_thread()}
-
-
-def test_heartbeats_go_on_while_a_listener_works(bench: Bench, coordinator: ScriptedCoordinator) -> None:
-    """The session must not depend on how fast an application loads its state."""
-    beats: list[int] = []
-
-    def act(name: str) -> None:
-        before = len(coordinator.heartbeats())
-        wait_until(lambda: len(coordinator.heartbeats()) >= before + 3)
-        beats.append(len(coordinator.heartbeats()) - before)
-
-    bench.callbacks.act = act
-    join(bench)
-
-    assert len(beats) == 1
-    assert beats[0] >= 3
 
 
 def test_heartbeats_keep_to_the_members_clock(coordinator: ScriptedCoordinator) -> None:
@@ -212,19 +195,6 @@ def test_close_commits_then_revokes_then_leaves(coordinator: ScriptedCoordinator
     assert bench.close() == [], "a second close does nothing"
 
 
-def test_close_without_a_coordinator_returns_at_once(bench: Bench, coordinator: ScriptedCoordinator) -> None:
-    """The cluster was never reached; there is nothing to leave."""
-    coordinator.silent = {FindCoordinatorRequest}
-    bench.member.subscribe(ORDERS, bench.callbacks)
-    bench.member.poll(0.05)
-
-    began = time.monotonic()
-    bench.close(timeout_s=60.0)
-
-    assert time.monotonic() - began < SOON_S
-    assert coordinator.heartbeats() == []
-
-
 def test_a_failing_listener_is_reported_and_the_leave_is_sent(bench: Bench, coordinator: ScriptedCoordinator) -> None:
     """KAFKA-16933: a bug in a callback must not leave a ghost in the group."""
     join(bench)
@@ -296,18 +266,6 @@ def test_calls_that_wait_end_at_their_deadline(bench: Bench, coordinator: Script
         with pytest.raises(RequestTimeoutError):
             call()
         assert 0.1 < time.monotonic() - began < SOON_S
-
-
-def test_unsubscribe_returns_at_its_deadline_without_an_answer(bench: Bench, coordinator: ScriptedCoordinator) -> None:
-    """The revoked callback ran; whether the coordinator heard of it is not the application's problem."""
-    join(bench)
-    coordinator.silent = {ConsumerGroupHeartbeatRequest}
-
-    began = time.monotonic()
-    bench.member.unsubscribe(timeout_ms=300)
-
-    assert time.monotonic() - began < SOON_S
-    assert bench.callbacks.calls[-1] == ("revoked", [0, 1])
 
 
 def test_an_asynchronous_commit_is_not_waited_for(bench: Bench, coordinator: ScriptedCoordinator) -> None:
@@ -425,26 +383,3 @@ def test_a_bug_on_the_background_thread_is_raised_and_close_works(coordinator: S
     assert time.monotonic() - began < SOON_S
     with pytest.raises(IllegalStateError, match="closed"):
         bench.member.poll(0)
-
-
-def test_a_dropped_application_leaves_without_its_listeners(bench: Bench, coordinator: ScriptedCoordinator) -> None:
-    """close() may never be called again; the group must not wait for a session all the same."""
-    join(bench)
-    before = list(bench.callbacks.calls)
-
-    assert bench.manager.detach(timeout_s=60.0)
-
-    assert coordinator.heartbeats()[-1].member_epoch == -1
-    assert bench.callbacks.calls == before
-    assert not bench.manager.alive
-
-
-def test_a_missed_poll_interval_is_noticed_without_a_poll(coordinator: ScriptedCoordinator) -> None:
-    """The thread must wake for it by itself: the application is stuck."""
-    with closing(Bench(coordinator, max_poll_interval_ms=1_000)) as bench:
-        join(bench)
-
-        wait_until(lambda: coordinator.heartbeats()[-1].member_epoch == -1)
-
-        assert bench.member.view.state is MemberState.RELEASING_ASSIGNMENT
-        assert bench.member.view.readable == frozenset()

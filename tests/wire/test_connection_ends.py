@@ -5,16 +5,16 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import anyio
 import anyio.abc
 import pytest
 
 from kip848_client.errors import ConnectionLostError, ProtocolError, RequestTimeoutError
-from kip848_client.wire.codec import frame
+from kip848_client.wire.codec import encode_response, frame
 from kip848_client.wire.connection import Connection, connect, open_connection
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from kip848_client.wire.messages.metadata import MetadataRequest, MetadataResponse
 from tests.wire.fake_server import HEARTBEAT, LONG_MS, Peer, agree, echo_epochs, heartbeat, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
@@ -128,6 +128,20 @@ async def test_a_peer_that_hangs_up_on_the_first_request_is_explained() -> None:
                 pass
 
 
+async def test_a_byte_behind_the_last_field_does_not_end_the_connection() -> None:
+    """librdkafka's mock cluster sends one with Metadata; no other client looks there, so ours must not fail on it."""
+
+    async def script(peer: Peer) -> None:
+        await agree(peer)
+        asked = await peer.request()
+        data = encode_response(MetadataResponse(cluster_id="c"), api_version=12, correlation_id=asked.correlation_id)
+        await peer.send(frame(data + b"\0"))
+        await peer.until_closed()
+
+    async with serving(script) as port, open_connection("127.0.0.1", port, client_id="c") as connection:
+        assert (await connection.send(MetadataRequest(topics=None), timeout_ms=LONG_MS)).cluster_id == "c"
+
+
 async def test_the_limit_on_answers_can_be_set() -> None:
     """Who fetches batches of 100 MB has to be able to."""
 
@@ -171,8 +185,3 @@ async def test_an_error_in_the_block_comes_out_as_itself() -> None:
         with pytest.raises(KeyError):
             async with open_connection("127.0.0.1", port, client_id="c"):
                 raise KeyError("mine")
-
-
-# TLS. localhost.pem is a certificate for this test alone, signed by itself; it guards nothing.
-
-PEM = Path(__file__).with_name("localhost.pem")

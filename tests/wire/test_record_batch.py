@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -179,6 +180,7 @@ def in_java_blocks(content: bytes) -> bytes:
 
 
 PACKED = {
+    "gzip": packed(COMPRESSION_GZIP, gzip.compress),
     "snappy": packed(2, cramjam.snappy.compress_raw),
     "snappy of Java": packed(2, in_java_blocks),
     "lz4": packed(3, cramjam.lz4.compress),
@@ -197,10 +199,11 @@ def test_records_are_read_from_every_compression(codec: str) -> None:
 
 @pytest.mark.parametrize("codec", PACKED)
 def test_what_unpacks_to_more_than_allowed_is_refused_in_every_compression(codec: str) -> None:
-    """A few bytes can claim gigabytes, and the broker must not unpack more than it allows."""
-    assert record_positions(PACKED[codec], unpacked_max=101_000)
-    with pytest.raises(ProtocolError, match=r"unpacks to over 90,000 bytes"):
-        record_positions(PACKED[codec], unpacked_max=90_000)
+    """A few bytes can claim gigabytes; the broker, whose clients wait meanwhile, allows less than a tool does."""
+    for open_batch in (records_of, record_positions):
+        assert open_batch(PACKED[codec], unpacked_max=101_000)
+        with pytest.raises(ProtocolError, match=r"unpacks to over 90,000 bytes"):
+            open_batch(PACKED[codec], unpacked_max=90_000)
 
 
 def test_an_unknown_compression_is_named() -> None:
@@ -211,25 +214,6 @@ def test_an_unknown_compression_is_named() -> None:
     with pytest.raises(ProtocolError, match="compressed with 7 are not read here"):
         records_of(data)
     assert [header.record_count for _, header in batches_of(data)] == [1]
-
-
-def test_gzip_that_unpacks_to_gigabytes_is_refused() -> None:
-    """A batch of 70 KB can claim 64 MB; the broker must not unpack more."""
-    bomb = build_batch([Record(b"\0" * (65 * 1024 * 1024))], attributes=COMPRESSION_GZIP)
-    assert len(bomb) < 200_000
-
-    with pytest.raises(ProtocolError, match="unpacks to over 67,108,864 bytes"):
-        records_of(bomb)
-
-
-@pytest.mark.parametrize("open_batch", [records_of, record_positions])
-def test_how_far_a_batch_may_unpack_is_the_callers_to_say(open_batch: Callable[..., object]) -> None:
-    """The broker searches a batch by time while everybody else waits: it allows less than a tool does."""
-    batch = build_batch([Record(b"\0" * 10_000, timestamp=1)], attributes=COMPRESSION_GZIP)
-
-    assert open_batch(batch, unpacked_max=11_000)
-    with pytest.raises(ProtocolError, match="unpacks to over 9,000 bytes"):
-        open_batch(batch, unpacked_max=9_000)
 
 
 def test_what_cannot_be_built_is_refused() -> None:

@@ -16,67 +16,6 @@ from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetF
 from kip848_client.wire.schema import INT32, ArrayOf, Int32, Versions, WireStruct, fields_of, wire
 from tests.wire.strategies import Case, all_cases
 
-VERSIONS = {
-    ApiKey.API_VERSIONS: (0, 4),
-    ApiKey.METADATA: (0, 13),
-    ApiKey.FIND_COORDINATOR: (0, 6),
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: (0, 1),
-    ApiKey.CONSUMER_GROUP_DESCRIBE: (0, 1),
-    ApiKey.OFFSET_COMMIT: (2, 10),
-    ApiKey.OFFSET_FETCH: (1, 10),
-    ApiKey.LIST_OFFSETS: (1, 11),
-    ApiKey.FETCH: (4, 18),
-    ApiKey.PRODUCE: (3, 13),
-    ApiKey.INIT_PRODUCER_ID: (0, 5),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4),
-    ApiKey.LIST_GROUPS: (0, 5),
-    ApiKey.DESCRIBE_GROUPS: (0, 6),
-    ApiKey.JOIN_GROUP: (0, 9),
-    ApiKey.SYNC_GROUP: (0, 5),
-    ApiKey.HEARTBEAT: (0, 4),
-    ApiKey.LEAVE_GROUP: (0, 5),
-    ApiKey.CREATE_TOPICS: (2, 7),
-    ApiKey.DELETE_TOPICS: (1, 6),
-    ApiKey.DELETE_RECORDS: (0, 2),
-    ApiKey.DESCRIBE_ACLS: (1, 3),
-    ApiKey.CREATE_ACLS: (1, 3),
-    ApiKey.DELETE_ACLS: (1, 3),
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (0, 0),
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (0, 0),
-    ApiKey.ALTER_CONFIGS: (0, 2),
-    ApiKey.DESCRIBE_LOG_DIRS: (1, 4),
-    ApiKey.CREATE_PARTITIONS: (0, 3),
-    ApiKey.DESCRIBE_CLUSTER: (0, 2),
-    ApiKey.DESCRIBE_CONFIGS: (1, 4),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: (0, 1),
-    ApiKey.DELETE_GROUPS: (0, 2),
-    ApiKey.OFFSET_DELETE: (0, 0),
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: (0, 0),
-    ApiKey.SASL_HANDSHAKE: (0, 1),
-    ApiKey.SASL_AUTHENTICATE: (0, 2),
-    ApiKey.ADD_PARTITIONS_TO_TXN: (0, 5),
-    ApiKey.ADD_OFFSETS_TO_TXN: (0, 4),
-    ApiKey.END_TXN: (0, 5),
-    ApiKey.TXN_OFFSET_COMMIT: (0, 5),
-    ApiKey.WRITE_TXN_MARKERS: (1, 2),
-    ApiKey.DESCRIBE_PRODUCERS: (0, 0),
-    ApiKey.DESCRIBE_TRANSACTIONS: (0, 0),
-    ApiKey.LIST_TRANSACTIONS: (0, 2),
-    ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT: (0, 0),
-    ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT: (0, 0),
-    ApiKey.CONNECT_GROUP_HEARTBEAT: (0, 0),
-    ApiKey.CONNECT_GROUP_PREPARE_ASSIGNMENT: (0, 0),
-    ApiKey.CONNECT_GROUP_INSTALL_ASSIGNMENT: (0, 0),
-    ApiKey.CONNECT_GROUP_DESCRIBE: (0, 0),
-}
-
-
-def test_every_api_is_spoken_in_the_versions_that_current_clients_ask_for() -> None:
-    """A version lost here makes a real client refuse to start, or abort (librdkafka without Metadata 12)."""
-    spoken = {key: tuple(message_pair(key).request.WIRE.versions) for key in SUPPORTED_API_KEYS}
-
-    assert spoken == VERSIONS
-
 
 @pytest.mark.parametrize("key", sorted(SUPPORTED_API_KEYS), ids=lambda key: ApiKey(key).name)
 def test_request_and_response_belong_together(key: ApiKey) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -60,6 +62,23 @@ class QuietBroker(BrokerState, eq=False):
     @property
     def pending_timers(self) -> int:
         return sum(not timer.cancelled for timer in self.timers)
+
+
+@contextmanager
+def opened(path: Path, **options: int) -> Iterator[DataDir]:
+    """A data folder, closed in the end."""
+    folder = DataDir.open(path, **options)
+    try:
+        yield folder
+    finally:
+        folder.close()
+
+
+@contextmanager
+def a_registry(path: Path, **options: int) -> Iterator[TopicRegistry]:
+    """The topics of a data folder, which is closed in the end."""
+    with opened(path, **options) as folder:
+        yield TopicRegistry(folder)
 
 
 def a_broker(

@@ -74,12 +74,6 @@ def test_a_folder_is_described_with_the_bytes_of_the_partitions_that_were_asked_
     assert [item.partition_index for item in everything.topics[0].partitions] == [0, 1]
 
 
-def test_a_reader_of_an_epoch_that_never_was_is_out_of_range() -> None:
-    """Broken: a reader that followed another log goes on here as if nothing had happened."""
-    _, (answer,) = fetched(with_records(2), FetchPartition(last_fetched_epoch=5, partition_max_bytes=1000))
-    assert (answer.error_code, answer.records) == (ErrorCode.OFFSET_OUT_OF_RANGE, b"")
-
-
 def test_a_reader_beyond_the_end_of_its_epoch_is_told_where_it_ended() -> None:
     """Broken: a reader of records that were truncated reads on behind the new ones."""
     broker = with_records(2)
@@ -90,10 +84,3 @@ def test_a_reader_beyond_the_end_of_its_epoch_is_told_where_it_ended() -> None:
     _, (answer,) = fetched(broker, FetchPartition(fetch_offset=3, last_fetched_epoch=0, partition_max_bytes=1000))
     assert (answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == (0, 2)
     assert (answer.error_code, answer.records) == (ErrorCode.NONE, b"")
-
-
-def test_a_partition_that_is_named_twice_is_answered_once_as_named_last() -> None:
-    """Broken: a client that counts the partitions of an answer is out of step."""
-    twice = (FetchPartition(fetch_offset=99), FetchPartition(fetch_offset=2, partition_max_bytes=1000))
-    _, answers = fetched(with_records(2), *twice)
-    assert [answer.error_code for answer in answers] == [ErrorCode.NONE]

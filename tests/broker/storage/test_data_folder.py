@@ -19,7 +19,7 @@ from kip848_client.broker.log import DataDir, Repair
 from kip848_client.broker.topics import TopicRegistry
 from kip848_client.errors import BrokerError, DataDirError, DataDirForeignError
 from kip848_client.journal import MemoryJournal
-from tests.broker.storage.harness import a_batch
+from tests.broker.storage.harness import a_batch, a_registry, opened
 from tests.broker.storage.test_data_dir import values_in
 
 MARKER = "kip848-data-folder.json"
@@ -38,15 +38,14 @@ def content_of(folder: Path) -> dict[str, bytes | None]:
 
 def a_folder(path: Path) -> TopicRegistry:
     """A data folder, closed again, with two topics and records in each partition of them."""
-    folder = DataDir.open(path)
-    registry = TopicRegistry(folder)
-    for name, partitions in (("orders", 3), ("users", 1)):
-        topic = registry.create(name, partitions, configs={"retention.ms": "5"})
-        for partition in range(partitions):
-            registry.append(topic, partition, a_batch(b"%s-%d" % (name.encode(), partition)))
-    folder.set_group_configs("group", {"consumer.session.timeout.ms": "9000"})
-    registry.new_producer_id()
-    folder.close()
+    with opened(path) as folder:
+        registry = TopicRegistry(folder)
+        for name, partitions in (("orders", 3), ("users", 1)):
+            topic = registry.create(name, partitions, configs={"retention.ms": "5"})
+            for partition in range(partitions):
+                registry.append(topic, partition, a_batch(b"%s-%d" % (name.encode(), partition)))
+        folder.set_group_configs("group", {"consumer.session.timeout.ms": "9000"})
+        registry.new_producer_id()
     return registry
 
 
@@ -58,8 +57,7 @@ def topic_folder(path: Path, registry: TopicRegistry, name: str) -> Path:
 
 def served(path: Path) -> tuple[dict[str, tuple[uuid.UUID, dict[str, str], list[list[bytes | None]]]], list[Repair]]:
     """What a broker on the folder serves, and what it repaired."""
-    folder = DataDir.open(path)
-    try:
+    with opened(path) as folder:
         registry = TopicRegistry(folder)
         topics = {
             topic.name: (
@@ -69,9 +67,7 @@ def served(path: Path) -> tuple[dict[str, tuple[uuid.UUID, dict[str, str], list[
             )
             for topic in registry
         }
-        return topics, list(folder.repairs)
-    finally:
-        folder.close()
+    return topics, list(folder.repairs)
 
 
 # -- whose folder it is
@@ -210,9 +206,8 @@ def test_an_interrupted_deletion_is_finished_by_the_next_start(tmp_path: Path) -
     registry = a_folder(tmp_path)
     orders = topic_folder(tmp_path, registry, "orders")
     kept = content_of(orders)
-    folder = DataDir.open(tmp_path)
-    TopicRegistry(folder).delete("orders")
-    folder.close()
+    with opened(tmp_path) as folder:
+        TopicRegistry(folder).delete("orders")
     orders.mkdir()
     for name, content in kept.items():
         assert content is not None
@@ -233,9 +228,8 @@ def test_deleting_a_topic_leaves_files_that_no_broker_wrote(tmp_path: Path) -> N
     (tmp_path / "elsewhere.log").write_text("mine")
     (orders / "9.log").symlink_to(tmp_path / "elsewhere.log")
     (orders / "10.log").write_text("mine")
-    folder = DataDir.open(tmp_path)
-    TopicRegistry(folder).delete("orders")
-    folder.close()
+    with opened(tmp_path) as folder:
+        TopicRegistry(folder).delete("orders")
 
     again, repairs = served(tmp_path)
 
@@ -250,15 +244,13 @@ def test_deleting_a_topic_leaves_files_that_no_broker_wrote(tmp_path: Path) -> N
 
 def test_a_topic_created_under_the_id_of_a_deleted_one_starts_empty(tmp_path: Path) -> None:
     """Broken: files that a deletion had to leave become records of another topic."""
-    folder = DataDir.open(tmp_path)
-    registry = TopicRegistry(folder)
-    registry.create("orders", 1, topic_id=uuid.UUID(int=7))
-    (tmp_path / "topics" / str(uuid.UUID(int=7)) / "notes.txt").write_text("mine")
-    registry.delete("orders")
+    with a_registry(tmp_path) as registry:
+        registry.create("orders", 1, topic_id=uuid.UUID(int=7))
+        (tmp_path / "topics" / str(uuid.UUID(int=7)) / "notes.txt").write_text("mine")
+        registry.delete("orders")
 
-    topic = registry.create("orders", 1, topic_id=uuid.UUID(int=7))
-    registry.append(topic, 0, a_batch(b"new"))
-    folder.close()
+        topic = registry.create("orders", 1, topic_id=uuid.UUID(int=7))
+        registry.append(topic, 0, a_batch(b"new"))
 
     again, _ = served(tmp_path)
     assert again["orders"][2] == [[b"new"]]
@@ -309,12 +301,10 @@ def test_a_lost_cluster_log_is_written_again_from_the_folders_of_the_topics(
 
 def test_no_damage_to_cluster_log_costs_a_record(tmp_path: Path) -> None:
     """Broken: there is a byte whose loss loses a topic, or keeps the broker from starting."""
-    folder = DataDir.open(tmp_path)
-    registry = TopicRegistry(folder)
-    registry.append(registry.create("orders", 1), 0, a_batch(b"v"))
-    registry.create("gone", 1)
-    registry.delete("gone")
-    folder.close()
+    with a_registry(tmp_path) as registry:
+        registry.append(registry.create("orders", 1), 0, a_batch(b"v"))
+        registry.create("gone", 1)
+        registry.delete("gone")
     path = tmp_path / "cluster.log"
     content = path.read_bytes()
     whole, _ = served(tmp_path)
@@ -332,14 +322,12 @@ def test_leader_epochs_do_not_fall_with_a_repair(tmp_path: Path, damage: Callabl
     """Broken: consumers that know a greater leader epoch refuse the partition and read nothing, for ever."""
     a_folder(tmp_path)
     for _ in range(3):
-        folder = DataDir.open(tmp_path)
-        folder.elect_leaders()
-        folder.close()
+        with opened(tmp_path) as folder:
+            folder.elect_leaders()
     before = {topic.name: topic.leader_epoch for topic in folder.topics()}
     damage(tmp_path / "cluster.log")
 
-    folder = DataDir.open(tmp_path)
-    folder.close()
+    DataDir.open(tmp_path).close()
 
     assert before == {"orders": 3, "users": 3}
     assert all(topic.leader_epoch >= before[topic.name] for topic in folder.topics())
@@ -352,14 +340,12 @@ def test_producer_ids_are_not_handed_out_again(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(time, "time_ns", lambda: next(starts_ns))
     seen: set[int] = set()
     for _ in range(3):
-        folder = DataDir.open(tmp_path)
-        registry = TopicRegistry(folder)
-        if not len(registry):
-            registry.create("orders", 1)
-        handed_out = [registry.new_producer_id() for _ in range(1500)]
-        assert not seen & set(handed_out)
-        seen.update(handed_out)
-        folder.close()
+        with a_registry(tmp_path) as registry:
+            if not len(registry):
+                registry.create("orders", 1)
+            handed_out = [registry.new_producer_id() for _ in range(1500)]
+            assert not seen & set(handed_out)
+            seen.update(handed_out)
         if repaired:
             (tmp_path / "cluster.log").unlink()
     assert len(seen) == 4500
@@ -368,17 +354,15 @@ def test_producer_ids_are_not_handed_out_again(tmp_path: Path, monkeypatch: pyte
 def test_what_undamaged_entries_say_survives_the_damage_of_others(tmp_path: Path) -> None:
     """Broken: settings of groups and deletions are forgotten although their entries can be read."""
     registry = a_folder(tmp_path)
-    folder = DataDir.open(tmp_path)
-    TopicRegistry(folder).delete("users")
-    folder.close()
+    with opened(tmp_path) as folder:
+        TopicRegistry(folder).delete("users")
     change_a_byte(tmp_path / "cluster.log")
     shutil.copytree(topic_folder(tmp_path, registry, "orders"), topic_folder(tmp_path, registry, "users"))
 
     for _ in range(2):
-        folder = DataDir.open(tmp_path)
-        assert [topic.name for topic in folder.topics()] == ["orders"]
-        assert folder.group_configs() == {"group": {"consumer.session.timeout.ms": "9000"}}
-        folder.close()
+        with opened(tmp_path) as folder:
+            assert [topic.name for topic in folder.topics()] == ["orders"]
+            assert folder.group_configs() == {"group": {"consumer.session.timeout.ms": "9000"}}
     assert not topic_folder(tmp_path, registry, "users").exists()
 
 
@@ -401,13 +385,11 @@ def test_of_two_folders_of_one_name_the_newer_is_served_and_the_other_set_aside(
 
 def test_partitions_with_records_are_served_although_the_entry_that_added_them_is_lost(tmp_path: Path) -> None:
     """Broken: records of added partitions vanish, and the next ones written there make the folder unreadable."""
-    folder = DataDir.open(tmp_path)
-    registry = TopicRegistry(folder)
-    topic = registry.create("orders", 1)
-    length = (tmp_path / "cluster.log").stat().st_size
-    registry.add_partitions("orders", 3)
-    registry.append(topic, 2, a_batch(b"v"))
-    folder.close()
+    with a_registry(tmp_path) as registry:
+        topic = registry.create("orders", 1)
+        length = (tmp_path / "cluster.log").stat().st_size
+        registry.add_partitions("orders", 3)
+        registry.append(topic, 2, a_batch(b"v"))
     os.truncate(tmp_path / "cluster.log", length)
 
     repaired, repairs = served(tmp_path)
@@ -448,12 +430,10 @@ def test_a_link_to_a_topics_folder_that_leads_nowhere_is_refused(tmp_path: Path)
 
 def test_a_topics_folder_says_what_the_topic_is(tmp_path: Path) -> None:
     """Broken: cluster.log is the only place that knows which records belong to which topic."""
-    folder = DataDir.open(tmp_path)
-    registry = TopicRegistry(folder)
-    topic = registry.create("orders", 1)
-    registry.add_partitions("orders", 4)
-    registry.set_configs("orders", {"cleanup.policy": "compact"})
-    folder.close()
+    with a_registry(tmp_path) as registry:
+        topic = registry.create("orders", 1)
+        registry.add_partitions("orders", 4)
+        registry.set_configs("orders", {"cleanup.policy": "compact"})
 
     assert json.loads((tmp_path / "topics" / str(topic.topic_id) / "topic.json").read_text()) == {
         "topic": "orders",
@@ -497,56 +477,52 @@ def test_every_how_many_records_a_file_is_flushed_is_the_topics_or_the_brokers_s
     tmp_path: Path, flushed: list[str]
 ) -> None:
     """Broken: flush.messages is accepted and changes nothing; a power failure costs records that it should not."""
-    folder = DataDir.open(tmp_path, flush_messages=4)
-    registry = TopicRegistry(folder)
-    every_four = registry.create("every-four", 1)
-    each = registry.create("each", 1, configs={"flush.messages": "1"})
-    flushed.clear()
+    with opened(tmp_path, flush_messages=4) as folder:
+        registry = TopicRegistry(folder)
+        every_four = registry.create("every-four", 1)
+        each = registry.create("each", 1, configs={"flush.messages": "1"})
+        flushed.clear()
 
-    registry.append(every_four, 0, a_batch(b"1", b"2"))
-    registry.append(every_four, 0, a_batch(b"3"))
-    assert flushed == []
-    registry.append(every_four, 0, a_batch(b"4", b"5"))
-    assert flushed == ["topic.json.new", str(every_four.topic_id), "topics", tmp_path.name, "0.log"]
-    flushed.clear()
-    registry.append(every_four, 0, a_batch(b"6"))
-    for value in (b"1", b"2"):
-        registry.append(each, 0, a_batch(value))
-    assert flushed == ["topic.json.new", str(each.topic_id), "topics", tmp_path.name, "0.log", "0.log"]
-    for number in range(4):
-        folder.coordinator_log.append([(b"%d" % number, b"v")])
-    assert flushed[-2:] == ["0.log", "coordinator.log"]
-    folder.close()
+        registry.append(every_four, 0, a_batch(b"1", b"2"))
+        registry.append(every_four, 0, a_batch(b"3"))
+        assert flushed == []
+        registry.append(every_four, 0, a_batch(b"4", b"5"))
+        assert flushed == ["topic.json.new", str(every_four.topic_id), "topics", tmp_path.name, "0.log"]
+        flushed.clear()
+        registry.append(every_four, 0, a_batch(b"6"))
+        for value in (b"1", b"2"):
+            registry.append(each, 0, a_batch(value))
+        assert flushed == ["topic.json.new", str(each.topic_id), "topics", tmp_path.name, "0.log", "0.log"]
+        for number in range(4):
+            folder.coordinator_log.append([(b"%d" % number, b"v")])
+        assert flushed[-2:] == ["0.log", "coordinator.log"]
 
 
 def test_nothing_is_flushed_unless_a_setting_says_so(tmp_path: Path, flushed: list[str]) -> None:
     """Broken: tests on a data folder take milliseconds for each record."""
-    folder = DataDir.open(tmp_path)
-    flushed.clear()
-    registry = TopicRegistry(folder)
-    topic = registry.create("orders", 1)
-    registry.append(topic, 0, a_batch(b"v"))
-    folder.coordinator_log.append([(b"k", b"v")])
-    folder.close()
+    with opened(tmp_path) as folder:
+        flushed.clear()
+        registry = TopicRegistry(folder)
+        topic = registry.create("orders", 1)
+        registry.append(topic, 0, a_batch(b"v"))
+        folder.coordinator_log.append([(b"k", b"v")])
 
     assert flushed == []
 
 
 def test_a_batch_that_cannot_be_flushed_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken: what was refused is in the file, and what follows it makes the file unreadable."""
-    folder = DataDir.open(tmp_path)
-    registry = TopicRegistry(folder)
-    topic = registry.create("orders", 1, configs={"flush.messages": "1"})
-    registry.append(topic, 0, a_batch(b"kept"))
+    with a_registry(tmp_path) as registry:
+        topic = registry.create("orders", 1, configs={"flush.messages": "1"})
+        registry.append(topic, 0, a_batch(b"kept"))
 
-    def fails(fd: int) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
+        def fails(fd: int) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", fails)
-        with pytest.raises(BrokerError, match="Input/output error"):
-            registry.append(topic, 0, a_batch(b"refused"))
-    registry.append(topic, 0, a_batch(b"next"))
-    folder.close()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", fails)
+            with pytest.raises(BrokerError, match="Input/output error"):
+                registry.append(topic, 0, a_batch(b"refused"))
+        registry.append(topic, 0, a_batch(b"next"))
 
     assert served(tmp_path)[0]["orders"][2] == [[b"kept", b"next"]]

@@ -16,8 +16,6 @@ from typing import Any
 import pytest
 
 from kip848_client.broker import EmbeddedBroker
-from kip848_client.broker.log import DataDir
-from kip848_client.broker.topics import TopicRegistry
 from kip848_client.errors import DataDirError, ErrorCode
 from kip848_client.journal import MemoryJournal
 from kip848_client.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -27,7 +25,7 @@ from kip848_client.wire.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from tests.broker.storage.harness import a_batch
+from tests.broker.storage.harness import a_batch, a_registry, opened
 from tests.broker.test_command import wait_for_ready
 from tests.support.raw_connection import RawConnection
 
@@ -91,40 +89,36 @@ def test_records_that_were_to_be_deleted_stay_if_that_cannot_be_written(
     tmp_path: Path, full_disk: threading.Event
 ) -> None:
     """Broken: records are gone now and there again after a restart."""
-    folder = DataDir.open(tmp_path)
-    registry = TopicRegistry(folder)
-    topic = registry.create("orders", 1)
-    registry.append(topic, 0, a_batch(b"a", b"b"))
-    full_disk.set()
+    with a_registry(tmp_path) as registry:
+        topic = registry.create("orders", 1)
+        registry.append(topic, 0, a_batch(b"a", b"b"))
+        full_disk.set()
 
-    with pytest.raises(DataDirError, match="No space left on device"):
-        registry.delete_records(topic, 0, 1)
+        with pytest.raises(DataDirError, match="No space left on device"):
+            registry.delete_records(topic, 0, 1)
 
-    assert topic.partitions[0].log_start_offset == 0
-    folder.close()
+        assert topic.partitions[0].log_start_offset == 0
 
 
 def test_a_torn_tail_that_cannot_be_kept_is_not_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken: a start on a full disk throws bytes away."""
-    folder = DataDir.open(tmp_path)
-    folder.coordinator_log.append([(b"key", b"value")])
-    folder.close()
+    with opened(tmp_path) as folder:
+        folder.coordinator_log.append([(b"key", b"value")])
     path = tmp_path / "coordinator.log"
     torn = path.read_bytes()[:-1]
     path.write_bytes(torn)
-    folder = DataDir.open(tmp_path)
+    with opened(tmp_path) as folder:
 
-    def full(*_: Any, **__: Any) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        def full(*_: Any, **__: Any) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", full)
-        with pytest.raises(DataDirError, match=r"No space left on device\. Nothing was changed"):
-            list(folder.coordinator_log.load())
-    assert path.read_bytes() == torn
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "replace", full)
+            with pytest.raises(DataDirError, match=r"No space left on device\. Nothing was changed"):
+                list(folder.coordinator_log.load())
+        assert path.read_bytes() == torn
 
-    assert list(folder.coordinator_log.load()) == []
-    folder.close()
+        assert list(folder.coordinator_log.load()) == []
 
 
 def test_the_command_says_in_one_line_what_it_cannot_write(tmp_path: Path) -> None:

