@@ -254,6 +254,10 @@ _HOMES = {
 def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
+        from kip848_client.other_clients import NAMES
+
+        if name in NAMES:  # an ImportError, because `from ... import` drops the text of an AttributeError
+            raise ImportError(f"kip848_client has no {name}: {NAMES[name]}")
         raise AttributeError(f"module 'kip848_client' has no attribute {name!r}")
     import importlib  # with the first name that is used, for the same reason
 

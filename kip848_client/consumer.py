@@ -73,6 +73,7 @@ from kip848_client.logs import LogEvent, log_event
 from kip848_client.member.events import AssignPartitions, LeaveMode
 from kip848_client.member.states import MemberState
 from kip848_client.model import SubscriptionPattern, TopicIdPartition, TopicPartition, describe_partitions
+from kip848_client.other_clients import missing_attribute
 
 if TYPE_CHECKING:
     from kip848_client.client.data_plane import ClusterMetadata
@@ -923,6 +924,9 @@ class Consumer:
             f"<Consumer group={self._config.group_id!r} client={self._config.client_id!r} state={state} "
             f"member_id={view.member_id!r} member_epoch={view.member_epoch}>"
         )
+
+    if not TYPE_CHECKING:  # a type checker would take every name for an attribute
+        __getattr__ = missing_attribute
 
 
 RebalanceCallback: TypeAlias = "Callable[[Consumer, list[PublicTopicPartition]], object]"

@@ -33,6 +33,7 @@ from kip848_client.logs import LogEvent, log_event
 from kip848_client.member.events import LeaveMode
 from kip848_client.member.states import MemberState
 from kip848_client.model import SubscriptionPattern, TopicPartition
+from kip848_client.other_clients import missing_attribute
 
 if TYPE_CHECKING:
     from kip848_client.client.data_plane import ClusterMetadata
@@ -475,6 +476,9 @@ class AsyncConsumer:
 
     def __repr__(self) -> str:
         return repr(self._consumer).replace("<Consumer", "<AsyncConsumer", 1)
+
+    if not TYPE_CHECKING:  # a type checker would take every name for an attribute
+        __getattr__ = missing_attribute
 
 
 AsyncRebalanceCallback: TypeAlias = "Callable[[AsyncConsumer, list[PublicTopicPartition]], object]"

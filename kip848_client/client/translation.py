@@ -214,7 +214,10 @@ def commit_offsets(
     if message is not None and offsets is not None:
         raise IllegalStateError(f"give {call}() a message or offsets, not both")
     if message is not None and not isinstance(message, Message):
-        raise TypeError(f"{call}() takes a message that was consumed, got {message!r}")
+        raise TypeError(
+            f"{call}() takes a message that was consumed, got {message!r}; "
+            f"offsets are given as {call}(offsets=[TopicPartition(topic, partition, offset)])"
+        )
     if message is not None:
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         if topic is None or partition is None or offset is None or offset < 0 or message.error() is not None:

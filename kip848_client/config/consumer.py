@@ -29,6 +29,7 @@ from kip848_client.config.reader import ConfigReader, ConfigValue
 from kip848_client.config.security import OWN_SECURITY_KEYS, read_security, security_protocol
 from kip848_client.errors import ConfigError
 from kip848_client.model import Confidential, SecuritySettings
+from kip848_client.other_clients import KEYS as KEYS_OF_OTHER_CLIENTS
 
 __all__ = [
     "CLASSIC_KEYS",
@@ -218,7 +219,7 @@ def parse_consumer_config(conf: Mapping[str, ConfigValue]) -> ConsumerConfig:
     """
     reader = ConfigReader(conf, aliases=_ALIASES)
     _spread_topic_config(reader)
-    _recognise_underscores(reader)
+    _recognise_other_clients(reader)
     servers: tuple[BootstrapServer, ...] = ()
     security, secured = SecuritySettings(), dict[str, ConfigValue]()
     protocol = security_protocol(reader)
@@ -285,8 +286,8 @@ def parse_consumer_config(conf: Mapping[str, ConfigValue]) -> ConsumerConfig:
         auto_offset_store=reader.flag("enable.auto.offset.store", default=True),
         partition_eof=partition_eof,
         classic_keys=() if classic else tuple(sorted(CLASSIC_KEYS.keys() & reader.conf.keys())),
-        key_deserializer=reader.callback("key.deserializer"),
-        value_deserializer=reader.callback("value.deserializer"),
+        key_deserializer=_deserializer(reader, "key.deserializer"),
+        value_deserializer=_deserializer(reader, "value.deserializer"),
         on_deserialization_error=reader.callback("on_deserialization_error"),
     )
     _name_misspelt_keys(reader)
@@ -305,6 +306,28 @@ def _read_session(reader: ConfigReader) -> tuple[int, int]:
             f"heartbeat.interval.ms={beat_ms} must be below session.timeout.ms={session_ms}; a third of it is usual"
         )
     return session_ms, beat_ms
+
+
+def _deserializer(reader: ConfigReader, key: str) -> Callable[..., object] | None:
+    """A callable that takes data and context: kafka-python's and aiokafka's take data only."""
+    import inspect  # here: few configurations have one
+
+    given = reader.callback(key)
+    if given is None:
+        return None
+    try:
+        signature = inspect.signature(given)
+    except (TypeError, ValueError):  # of a function in C, for example
+        return given
+    try:
+        signature.bind(b"", None)
+    except TypeError:
+        return reader.refuse(
+            f"{key} is called with (data, context), which {given!r} does not take; "
+            "write for example lambda data, context: json.loads(data)",
+            None,
+        )
+    return given
 
 
 def _topic_refresh_ms(reader: ConfigReader) -> int | None:
@@ -336,12 +359,15 @@ def _spread_topic_config(reader: ConfigReader) -> None:
         reader.conf.update({key: given for key, given in topics.items() if key not in reader.conf})
 
 
-def _recognise_underscores(reader: ConfigReader) -> None:
-    """Suggest the right spelling of keys as kafka-python and aiokafka write them."""
+def _recognise_other_clients(reader: ConfigReader) -> None:
+    """Say what to write instead of keys of kafka-python, aiokafka and Java."""
     known = _known_keys()
-    for key in [key for key in reader.conf if "_" in key and key not in known]:
+    for key in [key for key in reader.conf if key not in known]:
         dotted = key.replace("_", ".")
-        if dotted in known:
+        if dotted in KEYS_OF_OTHER_CLIENTS:
+            del reader.conf[key]
+            reader.refuse(f"{key} is a key of other clients; {KEYS_OF_OTHER_CLIENTS[dotted]}", None)
+        elif dotted != key and dotted in known:
             value = reader.conf.pop(key)
             reader.refuse(f"{key} is spelled {dotted} here", None)
             reader.conf.setdefault(dotted, value)  # so that it gets no second message
@@ -352,7 +378,7 @@ def _name_misspelt_keys(reader: ConfigReader) -> None:
     if reader.problems:
         for key in sorted(reader.conf.keys() - _known_keys()):
             nearest = nearest_key(key)
-            if nearest is not None:
+            if nearest is not None and not any(problem.startswith(f"{key} ") for problem in reader.problems):
                 reader.refuse(f"{key} is not a configuration key; did you mean {nearest}?", None)
 
 

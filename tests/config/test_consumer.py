@@ -91,6 +91,29 @@ def test_keys_with_underscores_are_recognised() -> None:
     assert "on_commit" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("key", "advice"),
+    [
+        ("consumer_timeout_ms", "is a key of other clients; end the loop when"),
+        ("max.poll.records", "is a key of other clients; pass a number to consume()"),
+        ("sasl.jaas.config", "is a key of Java's client; set sasl.username and sasl.password"),
+    ],
+)
+def test_a_key_of_another_client_is_refused_with_what_to_do(key: str, advice: str) -> None:
+    """librdkafka takes max.poll.records without effect, and the nearest key of ours would be the wrong advice."""
+    with pytest.raises(ConfigError) as raised:
+        parse_consumer_config({**BASE, key: "5"})
+    assert str(raised.value).startswith(f"{key} {advice}")
+
+
+def test_a_deserializer_that_takes_only_the_data_is_refused_at_once() -> None:
+    """kafka-python's and aiokafka's do; else every record would fail, long after the start."""
+    with pytest.raises(ConfigError, match=r"value.deserializer is called with \(data, context\)"):
+        parse_consumer_config({**BASE, "value.deserializer": lambda data: data})
+    assert parse_consumer_config({**BASE, "value.deserializer": lambda data, context: data}).value_deserializer
+    assert parse_consumer_config({**BASE, "value.deserializer": max}).value_deserializer is max  # has no signature
+
+
 def classic(**conf: object) -> ConsumerConfig:
     named = {key.replace("_", "."): value for key, value in conf.items()}
     return parse_consumer_config({**BASE, "group.protocol": "classic", **named})

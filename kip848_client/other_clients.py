@@ -1,0 +1,80 @@
+"""Names of kafka-python, aiokafka and confluent-kafka that are missing here, and what to write instead.
+
+Only for error texts: docs/porting.md explains the differences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+_ONLY_CONSUMES: Final = "this package consumes; import it from your client as before"
+_BY_NAME: Final = "give its name instead, in partition.assignment.strategy or group.remote.assignor"
+_WATERMARKS: Final = "get_watermark_offsets(partition) returns the first offset and the end of one partition"
+_METADATA: Final = "list_topics() returns topics with their partitions"
+
+NAMES: Final[Mapping[str, str]] = {
+    "KafkaConsumer": "use Consumer",
+    "DeserializingConsumer": "use Consumer, which takes key.deserializer and value.deserializer",
+    "AIOKafkaConsumer": "use AsyncConsumer",
+    "AIOConsumer": "use AsyncConsumer",
+    "Producer": _ONLY_CONSUMES,
+    "SerializingProducer": _ONLY_CONSUMES,
+    "KafkaProducer": _ONLY_CONSUMES,
+    "AIOKafkaProducer": _ONLY_CONSUMES,
+    "AdminClient": _ONLY_CONSUMES,
+    "KafkaAdminClient": _ONLY_CONSUMES,
+    "ConsumerRecord": "records are of the class Message",
+    "OffsetAndMetadata": "use TopicPartition(topic, partition, offset, metadata)",
+    "RangePartitionAssignor": _BY_NAME,
+    "RoundRobinPartitionAssignor": _BY_NAME,
+    "StickyPartitionAssignor": _BY_NAME,
+}
+"""Names of modules."""
+
+METHODS: Final[Mapping[str, str]] = {
+    "seek_to_beginning": "use seek(TopicPartition(topic, partition, OFFSET_BEGINNING)) for each partition",
+    "seek_to_end": "use seek(TopicPartition(topic, partition, OFFSET_END)) for each partition",
+    "beginning_offsets": _WATERMARKS,
+    "end_offsets": _WATERMARKS,
+    "highwater": _WATERMARKS,
+    "partitions_for_topic": _METADATA,
+    "topics": _METADATA,
+    "subscription": "keep the topics that you passed to subscribe()",
+    "commit_async": "commit() is asynchronous unless you pass asynchronous=False",
+    "metrics": "see health(), stats_cb and the metrics of OpenTelemetry",
+    "bootstrap_connected": "see health()",
+    "getone": "use poll(timeout), in seconds",
+    "getmany": "use consume(num_messages, timeout), in seconds; it returns a list of messages",
+    "start": "leave it out: the first subscribe() joins the group",
+    "stop": "use close()",
+}
+"""Methods of consumers."""
+
+KEYS: Final[Mapping[str, str]] = {
+    "consumer.timeout.ms": "end the loop when poll(timeout) returns None",
+    "max.poll.records": "pass a number to consume()",
+    "api.version": "leave it out: versions are negotiated",
+    "fetch.max.wait.ms": "use fetch.wait.max.ms",
+    "exclude.internal.topics": "leave it out: a pattern must match the whole name of a topic",
+    "metrics.reporters": "see docs/observability.md for metrics",
+    "interceptor.classes": "there are no interceptors",
+    "default.offset.commit.callback": "use on_commit",
+    "sasl.plain.username": "use sasl.username",
+    "sasl.plain.password": "use sasl.password",
+    "ssl.cafile": "use ssl.ca.location",
+    "ssl.certfile": "use ssl.certificate.location",
+    "ssl.keyfile": "use ssl.key.location",
+    "ssl.password": "use ssl.key.password",
+    "ssl.crlfile": "use ssl.crl.location",
+    "ssl.check.hostname": "use ssl.endpoint.identification.algorithm=none if names must not be checked",
+    "ssl.context": "use the keys that begin with ssl.",
+}
+"""Configuration keys, with dots."""
+
+
+def missing_attribute(self: object, name: str) -> object:
+    """``__getattr__`` of a consumer: Python's error, with a hint for a method of another client."""
+    if name in METHODS:
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}: {METHODS[name]}")
+    return object.__getattribute__(self, name)  # raises Python's own error, also that of a property which failed
