@@ -115,6 +115,31 @@ def note_refusal(batch: Batch, group: Group[Any, Any] | None, *, member_id: str,
         )
 
 
+def note_target(
+    batch: Batch,
+    group: Group[Any, Any],
+    flying: AssignmentRound,
+    *,
+    epoch: int,
+    error: int,
+    members: Mapping[str, Any],
+) -> None:
+    """Write what became of a round, and of the group's state, to the event log.
+
+    Args:
+        epoch: of the target.
+        error: the assignor's own number; 0 if it computed *members*.
+    """
+    member = group.members[flying.member_id]
+    if error:
+        fields: dict[str, Any] = {"assignor": flying.assignor_name, "error": error}
+        batch.happened("assignor_failed", member=member, group_epoch=group.group_epoch, fields=fields)
+    else:
+        fields = {"assignor": flying.assignor_name, "members": members}
+        batch.happened("target_assignment_computed", member=member, group_epoch=epoch, fields=fields)
+    batch.state_changed(old=group.state, new=group.state_with_target(epoch), group_epoch=group.group_epoch)
+
+
 def invalid(what: str) -> Refused:
     """INVALID_ASSIGNMENT: what the member has computed is not a target of the group."""
     return Refused(ErrorCode.INVALID_ASSIGNMENT, f"The assignment is not valid: {what}")

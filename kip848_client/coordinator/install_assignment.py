@@ -22,6 +22,7 @@ from kip848_client.coordinator.computed_target import (
     invalid,
     not_chosen,
     note_refusal,
+    note_target,
     parts_of_present,
     prepared_for,
 )
@@ -107,7 +108,6 @@ def handle_install(
     batch = Batch(message.group_id)
     try:
         group, flying = find_round(state, message, find_group=state.existing_group)
-        member = group.members[message.member_id]
         prepared = prepared_for(flying, message, kind=PreparedGroup)
         handed_in = None
         if not message.error:
@@ -129,29 +129,9 @@ def handle_install(
             group.group_id, epoch=epoch, timestamp_ms=request.wall_ms, client_assignor=flying.assignor_name
         )
     )
-    if handed_in is None:
-        batch.happened(
-            "assignor_failed",
-            member=member,
-            group_epoch=group.group_epoch,
-            fields={"assignor": flying.assignor_name, "error": message.error},
-        )
-    else:
-        batch.happened(
-            "target_assignment_computed",
-            member=member,
-            group_epoch=epoch,
-            fields={
-                "assignor": flying.assignor_name,
-                "members": {member_id: part.partitions for member_id, part in handed_in.items()},
-            },
-        )
+    computed = {member_id: part.partitions for member_id, part in (handed_in or {}).items()}
+    note_target(batch, group, flying, epoch=epoch, error=message.error, members=computed)
     batch.soft.append(TargetComputed(group.group_id, now_ms))
-    batch.state_changed(
-        old=group.state,
-        new=group.state_with_target(epoch),
-        group_epoch=group.group_epoch,
-    )
     waits = state.group_config(group.group_id).assignment_interval_ms > 0
     is_behind = group.group_epoch > epoch and not waits
     planner = RoundPlanner(state, group, batch, group_epoch=group.group_epoch)

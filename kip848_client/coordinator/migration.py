@@ -39,8 +39,8 @@ from kip848_client.coordinator.group_member import (
     KeyT,
     Member,
     MemberMetadata,
-    MemberState,
     MetadataT,
+    SharedMetadata,
 )
 from kip848_client.coordinator.refusal import Refused
 from kip848_client.coordinator.result import ArmTimer, CancelTimer, CoordinatorRecord
@@ -224,43 +224,31 @@ def _upgraded_member(
         if free := sorted(partitions - taken):
             assigned[topic_id] = dict.fromkeys(free, classic.generation)
             taken.update(free)
-    return Member(
-        member.member_id,
-        classic_metadata(
-            subscribed,
-            instance_id=member.instance_id,
-            client_id=member.client_id,
-            client_host=member.client_host,
-            rebalance_timeout_ms=member.rebalance_timeout_ms,
-            classic=ClassicProtocols(member.session_timeout_ms, member.protocols),
-        ),
-        Current(
-            member_epoch=classic.generation,
-            previous_member_epoch=classic.generation,
-            state=MemberState.STABLE,
-            assigned=assigned,
-        ),
+    metadata = classic_metadata(subscribed, shared_metadata(member))
+    return Member(member.member_id, metadata, Current(classic.generation, classic.generation, assigned=assigned))
+
+
+def shared_metadata(member: ClassicMember) -> SharedMetadata:
+    """What a member of a classic group told about itself, apart from the bytes of its protocols."""
+    return SharedMetadata(
+        instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        classic=ClassicProtocols(member.session_timeout_ms, member.protocols),
     )
 
 
-def classic_metadata(
-    subscription: ConsumerProtocolSubscription,
-    *,
-    instance_id: str | None,
-    client_id: str,
-    client_host: str,
-    rebalance_timeout_ms: int,
-    classic: ClassicProtocols,
-) -> MemberMetadata:
+def classic_metadata(subscription: ConsumerProtocolSubscription, common: SharedMetadata) -> MemberMetadata:
     """What a member on the classic protocol told about itself."""
     return MemberMetadata(
-        instance_id=instance_id,
+        instance_id=common.instance_id,
         rack_id=subscription.rack_id,
-        client_id=client_id,
-        client_host=client_host,
-        rebalance_timeout_ms=rebalance_timeout_ms,
+        client_id=common.client_id,
+        client_host=common.client_host,
+        rebalance_timeout_ms=common.rebalance_timeout_ms,
         subscribed_topic_names=tuple(sorted(set(subscription.topics))),
-        classic=classic,
+        classic=common.classic,
     )
 
 

@@ -9,7 +9,7 @@ from kip848_client.coordinator.batch import Batch
 from kip848_client.coordinator.classic.group import Parked
 from kip848_client.coordinator.classic.rebalance import Turn
 from kip848_client.coordinator.consumer_group import ConsumerGroup
-from kip848_client.coordinator.group_member import ClassicProtocols, GroupMember, MemberMetadata
+from kip848_client.coordinator.group_member import ClassicProtocols, GroupMember, MemberMetadata, SharedMetadata
 from kip848_client.coordinator.member_steps import MemberSteps
 from kip848_client.coordinator.membership import FoundMember
 from kip848_client.coordinator.migration import (
@@ -48,25 +48,9 @@ class MixedConsumerGroup(MixedGroup[UUID, MemberMetadata, ConsumerProtocolSubscr
         """The subscription."""
         return decode_subscription(bytes(message.protocols[0].metadata))
 
-    def metadata(
-        self,
-        said: ConsumerProtocolSubscription,
-        *,
-        instance_id: str | None,
-        client_id: str,
-        client_host: str,
-        rebalance_timeout_ms: int,
-        classic: ClassicProtocols,
-    ) -> MemberMetadata:
+    def metadata(self, said: ConsumerProtocolSubscription, common: SharedMetadata) -> MemberMetadata:
         """The member with its subscription."""
-        return classic_metadata(
-            said,
-            instance_id=instance_id,
-            client_id=client_id,
-            client_host=client_host,
-            rebalance_timeout_ms=rebalance_timeout_ms,
-            classic=classic,
-        )
+        return classic_metadata(said, common)
 
     def take_steps(
         self,

@@ -30,6 +30,7 @@ from kip848_client.coordinator.group_member import (
     Member,
     MemberState,
     MetadataT,
+    SharedMetadata,
 )
 from kip848_client.coordinator.membership import Found, check_room, returned, static_member, unknown_member
 from kip848_client.coordinator.refusal import Refused
@@ -76,17 +77,8 @@ class MixedGroup(ABC, Generic[KeyT, MetadataT, SaidT]):
         """
 
     @abstractmethod
-    def metadata(
-        self,
-        said: SaidT,
-        *,
-        instance_id: str | None,
-        client_id: str,
-        client_host: str,
-        rebalance_timeout_ms: int,
-        classic: ClassicProtocols,
-    ) -> MetadataT:
-        """What the member is from now on."""
+    def metadata(self, said: SaidT, common: SharedMetadata) -> MetadataT:
+        """What the member is from now on; *common* is what the request says in the fields of every kind."""
 
     @abstractmethod
     def take_steps(
@@ -173,17 +165,18 @@ class MixedGroup(ABC, Generic[KeyT, MetadataT, SaidT]):
         except ProtocolError as error:
             raise _inconsistent(f"What the member says cannot be read: {error}") from None
         before = found.member.metadata
-        after = self.metadata(
-            said,
+        classic = ClassicProtocols(
+            message.session_timeout_ms,
+            tuple([(protocol.name, bytes(protocol.metadata)) for protocol in message.protocols]),
+        )
+        common = SharedMetadata(
             instance_id=before.instance_id if message.group_instance_id is None else message.group_instance_id,
             client_id=request.client_id,
             client_host=request.client_host,
             rebalance_timeout_ms=rebalance_timeout_ms,
-            classic=ClassicProtocols(
-                message.session_timeout_ms,
-                tuple([(protocol.name, bytes(protocol.metadata)) for protocol in message.protocols]),
-            ),
+            classic=classic,
         )
+        after = self.metadata(said, common)
         metadata = before if after == before else after
         if found.replaced is not None and self._is_last(found.replaced):
             joining = Member(found.member.member_id, metadata, found.member.current)
@@ -194,8 +187,6 @@ class MixedGroup(ABC, Generic[KeyT, MetadataT, SaidT]):
             CancelTimer(TimerKey(TimerKind.MIXED_JOIN, self.group.group_id, joined.member_id)),
             self._arm(joined, TimerKind.MIXED_SYNC, now_ms + rebalance_timeout_ms),
         ]
-        classic = metadata.classic
-        assert classic is not None
         response = JoinGroupResponse(
             generation_id=joined.current.member_epoch,
             protocol_type=self.protocol_type,

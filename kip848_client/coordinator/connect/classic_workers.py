@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from kip848_client.coordinator.connect.group import ConnectGroup, GroupWorker, WorkerMetadata
-from kip848_client.coordinator.group_member import ClassicProtocols, ClientAssignor, Held
+from kip848_client.coordinator.group_member import ClassicProtocols, ClientAssignor, Held, SharedMetadata
 from kip848_client.wire.messages.classic_connect_protocol import (
     PROTOCOL_VERSIONS,
     ClassicAssignment,
@@ -28,27 +28,19 @@ _ASSIGNOR_OF: Final[Mapping[str, str]] = {
 """Protocol -> the client-side assignor that does the same."""
 
 
-def classic_metadata(
-    said: ClassicWorker,
-    *,
-    instance_id: str | None,
-    client_id: str,
-    client_host: str,
-    rebalance_timeout_ms: int,
-    told_offset: int,
-    classic: ClassicProtocols,
-) -> WorkerMetadata:
+def classic_metadata(said: ClassicWorker, common: SharedMetadata, *, told_offset: int) -> WorkerMetadata:
     """What a worker on the classic protocol told about itself; its host and port are its name."""
-    names = dict.fromkeys(_ASSIGNOR_OF[name] for name, _ in classic.protocols if name in _ASSIGNOR_OF)
+    assert common.classic is not None
+    names = dict.fromkeys(_ASSIGNOR_OF[name] for name, _ in common.classic.protocols if name in _ASSIGNOR_OF)
     return WorkerMetadata(
-        instance_id=instance_id,
-        client_id=client_id,
-        client_host=client_host,
-        rebalance_timeout_ms=rebalance_timeout_ms,
+        instance_id=common.instance_id,
+        client_id=common.client_id,
+        client_host=common.client_host,
+        rebalance_timeout_ms=common.rebalance_timeout_ms,
         client_assignors=tuple(
             ClientAssignor(name, minimum_version=-1, maximum_version=-1, metadata_version=-1) for name in names
         ),
-        classic=classic,
+        classic=common.classic,
         worker_id=urlsplit(said.url).netloc or None,
         worker_url=said.url or None,
         told_offset=told_offset,

@@ -26,13 +26,14 @@ from kip848_client.coordinator.connect.classic_workers import (
 )
 from kip848_client.coordinator.connect.group import ConnectGroup, GroupWorker
 from kip848_client.coordinator.connect.units import Units
-from kip848_client.coordinator.group_member import ClassicProtocols, Current, Held, Member, MemberState
+from kip848_client.coordinator.group_member import Current, Held, Member
 from kip848_client.coordinator.migration import (
     cannot_upgrade,
     check_upgrade,
     downgraded_member,
     end_classic_group,
     protocols_of,
+    shared_metadata,
     start_classic_group,
 )
 from kip848_client.coordinator.state import CoordinatorState
@@ -145,24 +146,8 @@ def _upgraded_member(
     classic: ClassicGroup, member: ClassicMember, said: ClassicWorker, given: ClassicAssignment, running: Running
 ) -> GroupWorker:
     assigned: Held[str] = {name: dict.fromkeys(sorted(found), classic.generation) for name, found in running.items()}
-    return Member(
-        member.member_id,
-        classic_metadata(
-            said,
-            instance_id=member.instance_id,
-            client_id=member.client_id,
-            client_host=member.client_host,
-            rebalance_timeout_ms=member.rebalance_timeout_ms,
-            told_offset=given.config_offset,
-            classic=ClassicProtocols(member.session_timeout_ms, member.protocols),
-        ),
-        Current(
-            member_epoch=classic.generation,
-            previous_member_epoch=classic.generation,
-            state=MemberState.STABLE,
-            assigned=assigned,
-        ),
-    )
+    metadata = classic_metadata(said, shared_metadata(member), told_offset=given.config_offset)
+    return Member(member.member_id, metadata, Current(classic.generation, classic.generation, assigned=assigned))
 
 
 def _downgraded_member(group: ConnectGroup, member: GroupWorker) -> ClassicMember:

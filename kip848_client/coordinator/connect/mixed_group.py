@@ -17,7 +17,7 @@ from kip848_client.coordinator.connect.classic_workers import (
 from kip848_client.coordinator.connect.group import ConnectGroup, GroupWorker, WorkerMetadata
 from kip848_client.coordinator.connect.migration import downgrade
 from kip848_client.coordinator.connect.worker_steps import WorkerSteps
-from kip848_client.coordinator.group_member import ClassicProtocols
+from kip848_client.coordinator.group_member import ClassicProtocols, SharedMetadata
 from kip848_client.coordinator.membership import Found
 from kip848_client.coordinator.mixed_group import MixedGroup
 from kip848_client.coordinator.requests import ApiRequest
@@ -53,26 +53,9 @@ class MixedConnectGroup(MixedGroup[str, WorkerMetadata, ClassicWorker]):
         allocation_of(said)  # that it can be read, too
         return said
 
-    def metadata(
-        self,
-        said: ClassicWorker,
-        *,
-        instance_id: str | None,
-        client_id: str,
-        client_host: str,
-        rebalance_timeout_ms: int,
-        classic: ClassicProtocols,
-    ) -> WorkerMetadata:
+    def metadata(self, said: ClassicWorker, common: SharedMetadata) -> WorkerMetadata:
         """The worker; it is told the offset of the catalogue as it is now."""
-        return classic_metadata(
-            said,
-            instance_id=instance_id,
-            client_id=client_id,
-            client_host=client_host,
-            rebalance_timeout_ms=rebalance_timeout_ms,
-            told_offset=self._group.catalogue.offset,
-            classic=classic,
-        )
+        return classic_metadata(said, common, told_offset=self._group.catalogue.offset)
 
     def take_steps(
         self,

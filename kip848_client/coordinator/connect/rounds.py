@@ -19,6 +19,7 @@ from kip848_client.coordinator.computed_target import (
     invalid,
     not_chosen,
     note_refusal,
+    note_target,
     parts_of_present,
     prepared_for,
 )
@@ -92,7 +93,6 @@ def handle_install(
     batch = Batch(message.group_id)
     try:
         group, flying = find_round(state, message, find_group=partial(existing_group, state))
-        worker = group.members[message.member_id]
         prepared = prepared_for(flying, message, kind=PreparedConnectGroup)
         parts, deferred = ({}, {}) if message.error else _read_assignment(prepared, message)
     except Refused as refused:
@@ -110,8 +110,8 @@ def handle_install(
         target = _target_of_workers(group, prepared, parts)
         kept = AssignorState(message.state_version, message.assignor_state)
         batch.soft.append(TargetComputed(group_id, now_ms))
-    if group.last_installer != worker.member_id:
-        batch.records.append(records.group_record(group_id, epoch=group.group_epoch, last_installer=worker.member_id))
+    if group.last_installer != flying.member_id:
+        batch.records.append(records.group_record(group_id, epoch=group.group_epoch, last_installer=flying.member_id))
     for member_id, (units, told) in target.items():
         if group.target.get(member_id) != units or group.target_metadata_of(member_id) != told:
             batch.records.append(records.target_record(group_id, member_id=member_id, target=units, metadata=told))
@@ -125,24 +125,8 @@ def handle_install(
             state=kept,
         )
     )
-    if message.error:
-        batch.happened(
-            "assignor_failed",
-            member=worker,
-            group_epoch=group.group_epoch,
-            fields={"assignor": flying.assignor_name, "error": message.error},
-        )
-    else:
-        batch.happened(
-            "target_assignment_computed",
-            member=worker,
-            group_epoch=epoch,
-            fields={
-                "assignor": flying.assignor_name,
-                "members": {member_id: units for member_id, (units, _) in target.items()},
-            },
-        )
-    batch.state_changed(old=group.state, new=group.state_with_target(epoch), group_epoch=group.group_epoch)
+    planned = {member_id: units for member_id, (units, _) in target.items()}
+    note_target(batch, group, flying, epoch=epoch, error=message.error, members=planned)
     planner = RoundPlanner(state, group, batch, group_epoch=group.group_epoch)
     planner.start_next(client_assignor(state, group) if group.group_epoch > epoch else None)
     return batch.result(Reply(request.request_id, ConnectGroupInstallAssignmentResponse()))
