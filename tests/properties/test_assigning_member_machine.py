@@ -25,8 +25,7 @@ from kip848_client.member.settings import ResetPolicy
 from kip848_client.member.states import FATAL, MemberState
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.properties.test_member_machine import MemberMachine, assignments, fall_in_line
-from tests.support.assignor_harness import AssigningHarness, assignor
-from tests.support.member_harness import MEMBER_ID
+from tests.support.member_harness import MEMBER_ID, MemberHarness, assignor
 
 round_codes = st.sampled_from(
     [
@@ -45,8 +44,6 @@ round_codes = st.sampled_from(
 class AssigningMemberMachine(MemberMachine):
     """See the module."""
 
-    h: AssigningHarness
-
     @initialize(
         version=st.just(1),
         auto_commit=st.booleans(),
@@ -55,8 +52,9 @@ class AssigningMemberMachine(MemberMachine):
         seed=st.integers(0, 2**16),
     )
     def configure(self, version: int, auto_commit: bool, static: bool, policy: ResetPolicy | None, seed: int) -> None:
-        self.h = AssigningHarness(
+        self.h = MemberHarness(
             settings={
+                "client_assignors": (assignor(),),
                 "auto_commit_interval_ms": 2000 if auto_commit else None,
                 "instance_id": "host-1" if static else None,
             },
@@ -89,7 +87,7 @@ class AssigningMemberMachine(MemberMachine):
         error: int,
     ) -> None:
         epoch = max(1, self.h.member.snapshot().member_epoch + bump)
-        self.h.answer_round(epoch=epoch, flag=flag, assignment=assignment, pending=pending, error=error)
+        self.h.answer_heartbeat(epoch=epoch, compute=flag, assignment=assignment, pending=pending, failure=error)
         self._look()
 
     @precondition(lambda self: self.h.prepares)
@@ -157,7 +155,7 @@ class AssigningMemberMachine(MemberMachine):
         while not member.requests(ConsumerGroupHeartbeatRequest):
             member.advance(100)
         epoch = member.member.snapshot().member_epoch
-        member.answer_round(epoch=epoch, flag=True, assignment={"t": [0], "u": [1]})
+        member.answer_heartbeat(epoch=epoch, compute=True, assignment={"t": [0], "u": [1]})
         assert len(member.prepares) == 1, "asked, and did not begin"
         member.answer_prepare()
         assert [type(call) for call in member.user_calls] == [RunAssignor]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 from msgspec.structs import replace
 
@@ -35,30 +37,71 @@ from kip848_client.member.events import (
 )
 from kip848_client.member.states import MemberState
 from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.consumer_group_install_assignment import ConsumerGroupInstallAssignmentRequest
 from kip848_client.wire.messages.consumer_group_prepare_assignment import ConsumerGroupPrepareAssignmentRequest
 from tests.spec.arrange import fence, pass_time
-from tests.support.assignor_harness import (
-    LIMIT_MS,
-    AssigningHarness,
+from tests.support.member_harness import (
+    ASSIGNOR_LIMIT_MS,
+    INTERVAL_MS,
+    MEMBER_ID,
+    ROUNDS,
+    TOPIC_IDS,
+    MemberHarness,
     assignor,
-    chosen,
-    computing,
-    installing,
-    next_heartbeat,
-    stable,
 )
-from tests.support.member_harness import INTERVAL_MS, MEMBER_ID, TOPIC_IDS, MemberHarness
 
 OTHER = {MEMBER_ID: {"t": [0, 1]}}
 BOTH = {"t": [0, 1]}
+
+
+def offering(rounds: Collection[ApiKey] = ROUNDS, /, **settings: object) -> MemberHarness:
+    """A member with the client-side assignor ``mine``."""
+    return MemberHarness(settings={"client_assignors": (assignor(),), **settings}, rounds=frozenset(rounds))
+
+
+def stable(**settings: object) -> MemberHarness:
+    """A member of epoch 1 that owns t-0; nothing is under way."""
+    member = offering(**settings)
+    member.become_stable({"t": [0]})
+    return member
+
+
+def next_heartbeat(member: MemberHarness) -> ConsumerGroupHeartbeatRequest:
+    """Let time pass until a heartbeat is sent."""
+    if not member.requests(ConsumerGroupHeartbeatRequest):
+        member.advance(INTERVAL_MS)
+    return member.expect_heartbeat()
+
+
+def chosen(**settings: object) -> MemberHarness:
+    """It was asked to compute: Prepare is under way."""
+    member = stable(**settings)
+    next_heartbeat(member)
+    member.answer_heartbeat(compute=True)
+    return member
+
+
+def computing(**settings: object) -> MemberHarness:
+    """Its assignor is running."""
+    member = chosen(**settings)
+    member.answer_prepare()
+    return member
+
+
+def installing(**settings: object) -> MemberHarness:
+    """Its Install is under way."""
+    member = computing(**settings)
+    member.finish_assign({MEMBER_ID: {"t": [0, 1]}})
+    return member
+
 
 # ---------------------------------------------------------------------------------------------------------- advertise
 
 
 def test_r155_full_heartbeats_list_the_assignors_and_others_only_what_changed() -> None:
     """A coordinator that misses the list in a join takes the member for one without assignors."""
-    member = AssigningHarness()
+    member = offering()
     member.subscribe("t")
     member.poll()
     assert member.expect_heartbeat(full=True).client_assignors == (assignor(),)
@@ -130,7 +173,7 @@ def test_r158_heartbeats_do_not_wait_for_it() -> None:
 
 def test_r158_outside_the_group_metadata_is_not_asked_for() -> None:
     """An idle consumer calls no user code in the background."""
-    member = AssigningHarness()
+    member = offering()
     member.advance(10 * INTERVAL_MS)
     assert not member.emitted(DescribeAssignors)
     member = stable()
@@ -182,7 +225,7 @@ def test_r159_a_request_does_not_wait_for_a_call_that_hangs() -> None:
     member = stable(max_poll_interval_ms=100_000)
     member.described_at_once = False
     pass_time(member, INTERVAL_MS)
-    pass_time(member, LIMIT_MS)
+    pass_time(member, ASSIGNOR_LIMIT_MS)
     assert member.failures
     member.request_reassignment(3)
     assert member.expect_heartbeat().client_assignors == (assignor(reason=3),)
@@ -193,7 +236,7 @@ def test_r159_a_request_that_waits_for_a_call_goes_out_the_moment_that_call_is_a
     member = stable(max_poll_interval_ms=100_000)
     member.described_at_once = False
     member.request_reassignment(3)
-    pass_time(member, LIMIT_MS - 1)
+    pass_time(member, ASSIGNOR_LIMIT_MS - 1)
     member.clock.advance(1)
     member.tick()
     assert member.failures
@@ -216,7 +259,7 @@ def test_r160_a_coordinator_without_client_side_assignment_is_refused_by_name(
     offered: frozenset[ApiKey], missing: list[str]
 ) -> None:
     """Apache Kafka would skip the tag in silence, and assign as it likes."""
-    member = AssigningHarness(offered=frozenset(offered))
+    member = offering(offered)
     member.subscribe("t")
     member.poll()
     member.expect_no_heartbeat()
@@ -231,7 +274,7 @@ def test_r160_a_coordinator_without_client_side_assignment_is_refused_by_name(
 def test_r160_also_when_the_coordinator_moves_to_such_a_broker() -> None:
     """Half a cluster that was upgraded would change the assignment under the application."""
     member = stable()
-    member.offered = frozenset()
+    member.rounds = frozenset()
     member.step(CoordinatorDisconnected(1))
     member.advance(INTERVAL_MS)
     assert isinstance(member.emitted(Fail)[0].error, ClientAssignorsUnsupportedError)
@@ -239,11 +282,11 @@ def test_r160_also_when_the_coordinator_moves_to_such_a_broker() -> None:
 
 def test_r161_with_the_fallback_it_goes_on_without_and_says_so_once() -> None:
     """One warning is read; one for each heartbeat is filtered out."""
-    member = AssigningHarness(settings={"assignor_fallback": True}, offered=frozenset())
+    member = offering((), assignor_fallback=True)
     member.subscribe("t")
     member.poll()
     assert member.expect_heartbeat(full=True).client_assignors == ()
-    member.answer_round(assignment={"t": [0]}, flag=True)
+    member.answer_heartbeat(assignment={"t": [0]}, compute=True)
     member.reconcile()
     pass_time(member, 3 * INTERVAL_MS)
     member.step(CoordinatorDisconnected(1))
@@ -257,24 +300,24 @@ def test_r161_with_the_fallback_it_goes_on_without_and_says_so_once() -> None:
 
 def test_r161_it_advertises_them_to_the_next_coordinator_that_has_it() -> None:
     """After the upgrade of the broker no consumer should have to restart."""
-    member = AssigningHarness(settings={"assignor_fallback": True}, offered=frozenset())
+    member = offering((), assignor_fallback=True)
     member.become_stable({"t": [0]})
-    member.offered = AssigningHarness.offered
+    member.rounds = ROUNDS
     member.step(CoordinatorDisconnected(1))
     assert next_heartbeat(member).client_assignors == (assignor(),)
 
 
 def test_r161_a_call_that_hangs_is_abandoned_in_time_with_any_next_coordinator() -> None:
     """If it were not, the member would ask to be woken at a time that is over as soon as another coordinator has it."""
-    member = AssigningHarness(settings={"assignor_fallback": True})
+    member = offering(assignor_fallback=True)
     member.become_stable({"t": [0]})
     next_heartbeat(member)
-    member.answer_round(flag=True)
+    member.answer_heartbeat(compute=True)
     member.answer_prepare()
     member.take_call(RunAssignor)
-    member.offered = frozenset()
+    member.rounds = frozenset()
     member.step(CoordinatorDisconnected(1))
-    pass_time(member, LIMIT_MS)
+    pass_time(member, ASSIGNOR_LIMIT_MS)
     (failed,) = member.emitted(AssignorFailed)
     assert isinstance(failed.error, AssignorTimeoutError)
     assert member.emitted(AssignorsUnsupported)
@@ -287,7 +330,7 @@ def test_r162_the_flag_begins_a_round_with_prepare() -> None:
     """The flag says only that there is work; what the group looks like is in the answer to Prepare."""
     member = stable()
     next_heartbeat(member)
-    member.answer_round(epoch=4, flag=True)
+    member.answer_heartbeat(epoch=4, compute=True)
     (prepare,) = member.prepares
     assert (prepare.member_id, prepare.member_epoch) == (MEMBER_ID, 4)
     member.answer_prepare(group_epoch=9)
@@ -297,10 +340,10 @@ def test_r162_the_flag_begins_a_round_with_prepare() -> None:
 
 def test_r162_the_answer_to_the_join_may_carry_the_flag() -> None:
     """The first member of a group is chosen when it is still alone."""
-    member = AssigningHarness()
+    member = offering()
     member.subscribe("t")
     member.poll()
-    member.answer_round(assignment={}, flag=True)
+    member.answer_heartbeat(assignment={}, compute=True)
     assert len(member.prepares) == 1
 
 
@@ -309,11 +352,11 @@ def test_r162_the_flag_is_repeated_and_means_the_same_round() -> None:
     member = chosen()
     for _ in range(3):
         next_heartbeat(member)
-        member.answer_round(flag=True)
+        member.answer_heartbeat(compute=True)
     assert len(member.prepares) == 1
     member.answer_prepare()
     next_heartbeat(member)
-    member.answer_round(flag=True)
+    member.answer_heartbeat(compute=True)
     assert len(member.user_calls) == 1
     assert not member.prepares
 
@@ -322,7 +365,7 @@ def test_r163_the_result_is_installed_for_the_epoch_of_the_snapshot() -> None:
     """The group may have moved on; the coordinator compares with what it had answered."""
     member = computing()
     next_heartbeat(member)
-    member.answer_round(epoch=2, flag=True)
+    member.answer_heartbeat(epoch=2, compute=True)
     member.finish_assign(OTHER)
     (install,) = member.installs
     assert (install.group_epoch, install.member_epoch, install.error) == (7, 2, 0)
@@ -343,7 +386,7 @@ def test_r164_a_stale_prepare_is_repeated_after_the_next_heartbeat() -> None:
     member.answer_prepare(error=ErrorCode.STALE_MEMBER_EPOCH)
     assert not member.prepares
     next_heartbeat(member)
-    member.answer_round(epoch=2, flag=True)
+    member.answer_heartbeat(epoch=2, compute=True)
     assert [prepare.member_epoch for prepare in member.prepares] == [2]
 
 
@@ -353,7 +396,7 @@ def test_r164_a_stale_install_is_repeated_with_what_was_computed() -> None:
     member.answer_install(error=ErrorCode.STALE_MEMBER_EPOCH)
     assert not member.installs
     next_heartbeat(member)
-    member.answer_round(epoch=2)
+    member.answer_heartbeat(epoch=2)
     (install,) = member.installs
     assert (install.member_epoch, install.members) == (2, member.installed(OTHER))
     assert not member.user_calls
@@ -363,7 +406,7 @@ def test_r164_at_once_if_the_epoch_moved_meanwhile() -> None:
     """The answer with the epoch overtook the refusal; the next one is an interval away."""
     member = installing()
     next_heartbeat(member)
-    member.answer_round(epoch=2, flag=True)
+    member.answer_heartbeat(epoch=2, compute=True)
     member.answer_install(error=ErrorCode.STALE_MEMBER_EPOCH)
     assert [install.member_epoch for install in member.installs] == [2]
 
@@ -387,7 +430,7 @@ def test_r165_any_other_code_ends_the_round_and_not_the_membership(request_name:
     assert not member.emitted(Fail)
     assert (member.owned, member.state()) == (["t-0"], MemberState.STABLE)
     next_heartbeat(member)
-    member.answer_round(flag=True)
+    member.answer_heartbeat(compute=True)
     assert len(member.prepares) == 1
 
 
@@ -422,7 +465,7 @@ def test_r165_no_broker_is_asked_for_the_group_that_is_not_the_coordinator_any_m
     next_heartbeat(member)
     member.coordinator_found = False
     member.step(CoordinatorDisconnected(1))
-    member.answer_round(flag=True)
+    member.answer_heartbeat(compute=True)
     assert not member.prepares
 
 
@@ -436,7 +479,7 @@ def test_r165_without_an_answer_the_next_flag_begins_anew(kind: FailureKind) -> 
     assert not member.prepares
     assert bool(member.failures) is (kind not in {FailureKind.TIMED_OUT, FailureKind.DISCONNECTED})
     next_heartbeat(member)
-    member.answer_round(flag=True)
+    member.answer_heartbeat(compute=True)
     assert len(member.prepares) == 1
 
 
@@ -449,7 +492,7 @@ def test_r166_heartbeats_go_on_during_a_round(arrange: object) -> None:
         before_ms = member.now_ms
         next_heartbeat(member)
         assert member.now_ms - before_ms <= INTERVAL_MS
-        member.answer_round(flag=True)
+        member.answer_heartbeat(compute=True)
 
 
 @pytest.mark.parametrize("arrange", [chosen, computing, installing])
@@ -459,7 +502,7 @@ def test_r167_a_round_of_an_earlier_life_sends_nothing_more(arrange: object) -> 
     member = arrange()
     fence(member)
     member.finish_call("lost", "t-0")
-    member.answer_round(epoch=5, assignment={})
+    member.answer_heartbeat(epoch=5, assignment={})
     for answer in (member.answer_prepare, member.answer_install):
         waiting = member.prepares if answer == member.answer_prepare else member.installs
         if waiting:
@@ -476,7 +519,7 @@ def test_r167_a_flag_in_the_new_life_begins_a_round_although_the_old_call_has_no
     member = computing()
     fence(member)
     member.finish_call("lost", "t-0")
-    member.answer_round(epoch=5, assignment={}, flag=True)
+    member.answer_heartbeat(epoch=5, assignment={}, compute=True)
     member.answer_prepare(group_epoch=11)
     member.finish_assign(OTHER)
     assert not member.installs
@@ -488,7 +531,7 @@ def test_r167_the_answer_to_a_prepare_of_an_earlier_life_is_ignored() -> None:
     member = chosen()
     fence(member)
     member.finish_call("lost", "t-0")
-    member.answer_round(epoch=5, assignment={}, flag=True)
+    member.answer_heartbeat(epoch=5, assignment={}, compute=True)
     assert len(member.prepares) == 2
     member.answer_prepare(group_epoch=7)
     assert not member.user_calls
@@ -514,7 +557,7 @@ def test_r168_one_call_at_a_time_and_news_of_a_target_first() -> None:
     member = stable()
     member.noticed_at_once = member.described_at_once = False
     next_heartbeat(member)
-    member.answer_round(epoch=2, flag=True)
+    member.answer_heartbeat(epoch=2, compute=True)
     member.answer_prepare()
     assert len(member.user_calls) == 1
     first = member.user_calls[0]
@@ -532,9 +575,9 @@ def test_r168_one_call_at_a_time_and_news_of_a_target_first() -> None:
 def test_r169_a_call_that_hangs_is_abandoned_and_reported_once() -> None:
     """The group waits for this member; after the coordinator's own limit another one is asked."""
     member = computing(max_poll_interval_ms=100_000)
-    for _ in range(3 * LIMIT_MS // INTERVAL_MS):
+    for _ in range(3 * ASSIGNOR_LIMIT_MS // INTERVAL_MS):
         next_heartbeat(member)
-        member.answer_round(flag=True)
+        member.answer_heartbeat(compute=True)
     (report,) = member.failures
     assert "assign() of the client-side assignor 'mine' did not return within 5000 ms" in report
     assert not member.prepares
@@ -546,11 +589,11 @@ def test_r169_a_call_that_hangs_is_abandoned_and_reported_once() -> None:
 def test_r169_what_it_returns_late_is_dropped_and_the_member_takes_part_again() -> None:
     """A result of a minute ago is about a group of a minute ago."""
     member = computing(max_poll_interval_ms=100_000)
-    pass_time(member, 2 * LIMIT_MS)
+    pass_time(member, 2 * ASSIGNOR_LIMIT_MS)
     member.finish_assign(OTHER)
     assert not member.installs
     next_heartbeat(member)
-    member.answer_round(flag=True)
+    member.answer_heartbeat(compute=True)
     assert len(member.prepares) == 1
 
 
@@ -561,10 +604,10 @@ def test_r169_the_limit_holds_for_every_call(call_type: type) -> None:
     member.described_at_once = call_type is not DescribeAssignors
     member.noticed_at_once = call_type is not CallOnAssignment
     next_heartbeat(member)
-    member.answer_round(epoch=2, assignment=BOTH)
+    member.answer_heartbeat(epoch=2, assignment=BOTH)
     pass_time(member, INTERVAL_MS)
     assert isinstance(member.user_calls[0], call_type)
-    pass_time(member, LIMIT_MS)
+    pass_time(member, ASSIGNOR_LIMIT_MS)
     assert len(member.failures) == 1
     member.reconcile()
     assert member.owned == ["t-0", "t-1"]
@@ -620,14 +663,14 @@ def test_r172_each_epoch_is_told_once_with_the_complete_target() -> None:
     member = stable()
     member.noticed_at_once = False
     next_heartbeat(member)
-    member.answer_round(epoch=2, assignment={"t": [0]}, pending={"t": [1]}, version=1, metadata=b"hello")
+    member.answer_heartbeat(epoch=2, assignment={"t": [0]}, pending={"t": [1]}, version=1, metadata=b"hello")
     call = member.take_call(CallOnAssignment)
     assert [str(partition) for partition in call.partitions] == ["t-0", "t-1"]
     assert (call.error, call.version, call.metadata) == (0, 1, b"hello")
     assert (call.group_metadata.member_id, call.group_metadata.member_epoch) == (MEMBER_ID, 2)
     member.step(OnAssignmentDone(call.call_id))
     next_heartbeat(member)
-    member.answer_round(epoch=2, assignment=BOTH, version=1, metadata=b"hello")
+    member.answer_heartbeat(epoch=2, assignment=BOTH, version=1, metadata=b"hello")
     assert not member.user_calls
 
 
@@ -635,10 +678,10 @@ def test_r172_an_epoch_that_changes_nothing_is_told_with_what_is_known() -> None
     """Null means unchanged, on the wire; an assignor wants the whole."""
     member = stable()
     next_heartbeat(member)
-    member.answer_round(epoch=2, assignment={"t": [0]}, metadata=b"same")
+    member.answer_heartbeat(epoch=2, assignment={"t": [0]}, metadata=b"same")
     member.forget_history()
     next_heartbeat(member)
-    member.answer_round(epoch=3)
+    member.answer_heartbeat(epoch=3)
     (call,) = member.emitted(CallOnAssignment)
     assert (call.group_metadata.member_epoch, call.metadata) == (3, b"same")
     assert [str(partition) for partition in call.partitions] == ["t-0"]
@@ -648,7 +691,7 @@ def test_r172_what_one_of_several_assignors_said_is_for_that_one_alone() -> None
     """Another one would read its bytes as its own."""
     member = stable()
     next_heartbeat(member)
-    member.answer_round(epoch=2, assignment={"t": [0]}, metadata=b"mine only", name="mine")
+    member.answer_heartbeat(epoch=2, assignment={"t": [0]}, metadata=b"mine only", name="mine")
     assert [call.assignor_name for call in member.emitted(CallOnAssignment)] == ["mine"]
     heard: list[str] = []
 
@@ -668,10 +711,10 @@ def test_r172_what_one_of_several_assignors_said_is_for_that_one_alone() -> None
 
 def test_r172_a_smaller_assignment_of_the_same_epoch_is_no_news() -> None:
     """Partitions to give up are asked for before the new epoch; its target is told with it."""
-    member = AssigningHarness()
+    member = offering()
     member.become_stable(BOTH)
     next_heartbeat(member)
-    member.answer_round(epoch=1, assignment={"t": [0]})
+    member.answer_heartbeat(epoch=1, assignment={"t": [0]})
     assert not member.emitted(CallOnAssignment)
 
 
@@ -679,7 +722,7 @@ def test_r172_the_error_of_the_groups_assignor_reaches_every_member() -> None:
     """The operator who can fix it may look at any member's log."""
     member = stable()
     next_heartbeat(member)
-    member.answer_round(epoch=2, assignment={"t": [0]}, error=-2)
+    member.answer_heartbeat(epoch=2, assignment={"t": [0]}, failure=-2)
     assert [call.error for call in member.emitted(CallOnAssignment)] == [-2]
 
 
@@ -689,7 +732,7 @@ def test_r172_after_a_removal_the_same_epoch_is_told_again() -> None:
     fence(member)
     member.finish_call("lost", "t-0")
     member.forget_history()
-    member.answer_round(epoch=1, assignment={"t": [1]})
+    member.answer_heartbeat(epoch=1, assignment={"t": [1]})
     assert [call.group_metadata.member_epoch for call in member.emitted(CallOnAssignment)] == [1]
 
 
@@ -698,11 +741,11 @@ def test_r172_a_call_of_an_earlier_life_does_not_count_for_the_new_one() -> None
     member = stable()
     member.noticed_at_once = False
     next_heartbeat(member)
-    member.answer_round(epoch=2, assignment={"t": [0]})
+    member.answer_heartbeat(epoch=2, assignment={"t": [0]})
     old = member.take_call(CallOnAssignment)
     fence(member)
     member.finish_call("lost", "t-0")
-    member.answer_round(epoch=2, assignment={"t": [1]})
+    member.answer_heartbeat(epoch=2, assignment={"t": [1]})
     assert not member.user_calls
     member.step(OnAssignmentDone(old.call_id))
     assert [str(partition) for partition in member.take_call(CallOnAssignment).partitions] == ["t-1"]
@@ -711,11 +754,11 @@ def test_r172_a_call_of_an_earlier_life_does_not_count_for_the_new_one() -> None
 @pytest.mark.parametrize("owned", [["t-0"], []])
 def test_r172_a_target_of_an_earlier_life_is_not_told_any_more(owned: list[str]) -> None:
     """The assignor would prepare for partitions that the coordinator has given to others by now."""
-    member = AssigningHarness()
+    member = offering()
     member.become_stable({"t": [0]} if owned else {})
     member.metadata_answered = False
     next_heartbeat(member)
-    member.answer_round(epoch=2, pending={"u": [0]}, assignment={"t": [0]} if owned else {})
+    member.answer_heartbeat(epoch=2, pending={"u": [0]}, assignment={"t": [0]} if owned else {})
     asked = member.take_waiting(RequestMetadata)
     member.forget_history()
     fence(member)
@@ -730,7 +773,7 @@ def test_r173_the_listener_waits_for_it() -> None:
     member = stable()
     member.noticed_at_once = False
     next_heartbeat(member)
-    member.answer_round(epoch=2, assignment=BOTH)
+    member.answer_heartbeat(epoch=2, assignment=BOTH)
     member.poll()
     assert not member.calls
     member.finish_notice()
@@ -740,12 +783,12 @@ def test_r173_the_listener_waits_for_it() -> None:
 
 def test_r173_no_longer_than_the_limit() -> None:
     """Another member waits for partitions that this member has to give up."""
-    member = AssigningHarness()
+    member = offering()
     member.become_stable(BOTH)
     member.noticed_at_once = False
     next_heartbeat(member)
-    member.answer_round(epoch=2, assignment={"t": [0]})
-    pass_time(member, LIMIT_MS)
+    member.answer_heartbeat(epoch=2, assignment={"t": [0]})
+    pass_time(member, ASSIGNOR_LIMIT_MS)
     member.poll()
     member.finish_call("revoked", "t-1")
 
@@ -755,7 +798,7 @@ def test_r174_names_are_asked_for_and_what_has_none_is_left_out() -> None:
     member = stable()
     member.metadata_answered = False
     next_heartbeat(member)
-    member.answer_round(epoch=2, assignment={"t": [0]}, pending={"u": [0], "v": [0]})
+    member.answer_heartbeat(epoch=2, assignment={"t": [0]}, pending={"u": [0], "v": [0]})
     assert not member.emitted(CallOnAssignment)
     asked = member.take_waiting(RequestMetadata)
     assert asked.topic_ids == {TOPIC_IDS["u"], TOPIC_IDS["v"]}

@@ -1,8 +1,8 @@
 """A member with a scripted coordinator and a scripted application around it, on a clock that moves when told.
 
 The harness performs the effects of every step: requests wait in `sent` until the test answers them, listener calls wait
-in `calls`. FindCoordinator, the connection and metadata are answered at once, unless the test says otherwise. Every
-step is checked against `MemberInvariants`.
+in `calls`, calls of client-side assignors in `user_calls`. FindCoordinator, the connection and metadata are answered at
+once, unless the test says otherwise. Every step is checked against `MemberInvariants`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,24 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
 
 from kip848_client.clock import ManualClock
 from kip848_client.errors import Kip848Error
+from kip848_client.member.assignor_events import (
+    AssignorCall,
+    AssignorDone,
+    AssignorFailed,
+    AssignorsDescribed,
+    CallOnAssignment,
+    DescribeAssignors,
+    OnAssignmentDone,
+    ReassignmentRequested,
+    RunAssignor,
+)
 from kip848_client.member.events import (
     AppPolled,
     AssignPartitions,
@@ -61,9 +72,25 @@ from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages import consumer_group_describe as described
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     Assignment,
+    Assignor,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
+)
+from kip848_client.wire.messages.consumer_group_install_assignment import (
+    ConsumerGroupInstallAssignmentRequest,
+    ConsumerGroupInstallAssignmentResponse,
+)
+from kip848_client.wire.messages.consumer_group_install_assignment import Member as InstallMember
+from kip848_client.wire.messages.consumer_group_install_assignment import TopicPartition as InstallPartitions
+from kip848_client.wire.messages.consumer_group_prepare_assignment import Assignor as PreparedAssignor
+from kip848_client.wire.messages.consumer_group_prepare_assignment import (
+    ConsumerGroupPrepareAssignmentRequest,
+    ConsumerGroupPrepareAssignmentResponse,
+    TopicMetadata,
+)
+from kip848_client.wire.messages.consumer_group_prepare_assignment import (
+    Member as PreparedMember,
 )
 from kip848_client.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
@@ -76,11 +103,15 @@ GROUP = "orders-group"
 MEMBER_ID = "11111111-1111-1111-1111-111111111111"
 INTERVAL_MS = 1000
 MAX_POLL_MS = 10_000
+ASSIGNOR_LIMIT_MS = 5_000
 TOPIC_IDS = {"t": UUID(int=1), "u": UUID(int=2), "v": UUID(int=3)}
 """Topics of the cluster; a test may add or change ids in its own copy (`MemberHarness.topic_ids`)."""
 
+ROUNDS = frozenset({ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT, ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT})
+
 RequestT = TypeVar("RequestT", bound=Request[Response])
 EffectT = TypeVar("EffectT")
+CallT = TypeVar("CallT", DescribeAssignors, RunAssignor, CallOnAssignment)
 ListenerEffect = AssignPartitions | RevokePartitions | LosePartitions
 
 _KINDS: dict[type[ListenerEffect], str] = {
@@ -117,9 +148,27 @@ def positions(**offsets: int) -> dict[TopicPartition, OffsetAndMetadata]:
     return {partition(key.replace("_", "-")): OffsetAndMetadata(value) for key, value in offsets.items()}
 
 
-def named_assignment(topic_ids: Mapping[str, UUID], assignment: Mapping[str, Iterable[int]]) -> Assignment:
-    """An assignment on the wire, from names."""
-    return Assignment(tuple(TopicPartitions(topic_ids[topic], tuple(indexes)) for topic, indexes in assignment.items()))
+def named_assignment(
+    topic_ids: Mapping[str, UUID],
+    assignment: Mapping[str, Iterable[int]],
+    *,
+    pending: Mapping[str, Iterable[int]] | None = None,
+    failure: int = 0,
+    version: int = 0,
+    metadata: bytes = b"",
+    name: str = "",
+) -> Assignment:
+    """An assignment on the wire, from names; *failure* and what follows it are said by the assignor *name*."""
+    given, awaited = (
+        tuple(TopicPartitions(topic_ids[topic], tuple(indexes)) for topic, indexes in named.items())
+        for named in (assignment, pending or {})
+    )
+    return Assignment(given, failure, awaited, version, metadata, name)
+
+
+def assignor(metadata: bytes = b"", *, reason: int = 0, name: str = "mine") -> Assignor:
+    """A client-side assignor as a heartbeat carries it."""
+    return Assignor(name, 0, 1, reason, 1, metadata)
 
 
 @dataclass
@@ -133,6 +182,9 @@ class MemberHarness:
         listeners_finish: end every listener call at once, without an error.
         heartbeat_version: the highest one of the coordinator; None if it has none.
         describes: the coordinator offers ConsumerGroupDescribe.
+        rounds: the APIs of client-side assignment that it offers.
+        described_at_once: ``metadata()`` of the assignor returns *metadata* at once.
+        noticed_at_once: ``on_assignment()`` returns at once.
     """
 
     settings: dict[str, object] = field(default_factory=dict)
@@ -142,6 +194,10 @@ class MemberHarness:
     heartbeat_version: int | None = 1
     describes: bool = False
     rng: random.Random = field(default_factory=NoJitter)
+    rounds: frozenset[ApiKey] = ROUNDS
+    described_at_once: bool = True
+    noticed_at_once: bool = True
+    metadata: bytes = b""
 
     def __post_init__(self) -> None:
         defaults: dict[str, object] = {
@@ -151,6 +207,7 @@ class MemberHarness:
             "rebalance_timeout_ms": MAX_POLL_MS,
             "auto_commit_interval_ms": None,
             "auto_offset_reset": ResetPolicy.EARLIEST,
+            "assignor_timeout_ms": ASSIGNOR_LIMIT_MS,
         }
         self.config = MemberConfig(**(defaults | self.settings))  # type: ignore[arg-type]
         self.clock = ManualClock()
@@ -162,6 +219,8 @@ class MemberHarness:
         self.waiting: list[ConnectCoordinator | RequestMetadata | ListOffsets] = []
         self.calls: list[Call] = []
         """Listener calls that are not over, oldest first."""
+        self.user_calls: list[AssignorCall] = []
+        """Calls of client-side assignors that have not returned."""
         self.history: list[str] = []
         """Everything that happened, one word each: what scenarios compare."""
         self.effects: list[MemberEffect] = []
@@ -220,6 +279,13 @@ class MemberHarness:
                 self.history.append("left")
             case SurfaceError(error) | Fail(error):
                 self.history.append(type(error).__name__)
+            case DescribeAssignors(call_id) if self.described_at_once:
+                self._automatic.append(AssignorsDescribed((assignor(self.metadata),), call_id))
+            case CallOnAssignment(call_id) if self.noticed_at_once:
+                self.history.append(f"on_assignment({effect.group_metadata.member_epoch})")
+                self._automatic.append(OnAssignmentDone(call_id))
+            case DescribeAssignors() | RunAssignor() | CallOnAssignment():
+                self.user_calls.append(effect)
             case StateChanged() | CommitDone() | OffsetsFetched():
                 pass
 
@@ -231,7 +297,7 @@ class MemberHarness:
             versions[ApiKey.CONSUMER_GROUP_HEARTBEAT] = (0, self.heartbeat_version)
         if self.describes:
             versions[ApiKey.CONSUMER_GROUP_DESCRIBE] = (0, 1)
-        return versions
+        return versions | dict.fromkeys(map(int, self.rounds), (0, 0))
 
     # ---------------------------------------------------------------------------------------------------- the clock
 
@@ -368,8 +434,15 @@ class MemberHarness:
         message: str | None = None,
         interval_ms: int = INTERVAL_MS,
         member_id: str | None = None,
+        compute: bool = False,
+        **told: Any,
     ) -> list[MemberEffect]:
-        """Answer the oldest heartbeat; no assignment means no news."""
+        """Answer the oldest heartbeat; no assignment means no news.
+
+        Args:
+            compute: the member is asked to compute the target.
+            told: what goes with an assignment of client-side assignors, see `named_assignment`.
+        """
         heartbeat = self.take(ConsumerGroupHeartbeatRequest)
         assert isinstance(heartbeat.request, ConsumerGroupHeartbeatRequest)
         response = ConsumerGroupHeartbeatResponse(
@@ -378,7 +451,8 @@ class MemberHarness:
             member_id=heartbeat.request.member_id if member_id is None else member_id,
             member_epoch=epoch if not error else 0,
             heartbeat_interval_ms=interval_ms if not error else 0,
-            assignment=named_assignment(self.topic_ids, assignment) if assignment is not None else None,
+            assignment=named_assignment(self.topic_ids, assignment, **told) if assignment is not None else None,
+            should_compute_assignment=compute,
         )
         return self.step(ResponseReceived(heartbeat.request_id, response))
 
@@ -453,6 +527,89 @@ class MemberHarness:
         return self.answer(
             described.ConsumerGroupDescribeRequest, described.ConsumerGroupDescribeResponse(groups=(group,))
         )
+
+    # ------------------------------------------------------------------------------------------- client-side assignors
+
+    def take_call(self, call_type: type[CallT]) -> CallT:
+        """Take the oldest call of one type that has not returned."""
+        for call in self.user_calls:
+            if isinstance(call, call_type):
+                self.user_calls.remove(call)
+                return call
+        raise AssertionError(f"no {call_type.__name__} is under way: {self.user_calls}")
+
+    def finish_assign(
+        self, target: Mapping[str, Mapping[str, Iterable[int]]] | None = None, *, error: int = 0
+    ) -> list[MemberEffect]:
+        """``assign()`` returns member id -> topic -> partitions."""
+        call = self.take_call(RunAssignor)
+        return self.step(AssignorDone(call.call_id, self.installed(target or {}), error))
+
+    def finish_notice(self) -> list[MemberEffect]:
+        """``on_assignment()`` returns."""
+        return self.step(OnAssignmentDone(self.take_call(CallOnAssignment).call_id))
+
+    def finish_metadata(self, metadata: bytes = b"") -> list[MemberEffect]:
+        """``metadata()`` returns."""
+        return self.step(AssignorsDescribed((assignor(metadata),), self.take_call(DescribeAssignors).call_id))
+
+    def request_reassignment(self, reason: int) -> list[MemberEffect]:
+        """The application asks for a new assignment."""
+        return self.step(ReassignmentRequested(reason))
+
+    def installed(self, target: Mapping[str, Mapping[str, Iterable[int]]]) -> tuple[InstallMember, ...]:
+        """A target as Install carries it."""
+        return tuple(
+            InstallMember(
+                member_id,
+                tuple(InstallPartitions(self.topic_ids[topic], tuple(indexes)) for topic, indexes in topics.items()),
+                0,
+                b"",
+            )
+            for member_id, topics in target.items()
+        )
+
+    @property
+    def failures(self) -> list[str]:
+        """What was reported to the log."""
+        return [str(effect.error) for effect in self.emitted(AssignorFailed)]
+
+    def answer_prepare(
+        self, *, error: int = 0, group_epoch: int = 7, name: str = "mine", members: Iterable[str] = (MEMBER_ID,)
+    ) -> list[MemberEffect]:
+        """Answer the oldest Prepare: members without targets, all subscribed to t with two partitions."""
+        response = ConsumerGroupPrepareAssignmentResponse(
+            error_code=error,
+            error_message="scripted" if error else None,
+            group_epoch=0 if error else group_epoch,
+            assignor_name="" if error else name,
+            members=()
+            if error
+            else tuple(
+                PreparedMember(member_id, 1, None, None, (self.topic_ids["t"],), PreparedAssignor(0, 1, b""), ())
+                for member_id in members
+            ),
+            topics=() if error else (TopicMetadata(self.topic_ids["t"], "t", 2),),
+        )
+        return self.answer(ConsumerGroupPrepareAssignmentRequest, response)
+
+    def answer_install(self, *, error: int = 0) -> list[MemberEffect]:
+        """Answer the oldest Install."""
+        message = "scripted" if error else None
+        return self.answer(
+            ConsumerGroupInstallAssignmentRequest,
+            ConsumerGroupInstallAssignmentResponse(error_code=error, error_message=message),
+        )
+
+    @property
+    def prepares(self) -> list[ConsumerGroupPrepareAssignmentRequest]:
+        """Prepare requests without an answer."""
+        return self.requests(ConsumerGroupPrepareAssignmentRequest)
+
+    @property
+    def installs(self) -> list[ConsumerGroupInstallAssignmentRequest]:
+        """Install requests without an answer."""
+        return self.requests(ConsumerGroupInstallAssignmentRequest)
 
     # -------------------------------------------------------------------------------------------------- expectations
 
