@@ -62,14 +62,6 @@ def test_an_assignor_that_no_member_can_run_for_all_gives_way_to_the_next() -> N
 # Member selection
 
 
-def test_the_member_that_reads_every_version_of_the_group_is_chosen() -> None:
-    """KIP-848's example: A [1-5], B [3-4], C [2-4]; A must be selected."""
-    choice = choose(_ranges(A=(1, 5, 4), B=(3, 4, 4), C=(2, 4, 4)))
-    assert choice is not None
-    assert (choice.spanning, choice.able) == (("A",), ("B", "C"))
-    assert pick_member(choice, first="C", tried=frozenset(), away=frozenset()) == ("A", frozenset())
-
-
 def test_a_member_that_cannot_read_the_metadata_of_all_is_never_chosen() -> None:
     """A leader that cannot decode what the others sent would have to probe versions, as in KIP-268."""
     choice = choose(_ranges(A=(1, 5, 5), B=(3, 4, 4)))
@@ -98,14 +90,6 @@ def test_members_get_their_turn(first: str | None, tried: str, away: str, picked
     assert choice is not None
     expected = None if picked is None else (picked[0], frozenset(picked[1].split()))
     assert pick_member(choice, first=first, tried=set(tried.split()), away=set(away.split())) == expected
-
-
-def test_the_member_whose_heartbeat_moved_the_group_is_told_in_that_answer() -> None:
-    """From the change to the request for a new assignment there is no waiting."""
-    h = AssignmentHarness()
-    h.settled("m1", "m2", "m3")
-    assert h.heartbeat("m3", h.member("m3").member_epoch, offers=[offer(reason=1)]).should_compute_assignment
-    assert h.chosen == "m3"
 
 
 def test_a_member_that_moved_the_group_and_cannot_read_all_leaves_it_to_another() -> None:
@@ -241,12 +225,6 @@ def test_what_a_member_offers_has_a_limit() -> None:
     assert h.enter("m1", offer("a", data=bytes(65_535))).error_code == 0
 
 
-def test_versions_from_minus_one_are_for_members_of_the_classic_protocol() -> None:
-    """KIP-848: an assignor that also reads the old protocol's metadata says so with -1."""
-    h = AssignmentHarness()
-    assert h.enter("m1", offer(versions=(-1, 0), version=-1)).error_code == 0
-
-
 def test_a_server_assignor_and_client_assignors_cannot_be_asked_for_together() -> None:
     """The two settings contradict each other; no offer at all contradicts nothing."""
     h = AssignmentHarness()
@@ -302,18 +280,6 @@ def test_a_new_reason_or_new_metadata_moves_the_group(after: Assignor, moves: bo
     (stored,) = h.member("m1").metadata.client_assignors
     assert (stored.reason, stored.metadata_bytes) == (after.reason, after.metadata_bytes)
     h.verify_log()
-
-
-def test_the_same_reason_counts_again_after_it_was_taken_back() -> None:
-    """A lag-aware consumer asks twice a day for the same reason; each time moves the group once."""
-    h = AssignmentHarness()
-    h.settled("m1")
-    epochs = []
-    for reason in (1, 0, 1, 1, 0):
-        h.heartbeat("m1", h.member("m1").member_epoch, offers=[offer(reason=reason)])
-        h.settle()
-        epochs.append(h.group.group_epoch)
-    assert [later - epochs[0] for later in epochs] == [0, 0, 1, 1, 1]
 
 
 def test_taking_back_the_reason_of_one_of_several_assignors_moves_nothing() -> None:

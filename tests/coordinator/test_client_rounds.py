@@ -68,19 +68,6 @@ def test_a_round_ends_with_the_only_member_that_reads_what_is_left_in_common() -
     assert (h.group.target_epoch, h.group.target_assignor) == (h.group.group_epoch, "")
 
 
-def test_a_target_for_an_older_epoch_is_installed_and_the_members_move_to_it() -> None:
-    """KIP-848: a valid assignment is always installed, so that the group always makes progress."""
-    h = _three()
-    _change(h, "m1")
-    prepared = h.prepare("m1")
-    _change(h, "m2")
-    h.install("m1", prepared.group_epoch, {"m1": {"foo": range(6)}})
-    assert h.beat("m2").assignment is not None
-    assert h.group.state == "Assigning"
-    h.beat("m2")
-    assert h.member("m2").member_epoch == prepared.group_epoch
-
-
 def test_preparing_again_takes_a_newer_snapshot() -> None:
     """A slow assignor that learns of a change may start over; only the last snapshot counts."""
     h = _three()
@@ -92,17 +79,6 @@ def test_preparing_again_takes_a_newer_snapshot() -> None:
     assert h.install("m1", first.group_epoch, spread(first)).error_code == ErrorCode.INVALID_ASSIGNMENT
     assert h.install("m1", second.group_epoch, spread(second)).error_code == 0
     assert h.flying() is None
-
-
-def test_a_snapshot_is_used_once() -> None:
-    """An Install that is sent twice, because its answer was lost, installs once."""
-    h = _three()
-    _change(h, "m1")
-    prepared = h.prepare("m1")
-    assert h.install("m1", prepared.group_epoch, spread(prepared)).error_code == 0
-    before = h.state()
-    assert h.install("m1", prepared.group_epoch, spread(prepared)).error_code == NOT_CHOSEN
-    assert h.state() == before
 
 
 def test_install_without_prepare_is_refused() -> None:
@@ -249,19 +225,6 @@ def test_a_group_of_one_is_asked_again_after_its_time() -> None:
     assert h.compute().error_code == 0
 
 
-def test_an_install_ends_the_time() -> None:
-    """A timer of a round that is over does not touch the next one."""
-    h = _three()
-    _change(h, "m1")
-    h.compute()
-    h.advance(1_000)
-    h.settle()
-    h.advance(1_000)
-    _change(h, "m1", reason=2)
-    h.advance(4_500)
-    assert h.chosen == "m1"
-
-
 def test_the_time_of_an_earlier_round_does_not_end_a_later_one() -> None:
     """m1 was told at 0, fenced, and is chosen again at 3,000: it is not skipped at 5,000."""
     h = _three()
@@ -306,17 +269,6 @@ def test_when_the_chosen_member_is_gone_another_one_is_chosen_at_once(how: str, 
     h.verify_log()
 
 
-def test_a_fenced_member_that_comes_back_is_a_member_like_the_others() -> None:
-    """Its old computation is not waited for, and its new life owes nothing."""
-    h = _three()
-    _change(h, "m1")
-    prepared = h.prepare("m1")
-    h.heartbeat("m1", 99)
-    assert h.chosen == "m2"
-    assert not h.enter("m1", offer(reason=1)).should_compute_assignment
-    assert h.install("m1", prepared.group_epoch, spread(prepared)).error_code == NOT_CHOSEN
-
-
 def test_the_only_member_is_asked_again_after_it_was_fenced() -> None:
     """There is no other member; its join is answered with the flag."""
     h = AssignmentHarness()
@@ -349,19 +301,6 @@ def test_a_static_member_that_leaves_for_a_while_is_not_waited_for() -> None:
     h.heartbeat("m1", -2, instance="i1")
     assert h.chosen == "m2"
     assert h.group.group_epoch > h.group.target_epoch
-
-
-def test_a_static_member_that_is_away_is_not_chosen() -> None:
-    """Its offer still counts, but it cannot compute."""
-    h = AssignmentHarness()
-    for number in (1, 2):
-        h.enter(f"m{number}", instance=f"i{number}")
-    h.settle()
-    h.heartbeat("m1", -2, instance="i1")
-    h.add_partitions("foo", partitions=7)
-    assert h.beat("m2").should_compute_assignment
-    h.advance(5_000)
-    assert h.chosen == "m2", "all that are there were tried: it starts over with them"
 
 
 def test_if_all_that_could_are_away_the_group_waits_for_the_first_that_is_back() -> None:

@@ -141,14 +141,6 @@ def test_what_members_are_told_has_a_limit() -> None:
     assert h.install("m1", epoch, parts, metadata={"m1": (0, bytes(65_536))}).error_code == 0
 
 
-def test_a_member_that_is_left_out_gets_nothing() -> None:
-    """KIP-848 asks that all partitions are assigned, not that all members are."""
-    h, epoch = _prepared()
-    assert h.install("m1", epoch, {"m1": {"bar": [0, 1], "foo": range(6)}}).error_code == 0
-    assert h.target("m2") == {}
-    h.verify_log()
-
-
 def test_a_group_without_topics_has_an_empty_target() -> None:
     """A topic may be created later; until then there is nothing to validate."""
     h = AssignmentHarness()
@@ -237,19 +229,6 @@ def test_a_later_change_tries_again_and_clears_the_error() -> None:
         assert answer.assignment is not None
         assert answer.assignment.error == 0
     h.verify_log()
-
-
-def test_an_error_for_the_first_target_leaves_the_group_without_partitions() -> None:
-    """There is nothing to keep; the members know why they have nothing."""
-    h = AssignmentHarness()
-    h.enter("m1")
-    h.compute({}, error=-5)
-    answer = h.beat("m1")
-    assert answer.assignment is not None
-    assert (answer.member_epoch, answer.assignment.error, h.received(answer)) == (2, -5, {})
-    h.enter("m2")
-    h.settle()
-    assert h.assigned("m2") == {"foo": [1, 3, 5]}
 
 
 def test_an_error_reaches_members_that_joined_since_the_snapshot() -> None:

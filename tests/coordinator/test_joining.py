@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kip848_client.assignors import GroupAssignment, GroupSpec, RangeAssignor, UniformAssignor
-from kip848_client.coordinator import GroupState, MemberState
+from kip848_client.coordinator import GroupState
 from kip848_client.coordinator.result import ArmTimer
 from kip848_client.coordinator.timers import TimerKey, TimerKind
 from kip848_client.errors import ErrorCode
@@ -17,55 +17,6 @@ def _two_topics() -> Harness:
     h.create_topic("foo", partitions=6)
     h.create_topic("bar", partitions=3)
     return h
-
-
-def test_the_first_member_gets_everything_with_its_join() -> None:
-    """A single consumer starts reading after one round trip."""
-    h = _two_topics()
-    response = h.join("m", ["foo", "bar"])
-    assert (response.member_epoch, response.member_id) == (1, "m")
-    assert response.heartbeat_interval_ms == 5_000
-    assert h.received(response) == {"foo": [0, 1, 2, 3, 4, 5], "bar": [0, 1, 2]}
-    assert h.record_names() == ["member", "epoch", "target", "target_epoch", "current"]
-    member = h.member("m")
-    assert (member.member_epoch, member.previous_member_epoch, member.state) == (1, 0, MemberState.STABLE)
-    assert h.group.state is GroupState.STABLE
-
-
-def test_a_join_for_topics_that_do_not_exist_is_answered_with_an_empty_assignment() -> None:
-    """A consumer may start before its topic is created."""
-    h = Harness()
-    response = h.join("m", ["foo"])
-    assert (response.member_epoch, h.received(response)) == (1, {})
-
-
-def test_a_changed_subscription_bumps_the_group_and_is_served_at_once() -> None:
-    """subscribe() with another topic moves the partitions in the same round trip where nothing must be revoked."""
-    h = _two_topics()
-    h.join("m", ["foo"])
-    response = h.heartbeat("m", 1, topics=["foo", "bar"])
-    assert (response.member_epoch, h.group.group_epoch) == (2, 2)
-    assert h.received(response) == {"foo": [0, 1, 2, 3, 4, 5], "bar": [0, 1, 2]}
-
-
-def test_a_dropped_topic_is_revoked_before_the_member_moves_on() -> None:
-    """A consumer that subscribes to less is asked to give the rest up, and confirms it."""
-    h = _two_topics()
-    h.join("m", ["foo", "bar"])
-    response = h.heartbeat("m", 1, topics=["bar"])
-    assert (response.member_epoch, h.received(response)) == (1, {"bar": [0, 1, 2]})
-    assert h.pending("m") == {"foo": [0, 1, 2, 3, 4, 5]}
-    response = h.heartbeat("m", 1, owned={"bar": [0, 1, 2]})
-    assert (response.member_epoch, h.received(response)) == (2, None)
-
-
-def test_a_heartbeat_without_news_has_no_assignment_and_writes_nothing() -> None:
-    """A quiet group costs nothing: no record, no list of partitions on the wire."""
-    h = _two_topics()
-    h.join("m", ["foo"])
-    assert h.heartbeat("m", 1).assignment is None
-    assert h.heartbeat("m", 1, owned={"foo": range(6)}).assignment is None
-    assert h.record_names() == []
 
 
 def test_a_quiet_heartbeat_does_nothing_but_start_the_session_again() -> None:

@@ -186,14 +186,6 @@ def test_a_member_of_a_consumer_group_needs_version_9() -> None:
     assert _one(commit(h, "m", 2, {"foo": {0: 5}}, version=8)) == ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_a_fenced_member_cannot_commit() -> None:
-    """The late commit of a member that was removed does not land."""
-    h = _member_at_2()
-    h.heartbeat("m", -1)
-    assert _one(commit(h, "m", 2, {"foo": {0: 5}})) == ErrorCode.UNKNOWN_MEMBER_ID
-    assert fetch(h, None) == {}
-
-
 def test_an_administrator_may_commit_for_an_empty_group_and_not_for_a_living_one() -> None:
     """Resetting offsets needs a stopped application."""
     h = _member_at_2()

@@ -25,28 +25,6 @@ def _group(rebalance_timeout_ms: int = 5_000) -> Harness:
     return h
 
 
-def test_a_silent_member_is_removed_when_its_session_ends() -> None:
-    """A consumer that died loses its partitions after the session timeout, not before."""
-    h = _group()
-    h.advance(10_000)
-    h.heartbeat("b", 2)
-    assert h.advance(34_999) == []
-    (removed,) = h.advance(1)
-    assert h.record_names(removed) == ["current†", "target†", "member†", "epoch"]
-    assert set(h.group.members) == {"b"}
-    assert h.group.group_epoch == 3
-    assert h.heartbeat("a", 1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-
-
-def test_every_heartbeat_starts_the_session_again() -> None:
-    """A slow but living consumer keeps its place."""
-    h = _group()
-    for _ in range(5):
-        h.advance(44_000)
-        h.heartbeat("b", h.member("b").member_epoch)
-    assert set(h.group.members) == {"b"}
-
-
 def test_a_refused_heartbeat_does_not_keep_the_session_alive() -> None:
     """A zombie that is fenced again and again goes away."""
     h = _group()
@@ -73,19 +51,6 @@ def test_a_changed_session_timeout_acts_from_the_next_heartbeat_on() -> None:
     assert "b" not in h.group.members
     h.set_group_config()
     assert h.join("b", ["foo"]).heartbeat_interval_ms == 5_000
-
-
-def test_a_member_that_does_not_give_up_its_partitions_is_removed() -> None:
-    """One consumer with a stuck callback does not block a rebalance for ever."""
-    h = _group()
-    h.heartbeat("a", 1)
-    assert h.member("a").state is MemberState.UNREVOKED_PARTITIONS
-    h.advance(4_999)
-    h.heartbeat("a", 1)
-    h.heartbeat("b", 2)
-    (removed,) = h.advance(1)
-    assert h.record_names(removed) == ["current†", "target†", "member†", "epoch"]
-    assert h.received(h.heartbeat("b", 2)) == {"foo": [0, 1, 2, 3, 4, 5]}
 
 
 def test_the_revocation_has_the_timeout_that_the_member_sent_last() -> None:

@@ -28,10 +28,9 @@ from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.heartbeat import HeartbeatRequest
 from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupResponseMember
 from kip848_client.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from kip848_client.wire.messages.sync_group import SyncGroupRequest
 from tests.support.classic_member_harness import ClassicMemberHarness, a_member
-from tests.support.member_harness import INTERVAL_MS, MAX_POLL_MS, partition, positions
+from tests.support.member_harness import INTERVAL_MS, MAX_POLL_MS, partition
 
 REBALANCE = ErrorCode.REBALANCE_IN_PROGRESS
 SIX = [f"t-{index}" for index in range(6)]
@@ -122,16 +121,6 @@ def test_an_old_broker_gives_the_id_with_the_first_answer() -> None:
     member.leave(closing=True)
     (leave,) = member.requests(LeaveGroupRequest)
     assert (leave.member_id, leave.members) == ("m-7", ())
-
-
-def test_no_join_is_sent_before_the_coordinator_is_known() -> None:
-    """Another broker would refuse it."""
-    member = ClassicMemberHarness(coordinator_found=False)
-    member.subscribe("t")
-    member.poll()
-    assert not member.requests(JoinGroupRequest)
-    member.find_coordinator()
-    assert member.joining().member_id == ""
 
 
 @pytest.mark.parametrize(
@@ -239,22 +228,6 @@ def test_a_static_member_that_does_not_poll_says_nothing_and_takes_its_place_bac
     assert (member.joining().member_id, member.joining().group_instance_id) == ("", "i-1")
 
 
-def test_partitions_are_given_up_although_their_commit_is_refused() -> None:
-    """The group waits; the next owner reads the records since the last commit again."""
-    member = joined("range", auto_commit_interval_ms=60_000)
-    member.beat(REBALANCE)
-    member.poll(positions(t_0=5))
-    while not member.calls and member.now_ms < 3 * MAX_POLL_MS:
-        if member.requests(OffsetCommitRequest):
-            member.answer_commit(REBALANCE)
-        if member.requests(HeartbeatRequest):
-            member.answer_beat(REBALANCE)
-        member.app_polled_ms = member.now_ms
-        member.advance(100)
-    member.finish_call("revoked", *SIX)
-    assert member.listed() == []
-
-
 # Removal
 
 
@@ -295,27 +268,6 @@ def test_a_member_that_is_removed_while_its_join_waits_joins_as_a_new_one() -> N
     member.beat(ErrorCode.UNKNOWN_MEMBER_ID)
     member.finish_call("lost", *SIX)
     assert [request.member_id for request in member.requests(JoinGroupRequest)][-1] == ""
-
-
-def test_a_sync_of_a_generation_that_is_over_loses_what_is_owned() -> None:
-    """The group has gone on without this member."""
-    member = rejoining()
-    member.answer_join(generation=2)
-    member.answer_sync(error=ErrorCode.ILLEGAL_GENERATION)
-    member.finish_call("lost", *SIX)
-    assert (member.joining().member_id, member.said().generation_id) == ("m-1", -1)
-
-
-@pytest.mark.parametrize(
-    "code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR]
-)
-def test_a_coordinator_that_moves_costs_a_member_nothing(code: int) -> None:
-    """The next one has the group in its log."""
-    member = joined()
-    member.beat(code)
-    member.advance(INTERVAL_MS)
-    member.answer_beat()
-    assert (member.owned, member.calls, member.requests(JoinGroupRequest)) == (SIX, [], [])
 
 
 def test_a_join_moves_to_the_next_coordinator_with_its_id() -> None:

@@ -81,22 +81,6 @@ def test_a_resent_commit_of_which_nothing_is_left_fails() -> None:
     assert not member.requests(OffsetCommitRequest)
 
 
-def test_a_retry_after_a_removal_leaves_out_what_is_not_owned_any_more() -> None:
-    """The commit was under way while the member was removed and joined again."""
-    member = stable({"t": [0, 1]})
-    call = member.commit(positions(t_0=5, t_1=6))
-    member.advance(INTERVAL_MS)
-    member.answer_heartbeat(error=ErrorCode.UNKNOWN_MEMBER_ID)
-    member.finish_call("lost", "t-0", "t-1")
-    member.answer_heartbeat(epoch=7, assignment={"t": [0]})
-    member.reconcile()
-    member.answer_commit(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    member.advance(100)
-    assert [offsets for _, offsets in commits(member)] == [{"t-0": 5}]
-    member.answer_commit()
-    assert "t-1" in str(member.commit_error(call))
-
-
 def test_a_close_whose_commit_is_stale_until_the_end_returns() -> None:
     """The records are read again by the next consumer, but close() keeps its word."""
     member = auto_committing(max_poll_interval_ms=300_000)

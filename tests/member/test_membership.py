@@ -6,9 +6,8 @@ from kip848_client.error_codes import ErrorCode
 from kip848_client.member.events import CallAbandoned, CoordinatorConnected, LeaveDone
 from kip848_client.member.states import MemberState, Phase
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
-from tests.spec.arrange import TWO, auto_committing, fenced, revoking, stable
-from tests.support.member_harness import INTERVAL_MS, MAX_POLL_MS, MemberHarness, positions
+from tests.spec.arrange import TWO, fenced, revoking, stable
+from tests.support.member_harness import INTERVAL_MS, MAX_POLL_MS, MemberHarness
 
 
 def test_a_late_connection_is_ignored() -> None:
@@ -26,14 +25,6 @@ def test_a_fenced_member_keeps_its_new_subscription() -> None:
     member.subscribe("u")
     member.finish_call("lost", "t-0", "t-1")
     assert member.expect_heartbeat(epoch=0).subscribed_topic_names == ("u",)
-
-
-def test_a_poll_during_the_release_starts_nothing() -> None:
-    """The member owns nothing that could be reconciled."""
-    member = fenced(TWO)
-    before = member.member.snapshot()
-    member.poll()
-    assert member.member.snapshot() == before
 
 
 def test_unsubscribe_inside_the_listener_that_revokes_the_rest_loses_nothing() -> None:
@@ -63,17 +54,6 @@ def test_an_acknowledgement_that_cannot_be_sent_does_not_stop_the_timer() -> Non
     member.advance(MAX_POLL_MS)
     assert member.phase() is Phase.STALE_RELEASE
     assert not member.member.snapshot().ack_due
-
-
-def test_a_commit_of_a_run_that_ended_is_not_retried() -> None:
-    """close() interrupted the run: it commits by itself, and a late retry would overwrite that."""
-    member = auto_committing({"t": [0]})
-    member.assign_more({"t": [1]})
-    member.poll(positions(t_0=5))
-    member.answer_commit(14)
-    member.leave()
-    member.advance(500)
-    assert not member.requests(OffsetCommitRequest)
 
 
 def test_a_lost_callback_of_a_former_life_takes_nothing_from_the_next() -> None:

@@ -15,27 +15,10 @@ from kip848_client.wire.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
-from tests.spec.arrange import fetches, looking_up
-from tests.support.member_harness import GROUP, INTERVAL_MS, MemberHarness, partition
+from tests.spec.arrange import looking_up
+from tests.support.member_harness import GROUP, MemberHarness, partition
 
 T0, T1 = (TopicPartition("t", index) for index in range(2))
-
-
-def test_a_lookup_of_a_former_life_is_not_reused() -> None:
-    """Since then another owner may have gone further."""
-    member = looking_up()
-    late = member.take(OffsetFetchRequest)
-    member.advance(INTERVAL_MS)
-    member.answer_heartbeat(error=ErrorCode.FENCED_MEMBER_EPOCH)
-    member.finish_call("lost", "t-0")
-    member.answer_heartbeat(epoch=4, assignment={"t": [0]})
-    member.reconcile()
-    assert fetches(member) == [["t-0"]]
-    member.sent.insert(0, late)
-    member.answer_fetch({"t-0": 5})
-    assert "fetch(t-0@5)" not in member.history
-    member.answer_fetch({"t-0": 500})
-    assert member.history[-1] == "fetch(t-0@500)"
 
 
 @pytest.mark.parametrize("timestamp", [-1, -2])

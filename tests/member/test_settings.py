@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from kip848_client.errors import ConfigError
-from kip848_client.member.member import Member
 from kip848_client.member.settings import MemberConfig, ResetPolicy
 
 
@@ -38,11 +35,3 @@ def test_a_senseless_setting_is_named(settings: dict[str, object], named: str) -
     """The message says which key to change."""
     with pytest.raises(ConfigError, match=named):
         MemberConfig(**({"group_id": "g", "member_id": "m"} | settings))  # type: ignore[arg-type]
-
-
-def test_a_new_member_does_nothing() -> None:
-    """Constructing a consumer has no effect on any group."""
-    member = Member(MemberConfig(group_id="g", member_id="m"), rng=random.Random(0))
-    assert member.deadline_ms() is None
-    assert member.view().assigned == frozenset()
-    assert member.snapshot().heartbeats == 0

@@ -45,11 +45,6 @@ def test_a_declared_move_leads_where_its_row_says(row: PhaseRow) -> None:
         assert [(effect.old, effect.new) for effect in changed] == [(row.source.state, row.dest.state)]
 
 
-def test_the_first_state_is_unjoined() -> None:
-    """A consumer that was only constructed must not look like a member."""
-    assert Context(MemberConfig(group_id="g", member_id="m"), random.Random(0)).phase.state is MemberState.UNJOINED
-
-
 def test_a_trigger_has_one_destination_per_phase_and_per_public_state() -> None:
     """Two destinations would make the outcome depend on the order of rows."""
     assert len(PHASE_TABLE) == len(PHASE_ROWS)

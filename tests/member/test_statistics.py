@@ -18,15 +18,6 @@ def test_the_view_is_the_same_object_while_nothing_changes() -> None:
     assert member.member.view().version == view.version + 1
 
 
-def test_an_epoch_bump_is_a_change_of_the_view() -> None:
-    """group_metadata() reads it there, and transactions need the newest."""
-    member = MemberHarness()
-    member.become_stable({"t": [0]})
-    member.advance(INTERVAL_MS)
-    member.answer_heartbeat(epoch=5)
-    assert member.member.view().member_epoch == 5
-
-
 def test_a_heartbeat_is_due_an_interval_after_the_one_before() -> None:
     """How late a heartbeat is tells an operator how near its member came to be removed."""
     member = MemberHarness()

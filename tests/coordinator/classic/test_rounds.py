@@ -62,15 +62,6 @@ def test_s14_a_sync_has_to_fit_the_generation_and_the_protocol() -> None:
     assert h.sync_group(a, 1, protocol_type=None, protocol=None, version=4).answer.assignment == b"a"
 
 
-def test_s15_a_leader_that_joins_again_begins_a_rebalance() -> None:
-    """That is how a leader that saw new partitions has them assigned."""
-    h = ClassicHarness()
-    (a,) = h.stable("a")
-    answer = h.join_group(a).answer
-    assert (answer.generation_id, len(answer.members)) == (2, 1)
-    assert h.state_is(ClassicState.COMPLETING)
-
-
 def test_s16_before_the_sync_an_equal_join_is_answered_again_and_another_one_rebalances() -> None:
     """The answer may have been lost; but a new subscription has to reach the leader."""
     h = ClassicHarness()

@@ -460,31 +460,6 @@ def test_a_server_side_group_spreads_its_units_in_the_joining_call() -> None:
     assert harness.connect.members == {}  # sessions run on after a restart
 
 
-def test_two_workers_never_hold_one_unit_and_its_token_grows() -> None:
-    """Scenarios 25 and 63: an external store that rejects smaller tokens rejects stale owners."""
-    harness = ConnectHarness()
-    seen: dict[str, int] = {}
-    owners: dict[str, str] = {}
-    harness.enter("w1", catalogue=(1, "A B C"))
-    epochs = {"w1": 1}
-    for step in range(60):
-        worker = f"w{step % 4 + 1}"
-        if worker not in epochs:
-            response = harness.enter(worker)
-        elif step % 11 == 5:
-            harness.beat(worker, -1)
-            del epochs[worker]
-            continue
-        else:
-            response = harness.beat(worker, epochs[worker], owned=harness.runs(worker))
-        epochs[worker] = response.member_epoch
-        for unit, token in tokens(response).items() if response.assignment else ():
-            if owners.get(unit) != worker:
-                assert token > seen.get(unit, 0), f"{unit} moved to {worker} with {token}"
-            seen[unit], owners[unit] = token, worker
-    assert len(seen) == 3
-
-
 def test_a_request_with_a_reason_bumps_once_however_often_it_is_sent() -> None:
     """Scenario 52: a trigger whose answer was lost, and is sent again, costs one round."""
     harness = ConnectHarness()
