@@ -324,7 +324,7 @@ class Consumer:
         """Yield records for ever; ends when the consumer is closed, or has handed over.
 
         Raises:
-            IllegalStateError: neither subscribed nor assigned.
+            IllegalStateError: nothing is subscribed or assigned.
         """
         while not self._group.closed and not self._group.handed_over:
             message = self.poll(1.0 if self._group.wants_records else None)
@@ -424,10 +424,12 @@ class Consumer:
 
     def _tell_of_nothing_wanted(self, *, forever: bool) -> None:
         if forever:
-            raise IllegalStateError("neither subscribed nor assigned, this would wait for ever; call subscribe() first")
+            raise IllegalStateError(
+                "nothing is subscribed or assigned: this would wait for ever; call subscribe() first"
+            )
         if not self._told_of_nothing_wanted:
             self._told_of_nothing_wanted = True
-            hint = "neither subscribed nor assigned, so there are no records; call subscribe()"
+            hint = "nothing is subscribed or assigned, so there are no records; call subscribe()"
             log_event(logging.WARNING, LogEvent.NOT_SUBSCRIBED, group_id=self._config.group_id, hint=hint)
 
     def _meet_topics(self, deadline_s: float) -> None:
@@ -800,7 +802,7 @@ class Consumer:
         return self._group.view.member_epoch
 
     def health(self) -> ConsumerHealth:
-        """How this consumer does, for a liveness or readiness probe. May be called on any thread; never waits.
+        """The health of this consumer, for a liveness or readiness probe. May be called on any thread; never waits.
 
         The lag is that of the poll() after the probe before; see `ConsumerHealth`.
         """

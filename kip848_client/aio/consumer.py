@@ -390,7 +390,7 @@ class AsyncConsumer:
     # --------------------------------------------------------------------------------------------------------- close
 
     def health(self) -> ConsumerHealth:
-        """How this consumer does, for a probe; not awaited, because it never waits. See `Consumer.health`."""
+        """The health of this consumer, for a probe; not awaited, because it never waits. See `Consumer.health`."""
         return self._consumer.health()
 
     def hand_over(self, timeout_s: float = 10.0) -> None:

@@ -179,7 +179,7 @@ class OwnerThread:
                             await job.moved()
                         if limit.cancelled_caught and not job.started:
                             job.abandon()
-                            raise RequestTimeoutError("another call of this consumer, or its listener, does not end")
+                            raise RequestTimeoutError("another call of this consumer, or its listener, has not ended")
                     else:
                         with anyio.CancelScope(shield=True, deadline=grace_end_s) as grace:
                             await job.moved()

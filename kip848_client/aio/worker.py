@@ -123,7 +123,7 @@ class AsyncWorker(WorkerBase):
             IllegalStateError: the worker was started, or has callbacks.
         """
         if self._host is not None:
-            raise IllegalStateError("runner comes before the async with block")
+            raise IllegalStateError("decorate the runner before the async with block")
         if self._on_assigned is not None or self._on_revoked is not None:
             raise IllegalStateError("the worker has callbacks; it can have a runner or callbacks, not both")
         self._runner = function
@@ -152,7 +152,7 @@ class AsyncWorker(WorkerBase):
         host = check_started(self._host)
         await self._wait_for(host.ended.is_set)
         if host.crashed is not None:
-            raise IllegalStateError("the worker's thread ended by a bug; see the cause") from host.crashed
+            raise IllegalStateError("a bug ended the worker's thread; see the cause") from host.crashed
         if host.view.error is not None:
             raise host.view.error
 

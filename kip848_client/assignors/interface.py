@@ -210,7 +210,7 @@ class GroupAssignment(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not 0 <= self.error <= 127:
-            raise ValueError(f"error is {self.error}; 0 is none, and 1 to 127 are the assignor's own")
+            raise ValueError(f"error is {self.error}; 0 means no error, and 1 to 127 are for the assignor's own")
 
     @classmethod
     def of(cls, partitions: Mapping[str, Iterable[PartitionRef]]) -> GroupAssignment:

@@ -257,10 +257,10 @@ class EmbeddedBroker:
         Raises:
             ConfigError: the port is taken, or a topic to create is refused.
             DataDirError: the data directory cannot be used.
-            IllegalStateError: it runs already.
+            IllegalStateError: it is already running.
         """
         if self._thread is not None:
-            raise IllegalStateError(f"the broker on {self.bootstrap_servers} runs already")
+            raise IllegalStateError(f"the broker on {self.bootstrap_servers} is already running")
         nodes = Nodes(self._ports, bind_host=self._host, host=self._advertised_host, racks=self._racks)
         nodes.bind()
         self._ports = nodes.ports
@@ -647,7 +647,7 @@ class EmbeddedBroker:
                 ``CompleteAbort``.
 
         Raises:
-            RequestTimeoutError: it did not come to be; the message shows the transaction as it is.
+            RequestTimeoutError: it did not reach the state in time; the message shows the transaction as it is.
             IllegalStateError: the broker was stopped meanwhile.
         """
         future: concurrent.futures.Future[TransactionSnapshot] = concurrent.futures.Future()
@@ -658,7 +658,7 @@ class EmbeddedBroker:
             known = self.transactions() if self.running else ()
             now = next((each for each in known if each.transactional_id == transactional_id), None)
             raise RequestTimeoutError(
-                f"transactional id {transactional_id!r}: {state} did not come to be within {timeout_s} s; "
+                f"transactional id {transactional_id!r}: not in state {state} within {timeout_s} s; "
                 f"{'there is no such id' if now is None else now}"
             ) from error
         finally:
@@ -687,7 +687,7 @@ class EmbeddedBroker:
         groups and transactions are served again.
 
         Raises:
-            IllegalStateError: there is no such node, it does not run, or the broker has a single node.
+            IllegalStateError: there is no such node, it is not running, or the broker has a single node.
         """
         thread, fail_over = self._failing_over()
         thread.run(fail_over.kill(node_id))
@@ -696,7 +696,7 @@ class EmbeddedBroker:
         """Shut a node down as an operator does: what it leads moves first, then its connections are closed.
 
         Raises:
-            IllegalStateError: there is no such node, it does not run, or the broker has a single node.
+            IllegalStateError: there is no such node, it is not running, or the broker has a single node.
         """
         thread, fail_over = self._failing_over()
         thread.run(fail_over.stop(node_id))
@@ -718,7 +718,7 @@ class EmbeddedBroker:
         """Let a node hang: it takes requests, answers none, and keeps what it leads.
 
         Raises:
-            IllegalStateError: there is no such node, it does not run, or the broker has a single node.
+            IllegalStateError: there is no such node, it is not running, or the broker has a single node.
         """
         thread, fail_over = self._failing_over()
         thread.call(lambda: fail_over.pause(node_id))
@@ -760,7 +760,7 @@ class EmbeddedBroker:
 
         Raises:
             BrokerError: there is no such partition, or it holds fewer records.
-            IllegalStateError: the node does not run, or the broker has a single node.
+            IllegalStateError: the node is not running, or the broker has a single node.
         """
         _, fail_over = self._failing_over()
         self._on_loop(
@@ -773,7 +773,7 @@ class EmbeddedBroker:
         """Let another node coordinate a group, or a transactional id, and those that share its partition in Kafka.
 
         Raises:
-            IllegalStateError: the node does not run, or the broker has a single node.
+            IllegalStateError: the node is not running, or the broker has a single node.
             TypeError: not exactly one of *group* and *transactional_id* is given.
         """
         kind, key = _coordinated(group, transactional_id)
@@ -1265,7 +1265,7 @@ class EmbeddedBroker:
     def _living(self) -> tuple[LoopThread, BrokerState]:
         thread, state = self._thread, self._state
         if thread is None or state is None:
-            raise IllegalStateError("the broker does not run; call start() or use it in a with statement")
+            raise IllegalStateError("the broker is not running; call start() or use it in a with statement")
         if self._process_id != os.getpid():
             raise ForkedProcessError(
                 f"the broker on {self.bootstrap_servers} runs in process {self._process_id}; "
@@ -1424,7 +1424,7 @@ def _topic(state: BrokerState, name: str, partition: int | None) -> Topic:
     topic = state.topics.get(name)
     if topic is None:
         known = ", ".join(sorted(state.topics.names())) or "none"
-        text = f"topic {name!r}: there is none; topics are: {known}"
+        text = f"there is no topic {name!r}; topics are: {known}"
     elif partition is not None and not 0 <= partition < topic.partition_count:
         text = f"topic {name!r} has no partition {partition}; it has 0 to {topic.partition_count - 1}"
     else:

@@ -77,7 +77,7 @@ class FailOver:
         """End a node as a power failure does.
 
         Raises:
-            IllegalStateError: there is no such node, or it does not run.
+            IllegalStateError: there is no such node, or it is not running.
         """
         node = self._running(node_id)
         self._on_event("node_killed", node_id)
@@ -88,7 +88,7 @@ class FailOver:
         """End a node by a controlled shutdown: what it leads moves first.
 
         Raises:
-            IllegalStateError: there is no such node, or it does not run.
+            IllegalStateError: there is no such node, or it is not running.
         """
         node = self._running(node_id)
         self._on_event("node_stopped", node_id)
@@ -108,7 +108,7 @@ class FailOver:
         """
         node = self._node(node_id)
         if node.state != "stopped":
-            raise IllegalStateError(f"node {node_id} runs already")
+            raise IllegalStateError(f"node {node_id} is already running")
         if node_id in self._placement.living:  # it was killed, and its death is not noticed yet
             self._changed(self._placement.node_died(node_id))
         await node.start(self._make_server(node_id))
@@ -121,7 +121,7 @@ class FailOver:
         """Let a node answer nothing, as one that hangs; it keeps what it leads.
 
         Raises:
-            IllegalStateError: there is no such node, or it does not run.
+            IllegalStateError: there is no such node, or it is not running.
         """
         server = self._running(node_id).server
         assert server is not None
@@ -149,7 +149,7 @@ class FailOver:
             lose_records: how many of the last records the new leader does not have.
 
         Raises:
-            IllegalStateError: the node does not run.
+            IllegalStateError: the node is not running.
             BrokerError: the log holds fewer records; nothing was changed.
         """
         self._running(to)
@@ -163,7 +163,7 @@ class FailOver:
         """Let another node coordinate the partition of a group or a transactional id.
 
         Raises:
-            IllegalStateError: the node does not run.
+            IllegalStateError: the node is not running.
         """
         self._running(to)
         partition = coordinator_partition(key)
@@ -227,7 +227,7 @@ class FailOver:
     def _running(self, node_id: int) -> Node:
         node = self._node(node_id)
         if node.state == "stopped":
-            raise IllegalStateError(f"node {node_id} does not run; start_node({node_id}) starts it")
+            raise IllegalStateError(f"node {node_id} is not running; start_node({node_id}) starts it")
         return node
 
 

@@ -194,7 +194,7 @@ class Faults:
             node_id: the broker that gets the request, where there are several.
             when: a predicate over the decoded request, called on the broker's thread.
             nth: the first matching request that counts.
-            times: how often the script is played; `ALWAYS` is without end.
+            times: how often the script is played; `ALWAYS` has no limit.
             probability: with which a matching request counts at all; see `seed`.
 
         Raises:

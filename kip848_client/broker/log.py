@@ -438,7 +438,7 @@ class DataDir:
             payloads = self._load_entries(self._cluster)
         except DataDirCorruptError as error:
             for salvaged in self._cluster.salvage():
-                with contextlib.suppress(ValueError):  # what has the form of an entry, and is none of ours
+                with contextlib.suppress(ValueError):  # what has the form of an entry, and is not one of ours
                     self._state.replay(decode_entry(salvaged))
             return True, f"was damaged at byte {error.position}"
         for payload in payloads:
@@ -488,7 +488,7 @@ class DataDir:
             return
         if not folder.path.is_dir():
             raise DataDirError(
-                f"{folder.path}: is not a folder, or a link to none; topic {topic.name!r} should be in it"
+                f"{folder.path}: is neither a folder nor a link to one; topic {topic.name!r} should be in it"
             )
         copy = folder.read()
         count = max([topic.partition_count, *(number + 1 for number in folder.partitions()[-1:])])

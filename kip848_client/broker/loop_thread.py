@@ -37,7 +37,7 @@ class LoopThread:
         """Call *function* on the loop and wait for what it returns or raises; on the loop's own thread call it here.
 
         Raises:
-            TimeoutError: it did not come to be called in time.
+            TimeoutError: it was not called in time.
             RuntimeError: the loop is closed.
         """
         if threading.current_thread() is self._thread:

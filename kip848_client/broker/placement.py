@@ -277,7 +277,7 @@ class Placement:
             ValueError: the node does not live.
         """
         if to not in self._living:
-            raise ValueError(f"node {to} does not run; running are {list(self.living)}")
+            raise ValueError(f"node {to} is not running; running are {list(self.living)}")
         placed = self._topics[topic][partition]
         if placed.leader == to and not elect_anew:
             return None

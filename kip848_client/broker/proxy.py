@@ -77,10 +77,10 @@ class FaultProxy:
         """Listen. The cluster need not be there yet.
 
         Raises:
-            IllegalStateError: it runs already.
+            IllegalStateError: it is already running.
         """
         if self._thread is not None:
-            raise IllegalStateError("the proxy runs already")
+            raise IllegalStateError("the proxy is already running")
         thread = LoopThread("kip848-proxy")
         self._thread = thread
         self.faults.attach(thread.loop)
@@ -118,7 +118,7 @@ class FaultProxy:
     def bootstrap_servers(self) -> str:
         """Where clients find the proxy; it must run."""
         if self._thread is None:
-            raise IllegalStateError("the proxy does not run; call start() or use it in a with statement")
+            raise IllegalStateError("the proxy is not running; call start() or use it in a with statement")
         return ",".join(f"{_LOOPBACK}:{self._ports[address]}" for address in self._bootstrap)
 
     def disconnect(self) -> None:

@@ -175,7 +175,7 @@ def _holding(spec: AssignmentSpec, texts: list[str]) -> AssignmentSpec:
         for part in listed.decode().split(","):
             topic, _, index = part.rpartition(":")
             if topic not in spec.topics or not index.isdecimal() or int(index) >= spec.topics[topic].partition_count:
-                raise ConfigError(f"--hold {text}: {part!r} is no TOPIC:NUMBER of this group")
+                raise ConfigError(f"--hold {text}: {part!r} is not a TOPIC:NUMBER of this group")
             partitions.append(spec.topics[topic].partitions[int(index)])
         members[name] = replace(members[name], target=tuple(sorted(partitions)))
     return replace(spec, members=members)

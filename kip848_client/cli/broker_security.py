@@ -80,7 +80,7 @@ def parse_users(text: str, *, where: str) -> dict[str, str]:
     """Read ``NAME:PASSWORD`` of each line; a password may have colons.
 
     Raises:
-        ConfigError: a line is none, or a name comes twice. The line itself is not shown: it may be a password.
+        ConfigError: a line is not NAME:PASSWORD, or a name comes twice. The line is not shown: it may be a password.
     """
     users: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), start=1):

@@ -76,7 +76,7 @@ class OffsetsReader:
             wanted = {offsets_partition(group_id, partitions=count)[1] for group_id in groups if count}
             self.partitions: Final = tuple(sorted(wanted or metadata.partitions))
             if not count:
-                raise error_for_code(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{TOPIC}: there is none")
+                raise error_for_code(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {TOPIC}")
             self._plane.assign([PublicTopicPartition(TOPIC, number, OFFSET_BEGINNING) for number in self.partitions])
         except KafkaException as error:
             self._plane.close()

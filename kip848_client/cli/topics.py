@@ -244,7 +244,7 @@ def _description(admin: AdminClient, name: str, *, timeout_s: float) -> TopicDes
 def _partitions_of(admin: AdminClient, name: str, *, timeout_s: float) -> dict[int, Any]:
     found = _ask(f"topic {name!r}", lambda: admin.list_topics(timeout=timeout_s)).topics.get(name)
     if found is None:
-        raise error_for_code(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r}: there is none")
+        raise error_for_code(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
     partitions: dict[int, Any] = found.partitions
     return partitions
 

@@ -1,4 +1,4 @@
-"""How a consumer does, as one frozen value that a liveness probe can ask for on any thread, without waiting.
+"""The health of a consumer, as one frozen value that a liveness probe can ask for on any thread, without waiting.
 
 The lag is measured on the thread that polls, inside the poll() after a probe: librdkafka makes a second thread wait for
 the polling one. So a probe is told the lag as of the probe before it, and with its age.
@@ -33,7 +33,7 @@ class PartitionHealth(msgspec.Struct, frozen=True):
 
 
 class ConsumerHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """How a consumer does at one moment. ``msgspec.json.encode(health)`` makes JSON of it.
+    """The health of a consumer at one moment. ``msgspec.json.encode(health)`` makes JSON of it.
 
     Attributes:
         live: whether the process should be left running. False once the consumer is closed or FATAL, its heartbeat
@@ -79,7 +79,7 @@ class HealthProbe:
         """A probe came since the lags were measured."""
 
     def look(self) -> ConsumerHealth:
-        """How the consumer does now (any thread)."""
+        """The health of the consumer now (any thread)."""
         group, manager = self._group, self._group.manager
         view, observer, fatal = group.view, group.listeners.observer, group.thread.fatal
         now_ms = group.clock.now_ms()

@@ -234,7 +234,7 @@ def lose_reply(*, silent: bool = False, reset: bool = False) -> Action:
         ConfigError: both at once.
     """
     if silent and reset:
-        raise ConfigError("lose_reply: a connection that is reset is not silent")
+        raise ConfigError("lose_reply: give silent=True or reset=True, not both")
     return Drop(applied=True) if silent else Close(applied=True, reset=reset)
 
 
@@ -245,7 +245,7 @@ def cut_reply(byte_count: int = 10) -> Action:
         ConfigError: *byte_count* is not positive. Four bytes are the answer's length, and four its correlation id.
     """
     if byte_count < 1:
-        raise ConfigError(f"cut_reply({byte_count}): at least one byte has to be sent, or it is lose_reply()")
+        raise ConfigError(f"cut_reply({byte_count}): send at least one byte, or use lose_reply()")
     return CutReply(byte_count)
 
 
@@ -262,7 +262,7 @@ def delay(ms: int, *, applied: bool = False, then: Action = _PASS) -> Action:
         ConfigError: *ms* is negative, or *then* is given together with *applied*.
     """
     if ms < 0:
-        raise ConfigError(f"delay({ms}): milliseconds are not negative")
+        raise ConfigError(f"delay({ms}): milliseconds must not be negative")
     _check_then(applied=applied, then=then)
     return Delay(ms, applied, then)
 
@@ -308,7 +308,7 @@ def duplicate(*, after_ms: int = 0) -> Action:
         ConfigError: *after_ms* is negative.
     """
     if after_ms < 0:
-        raise ConfigError(f"duplicate(after_ms={after_ms}): milliseconds are not negative")
+        raise ConfigError(f"duplicate(after_ms={after_ms}): milliseconds must not be negative")
     return Duplicate(after_ms)
 
 

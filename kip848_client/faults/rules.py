@@ -114,7 +114,7 @@ class Rule:
         match: which requests.
         script: what is done to the first of them, the second, ...
         nth: the first match that counts, from 1; those before it pass by.
-        times: how often the script is played; `ALWAYS` is without end.
+        times: how often the script is played; `ALWAYS` has no limit.
         probability: with which a match counts at all, 0 to 1.
 
     Attributes:
@@ -143,7 +143,7 @@ class Rule:
         if nth < 1:
             raise ConfigError(f"nth={nth}: requests are counted from 1")
         if times is not None and times < 1:
-            raise ConfigError(f"times={times}: a rule acts at least once; ALWAYS (None) is without end")
+            raise ConfigError(f"times={times}: a rule acts at least once; ALWAYS (None) has no limit")
         if not 0.0 <= probability <= 1.0:
             raise ConfigError(f"probability={probability} is not between 0 and 1")
         self.match: Final = match
@@ -239,7 +239,7 @@ def select_apis(selector: ApiSelector | Iterable[ApiSelector] | None) -> frozens
         except KeyError:
             near = difflib.get_close_matches(selector, [_api_name(key) for key in ApiKey], n=1)
             hint = f"did you mean {near[0]}?" if near else "see kip848_client.wire.api_keys.ApiKey"
-            raise ConfigError(f"{selector!r} is no API of Kafka; {hint}") from None
+            raise ConfigError(f"{selector!r} is not an API of Kafka; {hint}") from None
     return frozenset().union(*(select_apis(one) or frozenset() for one in selector))
 
 

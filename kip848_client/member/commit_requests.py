@@ -119,7 +119,7 @@ def read_commit(
     """Reduce an answer to *request* to one error code.
 
     Args:
-        without_gone: partitions of topics that do not exist are not failure; `CommitResult.gone` has them.
+        without_gone: partitions of topics that do not exist are not a failure; `CommitResult.gone` has them.
     """
     names = {topic.topic_id: topic.name for topic in request.topics if topic.topic_id != ZERO_UUID}
     first = ErrorCode.NONE.value

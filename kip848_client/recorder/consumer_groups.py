@@ -196,7 +196,7 @@ class RecordedGroup:
         return "unknown"
 
     def _was_there(self, member_id: str, before: Mapping[str, _Member]) -> bool:
-        """Whether it is no new member: it, or the static member that it replaces, was in the group."""
+        """Whether it is not a new member: it, or the static member that it replaces, was in the group."""
         instance_id = self._members[member_id].instance_id
         if instance_id is not None and any(member.instance_id == instance_id for member in before.values()):
             return True

@@ -120,7 +120,7 @@ def _columns(event: JournalEvent) -> tuple[object, ...]:
     fields = event.fields
     numbers = event.ts_ms, event.group_epoch or 0, event.member_epoch or 0
     if not all(-_HUGE < number < _HUGE for number in numbers):
-        raise ProtocolError(f"event log line has a number that no clock shows: {numbers}")
+        raise ProtocolError(f"event log line has a time or an epoch out of range: {numbers}")
     told = to_json(fields) if event.event in HANDLERS else None
     due_ms, sent_ms = (_number(fields.get(name)) for name in ("due_ms", "sent_ms"))
     error = fields.get("error")

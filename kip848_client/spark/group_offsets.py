@@ -66,7 +66,7 @@ def begin_at_committed(
 
 
 class _Nothing:
-    """There are not records here."""
+    """There are no records here."""
 
     def warm(self, topics: Iterable[str]) -> None:
         """Nothing to do."""

@@ -74,7 +74,7 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
         if kind not in _TYPES[name]:
             raise ConfigError(f"column {name} is {kind}, and must be {' or '.join(_TYPES[name])}: cast it")
     if "value" not in found:
-        raise ConfigError("there is no column value: name the bytes or the text of the records so")
+        raise ConfigError("there is no column value: give that name to the bytes or the text of the records")
     if "topic" not in found and options.topic is None:
         raise ConfigError("there is no topic: set the option topic, or have a column topic")
 

@@ -515,7 +515,7 @@ class Stream:
         if self._bounded:
             raise ConfigError(
                 f"topics that are subscribed to do not exist: {missing}. AvailableNow reads what is there and ends, "
-                "and would end without them: mend the name, or create the topic first"
+                "and would end without them: correct the name, or create the topic first"
             )
         _log.warning("topics that are subscribed to do not exist: %s; they are read once they are there", missing)
 

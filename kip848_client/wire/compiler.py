@@ -145,7 +145,7 @@ def decode_body(
     except ProtocolError as failure:
         raise ProtocolError(f"{cls.__name__} v{version} of {end} bytes: {failure}") from failure
     if position != end and not allow_trailing:
-        raise ProtocolError(f"{cls.__name__} v{version} is followed by {end - position} bytes that belong to nothing")
+        raise ProtocolError(f"{cls.__name__} v{version} is followed by {end - position} unexpected bytes")
     made: MessageT = message
     return made
 

@@ -112,7 +112,7 @@ class WorkerBase:
         return {}
 
     def health(self) -> WorkerHealth:
-        """How this worker does, for a liveness or readiness probe. May be called on any thread; never waits."""
+        """The health of this worker, for a liveness or readiness probe. May be called on any thread; never waits."""
         host = self._host
         if host is None:
             return WorkerHealth(

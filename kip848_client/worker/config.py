@@ -119,7 +119,7 @@ def read_units(units: Iterable[UnitLike]) -> frozenset[Unit]:
     """Units as the user wrote them.
 
     Raises:
-        ConfigError: one is not a name and no `Unit`, is blank, or has an index below -1; or one is there twice.
+        ConfigError: a unit is neither a name nor a `Unit`, is blank, has an index below -1, or is there twice.
     """
     if isinstance(units, str):
         raise ConfigError(f"units must be a list of names, got the text {units!r}; write [{units!r}]")

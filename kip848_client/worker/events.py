@@ -117,7 +117,7 @@ class RebalanceRequested(msgspec.Struct, frozen=True):
 
 
 class DrainRequested(msgspec.Struct, frozen=True):
-    """The application wants to give all units away, and goes on living."""
+    """The application wants to give all units away, and stay in the group."""
 
 
 class CloseRequested(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from kip848_client.worker.events import Call, CallbackDone, OwnedUnit, WorkerVie
 
 
 class WorkerHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """How a worker does at one moment. ``msgspec.json.encode(health)`` makes JSON of it.
+    """The health of a worker at one moment. ``msgspec.json.encode(health)`` makes JSON of it.
 
     Attributes:
         live: whether the process should be left running. False once the worker is closed or FATAL, its thread has

@@ -149,7 +149,7 @@ class Worker(WorkerBase):
         host = check_started(self._host)
         ended = self._wait_for(lambda _: host.ended.is_set(), timeout_s)
         if host.crashed is not None:
-            raise IllegalStateError("the worker's thread ended by a bug; see the cause") from host.crashed
+            raise IllegalStateError("a bug ended the worker's thread; see the cause") from host.crashed
         if host.view.error is not None:
             raise host.view.error
         return ended
@@ -180,7 +180,7 @@ class Worker(WorkerBase):
             IllegalStateError: the worker was started, or has callbacks.
         """
         if self._host is not None:
-            raise IllegalStateError("runner comes before start()")
+            raise IllegalStateError("decorate the runner before start()")
         if self._on_assigned is not None or self._on_revoked is not None:
             raise IllegalStateError("the worker has callbacks; it can have a runner or callbacks, not both")
         self._runner = function
@@ -294,7 +294,7 @@ class LeaderElection:
         self._worker.close(timeout_s)
 
     def wait_for_leadership(self, timeout_s: float | None = None) -> bool:
-        """Wait until this is the leader; False if the time is over, or it takes part no more.
+        """Wait until this is the leader; False if the time is over, or the election was closed.
 
         Raises:
             Kip848Error: the error that stopped it.
@@ -306,12 +306,12 @@ class LeaderElection:
         return won
 
     def wait_for_loss(self, timeout_s: float | None = None) -> bool:
-        """Wait until this is not the leader; whether it is not."""
+        """Wait until this is no longer the leader; return whether that is so."""
         return self._worker.wait_for(lambda worker: not worker.assignment(), timeout_s)
 
     @property
     def is_leader(self) -> bool:
-        """Whether this is the leader now. False in time before another one can be elected, also if nothing is heard."""
+        """Whether this is the leader now. Turns False before another can be elected, even without a broker."""
         return bool(self._worker.assignment())
 
     @property

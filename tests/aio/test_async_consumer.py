@@ -284,7 +284,7 @@ async def test_wrong_arguments_are_named(broker: EmbeddedBroker) -> None:
             await consumer.subscribe(["orders"], object())  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match="callables"):
             await consumer.subscribe(["orders"], on_assign=3)  # type: ignore[arg-type]
-        with pytest.raises(IllegalStateError, match="neither subscribed nor assigned"):
+        with pytest.raises(IllegalStateError, match="nothing is subscribed or assigned"):
             await consumer.poll()
         assert await consumer.poll(0) is None
         with pytest.raises(ValueError, match="negative"):

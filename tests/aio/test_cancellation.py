@@ -191,7 +191,7 @@ async def test_close_leaves_although_another_task_hangs_in_its_listener(broker: 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(consumer.poll)
         await hanging.wait()
-        with pytest.raises(RequestTimeoutError, match="does not end"):
+        with pytest.raises(RequestTimeoutError, match="has not ended"):
             await consumer.close(timeout_s=0.2)
         await until(lambda: state_of_group(broker) == "Empty")
         tasks.cancel_scope.cancel()

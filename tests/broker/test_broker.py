@@ -79,7 +79,7 @@ def test_it_works_as_an_asynchronous_context_manager() -> None:
 
 def test_a_running_broker_is_not_started_twice() -> None:
     """A second start would leave the first one's thread behind."""
-    with EmbeddedBroker() as broker, pytest.raises(IllegalStateError, match="runs already"):
+    with EmbeddedBroker() as broker, pytest.raises(IllegalStateError, match="is already running"):
         broker.start()
 
 

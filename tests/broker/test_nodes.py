@@ -551,12 +551,12 @@ def test_what_cannot_be_done_to_a_node_is_refused_with_its_reason(broker: Embedd
     """A test would go on with a cluster that is not in the state that it believes."""
     with pytest.raises(IllegalStateError, match=r"there is no node 4; nodes are \[1, 2, 3\]"):
         broker.kill_node(4)
-    with pytest.raises(IllegalStateError, match="node 1 runs already"):
+    with pytest.raises(IllegalStateError, match="node 1 is already running"):
         broker.start_node(1)
     with pytest.raises(IllegalStateError, match="node 1 is not paused: it is running"):
         broker.resume_node(1)
     broker.kill_node(1)
-    with pytest.raises(IllegalStateError, match=r"node 1 does not run; start_node\(1\) starts it"):
+    with pytest.raises(IllegalStateError, match=r"node 1 is not running; start_node\(1\) starts it"):
         broker.move_leader(TOPIC, 0, 1)
     with EmbeddedBroker() as single, pytest.raises(IllegalStateError, match="has a single node"):
         single.kill_node(1)

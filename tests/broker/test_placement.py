@@ -81,7 +81,7 @@ def test_a_leader_is_moved_to_a_replica_or_takes_its_replica_along() -> None:
     placement.move(FOO, 0, 3)
     assert placement.get(FOO, 0) == PlacedPartition((1, 3), 3, 2)
     placement.node_died(1)
-    with pytest.raises(ValueError, match="node 1 does not run"):
+    with pytest.raises(ValueError, match="node 1 is not running"):
         placement.move(FOO, 0, 1)
 
 

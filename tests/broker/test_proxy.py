@@ -297,14 +297,14 @@ def test_a_stopped_proxy_leaves_nothing(broker: EmbeddedBroker) -> None:
     port = int(proxy.bootstrap_servers.rpartition(":")[2])
     with RawConnection(proxy.bootstrap_servers) as connection:
         connection.ask(MetadataRequest(topics=()), version=12)
-        with pytest.raises(IllegalStateError, match="runs already"):
+        with pytest.raises(IllegalStateError, match="is already running"):
             proxy.start()
         proxy.stop()
         assert connection.is_closed_by_peer()
     proxy.stop()
     assert [one for one in threading.enumerate() if one.name == "kip848-proxy" and one not in before] == []
     assert sockets_of_port(port) == 0
-    with pytest.raises(IllegalStateError, match="does not run"):
+    with pytest.raises(IllegalStateError, match="is not running"):
         _ = proxy.bootstrap_servers
 
 

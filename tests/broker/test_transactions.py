@@ -379,7 +379,7 @@ def test_a_transaction_is_aborted_by_hand(broker: EmbeddedBroker, producer: RawP
 def test_waiting_in_vain_for_a_transaction_says_how_it_stands(broker: EmbeddedBroker, producer: RawProducer) -> None:
     """Without that a test fails and shows nothing."""
     assert producer.epoch == 0
-    with pytest.raises(RequestTimeoutError, match=r"Ongoing did not come to be .*state='Empty'"):
+    with pytest.raises(RequestTimeoutError, match=r"not in state Ongoing within .*state='Empty'"):
         broker.wait_for_transaction("tx", "Ongoing", timeout_s=0.01)
 
 

@@ -117,7 +117,7 @@ def test_show_draws_a_picture_that_is_well_formed(tmp_path: Path, capsys: pytest
         (["check", "Buckets"], "give an instance if it needs arguments"),
         (["show", "Uniform", "--topic", "orders"], "write NAME:COUNT"),
         (["show", "Uniform", "--leave", "nobody"], "no such member"),
-        (["show", "Uniform", "--hold", "m1=orders:99"], "no TOPIC:NUMBER of this group"),
+        (["show", "Uniform", "--hold", "m1=orders:99"], "not a TOPIC:NUMBER of this group"),
         (["show", "Weighted", "--member", "a=heavy"], "weighted refuses this group: member 'a' has metadata"),
     ],
 )

@@ -240,7 +240,7 @@ def test_an_api_is_named_in_any_way(selector: Any, expected: set[int]) -> None:
 
 def test_a_misspelt_api_is_refused() -> None:
     """It would match nothing, for ever."""
-    with pytest.raises(ConfigError, match="'fech' is no API"):
+    with pytest.raises(ConfigError, match="'fech' is not an API"):
         select_apis("fech")
 
 

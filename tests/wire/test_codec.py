@@ -233,7 +233,7 @@ def test_bytes_after_the_last_field_of_a_response_are_refused() -> None:
     """They mean that both sides do not speak of the same version."""
     data = encode_response(OffsetCommitResponse(), api_version=9, correlation_id=1)
 
-    with pytest.raises(ProtocolError, match="followed by 1 bytes"):
+    with pytest.raises(ProtocolError, match="followed by 1 unexpected bytes"):
         decode_response(8, data + b"\0", api_version=9)
 
 

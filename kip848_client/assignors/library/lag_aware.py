@@ -65,9 +65,9 @@ class LagAware(PartitionAssignor):
 
     def __init__(self, *, at_least: int = 1_000, tolerance: float = 0.25, forget_after: int | None = None) -> None:
         if at_least < 1 or not (math.isfinite(tolerance) and tolerance >= 0):
-            raise ValueError(f"at_least is {at_least} and tolerance {tolerance}; at least 1 record, and 0 or more")
+            raise ValueError(f"at_least={at_least}, tolerance={tolerance}: they must be at least 1 and 0")
         if forget_after is not None and forget_after < 1:
-            raise ValueError(f"forget_after is {forget_after}; at least 1 heartbeat interval, or None")
+            raise ValueError(f"forget_after is {forget_after}; it must be at least 1 heartbeat interval, or None")
         self._at_least = at_least
         self._tolerance = tolerance
         self._lags: dict[Key, int] = {}

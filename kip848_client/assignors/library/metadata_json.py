@@ -23,7 +23,7 @@ def decode(member: MemberSpec) -> dict[str, Json]:
     """What *member* told; nothing if it sent no bytes.
 
     Raises:
-        ValueError: they are not JSON object; the message names the member.
+        ValueError: they are not a JSON object; the message names the member.
     """
     return decode_bytes(member.metadata, whose=f"member {member.member_id!r}") if member.metadata else {}
 

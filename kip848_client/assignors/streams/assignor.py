@@ -100,7 +100,8 @@ class StreamsAssignor(PartitionAssignor):
             raise TopologyError("the topology has no subtopology")
         if standbys < 0 or warmups_max < 1 or acceptable_lag < 0:
             raise ValueError(
-                f"standbys={standbys}, warmups_max={warmups_max}, acceptable_lag={acceptable_lag}: at least 0, 1 and 0"
+                f"standbys={standbys}, warmups_max={warmups_max}, acceptable_lag={acceptable_lag}: "
+                "they must be at least 0, 1 and 0"
             )
         self._settings: Final = Settings(acceptable_lag, warmups_max, standbys, rack_tags)
         self._topology = topology

@@ -85,7 +85,7 @@ def decode_classic_assignment(data: bytes) -> ClassicAssignment:
     """Read a worker's assignment of a SyncGroup, or the allocation in its metadata.
 
     Raises:
-        ProtocolError: the bytes are not assignment.
+        ProtocolError: the bytes are not an assignment.
     """
     return _decode(ClassicAssignment, data)
 

@@ -87,7 +87,7 @@ def decode_subscription(data: bytes, *, version: int | None = None) -> ConsumerP
         version: read it as this version, which must not be above its own; by default as its own.
 
     Raises:
-        ProtocolError: the bytes are not subscription.
+        ProtocolError: the bytes are not a subscription.
     """
     return _decode(ConsumerProtocolSubscription, data, version)
 
@@ -96,7 +96,7 @@ def decode_assignment(data: bytes) -> ConsumerProtocolAssignment:
     """Read a member's assignment of a SyncGroup.
 
     Raises:
-        ProtocolError: the bytes are not assignment.
+        ProtocolError: the bytes are not an assignment.
     """
     return _decode(ConsumerProtocolAssignment, data, None)
 
