@@ -262,7 +262,8 @@ class GroupShards(Shards[GroupHost]):
         try:
             return self._host(partition).submit(part, api_version=api_version)
         except DataDirError as error:
-            response = error_response(part, code=ErrorCode.COORDINATOR_NOT_AVAILABLE, reason=str(error))
+            unavailable = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            response = error_response(part, code=unavailable, reason=str(error), api_version=api_version)
             if response is None:
                 raise
             return response

@@ -203,7 +203,12 @@ class GroupHost:
             )
         except DataDirError as error:
             # The operator must fix the cause. Until then clients keep their state and retry.
-            response = error_response(message, code=ErrorCode.COORDINATOR_NOT_AVAILABLE, reason=str(error))
+            response = error_response(
+                message,
+                code=ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                reason=str(error),
+                api_version=context.api_version,
+            )
             if response is None or context.done:
                 raise
             self._forget(request_id)

@@ -18,44 +18,28 @@ from kip848_client.broker.apis._configs import ResourceType as ConfigResourceTyp
 from kip848_client.broker.apis._partitions import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS
 from kip848_client.broker.group_errors import FIRST_BATCHED_OFFSET_FETCH, refusal
 from kip848_client.errors import ErrorCode, ProtocolError
+from kip848_client.faults import replies
 from kip848_client.model import ZERO_UUID
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages import (
     add_partitions_to_txn,
-    alter_configs,
     alter_user_scram_credentials,
     consumer_group_describe,
-    create_acls,
-    create_partitions,
     create_topics,
-    delete_acls,
-    delete_groups,
-    delete_records,
     delete_topics,
-    describe_acls,
-    describe_configs,
     describe_groups,
     describe_log_dirs,
-    describe_producers,
     describe_topic_partitions,
     describe_transactions,
-    describe_user_scram_credentials,
-    fetch,
     find_coordinator,
-    list_offsets,
     message_pair,
     metadata,
-    offset_commit,
-    offset_delete,
     offset_fetch,
-    offset_for_leader_epoch,
     produce,
-    txn_offset_commit,
-    write_txn_markers,
 )
-from kip848_client.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from kip848_client.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
-from kip848_client.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kip848_client.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from kip848_client.wire.messages.end_txn import EndTxnRequest
+from kip848_client.wire.messages.init_producer_id import InitProducerIdRequest
 from kip848_client.wire.schema import Request, Response
 
 __all__ = ["CHECKS"]
@@ -113,21 +97,44 @@ def _split(
     return tuple(allowed), tuple(refused)
 
 
+def _refused(permit: Permit, request: Request[Any], code: int, *, each: bool = False) -> Response:
+    """The answer that refuses all of *request*, as a whole or *each* of its entries, in Kafka's words."""
+    answer: Response = replies.refused(
+        request,
+        api_version=permit.context.api_version,
+        code=code,
+        message=_TEXTS[code],
+        wanted=(lambda _: True) if each else None,
+    )
+    return answer
+
+
 def _narrow(
+    permit: Permit,
     request: Request[Any],
-    is_allowed: Callable[[Any], bool],
-    refuse: Callable[[Any], Any],
+    code_of: Callable[[Any], int],
     *,
     asked: str = "topics",
     answered: str = "topics",
+    named: Callable[[Any], dict[str, Any]] = lambda _entry: {},
 ) -> Outcome:
-    """Leave the entries of the field *asked* that are allowed; refuse the others in the field *answered*."""
-    allowed, refused = _split(getattr(request, asked), is_allowed, refuse)
-    if not refused:
+    """Leave the entries of the field *asked* whose code is 0; refuse the others in the field *answered*.
+
+    Args:
+        named: fields of the refusal of an entry that are not those of the entry.
+    """
+
+    def refuse(entry: Any) -> Any:
+        alone = replace(request, **{asked: (entry,)})
+        (answer,) = getattr(_refused(permit, alone, code_of(entry), each=True), answered)
+        return replace(answer, **named(entry))
+
+    allowed, refusals = _split(getattr(request, asked), lambda entry: not code_of(entry), refuse)
+    if not refusals:
         return None
 
     def complete(response: Any) -> Any:
-        return replace(response, **{answered: (*getattr(response, answered), *refused)})
+        return replace(response, **{answered: (*getattr(response, answered), *refusals)})
 
     if not allowed:
         return complete(message_pair(request.WIRE.api_key).response())  # type: ignore[no-any-return]
@@ -151,6 +158,24 @@ def _may_on_topic(permit: Permit, operation: Operation) -> Callable[[Any], bool]
         return name is None or permit.may(operation, ResourceType.TOPIC, name)
 
     return is_allowed
+
+
+def _topics(
+    operation: Operation, *, asked: str = "topics", answered: str = "topics"
+) -> Callable[[Permit, Any], Outcome]:
+    """The request is about topics, each of which is refused by itself."""
+
+    def check(permit: Permit, request: Any) -> Outcome:
+        may = _may_on_topic(permit, operation)
+        return _narrow(
+            permit, request, lambda entry: 0 if may(entry) else _TOPIC_FAILED, asked=asked, answered=answered
+        )
+
+    return check
+
+
+_read_topics = _topics(Operation.READ)
+_describe_topics = _topics(Operation.DESCRIBE)
 
 
 def _may_see_topic(permit: Permit, name: str) -> bool:
@@ -178,31 +203,15 @@ def _cluster_operations(permit: Permit, response: Any) -> Any:
 # --- records and topics
 
 
-def _produce(permit: Permit, request: produce.ProduceRequest) -> Outcome:
-    def refuse(code: int) -> Callable[[produce.TopicProduceData], produce.TopicProduceResponse]:
-        return lambda topic: produce.TopicProduceResponse(
-            name=topic.name,
-            topic_id=topic.topic_id,
-            partition_responses=tuple(
-                produce.PartitionProduceResponse(
-                    index=item.index, error_code=code, base_offset=_NO_OFFSET, error_message=_TEXTS[code]
-                )
-                for item in topic.partition_data
-            ),
-        )
+_write_topics = _topics(Operation.WRITE, asked="topic_data", answered="responses")
 
+
+def _produce(permit: Permit, request: produce.ProduceRequest) -> Outcome:
     name = request.transactional_id
-    outcome: Outcome
     if name is not None and _is_transactional(request) and not _may_write_transaction(permit, name):
-        outcome = produce.ProduceResponse(responses=tuple(map(refuse(_ID_FAILED), request.topic_data)))
+        outcome: Outcome = _refused(permit, request, _ID_FAILED)
     else:
-        outcome = _narrow(
-            request,
-            _may_on_topic(permit, Operation.WRITE),
-            refuse(_TOPIC_FAILED),
-            asked="topic_data",
-            answered="responses",
-        )
+        outcome = _write_topics(permit, request)
     if outcome is not None and request.acks == 0:
         raise ProtocolError("a produce request with acks=0 was refused: its sender may not write there")
     return outcome
@@ -218,54 +227,10 @@ def _is_transactional(request: produce.ProduceRequest) -> bool:
     )
 
 
-def _fetch(permit: Permit, request: fetch.FetchRequest) -> Outcome:
-    def refuse(topic: fetch.FetchTopic) -> fetch.FetchableTopicResponse:
-        return fetch.FetchableTopicResponse(
-            topic=topic.topic,
-            topic_id=topic.topic_id,
-            partitions=tuple(
-                fetch.PartitionData(
-                    partition_index=item.partition,
-                    error_code=_TOPIC_FAILED,
-                    high_watermark=_NO_OFFSET,
-                    records=b"",
-                )
-                for item in topic.partitions
-            ),
-        )
-
-    return _narrow(request, _may_on_topic(permit, Operation.READ), refuse, answered="responses")
-
-
-def _list_offsets(permit: Permit, request: list_offsets.ListOffsetsRequest) -> Outcome:
-    def refuse(topic: list_offsets.ListOffsetsTopic) -> list_offsets.ListOffsetsTopicResponse:
-        return list_offsets.ListOffsetsTopicResponse(
-            name=topic.name,
-            partitions=tuple(
-                list_offsets.ListOffsetsPartitionResponse(
-                    partition_index=item.partition_index, error_code=_TOPIC_FAILED
-                )
-                for item in topic.partitions
-            ),
-        )
-
-    return _narrow(request, _may_on_topic(permit, Operation.DESCRIBE), refuse)
-
-
-def _offset_for_leader_epoch(permit: Permit, request: offset_for_leader_epoch.OffsetForLeaderEpochRequest) -> Outcome:
+def _offset_for_leader_epoch(permit: Permit, request: Any) -> Outcome:
     if permit.may_on_cluster(Operation.CLUSTER_ACTION, quiet=True):
         return None  # a follower's question
-
-    def refuse(topic: offset_for_leader_epoch.OffsetForLeaderTopic) -> object:
-        return offset_for_leader_epoch.OffsetForLeaderTopicResult(
-            topic=topic.topic,
-            partitions=tuple(
-                offset_for_leader_epoch.EpochEndOffset(partition=item.partition, error_code=_TOPIC_FAILED)
-                for item in topic.partitions
-            ),
-        )
-
-    return _narrow(request, _may_on_topic(permit, Operation.DESCRIBE), refuse)
+    return _describe_topics(permit, request)
 
 
 _TopicT = TypeVar(
@@ -375,67 +340,19 @@ def _delete_topics(permit: Permit, request: delete_topics.DeleteTopicsRequest) -
         return None
     if permit.context.api_version < _FIRST_DELETE_TOPICS_BY_ID:
         return _narrow(
+            permit,
             request,
-            lambda name: permit.may(Operation.DELETE, ResourceType.TOPIC, name),
-            lambda name: delete_topics.DeletableTopicResult(
-                name=name, error_code=_TOPIC_FAILED, error_message=_TEXTS[_TOPIC_FAILED]
-            ),
+            lambda name: 0 if permit.may(Operation.DELETE, ResourceType.TOPIC, name) else _TOPIC_FAILED,
             asked="topic_names",
             answered="responses",
         )
+    may = _may_on_topic(permit, Operation.DELETE)
 
-    def refuse(topic: delete_topics.DeleteTopicState) -> delete_topics.DeletableTopicResult:
+    def named(topic: delete_topics.DeleteTopicState) -> dict[str, Any]:
         name = _name_of(permit, topic) or ""
-        is_shown = topic.topic_id == ZERO_UUID or _may_see_topic(permit, name)
-        return delete_topics.DeletableTopicResult(
-            name=name if is_shown else None,
-            topic_id=topic.topic_id,
-            error_code=_TOPIC_FAILED,
-            error_message=_TEXTS[_TOPIC_FAILED],
-        )
+        return {"name": name if topic.topic_id == ZERO_UUID or _may_see_topic(permit, name) else None}
 
-    return _narrow(request, _may_on_topic(permit, Operation.DELETE), refuse, answered="responses")
-
-
-def _delete_records(permit: Permit, request: delete_records.DeleteRecordsRequest) -> Outcome:
-    def refuse(topic: delete_records.DeleteRecordsTopic) -> delete_records.DeleteRecordsTopicResult:
-        return delete_records.DeleteRecordsTopicResult(
-            name=topic.name,
-            partitions=tuple(
-                delete_records.DeleteRecordsPartitionResult(
-                    partition_index=item.partition_index, low_watermark=_NO_OFFSET, error_code=_TOPIC_FAILED
-                )
-                for item in topic.partitions
-            ),
-        )
-
-    return _narrow(request, _may_on_topic(permit, Operation.DELETE), refuse)
-
-
-def _create_partitions(permit: Permit, request: create_partitions.CreatePartitionsRequest) -> Outcome:
-    return _narrow(
-        request,
-        _may_on_topic(permit, Operation.ALTER),
-        lambda topic: create_partitions.CreatePartitionsTopicResult(
-            name=topic.name, error_code=_TOPIC_FAILED, error_message=_TEXTS[_TOPIC_FAILED]
-        ),
-        answered="results",
-    )
-
-
-def _describe_producers(permit: Permit, request: describe_producers.DescribeProducersRequest) -> Outcome:
-    def refuse(topic: describe_producers.DescribeProducersTopic) -> describe_producers.DescribedTopic:
-        return describe_producers.DescribedTopic(
-            name=topic.name,
-            partitions=tuple(
-                describe_producers.DescribedPartition(
-                    partition_index=index, error_code=_TOPIC_FAILED, error_message=_TEXTS[_TOPIC_FAILED]
-                )
-                for index in topic.partition_indexes
-            ),
-        )
-
-    return _narrow(request, _may_on_topic(permit, Operation.READ), refuse)
+    return _narrow(permit, request, lambda topic: 0 if may(topic) else _TOPIC_FAILED, answered="responses", named=named)
 
 
 # --- configurations
@@ -454,42 +371,22 @@ def _config_code(permit: Permit, operation: Operation, resource: Any) -> int:
             return 0 if permit.may_on_cluster(operation) else _CLUSTER_FAILED
 
 
-def _configs(
-    operation: Operation, *, asked: str, answered: str, refusal_of: Callable[..., object]
-) -> Callable[[Permit, Any], Outcome]:
-    def check(permit: Permit, request: Any) -> Outcome:
-        def refuse(resource: Any) -> object:
-            code = _config_code(permit, operation, resource)
-            return refusal_of(
-                error_code=code,
-                error_message=_TEXTS[code],
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
+def _configs(operation: Operation, *, answered: str) -> Callable[[Permit, Any], Outcome]:
+    """The request is about resources, each of which is refused by itself."""
 
+    def check(permit: Permit, request: Any) -> Outcome:
         return _narrow(
+            permit,
             request,
-            lambda resource: not _config_code(permit, operation, resource),
-            refuse,
-            asked=asked,
+            lambda resource: _config_code(permit, operation, resource),
+            asked="resources",
             answered=answered,
         )
 
     return check
 
 
-_describe_configs = _configs(
-    Operation.DESCRIBE_CONFIGS,
-    asked="resources",
-    answered="results",
-    refusal_of=describe_configs.DescribeConfigsResult,
-)
-_alter_configs = _configs(
-    Operation.ALTER_CONFIGS,
-    asked="resources",
-    answered="responses",
-    refusal_of=alter_configs.AlterConfigsResourceResponse,
-)
+_alter_configs = _configs(Operation.ALTER_CONFIGS, answered="responses")
 
 
 # --- groups
@@ -520,24 +417,9 @@ def _consumer_group_heartbeat(permit: Permit, request: Any) -> Outcome:
     return refusal(request, code=_TOPIC_FAILED, api_version=permit.context.api_version)
 
 
-def _offset_commit(permit: Permit, request: offset_commit.OffsetCommitRequest) -> Outcome:
-    refused = _member(permit, request)
-    if refused is not None:
-        return refused
-
-    def refuse(topic: offset_commit.OffsetCommitRequestTopic) -> offset_commit.OffsetCommitResponseTopic:
-        return offset_commit.OffsetCommitResponseTopic(
-            name=topic.name,
-            topic_id=topic.topic_id,
-            partitions=tuple(
-                offset_commit.OffsetCommitResponsePartition(
-                    partition_index=item.partition_index, error_code=_TOPIC_FAILED
-                )
-                for item in topic.partitions
-            ),
-        )
-
-    return _narrow(request, _may_on_topic(permit, Operation.READ), refuse)
+def _offset_commit(permit: Permit, request: Any) -> Outcome:
+    refused_group = _member(permit, request)
+    return _read_topics(permit, request) if refused_group is None else refused_group
 
 
 def _offset_fetch(permit: Permit, request: offset_fetch.OffsetFetchRequest) -> Outcome:
@@ -548,18 +430,7 @@ def _offset_fetch(permit: Permit, request: offset_fetch.OffsetFetchRequest) -> O
     if request.topics is None:
         return Narrowed(request, lambda response: replace(response, topics=_visible(permit, response.topics)))
 
-    def refuse(topic: offset_fetch.OffsetFetchRequestTopic) -> offset_fetch.OffsetFetchResponseTopic:
-        return offset_fetch.OffsetFetchResponseTopic(
-            name=topic.name,
-            partitions=tuple(
-                offset_fetch.OffsetFetchResponsePartition(
-                    partition_index=index, committed_offset=_NO_OFFSET, error_code=_TOPIC_FAILED
-                )
-                for index in topic.partition_indexes
-            ),
-        )
-
-    return _narrow(request, _may_on_topic(permit, Operation.DESCRIBE), refuse)
+    return _describe_topics(permit, request)
 
 
 def _offset_fetch_groups(permit: Permit, request: offset_fetch.OffsetFetchRequest) -> Narrowed[Any]:
@@ -569,7 +440,7 @@ def _offset_fetch_groups(permit: Permit, request: offset_fetch.OffsetFetchReques
             topic_id=topic.topic_id,
             partitions=tuple(
                 offset_fetch.OffsetFetchResponsePartitions(
-                    partition_index=index, committed_offset=_NO_OFFSET, error_code=_TOPIC_FAILED
+                    partition_index=index, committed_offset=-1, error_code=_TOPIC_FAILED
                 )
                 for index in topic.partition_indexes
             ),
@@ -685,33 +556,19 @@ def _list_groups(permit: Permit, request: Any) -> Narrowed[Any] | None:
     return Narrowed(request, complete)
 
 
-def _delete_groups(permit: Permit, request: delete_groups.DeleteGroupsRequest) -> Outcome:
+def _delete_groups(permit: Permit, request: Any) -> Outcome:
     return _narrow(
+        permit,
         request,
-        lambda group_id: permit.may(Operation.DELETE, ResourceType.GROUP, group_id),
-        lambda group_id: delete_groups.DeletableGroupResult(group_id=group_id, error_code=_GROUP_FAILED),
+        lambda group_id: 0 if permit.may(Operation.DELETE, ResourceType.GROUP, group_id) else _GROUP_FAILED,
         asked="groups_names",
         answered="results",
     )
 
 
-def _offset_delete(permit: Permit, request: offset_delete.OffsetDeleteRequest) -> Outcome:
-    refused = _group(Operation.DELETE)(permit, request)
-    if refused is not None:
-        return refused
-
-    def refuse(topic: offset_delete.OffsetDeleteRequestTopic) -> offset_delete.OffsetDeleteResponseTopic:
-        return offset_delete.OffsetDeleteResponseTopic(
-            name=topic.name,
-            partitions=tuple(
-                offset_delete.OffsetDeleteResponsePartition(
-                    partition_index=item.partition_index, error_code=_TOPIC_FAILED
-                )
-                for item in topic.partitions
-            ),
-        )
-
-    return _narrow(request, _may_on_topic(permit, Operation.READ), refuse)
+def _offset_delete(permit: Permit, request: Any) -> Outcome:
+    refused_group = _group(Operation.DELETE)(permit, request)
+    return _read_topics(permit, request) if refused_group is None else refused_group
 
 
 def _find_coordinator(permit: Permit, request: find_coordinator.FindCoordinatorRequest) -> Outcome:
@@ -720,17 +577,13 @@ def _find_coordinator(permit: Permit, request: find_coordinator.FindCoordinatorR
     code = _ID_FAILED if of_transaction else _GROUP_FAILED
     if permit.context.api_version >= _FIRST_BATCHED_FIND_COORDINATOR:
         return _narrow(
+            permit,
             request,
-            lambda key: permit.may(Operation.DESCRIBE, resource_type, key),
-            lambda key: find_coordinator.Coordinator(
-                key=key, node_id=-1, port=-1, error_code=code, error_message=_TEXTS[code]
-            ),
+            lambda key: 0 if permit.may(Operation.DESCRIBE, resource_type, key) else code,
             asked="coordinator_keys",
             answered="coordinators",
         )
-    if permit.may(Operation.DESCRIBE, resource_type, request.key):
-        return None
-    return find_coordinator.FindCoordinatorResponse(error_code=code, error_message=_TEXTS[code], node_id=-1, port=-1)
+    return None if permit.may(Operation.DESCRIBE, resource_type, request.key) else _refused(permit, request, code)
 
 
 # --- transactions
@@ -744,17 +597,17 @@ def _init_producer_id(permit: Permit, request: InitProducerIdRequest) -> Outcome
     if request.transactional_id is not None:
         if _may_write_transaction(permit, request.transactional_id):
             return None
-        return InitProducerIdResponse(error_code=_ID_FAILED)
+        return _refused(permit, request, _ID_FAILED)
     if permit.may_on_cluster(Operation.IDEMPOTENT_WRITE, quiet=True) or permit.may_write_somewhere():
         return None
-    return InitProducerIdResponse(error_code=_CLUSTER_FAILED)
+    return _refused(permit, request, _CLUSTER_FAILED)
 
 
 def _add_partitions_to_txn(permit: Permit, request: add_partitions_to_txn.AddPartitionsToTxnRequest) -> Outcome:
     if permit.context.api_version >= _FIRST_BATCHED_ADD_PARTITIONS:
         if permit.may_on_cluster(Operation.CLUSTER_ACTION):
             return None
-        return add_partitions_to_txn.AddPartitionsToTxnResponse(error_code=_CLUSTER_FAILED)
+        return _refused(permit, request, _CLUSTER_FAILED)
     topics = request.v3_and_below_topics
     if not _may_write_transaction(permit, request.v3_and_below_transactional_id):
         codes = {topic.name: int(_ID_FAILED) for topic in topics}
@@ -785,60 +638,26 @@ def _add_partitions_to_txn(permit: Permit, request: add_partitions_to_txn.AddPar
 
 def _add_offsets_to_txn(permit: Permit, request: AddOffsetsToTxnRequest) -> Outcome:
     if not _may_write_transaction(permit, request.transactional_id):
-        return AddOffsetsToTxnResponse(error_code=_ID_FAILED)
+        return _refused(permit, request, _ID_FAILED)
     if not permit.may(Operation.READ, ResourceType.GROUP, request.group_id):
-        return AddOffsetsToTxnResponse(error_code=_GROUP_FAILED)
+        return _refused(permit, request, _GROUP_FAILED)
     return None
 
 
 def _end_txn(permit: Permit, request: EndTxnRequest) -> Outcome:
-    return None if _may_write_transaction(permit, request.transactional_id) else EndTxnResponse(error_code=_ID_FAILED)
+    return None if _may_write_transaction(permit, request.transactional_id) else _refused(permit, request, _ID_FAILED)
 
 
-def _txn_offset_commit(permit: Permit, request: txn_offset_commit.TxnOffsetCommitRequest) -> Outcome:
+def _txn_offset_commit(permit: Permit, request: Any) -> Outcome:
     if not _may_write_transaction(permit, request.transactional_id):
-        return refusal(request, code=_ID_FAILED, api_version=permit.context.api_version)
-    refused = _member(permit, request)
-    if refused is not None:
-        return refused
-
-    def refuse(topic: txn_offset_commit.TxnOffsetCommitRequestTopic) -> object:
-        return txn_offset_commit.TxnOffsetCommitResponseTopic(
-            name=topic.name,
-            partitions=tuple(
-                txn_offset_commit.TxnOffsetCommitResponsePartition(
-                    partition_index=item.partition_index, error_code=_TOPIC_FAILED
-                )
-                for item in topic.partitions
-            ),
-        )
-
-    return _narrow(request, _may_on_topic(permit, Operation.READ), refuse)
+        return _refused(permit, request, _ID_FAILED)
+    return _offset_commit(permit, request)
 
 
-def _write_txn_markers(permit: Permit, request: write_txn_markers.WriteTxnMarkersRequest) -> Outcome:
+def _write_txn_markers(permit: Permit, request: Any) -> Outcome:
     if permit.may_on_cluster(Operation.ALTER, quiet=True) or permit.may_on_cluster(Operation.CLUSTER_ACTION):
         return None
-    return write_txn_markers.WriteTxnMarkersResponse(
-        markers=tuple(
-            write_txn_markers.WritableTxnMarkerResult(
-                producer_id=marker.producer_id,
-                topics=tuple(
-                    write_txn_markers.WritableTxnMarkerTopicResult(
-                        name=topic.name,
-                        partitions=tuple(
-                            write_txn_markers.WritableTxnMarkerPartitionResult(
-                                partition_index=index, error_code=_CLUSTER_FAILED
-                            )
-                            for index in topic.partition_indexes
-                        ),
-                    )
-                    for topic in marker.topics
-                ),
-            )
-            for marker in request.markers
-        )
-    )
+    return _refused(permit, request, _CLUSTER_FAILED)
 
 
 def _describe_transactions(permit: Permit, request: describe_transactions.DescribeTransactionsRequest) -> Narrowed[Any]:
@@ -872,12 +691,35 @@ def _list_transactions(permit: Permit, request: Any) -> Narrowed[Any]:
 # --- the cluster
 
 
-def _cluster(operation: Operation, refuse: Callable[[Any], Response]) -> Callable[[Permit, Any], Outcome]:
+def _cluster(operation: Operation) -> Callable[[Permit, Any], Outcome]:
     """The request is about the cluster, and refused as a whole."""
-    return lambda permit, request: None if permit.may_on_cluster(operation) else refuse(request)
+    return lambda permit, request: (
+        None if permit.may_on_cluster(operation) else _refused(permit, request, _CLUSTER_FAILED)
+    )
 
 
-_CLUSTER_TEXT: Final = _TEXTS[_CLUSTER_FAILED]
+def _describe_log_dirs(permit: Permit, _request: object) -> Outcome:
+    if permit.may_on_cluster(Operation.DESCRIBE):
+        return None
+    return describe_log_dirs.DescribeLogDirsResponse(error_code=_CLUSTER_FAILED)
+
+
+def _alter_user_scram_credentials(
+    permit: Permit, request: alter_user_scram_credentials.AlterUserScramCredentialsRequest
+) -> Outcome:
+    if permit.may_on_cluster(Operation.ALTER):
+        return None
+    return alter_user_scram_credentials.AlterUserScramCredentialsResponse(
+        results=tuple(
+            alter_user_scram_credentials.AlterUserScramCredentialsResult(
+                user=user, error_code=_CLUSTER_FAILED, error_message=_TEXTS[_CLUSTER_FAILED]
+            )
+            for user in dict.fromkeys(
+                [*(each.name for each in request.deletions), *(each.name for each in request.upsertions)]
+            )
+        )
+    )
+
 
 CHECKS: Final[Mapping[int, Check]] = {
     ApiKey.API_VERSIONS: _free,
@@ -887,20 +729,18 @@ CHECKS: Final[Mapping[int, Check]] = {
         request, lambda response: _cluster_operations(permit, response)
     ),
     ApiKey.PRODUCE: _produce,
-    ApiKey.FETCH: _fetch,
-    ApiKey.LIST_OFFSETS: _list_offsets,
+    ApiKey.FETCH: _topics(Operation.READ, answered="responses"),
+    ApiKey.LIST_OFFSETS: _describe_topics,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
     ApiKey.METADATA: _metadata,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _describe_topic_partitions,
     ApiKey.CREATE_TOPICS: _create_topics,
     ApiKey.DELETE_TOPICS: _delete_topics,
-    ApiKey.DELETE_RECORDS: _delete_records,
-    ApiKey.CREATE_PARTITIONS: _create_partitions,
-    ApiKey.DESCRIBE_PRODUCERS: _describe_producers,
-    ApiKey.DESCRIBE_LOG_DIRS: _cluster(
-        Operation.DESCRIBE, lambda _: describe_log_dirs.DescribeLogDirsResponse(error_code=_CLUSTER_FAILED)
-    ),
-    ApiKey.DESCRIBE_CONFIGS: _describe_configs,
+    ApiKey.DELETE_RECORDS: _topics(Operation.DELETE),
+    ApiKey.CREATE_PARTITIONS: _topics(Operation.ALTER, answered="results"),
+    ApiKey.DESCRIBE_PRODUCERS: _read_topics,
+    ApiKey.DESCRIBE_LOG_DIRS: _describe_log_dirs,
+    ApiKey.DESCRIBE_CONFIGS: _configs(Operation.DESCRIBE_CONFIGS, answered="results"),
     ApiKey.ALTER_CONFIGS: _alter_configs,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _alter_configs,
     ApiKey.JOIN_GROUP: _member,
@@ -930,42 +770,10 @@ CHECKS: Final[Mapping[int, Check]] = {
     ApiKey.WRITE_TXN_MARKERS: _write_txn_markers,
     ApiKey.DESCRIBE_TRANSACTIONS: _describe_transactions,
     ApiKey.LIST_TRANSACTIONS: _list_transactions,
-    ApiKey.DESCRIBE_ACLS: _cluster(
-        Operation.DESCRIBE,
-        lambda _: describe_acls.DescribeAclsResponse(error_code=_CLUSTER_FAILED, error_message=_CLUSTER_TEXT),
-    ),
-    ApiKey.CREATE_ACLS: _cluster(
-        Operation.ALTER,
-        lambda request: create_acls.CreateAclsResponse(
-            results=(create_acls.AclCreationResult(error_code=_CLUSTER_FAILED, error_message=_CLUSTER_TEXT),)
-            * len(request.creations)
-        ),
-    ),
-    ApiKey.DELETE_ACLS: _cluster(
-        Operation.ALTER,
-        lambda request: delete_acls.DeleteAclsResponse(
-            filter_results=(
-                delete_acls.DeleteAclsFilterResult(error_code=_CLUSTER_FAILED, error_message=_CLUSTER_TEXT),
-            )
-            * len(request.filters)
-        ),
-    ),
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _cluster(
-        Operation.DESCRIBE,
-        lambda _: describe_user_scram_credentials.DescribeUserScramCredentialsResponse(
-            error_code=_CLUSTER_FAILED, error_message=_CLUSTER_TEXT
-        ),
-    ),
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _cluster(
-        Operation.ALTER,
-        lambda request: alter_user_scram_credentials.AlterUserScramCredentialsResponse(
-            results=tuple(
-                alter_user_scram_credentials.AlterUserScramCredentialsResult(
-                    user=user, error_code=_CLUSTER_FAILED, error_message=_CLUSTER_TEXT
-                )
-                for user in dict.fromkeys(each.name for each in (*request.deletions, *request.upsertions))
-            )
-        ),
-    ),
+    ApiKey.DESCRIBE_ACLS: _cluster(Operation.DESCRIBE),
+    ApiKey.CREATE_ACLS: _cluster(Operation.ALTER),
+    ApiKey.DELETE_ACLS: _cluster(Operation.ALTER),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _cluster(Operation.DESCRIBE),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _alter_user_scram_credentials,
 }
 """API key -> what it needs. An API that is served and missing here would be refused while ACLs are on."""

@@ -21,7 +21,7 @@ from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages import message_pair
 from kip848_client.wire.schema import RECORDS, ArrayOf, FieldSpec, Request, Response, Scalar, WireStruct, fields_of
 
-__all__ = ["ErrorPlacer", "Wanted", "answers_by_element", "merge", "split"]
+__all__ = ["ErrorPlacer", "Wanted", "answers_by_element", "merge", "refused", "split"]
 
 MessageT = TypeVar("MessageT", bound=WireStruct)
 
@@ -126,6 +126,7 @@ _UNKNOWN: Final = frozenset(
         "last_stable_offset",
         "log_append_time_ms",
         "log_start_offset",
+        "low_watermark",
         "node_id",
         "num_partitions",
         "offset",
@@ -152,7 +153,7 @@ class ErrorPlacer:
     """Puts one error code into answers of one API and version.
 
     Args:
-        message: goes wherever the answer has room for one.
+        message: goes wherever the answer has room for one; None leaves it empty.
         wanted: which elements get the code, if the fault is about single ones; None for the whole request.
     """
 
@@ -162,7 +163,7 @@ class ErrorPlacer:
         api_key: int,
         api_version: int,
         code: int,
-        message: str,
+        message: str | None,
         topic_name: TopicNames,
         wanted: Wanted | None = None,
     ) -> None:
@@ -178,7 +179,11 @@ class ErrorPlacer:
 
     def refuse(self, request: Request[Response]) -> Response | None:
         """The answer that refuses *request*; None if this version of the API has no place for an error."""
-        return self.mark(self._blank(request, self._response_class, is_element=False))
+        return self.mark(self.blank(request))
+
+    def blank(self, request: Request[Response]) -> Response:
+        """An answer that has an element for each of *request*, and says nothing about it."""
+        return self._blank(request, self._response_class, is_element=False)
 
     def mark(self, response: Response) -> Response | None:
         """*response* with the code in it; None if it has no place for one, or no element that is wanted."""
@@ -251,6 +256,27 @@ class ErrorPlacer:
             elif isinstance(field.kind, ArrayOf) and isinstance(field.kind.element, type) and name not in _KEPT:
                 values[name] = ()
         return values
+
+
+def refused(
+    request: Request[Any], *, api_version: int, code: int, message: str | None = None, wanted: Wanted | None = None
+) -> Any:
+    """The answer that refuses *request* with one code, wherever its version has room for one.
+
+    A topic without partitions has no room; it is answered as it was asked.
+
+    Args:
+        wanted: the elements that are refused; None for the whole request.
+    """
+    placer = ErrorPlacer(
+        api_key=request.WIRE.api_key,
+        api_version=api_version,
+        code=code,
+        message=message,
+        topic_name=lambda _: None,
+        wanted=wanted,
+    )
+    return placer.refuse(request) or placer.blank(request)
 
 
 def split(

@@ -2,8 +2,9 @@
 
 Each file says ``API_KEY``, ``VERSIONS = (min, max)`` and ``handle(broker, request, context)``. A file with
 ``EXTENSION = "<name>"`` is served only if that extension is on. One whose requests may stand for others has
-``open_out(broker, request, context)``, which returns the request that is served, or the answer. Nothing else is
-registered anywhere: what has no file here is not advertised and not answered.
+``open_out(broker, request, context)``, which returns the request that is served, or the answer. The requests that go to
+the group coordinator share ``group_requests.py``, whose ``APIS`` has a row for each. Nothing else is registered
+anywhere: what is not in this folder is not advertised and not answered.
 
 A handler returns the response, or None if it calls ``context.reply`` later. It runs on the broker's loop and never
 blocks. One that does much for each entry of its request is a generator: it yields after each entry, where others may
@@ -81,9 +82,9 @@ def load_apis() -> tuple[Api, ...]:
         if module_info.name.startswith("_"):
             continue
         module = importlib.import_module(f"{__name__}.{module_info.name}")
-        low, high = module.VERSIONS
         in_slices = inspect.isgeneratorfunction(module.handle)
-        extension = getattr(module, "EXTENSION", "")
         open_out = getattr(module, "open_out", None)
-        apis.append(Api(int(module.API_KEY), low, high, module.handle, extension, in_slices, open_out))
+        rows = getattr(module, "APIS", None) or [(module.API_KEY, module.VERSIONS, getattr(module, "EXTENSION", ""))]
+        for api_key, (low, high), extension in rows:
+            apis.append(Api(int(api_key), low, high, module.handle, extension, in_slices, open_out))
     return tuple(sorted(apis, key=lambda api: api.api_key))

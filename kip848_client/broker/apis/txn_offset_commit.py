@@ -11,9 +11,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from kip848_client.broker.context import RequestContext
-from kip848_client.broker.group_errors import txn_offset_commit_error
 from kip848_client.broker.state import BrokerState
 from kip848_client.error_codes import ErrorCode
+from kip848_client.faults.replies import refused
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -34,8 +34,8 @@ def handle(
             request, api_version=context.api_version
         )
         if error:
-            refused = txn_offset_commit_error(request, error)
-            return replace(refused, topics=tuple(_known_or_not(broker, topic) for topic in refused.topics))
+            answer: TxnOffsetCommitResponse = refused(request, api_version=context.api_version, code=error)
+            return replace(answer, topics=tuple(_known_or_not(broker, topic) for topic in answer.topics))
     broker.groups.handle(request, context)
     return None
 
