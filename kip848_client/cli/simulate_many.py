@@ -23,7 +23,7 @@ from kip848_client.errors import ConfigError
 from kip848_client.simulation.history import FAULTS, median
 from kip848_client.simulation.observer import Watch
 from kip848_client.simulation.play import Report, run
-from kip848_client.simulation.variety import scenario_of
+from kip848_client.simulation.scenario import scenario_of
 
 _PLAIN_EVERY_S: Final = 5.0
 _BATCH_MAX: Final = 10

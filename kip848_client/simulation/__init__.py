@@ -3,12 +3,13 @@
 `run` (in `play`) plays one `scenario` and returns what happened. Nothing here reads a clock or opens a socket: 45
 seconds of session timeout take microseconds. Where is what:
 
-- time and randomness: `world`; what is written down: `history`, `event_log`
+- time and randomness: `world`; what is written down: `history`
 - the cluster: `topics`, `cluster` (coordinators, their log, crashes, failovers)
 - a consumer: `process` (its clock), `consumer` (the member), `clientside` (its requests), `application` (poll(),
-  listeners, records), `offset_questions`, `user_assignor`
-- between them: `network`, `refusals` (rules of `kip848_client.faults`)
-- what happens: `scenario` (numbers), `variety` (numbers that seeds draw), `actions`, `stage`, `trials`, `play`
+  listeners, records), `user_assignor`
+- between them: `network` (delays, faults, rules of `kip848_client.faults`)
+- what happens: `scenario` (numbers), `actions`, `stage`, `trials`, `play`; `shrink` makes a failing run smaller
+- beside the group: `transactions`, `workers`; `what_if` plays changes of a given group
 - the interface for checkers: `observer` (typed hooks), `mirror` (a copy of the coordinator's group)
 - the invariants: `checkers`, one file per subject; each checker is an observer
 
@@ -23,8 +24,16 @@ from kip848_client.simulation.consumer import SimulatedConsumer, UserCode
 from kip848_client.simulation.observer import Observer, Scene, Watch, about
 from kip848_client.simulation.play import Report, run
 from kip848_client.simulation.process import Process
-from kip848_client.simulation.scenario import BRIEF, CHURN, MIXED, SCENARIOS, Behaviour, NetworkFaults, Scenario
-from kip848_client.simulation.variety import scenario_of
+from kip848_client.simulation.scenario import (
+    BRIEF,
+    CHURN,
+    MIXED,
+    SCENARIOS,
+    Behaviour,
+    NetworkFaults,
+    Scenario,
+    scenario_of,
+)
 from kip848_client.simulation.violation import InvariantViolation, fail
 
 __all__ = [

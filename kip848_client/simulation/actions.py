@@ -169,7 +169,7 @@ class Actions:
             case Kind.CRASH:
                 self._to_one(rng, living, lambda consumer: stage.end(rng, consumer, SimulatedConsumer.crash))
             case Kind.CUT:
-                self._to_one(rng, living, lambda consumer: self._cut(rng, consumer))
+                self._to_one(rng, living, lambda one: stage.network.cut(one.name, rng, scenario=stage.scenario))
             case Kind.RESUBSCRIBE:
                 self._to_one(rng, living, lambda consumer: consumer.subscribe(stage.subscription(rng)))
             case Kind.FREEZE:
@@ -217,26 +217,7 @@ class Actions:
         if names:
             action(rng.choice(names))
 
-    # --------------------------------------------------------------------------------------------------------- network
-
-    def _cut(self, rng: random.Random, consumer: SimulatedConsumer) -> None:
-        """The network is gone for one consumer, or one direction of it, for less or more than a session."""
-        stage, name = self._stage, consumer.name
-        network = stage.network
-        ways = [network.mute, network.deaf]
-        one_way = rng.random() < stage.scenario.one_way
-        if one_way:
-            ways = [rng.choice(ways)]
-            stage.world.history.add(stage.world.now_ms, name, "cut_off_one_way")
-        for way in ways:
-            way.add(name)
-        stage.world.history.add(stage.world.now_ms, name, "cut_off", one_way=one_way)
-
-        def mend() -> None:
-            for way in ways:
-                way.discard(name)
-
-        stage.world.call_in(rng.randint(200, 2 * stage.scenario.session_timeout_ms), mend)
+    # --------------------------------------------------------------------------------------------------------- refusals
 
     def _refuse(self, rng: random.Random, consumer: SimulatedConsumer) -> None:
         """The next requests of one consumer, of one API, are answered with an error code."""
@@ -253,7 +234,7 @@ class Actions:
             (ErrorCode.UNRELEASED_INSTANCE_ID, lambda request: request.member_epoch == 0),
         ):
             match = Match(apis=frozenset({_HEARTBEAT}), client_id=consumer.name, when=when)
-            self._stage.refusals.add(Rule(match, [error(code)]), network=self._stage.network)
+            self._stage.network.add_rule(Rule(match, [error(code)]))
 
     def _throttle(self, rng: random.Random, consumer: SimulatedConsumer) -> None:
         """Answers carry a throttle time; a client must go on with its heartbeats."""
@@ -267,7 +248,7 @@ class Actions:
 
     def _rule(self, consumer: SimulatedConsumer, api_key: int, action: Action, *, times: int) -> None:
         match = Match(apis=frozenset({api_key}), client_id=consumer.name)
-        self._stage.refusals.add(Rule(match, [action], times=times), network=self._stage.network)
+        self._stage.network.add_rule(Rule(match, [action], times=times))
 
     # --------------------------------------------------------------------------------------------------------- cluster
 

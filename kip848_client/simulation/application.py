@@ -22,15 +22,12 @@ from kip848_client.member.events import (
     CommitRequested,
     ListenerDone,
     LosePartitions,
-    OffsetsFetched,
     PositionSet,
     RevokePartitions,
 )
 from kip848_client.member.positions import EARLIEST_TIMESTAMP
-from kip848_client.member.states import RUN, Phase
 from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition
 from kip848_client.simulation.observer import ListenerCall, Observer
-from kip848_client.simulation.offset_questions import OffsetQuestions
 from kip848_client.simulation.process import Process
 from kip848_client.simulation.topics import Topics
 from kip848_client.simulation.world import Timer
@@ -78,12 +75,10 @@ class ApplicationLoop:
         self.polling = False
         """Inside poll() or close()."""
         self._poll_ends: Timer | None = None
-        self._poll_started_ms = 0
         self._pumping = False
         self._last_polled_ms = 0
         self._busy_until_ms = 0
         self.closing = False
-        self._questions: Final = OffsetQuestions(consumer)
 
     # --------------------------------------------------------------------------------------------------------- polling
 
@@ -117,7 +112,6 @@ class ApplicationLoop:
             return
         self._world.events += 1
         self.polling = True
-        self._poll_started_ms = self._world.now_ms
         self._poll_ends = consumer.later(self._consumer.behaviour.poll_ms, self._poll_is_over)
         self.pump()
 
@@ -136,8 +130,6 @@ class ApplicationLoop:
         consumer, behaviour = self._consumer, self._consumer.behaviour
         if found and behaviour.commit and consumer.chance(behaviour.commit) and not consumer.failed:
             self.commit()
-        if behaviour.asks and consumer.chance(behaviour.asks):
-            self._questions.ask(frozenset(self._positions))
         stall_ms = 0
         if behaviour.stall and consumer.chance(behaviour.stall):
             stall_ms = consumer.config.max_poll_interval_ms
@@ -151,10 +143,6 @@ class ApplicationLoop:
             commit_id = consumer.next_call()
             consumer.commits_asked[commit_id] = self._world.now_ms
             consumer.step(CommitRequested(commit_id, dict(self.consumed), CommitKind.ASYNC, None))
-
-    def told_offsets(self, effect: OffsetsFetched) -> None:
-        """committed() returns, or raises."""
-        self._questions.answered(effect)
 
     def raised(self, error: Kip848Error) -> None:
         """poll() raises; an application without a reset policy then says itself where to begin."""
@@ -191,10 +179,7 @@ class ApplicationLoop:
         view = consumer.view
         if view.poll_wanted:
             version = view.version
-            pending = bool(consumer.config.client_assignors) and consumer.member.phase is Phase.PENDING
             consumer.step(AppPolled(dict(self.consumed)))
-            if pending and consumer.member.phase in RUN:
-                self._observer.run_begins(consumer)
             if self._calls or consumer.view.version != version:
                 return True
             view = consumer.view

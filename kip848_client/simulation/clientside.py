@@ -227,7 +227,6 @@ class ClientSide:
     def ask_names(self, effect: RequestMetadata) -> None:
         """The names of topic ids, from whichever broker."""
         lag_ms = self._metadata_lag_ms
-        self._observer.names_asked(self._consumer, effect.topic_ids)
         self._ask(
             effect.request_id,
             effect.timeout_ms,

@@ -8,15 +8,14 @@ Does not own: the members' reactions to answers (`consumer`).
 
 from __future__ import annotations
 
+import random
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from kip848_client.assignors import SERVER_ASSIGNORS, GroupAssignment, GroupSpec, ServerAssignor
 from kip848_client.coordinator import subscriptions
 from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.coordinator.coordinator import GroupCoordinator
-from kip848_client.coordinator.events import GroupEvent
 from kip848_client.coordinator.requests import (
     ApiRequest,
     ConfigChanged,
@@ -54,8 +53,6 @@ class Cluster:
         replication_ms: most time until a record is durable.
         purity: part of the requests that are decided twice.
         compaction: part of the loads that read a compacted log.
-        assignors: those of every coordinator, by name.
-        told: `on_assigning` is called when one of them runs.
     """
 
     def __init__(
@@ -66,15 +63,9 @@ class Cluster:
         replication_ms: int = 0,
         purity: float = 0.0,
         compaction: float = 0.0,
-        assignors: Mapping[str, ServerAssignor] = SERVER_ASSIGNORS,
-        told: bool = False,
     ) -> None:
         self._world = world
         self._config = config
-        # A coordinator checks what an assignor returns that it does not know; a wrapped one is such.
-        self._assignors: Mapping[str, ServerAssignor] = assignors
-        if told:
-            self._assignors = {name: _Told(assignor, self) for name, assignor in assignors.items()}
         self.rng: Final = world.random("cluster")
         self.ids: Final = world.random("coordinator")
         """Of members to whom the coordinator gives one; nothing else of it is random."""
@@ -91,8 +82,6 @@ class Cluster:
         """Grows whenever the coordinator's state may have changed, or the topics."""
         self.loads = 0
         """How often a coordinator was loaded."""
-        self.facts: list[GroupEvent] = []
-        """Facts that the coordinator reported since a checker last read them."""
         self.crash_before_append = 0.0
         self.crash_after_append = 0.0
         self.on_node_down: Callable[[int], None] = lambda _node: None
@@ -102,10 +91,6 @@ class Cluster:
         """(client id, request, response) of everything decided, before the answer leaves."""
         self.matching_ms = 1
         """How long patterns are matched against the topics."""
-        self.on_assigning: Callable[[str, GroupSpec], None] = lambda _name, _spec: None
-        """Called with the name of an assignor of the coordinator, and what it is about to compute a target from."""
-        self.on_resolving: Callable[[ResolveRegexes], None] = lambda _task: None
-        """Called with every task to match patterns."""
         self._hosts: dict[int, CoordinatorHost] = {}
         self._leader = 0
         self._claimed = 0
@@ -195,6 +180,12 @@ class Cluster:
             self.durable = len(self.log)
             self._take_over(self._leader, before=self.host.coordinator)
 
+    def restart_later(self, rng: random.Random) -> None:
+        """Let a coordinator that has died come back some time later, unless another one does before."""
+        host = self.host
+        if not host.alive:
+            self._world.call_in(rng.randint(50, 2_000), lambda: self.restart() if self.host is host else None)
+
     def fail_over(self, *, believes_for_ms: int, load_ms: int, rumour_ms: int) -> None:
         """Another node becomes the coordinator, with what was replicated.
 
@@ -258,6 +249,7 @@ class Cluster:
 
     def heal(self) -> None:
         """End the faults: one coordinator, known to all brokers, with a durable log."""
+        self.crash_before_append = self.crash_after_append = 0.0
         for host in self._hosts.values():
             if host is not self.host and host.alive:
                 self._depose(host)
@@ -282,7 +274,7 @@ class Cluster:
 
     def reloaded(self) -> GroupCoordinator:
         """Another coordinator with the state that the log leads to."""
-        other = GroupCoordinator(self._config, rng=self.ids, assignors=self._assignors)
+        other = GroupCoordinator(self._config, rng=self.ids)
         compacted = bool(self._compaction) and self.rng.random() < self._compaction
         for record in compact(self.log) if compacted else self.log:
             other.replay(record)
@@ -306,29 +298,11 @@ class Cluster:
         if self.up:
             self.host.decide(ConfigChanged(group_id, overrides))
 
-    def overrides_of(self, group_id: str) -> Mapping[str, str]:
-        """Settings that an administrator changed for one group."""
-        return self._overrides.get(group_id, {})
-
 
 def compact(log: list[CoordinatorRecord]) -> list[CoordinatorRecord]:
     """What compaction leaves of a log: the last record of each key, in the order of the log, tombstones too."""
     last = {record.key: number for number, record in enumerate(log)}
     return [log[number] for number in sorted(last.values())]
-
-
-class _Told:
-    """An assignor of the coordinator; the cluster is told when it runs."""
-
-    def __init__(self, assignor: ServerAssignor, cluster: Cluster) -> None:
-        self._assignor = assignor
-        self._cluster = cluster
-        self.name: Final = assignor.name
-
-    def assign(self, spec: GroupSpec) -> GroupAssignment:
-        """As the assignor itself."""
-        self._cluster.on_assigning(self.name, spec)
-        return self._assignor.assign(spec)
 
 
 class Asked(NamedTuple):
@@ -421,16 +395,12 @@ class CoordinatorHost:
             cluster.touch()
         for fact in result.events:
             self._world.history.add_fact(self._world.now_ms, fact)
-        if result.records:
-            cluster.facts += result.events
         if result.records and cluster.dies(cluster.crash_after_append):
             cluster.crash("after_append")
             return
         for reply in result.replies:
             self._answer(reply.request_id, reply.response)
         for task in result.tasks:
-            if not self.deposed:
-                cluster.on_resolving(task)
             self.matching += 1
             self._world.call_in(cluster.matching_ms, lambda task=task: self._resolve(task))  # type: ignore[misc]
         self._arm()

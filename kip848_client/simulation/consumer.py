@@ -113,7 +113,6 @@ class SimulatedConsumer(Process):
         close_ms: int = 30_000,
         metadata_lag_ms: int = 0,
         user_code: UserCode | None = None,
-        offers: random.Random | None = None,
         hasty: random.Random | None = None,
     ) -> None:
         super().__init__(
@@ -130,7 +129,7 @@ class SimulatedConsumer(Process):
         self._topics: Final = cluster.topics
         self._seen = self.view
         """What the member showed last; `view` is the same, with the ids of topics."""
-        self.assignor: UserAssignor = UserAssignor(self, observer=observer, offers=offers)
+        self.assignor: UserAssignor = UserAssignor(self)
         self.network: ClientSide = ClientSide(
             self,
             network=network,
@@ -206,7 +205,6 @@ class SimulatedConsumer(Process):
         if not self.closed:
             self.note("crashed")
             self.closed = True
-            self._observer.crashed(self)
             self.network.disconnect()
             self._is_gone()
 
@@ -343,12 +341,9 @@ class SimulatedConsumer(Process):
                 self.assignor.call(effect)
             case AssignorFailed(error):
                 self.note("assignor_failed", error=error)
-            case OffsetsFetched():
-                self._observer.offsets_told(self, effect)
-                self.application.told_offsets(effect)
             case DescribeTopics():
                 self.network.describe_topics(effect)
-            case AssignorsUnsupported() | HandOverFailed():
+            case OffsetsFetched() | AssignorsUnsupported() | HandOverFailed():
                 pass
             case _:
                 assert_never(effect)

@@ -4,16 +4,21 @@ A connection keeps its order in both directions, as TCP does; different connecti
 connections messages travel as bytes, through the production codec; on the others the same frozen values are handed
 over, which is ten times cheaper.
 
-Does not own: what is asked or answered (`client`, `cluster`), rules for single requests (`refusals`).
+Fault rules (`kip848_client.faults`), as the embedded broker and the proxy take them, apply when a request arrives.
+
+Does not own: what is asked or answered (`clientside`, `cluster`).
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeAlias
+from uuid import UUID
 
+from kip848_client.faults import FaultBook, Rule, Subject, perform
 from kip848_client.member.events import FailureKind
-from kip848_client.simulation.scenario import HEALTHY, NetworkFaults
+from kip848_client.simulation.scenario import HEALTHY, NetworkFaults, Scenario
 from kip848_client.simulation.world import Timer, World
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import decode_request, decode_response, encode_request, encode_response
@@ -75,19 +80,24 @@ class Pending:
         self.timer: Final = timer
 
 
-Interceptor: TypeAlias = Callable[["Network", SimulatedConnection | None, AnyRequest, int, int], bool]
-"""(network, connection, request, version, number): True if it took charge of a request that arrived."""
-
-
 class Network:
     """All connections of one simulation.
 
     Args:
         encoded: part of the connections on which messages travel as bytes.
         stuck_ms: longest time of a message that is stuck.
+        topic_name: of a topic id, for fault rules.
     """
 
-    def __init__(self, world: World, server: Server, *, encoded: float, stuck_ms: int) -> None:
+    def __init__(
+        self,
+        world: World,
+        server: Server,
+        *,
+        encoded: float,
+        stuck_ms: int,
+        topic_name: Callable[[UUID], str | None] = lambda _: None,
+    ) -> None:
         self._world = world
         self._server = server
         self._rng = world.random("network")
@@ -102,7 +112,10 @@ class Network:
         self.overtaken: Final[set[str]] = set()
         """Client ids of which a request was served that they had given up; see `settle`."""
         self._settled = False
-        self.intercept: Interceptor | None = None
+        self._topic_name = topic_name
+        self._rules = FaultBook(world.random("rules"))
+        self._held: list[Callable[[], None]] = []
+        """Requests that rules hold back until the faults end."""
         self.mute: Final[set[str]] = set()
         """Client ids whose messages reach no broker."""
         self.deaf: Final[set[str]] = set()
@@ -111,6 +124,30 @@ class Network:
     def cut_off(self, client_id: str) -> bool:
         """Whether a client can talk to no broker."""
         return client_id in self.mute or client_id in self.deaf
+
+    def cut(self, client_id: str, rng: random.Random, *, scenario: Scenario) -> None:
+        """Cut a client off, or one direction of it, for less or more than a session."""
+        ways = [self.mute, self.deaf]
+        one_way = rng.random() < scenario.one_way
+        if one_way:
+            ways = [rng.choice(ways)]
+            self._world.history.count("cut_off_one_way")
+        for way in ways:
+            way.add(client_id)
+        self._world.history.add(self._world.now_ms, client_id, "cut_off", one_way=one_way)
+
+        def mend() -> None:
+            for way in ways:
+                way.discard(client_id)
+
+        self._world.call_in(rng.randint(200, 2 * scenario.session_timeout_ms), mend)
+
+    def add_rule(self, rule: Rule) -> None:
+        """Let a fault rule decide about requests that arrive, until the faults end."""
+        for other in self._rules.rules:
+            if other.spent:
+                self._rules.remove(other)
+        self._rules.add(rule)
 
     def connect(
         self,
@@ -201,6 +238,10 @@ class Network:
         self.mute.clear()
         self.deaf.clear()
         self._settled = True
+        self._rules.clear()
+        held, self._held = self._held, []
+        for callback in held:
+            self._world.call_in(0, callback)
         for connection in [one for one in self._connections if one.client_id in self.overtaken]:
             self.close(connection, "connection reset")
 
@@ -220,7 +261,7 @@ class Network:
         if self._settled and (connection is None or not connection.open):
             return
         self._world.events += 1
-        if self.intercept is not None and self.intercept(self, connection, request, api_version, number):
+        if connection is not None and self._rules.rules and self._is_ruled(connection, request, api_version, number):
             return
         self.serve(sent_on, connection, request, api_version, number)
 
@@ -243,6 +284,29 @@ class Network:
             client_id=sent_on.client_id,
             reply=lambda response: self.answer(connection, response, api_version, number),
         )
+
+    def _is_ruled(self, connection: SimulatedConnection, request: AnyRequest, api_version: int, number: int) -> bool:
+        """Whether a fault rule handles a request."""
+        subject = Subject(
+            request,
+            api_key=request.WIRE.api_key,
+            api_version=api_version,
+            client_id=connection.client_id,
+            topic_name=self._topic_name,
+            node_id=connection.node_id,
+        )
+        decision = self._rules.decide(subject)
+        if decision is None:
+            return False
+        rule, action = decision
+        self._world.history.add(
+            self._world.now_ms, connection.client_id, "rule_acted", done=str(action), rule=rule.match
+        )
+        exchange = _Exchange(self._world, self, connection, api_version, number, self._held)
+        perform(action, exchange, rule=rule, subject=subject)
+        if exchange.failure is not None:
+            raise exchange.failure
+        return True
 
     def hand_over(self, connection: SimulatedConnection, request: AnyRequest, api_version: int, reply: Reply) -> None:
         """Let the broker decide about a request; the caller handles the answer."""
@@ -302,3 +366,52 @@ class Network:
             self._world.history.add(self._world.now_ms, "network", "message_stuck")
             delay_ms += int(self._random() * self._stuck_ms)
         return delay_ms
+
+
+class _Exchange:
+    """A request that a fault rule decides about."""
+
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        connection: SimulatedConnection,
+        api_version: int,
+        number: int,
+        held: list[Callable[[], None]],
+    ) -> None:
+        self._world = world
+        self._network = network
+        self._connection = connection
+        self._api_version = api_version
+        self._number = number
+        self._held = held
+        self.failure: Exception | None = None
+
+    def apply(self, request: Request[Response], on_response: Callable[[Response | None], None]) -> None:
+        connection = self._connection
+        if not connection.open:
+            self._network.on_stale(connection.client_id, request)
+        self._network.hand_over(connection, request, self._api_version, on_response)
+
+    def reply(self, response: Response | None) -> None:
+        if response is not None:
+            self._network.answer(self._connection, response, self._api_version, self._number)
+
+    def reply_cut(self, response: Response | None, *, byte_count: int) -> None:
+        self._network.close(self._connection, f"connection reset after {byte_count} bytes")
+
+    def fall_silent(self) -> None:
+        self._connection.silent = True
+
+    def end(self, *, reset: bool) -> None:
+        self._network.close(self._connection, "connection reset" if reset else "connection closed")
+
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> None:
+        self._world.call_in(delay_ms, callback)
+
+    def hold(self, callback: Callable[[], None]) -> None:
+        self._held.append(callback)
+
+    def failed(self, failure: Exception) -> None:
+        self.failure = failure

@@ -9,23 +9,18 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
-from uuid import UUID
 
 import msgspec
 
-from kip848_client.assignors import GroupSpec
 from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.coordinator.coordinator import GroupCoordinator
-from kip848_client.coordinator.result import ResolveRegexes
 from kip848_client.errors import Kip848Error
-from kip848_client.member.assignor_events import AssignorCall
 from kip848_client.member.events import (
     AssignPartitions,
     CommitDone,
     LosePartitions,
     MemberEffect,
     MemberEvent,
-    OffsetsFetched,
     RevokePartitions,
     StateChanged,
 )
@@ -36,7 +31,6 @@ from kip848_client.simulation.process import Process
 from kip848_client.simulation.scenario import Scenario
 from kip848_client.simulation.topics import HandedOut
 from kip848_client.simulation.world import World
-from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
 from kip848_client.wire.schema import Request
 
 ListenerCall: TypeAlias = RevokePartitions | AssignPartitions | LosePartitions
@@ -87,14 +81,8 @@ class Observer:
     def unsent(self, consumer: Process, request: Any) -> None:
         """There was no connection to write a request on, and the member will hear that it failed."""
 
-    def names_asked(self, consumer: Process, topic_ids: frozenset[UUID]) -> None:
-        """The names of topics are asked for."""
-
     def commit_ended(self, consumer: Process, effect: CommitDone) -> None:
         """The application, or for an automatic commit the log, is told what became of a commit."""
-
-    def offsets_told(self, consumer: Process, effect: OffsetsFetched) -> None:
-        """The application is about to be told committed offsets."""
 
     def error_surfaced(self, consumer: Process, error: Kip848Error) -> None:
         """The application is about to be told of an error."""
@@ -114,12 +102,6 @@ class Observer:
     def served(self, client_id: str, request: Any, response: Any) -> None:
         """The coordinator decided, and the answer leaves once it is durable. The mirror shows the group before."""
 
-    def assignor_runs(self, name: str, spec: GroupSpec) -> None:
-        """An assignor of the coordinator is about to compute a target from *spec*. Told in runs with probes only."""
-
-    def patterns_matched(self, task: ResolveRegexes) -> None:
-        """The coordinator, not one that was deposed, begins to match patterns with topic names."""
-
     def fetching_started(self, consumer: Process, partition: TopicIdPartition, offset: int) -> None:
         """Fetching of a partition began, or began again, at *offset*."""
 
@@ -129,18 +111,6 @@ class Observer:
     def listener_due(self, consumer: Process, call: ListenerCall) -> None:
         """The member asks for a listener call; it begins when the application is inside poll()."""
 
-    def run_begins(self, consumer: Process) -> None:
-        """poll() began, and the member started to reconcile. Told of members with an assignor only."""
-
-    def assignor_described(self, consumer: Process, offered: tuple[Assignor, ...]) -> None:
-        """Its assignors said what they offer, in time; the member hears of it now."""
-
-    def assignor_called(self, consumer: Process, call: AssignorCall) -> None:
-        """A call of the client-side assignor begins."""
-
-    def assignor_returned(self, consumer: Process, call: AssignorCall) -> None:
-        """The call is over, and the member is about to hear of it."""
-
     def listener_begins(self, consumer: Process, name: str, partitions: Iterable[TopicIdPartition]) -> None:
         """A listener call (assigned, revoked, lost) started."""
 
@@ -148,9 +118,6 @@ class Observer:
         self, consumer: Process, name: str, partitions: Iterable[TopicIdPartition], error: object
     ) -> None:
         """The call is over; *error* is what it raised, or None."""
-
-    def crashed(self, consumer: Process) -> None:
-        """The process died."""
 
     def closed(self, consumer: Process) -> None:
         """close() returned."""

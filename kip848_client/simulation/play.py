@@ -18,10 +18,9 @@ from kip848_client.simulation.checkers import every_checker
 from kip848_client.simulation.consumer import SimulatedConsumer, UserCode
 from kip848_client.simulation.history import History
 from kip848_client.simulation.observer import Watch
-from kip848_client.simulation.scenario import CHURN, SCENARIOS, Behaviour, Scenario, differences
+from kip848_client.simulation.scenario import CHURN, SCENARIOS, Behaviour, Scenario, differences, settled
 from kip848_client.simulation.stage import Stage
 from kip848_client.simulation.trials import Trials
-from kip848_client.simulation.variety import settled
 from kip848_client.simulation.violation import InvariantViolation, fail
 from kip848_client.simulation.workers import play_workers
 from kip848_client.simulation.world import World
@@ -94,7 +93,7 @@ def run(
         return _run_workers(scenario, seed=seed, keep_history=keep_history)
     stage = Stage(scenario, seed=seed, watch=(every_checker, *watch), user_code=application, keep_history=keep_history)
     for rule in rules:
-        stage.refusals.add(rule, network=stage.network)
+        stage.network.add_rule(rule)
     play = _Play(stage)
 
     def phases() -> None:
@@ -207,8 +206,6 @@ class _Play:
         stage.healed = True
         stage.healed_ms = stage.world.now_ms
         stage.network.settle()
-        stage.refusals.clear(network=stage.network)
-        stage.cluster.crash_after_append = stage.cluster.crash_before_append = 0.0
         stage.cluster.heal()
         if stage.producers is not None:
             stage.producers.heal()

@@ -14,10 +14,14 @@ from typing import Any, Final, Protocol
 from kip848_client.member.events import MemberEvent
 from kip848_client.member.member import Member
 from kip848_client.member.settings import GroupProtocol, MemberConfig
+from kip848_client.member.states import MemberState
 from kip848_client.model import Subscription, TopicPartition
 from kip848_client.simulation.network import SimulatedConnection
 from kip848_client.simulation.scenario import Behaviour
 from kip848_client.simulation.world import Timer, World
+
+OUTSIDE_GROUP: Final = frozenset({MemberState.UNJOINED, MemberState.RELEASING_ASSIGNMENT, MemberState.FATAL})
+"""States of a member that is not in its group: it owns nothing, or is about to."""
 
 
 class Links(Protocol):

@@ -1,12 +1,13 @@
 """The numbers of a scenario, the scenarios with names, and changes of a number by its name.
 
-Does not own: drawing the numbers of a varied scenario from a seed (`variety`), what is planned from them (`plan`),
-playing (`play`).
+Seeds draw the numbers of `MIXED` and `BRIEF`. Does not own: what is planned from the numbers (`actions`), playing
+(`play`).
 """
 
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
@@ -57,7 +58,6 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True):
         hang: part of the listener calls that take longer than the rebalance timeout.
         stall: part of the polls after which the application does not poll for longer than max.poll.interval.ms.
         commit: part of the polls that returned records after which it commits by hand.
-        asks: part of the polls after which it asks for committed offsets.
         rows_per_poll: most records that one poll() hands out.
         assign_ms: (least, most) that a call of a client-side assignor takes.
         misbehaves: part of these calls that raise, return nonsense, report an error, or take longer than their limit.
@@ -71,7 +71,6 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True):
     hang: float = 0.0
     stall: float = 0.0
     commit: float = 0.2
-    asks: float = 0.0
     rows_per_poll: int = 50
     assign_ms: tuple[int, int] = (0, 50)
     misbehaves: float = 0.0
@@ -331,7 +330,7 @@ WORKERS: Final = Scenario(
 """`max_poll_interval_ms` is their rebalance timeout."""
 
 MIXED: Final = Scenario(name="mixed")
-"""A scenario whose numbers `variety` draws from each seed."""
+"""A scenario whose numbers each seed draws."""
 
 BRIEF: Final = Scenario(name="brief")
 """The same for a shorter time, and one group in twenty computes its target itself: to play very many of."""
@@ -456,3 +455,124 @@ _READERS: Final[Mapping[object, tuple[str, Callable[[str], object]]]] = {
     ),
 }
 """Field name or type of a value -> what may be written there, and how it is read; `ValueError` if it is not that."""
+
+
+# What seeds draw: small and dense runs, each with only some kinds of faults. With all kinds at once, a group makes
+# little progress.
+
+_TOPICS: Final = ({"orders": 4}, {"orders": 4, "audit": 2}, {"orders": 3, "audit": 2, "clicks": 1}, {"orders": 2})
+
+_WITH_ASSIGNORS: Final = 0.05
+
+_EARLY: Final = (0.0, 0.0, 0.5, 1.0)
+"""Part of the consumers with early heartbeats, as a consumer has by default."""
+
+_EVENTS: Final[tuple[tuple[str, float, float], ...]] = (
+    # number of the scenario     part of the seeds   expected events a second, at most
+    ("joins", 0.6, 0.6),
+    ("leaves", 0.5, 0.5),
+    ("crashes", 0.4, 0.5),
+    ("cuts", 0.35, 0.6),
+    ("resubscriptions", 0.3, 0.5),
+    ("growths", 0.2, 0.3),
+    ("deletions", 0.15, 0.4),
+    ("coordinator_crashes", 0.2, 0.4),
+    ("failovers", 0.25, 0.5),
+    ("freezes", 0.25, 0.5),
+    ("refusals", 0.4, 1.2),
+    ("throttles", 0.05, 0.5),
+    ("wall_jumps", 0.05, 0.5),
+    ("config_changes", 0.1, 0.4),
+    ("double_starts", 0.15, 0.6),
+)
+
+
+def scenario_of(name: str, *, seed: int, changes: Iterable[str] = ()) -> Scenario:
+    """The scenario of that name for a seed, with numbers changed as `change` does it.
+
+    Raises:
+        ConfigError: a change makes no sense.
+        KeyError: there is no such scenario.
+    """
+    return change(settled(SCENARIOS[name], seed=seed), changes)
+
+
+def settled(scenario: Scenario, *, seed: int) -> Scenario:
+    """*scenario* itself, or if it is `MIXED` or `BRIEF` what *seed* makes of it."""
+    if scenario == MIXED:
+        drawn = _draw(random.Random(f"{seed}/variety"))
+    elif scenario == BRIEF:
+        drawn = _draw_brief(random.Random(f"{seed}/brief"))
+    else:
+        return scenario
+    # A randomness of its own, so that the other numbers of a seed are what they were before there was this one.
+    return replace(drawn, early=random.Random(f"{seed}/early").choice(_EARLY))
+
+
+def _draw(rng: random.Random) -> Scenario:
+    def maybe(part: float, value: float) -> float:
+        return round(rng.random() * value, 4) if rng.random() < part else 0.0
+
+    events = {name: maybe(part, most) for name, part, most in _EVENTS}
+    faults = NetworkFaults(
+        loss=maybe(0.5, 0.12) if rng.random() < 0.95 else maybe(1.0, 0.5),
+        duplicate=maybe(0.5, 0.15),
+        break_connection=maybe(0.3, 0.06),
+        delay_ms=(0, rng.choice((2, 20, 60, 150))),
+        slow=maybe(0.3, 0.05),
+        stuck=maybe(0.2, 0.02),
+    )
+    behaviour = Behaviour(
+        think_ms=(10, rng.choice((50, 200, 600))),
+        listener_ms=(0, rng.choice((5, 50, 400))),
+        listener_raises=maybe(0.25, 0.6),
+        hang=maybe(0.15, 0.1),
+        stall=maybe(0.15, 0.05),
+        commit=maybe(0.5, 0.6),
+    )
+    heartbeat_interval_ms = rng.choice((500, 500, 1_000))
+    # Three seconds of a group that heartbeats twice a second see as much as a minute of one that does every five.
+    return Scenario(
+        name="mixed",
+        members=rng.choice((2, 3, 3, 3, 4, 4, 5)),
+        members_max=6,
+        topics=rng.choice(_TOPICS),
+        duration_ms=rng.choice((4, 5, 7)) * heartbeat_interval_ms,
+        faults=faults,
+        behaviour=behaviour,
+        **events,  # type: ignore[arg-type]  # all of them are rates
+        one_way=0.4,
+        deposed=0.5,
+        coordinator_crashes_after_append=maybe(0.15, 0.04),
+        coordinator_crashes_before_append=maybe(0.15, 0.04),
+        replication_ms=rng.choice((0, 0, 60, 500)),
+        statics=rng.choice((0.0, 0.0, 0.0, 0.5, 1.0)),
+        patterns=rng.choice((0.0, 0.0, 0.0, 0.0, 0.5)),
+        metadata_lag_ms=rng.choice((0, 0, 0, 400)),
+        group_max_size=rng.choice((0, 0, 0, 0, 0, 0, 0, 4)),
+        produce_ms=rng.choice((150, 300, 600)),
+        heartbeat_interval_ms=heartbeat_interval_ms,
+        session_timeout_ms=heartbeat_interval_ms * rng.choice((4, 5, 6)),
+        max_poll_interval_ms=heartbeat_interval_ms * rng.choice((6, 8)),
+        request_timeout_ms=rng.choice((800, 1_500, 3_000)),
+    )
+
+
+def _draw_brief(rng: random.Random) -> Scenario:
+    """What `_draw` makes, for two or three intervals; half of them without a trial. Applications poll often."""
+    scenario = _draw(rng)
+    assigns = rng.random() < _WITH_ASSIGNORS
+    behaviour = replace(scenario.behaviour, poll_ms=100)
+    if assigns:
+        behaviour = replace(behaviour, misbehaves=rng.choice((0.0, 0.0, 0.2)), reweighs=rng.choice((0.0, 0.1)))
+    return replace(
+        scenario,
+        name="brief",
+        duration_ms=rng.choice((2, 3)) * scenario.heartbeat_interval_ms,
+        trials=rng.choice((0, 1)),
+        assignors=0.97 if assigns else 0.0,
+        behaviour=behaviour,
+        encoded=0.05,
+        purity=0.03,
+        probes=0.03,
+    )

@@ -22,16 +22,13 @@ from kip848_client.simulation.mirror import Mirror
 from kip848_client.simulation.network import Network
 from kip848_client.simulation.observer import Observer, Observers, Scene, Watch
 from kip848_client.simulation.process import Process
-from kip848_client.simulation.refusals import Refusals
 from kip848_client.simulation.scenario import Behaviour, Scenario
 from kip848_client.simulation.topics import HandedOut
 from kip848_client.simulation.transactions import Producers
-from kip848_client.simulation.user_assignor import OFFERED, STRATEGIES, offered, offered_classic
+from kip848_client.simulation.user_assignor import OFFERED, STRATEGIES, offered_classic
 from kip848_client.simulation.world import World
-from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
 
 GROUP: Final = "simulated"
-_RACKS: Final = (None, "rack-1", "rack-2")
 _MATCHING_MS: Final = (1, 1, 20, 150)
 """How long patterns are matched, in a run with probes; a cluster may have very many topics."""
 _INTERVALS_MS: Final = (0, 0, 150)
@@ -67,7 +64,7 @@ class Stage:
         self._rng = self.world.random("stage")
         self.probing: Final = bool(scenario.probes) and self.world.random("probes").random() < scenario.probes
         self._user_code = user_code
-        self._config = config = CoordinatorConfig(
+        config = CoordinatorConfig(
             consumer_heartbeat_interval_ms=scenario.heartbeat_interval_ms,
             consumer_session_timeout_ms=scenario.session_timeout_ms,
             consumer_max_size=scenario.group_max_size or 2**31 - 1,
@@ -83,15 +80,17 @@ class Stage:
             replication_ms=scenario.replication_ms,
             purity=scenario.purity,
             compaction=scenario.compaction,
-            told=self.probing,
         )
         self.world.history.topic_names = self.cluster.topics.names
         if self.probing:
             self.cluster.matching_ms = self.world.random("matching").choice(_MATCHING_MS)
         self.network: Final = Network(
-            self.world, self.cluster, encoded=scenario.encoded, stuck_ms=10 * scenario.heartbeat_interval_ms
+            self.world,
+            self.cluster,
+            encoded=scenario.encoded,
+            stuck_ms=10 * scenario.heartbeat_interval_ms,
+            topic_name=self.cluster.topics.name_of,
         )
-        self.refusals: Final = Refusals(self.world, topic_name=self.cluster.topics.name_of)
         self.consumers: Final[list[SimulatedConsumer]] = []
         self._ended: Final[set[SimulatedConsumer]] = set()
         self._readers: Final[dict[TopicPartition, dict[ApplicationLoop, None]]] = {}
@@ -118,8 +117,6 @@ class Stage:
         self.observers: Final = Observers([*made, counts], cluster=self.cluster, mirror=self.mirror)
         self.cluster.on_served = self.observers.served
         self.cluster.on_loaded = self.observers.loaded
-        self.cluster.on_assigning = self.observers.assignor_runs
-        self.cluster.on_resolving = self.observers.patterns_matched
         self.cluster.on_node_down = self._node_down
         self.cluster.topics.on_records = self._records_arrived
         self.network.on_stale = self.observers.stale
@@ -157,7 +154,7 @@ class Stage:
             is_classic = bool(scenario.classic) and rng.random() < scenario.classic
         if instance_id is None and scenario.statics and rng.random() < scenario.statics:
             instance_id = f"instance-{self._number}"
-        offers = self._offers(name) if scenario.assignors and rng.random() < scenario.assignors else ()
+        offers = OFFERED if scenario.assignors and rng.random() < scenario.assignors else ()
         cooperative = True
         if is_classic:
             offers, cooperative = offered_classic(self.world.random(f"strategy {name}").choice(self._strategies))
@@ -165,8 +162,7 @@ class Stage:
             group_id=GROUP,
             member_id=f"member-{self._number}",
             instance_id=instance_id,
-            rack_id=self.world.random(f"rack {name}").choice(_RACKS) if self.probing else None,
-            server_assignor=self._vote(name) if self.probing and not offers else scenario.server_assignor or None,
+            server_assignor=scenario.server_assignor or None,
             max_poll_interval_ms=scenario.max_poll_interval_ms,
             rebalance_timeout_ms=scenario.max_poll_interval_ms,
             request_timeout_ms=scenario.request_timeout_ms,
@@ -199,7 +195,6 @@ class Stage:
             close_ms=2 * scenario.session_timeout_ms,
             metadata_lag_ms=scenario.metadata_lag_ms,
             user_code=None if self._user_code is None else self._user_code(name),
-            offers=self.world.random(f"offers {name}") if self.probing and config.client_assignors else None,
             hasty=self.world.random(f"wakeups {name}") if self.probing else None,
         )
         self.consumers[:] = [*(one for one in self.consumers if not one.closed), consumer]
@@ -209,14 +204,6 @@ class Stage:
         self.world.history.add(self.world.now_ms, name, "started", **details)
         consumer.start(self.subscription(rng, everything=everything or self._number == 1 or self.healed))
         return consumer
-
-    def _offers(self, name: str) -> tuple[Assignor, ...]:
-        if not self.probing:
-            return OFFERED
-        return offered(self.world.random(f"release {name}"), upgrade=self.world.seed % 2)
-
-    def _vote(self, name: str) -> str | None:
-        return self.world.random(f"vote {name}").choice((None, *self._config.consumer_assignors))
 
     def _reset_policy(self, name: str) -> ResetPolicy:
         part = self.scenario.no_reset
@@ -267,11 +254,8 @@ class Stage:
         for consumer in self.living():
             if consumer.name in ended:
                 self.world.call_in(0, lambda one=consumer: one.awake(lambda: one.network.node_down(node_id)))  # type: ignore[misc]
-        if not self.cluster.host.alive and not self.healed:
-            host = self.cluster.host
-            self.world.call_in(
-                self._rng.randint(50, 2_000), lambda: self.cluster.restart() if self.cluster.host is host else None
-            )
+        if not self.healed:
+            self.cluster.restart_later(self._rng)
 
     def _records_arrived(self, partition: TopicPartition) -> None:
         readers = self._readers.get(partition)

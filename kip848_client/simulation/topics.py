@@ -15,8 +15,6 @@ from kip848_client.coordinator.topics import TopicInfo, TopicsImage
 from kip848_client.model import TopicIdPartition, TopicPartition
 from kip848_client.simulation.world import World
 
-ReadyHook = Callable[[TopicPartition], None]
-
 
 class Topics:
     """Every topic, and the end of every partition."""

@@ -20,15 +20,6 @@ class InvariantViolation(Exception):
         return f"{self.invariant}: {self.message}"
 
 
-def require(condition: bool, invariant: str, message: str) -> None:
-    """Raise `InvariantViolation` unless *condition* holds.
-
-    The message is worked out before the call: where a check is made thousands of times, ask first and `fail` then.
-    """
-    if not condition:
-        raise InvariantViolation(invariant, message)
-
-
 def fail(invariant: str, message: str) -> None:
     """Raise `InvariantViolation`."""
     raise InvariantViolation(invariant, message)

@@ -153,7 +153,7 @@ class Fleet:
                 rng.choice(living).crash()
                 self.world.call_in(rng.randint(1, 2 * self.scenario.session_timeout_ms), self._replace)
             case Kind.CUT if living:
-                self._cut(rng, rng.choice(living))
+                self.network.cut(rng.choice(living).name, rng, scenario=self.scenario)
             case Kind.CRASH_COORDINATOR:
                 self.cluster.crash()
             case Kind.FAIL_OVER:
@@ -168,7 +168,6 @@ class Fleet:
         """End the faults."""
         self.healed = True
         self.network.settle()
-        self.cluster.crash_after_append = self.cluster.crash_before_append = 0.0
         self.cluster.heal()
         if not self.living():
             self.join()
@@ -177,26 +176,10 @@ class Fleet:
         if not self.healed:
             self.join()
 
-    def _cut(self, rng: random.Random, worker: WorkerProcess) -> None:
-        network, name = self.network, worker.name
-        one_way = rng.random() < self.scenario.one_way
-        ways = (rng.choice((network.mute, network.deaf)),) if one_way else (network.mute, network.deaf)
-        for way in ways:
-            way.add(name)
-        worker.note("cut_off", one_way=one_way)
-
-        def mend() -> None:
-            for way in ways:
-                way.discard(name)
-
-        self.world.call_in(rng.randint(200, 2 * self.scenario.session_timeout_ms), mend)
-
     def _node_down(self, node_id: int) -> None:
         self.network.drop_all(node_id, "the coordinator died")
-        host = self.cluster.host
-        if not host.alive and not self.healed:
-            delay_ms = self.rng.randint(50, 2_000)
-            self.world.call_in(delay_ms, lambda: self.cluster.restart() if self.cluster.host is host else None)
+        if not self.healed:
+            self.cluster.restart_later(self.rng)
 
     def _check_coordinator(self) -> None:
         self.cluster.coordinator.check_invariants()

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec.structs import replace
-
-from kip848_client.coordinator import client_assignors, install_assignment
+from kip848_client.coordinator import install_assignment
 from kip848_client.member.assignor_calls import AssignorCalls
-from kip848_client.member.assignor_notices import AssignorNotices
 from kip848_client.member.assignor_round import AssignorRound
 from tests.mutants.registry import MUTANTS, Mutant, Patch, mutant
 
@@ -49,18 +46,6 @@ def _two_calls(patch: Patch) -> None:
 _add("an assignor is called while it still computes", "A1", put=_two_calls)
 
 
-def _told_again(patch: Patch) -> None:
-    def receive(self: Any, assignment: Any) -> None:
-        self._told = None if assignment is not None else self._told
-        honest(self, assignment)
-
-    honest = AssignorNotices.receive
-    patch.setattr(AssignorNotices, "receive", receive)
-
-
-_add("an assignor is told of an epoch with every answer", "A2", put=_told_again)
-
-
 def _abandons_for_good(patch: Patch) -> None:
     def returned(self: Any, call_id: int) -> Any:
         if self._call is not None and self._call.abandoned:
@@ -89,27 +74,12 @@ def _asks_once(patch: Patch) -> None:
 _add("a member that asked for another target once cannot ask again", "A3", put=_asks_once)
 
 
-def _unread(patch: Patch) -> None:
-    honest = client_assignors._choose_members
-
-    def choose(name: str, offers: Any) -> Any:
-        choice = honest(name, offers)
-        return choice and replace(choice, spanning=(), able=tuple(sorted(offers)))
-
-    patch.setattr(client_assignors, "_choose_members", choose)
-
-
-MUTANTS.append(
-    Mutant(
-        "a member computes that cannot read what the newest members wrote",
-        frozenset({"A5", "S10"}),
-        _unread,
-        ASSIGNORS,
-        seed=38,
-    )
-)
-
-
-@mutant("a member installs what an earlier life of it prepared", "A2", "A4", scenario="assignors", seed=15)
+@mutant("all calls of an assignor have one number", "A1", scenario="assignors", probes=True)
 def _(patch: Patch) -> None:
-    patch.setattr(AssignorRound, "_drop_stale", lambda _: None)
+    honest = AssignorCalls.start
+
+    def start(self: AssignorCalls, make: Any) -> None:
+        self._last_call_id = 0
+        honest(self, make)
+
+    patch.setattr(AssignorCalls, "start", start)

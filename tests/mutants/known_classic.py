@@ -6,11 +6,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kip848_client.coordinator import coordinator, departure, heartbeat, migration, mixed_group, offset_commit
+from kip848_client.coordinator import coordinator, departure, migration, mixed_group, offset_commit
 from kip848_client.coordinator.classic import group, rebalance
 from kip848_client.coordinator.classic import heartbeat as classic_heartbeat
 from kip848_client.coordinator.classic.membership import find_member
-from kip848_client.coordinator.timers import TimerKind
 from kip848_client.member.classic_group import ClassicGroup
 from kip848_client.member.classic_plan import ClassicPlan
 from tests.mutants.registry import Patch, mutant
@@ -28,17 +27,6 @@ def _(patch: Patch) -> None:
 @mutant("a leader that is removed stays the leader", "K3", scenario="classic")
 def _(patch: Patch) -> None:
     patch.setattr(rebalance, "without", lambda one, gone: replace(group.without(one, gone), leader=one.leader))
-
-
-@mutant("a join phase has no time limit", "K4", "L1", scenario="classic", seed=47)
-def _(patch: Patch) -> None:
-    arm = rebalance.Turn._arm
-
-    def all_but_joins(self: Any, kind: TimerKind, member_id: str, delay_ms: int) -> None:
-        if kind is not TimerKind.CLASSIC_JOIN or self.group.is_initial:
-            arm(self, kind, member_id, delay_ms)
-
-    patch.setattr(rebalance.Turn, "_arm", all_but_joins)
 
 
 @mutant("two members get each other's assignment", "K5", scenario="classic")
@@ -60,7 +48,7 @@ def _(patch: Patch) -> None:
     patch.setattr(migration, "begin_downgrade", held)
 
 
-@mutant("members of a mixed group are not sent to join again", "K7", scenario="migration")
+@mutant("members of a mixed group are not sent to join again", "L1", scenario="migration")
 def _(patch: Patch) -> None:
     patch.setattr(mixed_group.MixedGroup, "_must_rejoin", lambda *_: False)
 
@@ -75,7 +63,7 @@ def _(patch: Patch) -> None:
     patch.setattr(departure, "can_downgrade", lambda *_, **__: False)
 
 
-@mutant("a heartbeat of any generation counts", "K10", "K11", scenario="classic")
+@mutant("a heartbeat of any generation counts", "K11", scenario="classic")
 def _(patch: Patch) -> None:
     patch.setattr(classic_heartbeat, "check_generation", lambda *_: None)
 
@@ -89,12 +77,7 @@ def _(patch: Patch) -> None:
     )
 
 
-@mutant("a join is repeated with what the member does not subscribe to any more", "K13", "K14", scenario="classic")
-def _(patch: Patch) -> None:
-    patch.setattr(ClassicGroup, "ready_to_join", lambda _: True)
-
-
-@mutant("a leader gives away what is still owned", "K14", scenario="classic")
+@mutant("a leader gives away what is still owned", "C1", scenario="classic")
 def _(patch: Patch) -> None:
     patch.setattr(ClassicPlan, "_adjusted", lambda _self, _member_id, partitions: frozenset(partitions))
 
@@ -102,8 +85,3 @@ def _(patch: Patch) -> None:
 @mutant("a static member takes what its former self had for all of it", "L1", scenario="classic", seed=627)
 def _(patch: Patch) -> None:
     patch.setattr(ClassicGroup, "_once_more", lambda *_: None)
-
-
-@mutant("an upgrade in the middle of a rebalance does not move the group", "K7", "L1", scenario="migration", seed=268)
-def _(patch: Patch) -> None:
-    patch.setattr(heartbeat, "is_settled", lambda *_: True)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from kip848_client.assignors import GroupAssignment, GroupSpec
 from kip848_client.assignors.uniform import UniformAssignor
-from kip848_client.coordinator import current_assignment, departure, group, membership, records
+from kip848_client.coordinator import current_assignment, group, membership, records
 from kip848_client.coordinator import offset_commit as coordinator_commit
 from kip848_client.coordinator.consumer_group import ConsumerGroup, GroupState
 from kip848_client.coordinator.coordinator import GroupCoordinator
@@ -119,7 +119,7 @@ def _(patch: Patch) -> None:
     patch.setattr(coordinator_commit, "check_commit", lambda member, *, epoch, topics: True)
 
 
-@mutant("a member may take any time to give up partitions", "L3", seed=30)
+@mutant("a member may take any time to give up partitions", "L3", "S7", scenario="zombies")
 def _(patch: Patch) -> None:
     original = GroupCoordinator.apply
 
@@ -148,6 +148,11 @@ def _(patch: Patch) -> None:
     patch.setattr(membership, "_find_static", find)
 
 
-@mutant("a member that leaves for a while is answered, and counts as there", "S14", scenario="static")
+@mutant("a member that gave up one of several topics has given up all", "S4", "S5", probes=True)
 def _(patch: Patch) -> None:
-    patch.setattr(departure, "leave_for_a_while", lambda *_args, **_named: None)
+    def owns_all(owned: Any, partitions: Any) -> bool:
+        return owned is None or all(
+            not epochs.keys().isdisjoint(owned.get(id_, ())) for id_, epochs in partitions.items()
+        )
+
+    patch.setattr(current_assignment, "_owns_any", owns_all)

@@ -299,18 +299,6 @@ def _(patch: Patch) -> None:
     patch.setattr(Membership, "deadline_ms", deadline_ms)
 
 
-@mutant("the join after a poll that came too late is not full (librdkafka#5541)", "C4")
-def _(patch: Patch) -> None:
-    original = Heartbeats.build
-
-    def build(self: Heartbeats, **named: Any) -> Any:
-        built = original(self, **named)
-        again = built.member_epoch == 0 and self._context.incarnation > 1
-        return replace(built, rebalance_timeout_ms=-1, topic_partitions=None) if again else built
-
-    patch.setattr(Heartbeats, "build", build)
-
-
 @mutant("polls are not reported, so the poll timer always fires (KAFKA-16026)", "L1", "L6")
 def _(patch: Patch) -> None:
     def polled(self: Membership) -> None:

@@ -7,13 +7,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from kip848_client.coordinator import deletion, heartbeat, membership, offset_fetch
-from kip848_client.coordinator.batch import Batch
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.result import ArmTimer, CoordinatorResult, MetadataCheckDue, SoftChange
 from kip848_client.coordinator.timers import TimerKind
 from kip848_client.member.discovery import Discovery
 from kip848_client.member.leaving import Leaving
-from kip848_client.member.offset_fetches import OffsetFetches
 from kip848_client.member.positions import Positions
 from kip848_client.model import ZERO_UUID, OffsetAndMetadata
 from tests.mutants.registry import Patch, mutant
@@ -40,22 +38,6 @@ def _(patch: Patch) -> None:
         original(self, replace(event, offsets=later))
 
     patch.setattr(Positions, "listed", listed)
-
-
-@mutant("offsets are asked for again before the answer came", "C8", scenario="refusals")
-def _(patch: Patch) -> None:
-    original, end = OffsetFetches._send, OffsetFetches._end
-
-    def send(self: OffsetFetches, fetch: Any) -> None:
-        original(self, fetch)
-        fetch.request_id = None
-
-    def ended(self: OffsetFetches, fetch: Any, result: Any, error: Any) -> None:
-        if fetch in self._fetches:
-            end(self, fetch, result, error)
-
-    patch.setattr(OffsetFetches, "_end", ended)
-    patch.setattr(OffsetFetches, "_send", send)
 
 
 @mutant("a session lasts three times as long as the group was told", "L2", "L1")
@@ -132,14 +114,3 @@ def _(patch: Patch) -> None:
 
     patch.setattr(deletion, "offsets_of_topics", lambda state, names: [])
     patch.setattr(offset_fetch._Fetch, "_partition", staticmethod(read))
-
-
-@mutant("the event log does not say who left", "T1")
-def _(patch: Patch) -> None:
-    original = Batch.happened
-
-    def happened(self: Batch, event: str, **named: Any) -> None:
-        if event != "member_left":
-            original(self, event, **named)
-
-    patch.setattr(Batch, "happened", happened)

@@ -43,7 +43,7 @@ def _(patch: Patch) -> None:
     patch.setattr(member_module, "HEARTBEATING", phases)
 
 
-@mutant("the rebalance timeout is never sent (Dekaf#2767)", "C4")
+@mutant("the rebalance timeout is never sent (Dekaf#2767)", "L1")
 def _(patch: Patch) -> None:
     original = Heartbeats.build
     patch.setattr(

@@ -24,8 +24,8 @@ _ROUGH_ASSIGNORS: Final = (
     "behaviour.hang=0.2",
     "refusals=2",
 )
-_SELDOM: Final = ("behaviour.asks=0.3", "no_reset=0.5", "trials=0", "statics=0.5", "held_instances=0.6")
-"""Applications that ask for committed offsets, some without a reset policy, and coordinators that refuse a member its
+_SELDOM: Final = ("no_reset=0.5", "trials=0", "statics=0.5", "held_instances=0.6")
+"""Applications without a reset policy, and coordinators that refuse a member its
 own instance id."""
 _GROUPS: Final = ("classic", "migration")
 _ONLY: Final = {

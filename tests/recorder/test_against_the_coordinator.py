@@ -12,7 +12,7 @@ from kip848_client.journal import JournalEvent
 from kip848_client.recorder import RawRecord, Recorder
 from kip848_client.simulation import cluster
 from kip848_client.simulation.play import run
-from kip848_client.simulation.variety import scenario_of
+from kip848_client.simulation.scenario import scenario_of
 from kip848_client.wire.messages.group_records import encode_record_key, encode_record_value
 
 IN_THE_RECORDS = frozenset(

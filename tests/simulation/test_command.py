@@ -19,9 +19,8 @@ from kip848_client.member.heartbeat import Heartbeats
 from kip848_client.model import TopicIdPartition
 from kip848_client.simulation import Observer, Process, Report, Scene, fail, run, scenario_of
 from kip848_client.simulation.actions import plan_of
-from kip848_client.simulation.scenario import CHURN, SCENARIOS, Scenario, change
+from kip848_client.simulation.scenario import CHURN, SCENARIOS, Scenario, change, settled
 from kip848_client.simulation.shrink import shrink
-from kip848_client.simulation.variety import settled
 from kip848_client.simulation.world import World
 
 SHORT = ("--scenario", "churn", "--set", "duration_ms=5000")

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from kip848_client.coordinator.config import CoordinatorConfig
-from kip848_client.simulation.checkers.liveness import BoundedWork
+from kip848_client.simulation.checkers.requests import BoundedWork
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.play import _Play
 from kip848_client.simulation.scenario import QUIET
@@ -14,7 +14,7 @@ from kip848_client.simulation.stage import GROUP, Stage
 from kip848_client.simulation.violation import InvariantViolation
 from kip848_client.simulation.world import World
 from kip848_client.wire.schema import Response
-from tests.simulation.probes.reader import join
+from tests.simulation.probes.logs import join
 
 
 def deposed(*, durable: bool) -> list[Response]:

@@ -1,35 +1,27 @@
 """The invariants that are checked in every run, one file per subject; docs/invariants.md says each in one sentence.
 
 - `ownership`: the coordinator counts one owner per partition, and its log leads to the same state
-- `fencing`: requests that must be accepted or refused, and members that may be removed
+- `fencing`: requests that do not count, and members that may be removed
 - `reading`: a consumer reads only what it owns, without gaps, from the right place
 - `listeners`: the calls of a listener, and the states that an application sees
-- `heartbeats`: number, time and fields of a member's heartbeats
-- `offsets`: commits, and lookups of offsets, names and the coordinator
+- `requests`: heartbeats, commits, lookups, and calls that wait for them
 - `assignors`: targets that members compute
-- `answers`: the coordinator's answers, and its event log
-- `classic`: rounds of classic groups, refused requests, and what the members send and read
-- `migration`: groups that change their kind, and what they keep
-- `liveness`: what must end, and that no work is needless
+- `classic`: rounds of classic groups, what their members read, and groups that change their kind
+- `transactions`: what readers of committed records see, and who may write
 
 A checker is an `Observer` that calls `fail`. `play` and `trials` check that a group comes to rest. Some modules check
 their own process: `consumer` (close() in time, no needless wake-up), `user_assignor` (one call at a time),
-`offset_questions`, `clientside`, `cluster` (equal results when a request is decided twice).
+`clientside`, `cluster` (equal results when a request is decided twice), `workers`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kip848_client.simulation.checkers.answers import CountedWishes, HeartbeatAnswers, ToldFacts
-from kip848_client.simulation.checkers.assignors import InstalledTargets, RoundRequests, ToldTargets
-from kip848_client.simulation.checkers.classic import ClassicFencing, ClassicReading, ClassicRequests, ClassicRounds
+from kip848_client.simulation.checkers.assignors import InstalledTargets
+from kip848_client.simulation.checkers.classic import ClassicReading, ClassicRounds, Conversions
 from kip848_client.simulation.checkers.fencing import HeartbeatFencing, OffsetFencing, Removals
-from kip848_client.simulation.checkers.heartbeats import HeartbeatRules
-from kip848_client.simulation.checkers.listeners import LegalMoves, ListenerPairs, NoEpochOutside
-from kip848_client.simulation.checkers.liveness import AwaitedLeave, BoundedWork, TrueDeadlines
-from kip848_client.simulation.checkers.migration import Conversions
-from kip848_client.simulation.checkers.offsets import KnownCoordinator, RetryPace, ToldOutcomes
+from kip848_client.simulation.checkers.listeners import ListenerPairs, ShownStates
 from kip848_client.simulation.checkers.ownership import (
     Durability,
     EpochOrder,
@@ -40,6 +32,7 @@ from kip848_client.simulation.checkers.ownership import (
     TargetLegality,
 )
 from kip848_client.simulation.checkers.reading import ExclusiveReading, NoRecordLost, ToldOwnership
+from kip848_client.simulation.checkers.requests import AwaitedLeave, BoundedWork, OneHeartbeat, TrueCommits
 from kip848_client.simulation.observer import Observer, Scene
 from kip848_client.simulation.scenario import SESSION_CHANGE_MS
 
@@ -52,9 +45,7 @@ def every_checker(scene: Scene) -> Iterator[Observer]:
     owners = SingleOwner(mirror)
     yield owners
     if scenario.classic:
-        yield ClassicRounds(world, cluster, mirror)
-        yield ClassicFencing(cluster, mirror)
-        yield ClassicRequests()
+        yield ClassicRounds(cluster, mirror)
         yield ClassicReading(cluster, mirror, scene.consumers)
         yield Conversions(mirror, scene.config)
     yield TargetLegality(cluster, mirror)
@@ -64,26 +55,15 @@ def every_checker(scene: Scene) -> Iterator[Observer]:
     yield HeartbeatFencing(cluster, mirror, owners, max_size=scenario.group_max_size)
     yield Durability(cluster)
     yield OffsetFencing(cluster, mirror)
+    yield Removals(cluster, mirror, world, session_ms=scenario.session_timeout_ms - SESSION_CHANGE_MS)
     yield ExclusiveReading(world, cluster, mirror, scene.consumers)
     yield ListenerPairs()
     yield ToldOwnership()
-    yield HeartbeatRules()
-    yield RetryPace()
-    yield KnownCoordinator()
-    yield ToldOutcomes(cluster.topics)
-    yield LegalMoves()
-    yield NoEpochOutside()
+    yield ShownStates()
+    yield OneHeartbeat()
+    yield TrueCommits(cluster.topics)
     yield AwaitedLeave()
     yield BoundedWork(scene.consumers)
     yield NoRecordLost(cluster, scene.handed_out)
-    yield Removals(cluster, mirror, world, session_ms=scenario.session_timeout_ms - SESSION_CHANGE_MS)
     yield OwnAssertions(cluster)
     yield InstalledTargets(mirror)
-    yield HeartbeatAnswers(cluster, mirror)
-    yield CountedWishes(cluster, mirror, interval_ms=scenario.heartbeat_interval_ms)
-    if scenario.assignors:
-        yield RoundRequests()
-        yield ToldTargets(cluster.topics, lag_ms=scenario.metadata_lag_ms)
-    yield ToldFacts(cluster, mirror)
-    if scene.probing or scenario.classic:
-        yield TrueDeadlines()

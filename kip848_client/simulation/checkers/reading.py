@@ -12,11 +12,10 @@ import msgspec
 from kip848_client.errors import ErrorCode, Kip848Error, NoOffsetForPartitionError
 from kip848_client.member.events import AssignPartitions, StateChanged
 from kip848_client.model import TopicIdPartition
-from kip848_client.simulation.checkers.heartbeats import OUT
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.mirror import Change, IdPartition, Mirror, Partitions, listed
 from kip848_client.simulation.observer import ListenerCall, Observer, about
-from kip848_client.simulation.process import Process
+from kip848_client.simulation.process import OUTSIDE_GROUP, Process
 from kip848_client.simulation.topics import HandedOut
 from kip848_client.simulation.violation import fail
 from kip848_client.simulation.world import World
@@ -248,7 +247,7 @@ class ToldOwnership(Observer):
 
     def state_changed(self, consumer: Process, effect: StateChanged) -> None:
         """A member outside the group owns nothing, and reads nothing."""
-        if effect.new in OUT:
+        if effect.new in OUTSIDE_GROUP:
             self._told.pop(consumer.name, None)
 
     def listener_due(self, consumer: Process, call: ListenerCall) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from kip848_client.coordinator.config import CoordinatorConfig
-from kip848_client.simulation.checkers.answers import HeartbeatAnswers, ToldFacts
 from kip848_client.simulation.checkers.fencing import HeartbeatFencing, OffsetFencing, Removals
 from kip848_client.simulation.checkers.ownership import (
     Durability,
@@ -25,8 +24,7 @@ from kip848_client.simulation.checkers.ownership import (
 )
 from kip848_client.simulation.cluster import Cluster, compact
 from kip848_client.simulation.mirror import IdPartition, Mirror
-from kip848_client.simulation.observer import Observers
-from kip848_client.simulation.violation import fail
+from kip848_client.simulation.observer import Observer, Observers
 from kip848_client.simulation.world import World
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -39,10 +37,7 @@ from kip848_client.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from kip848_client.wire.schema import Request, Response
-from tests.simulation.probes.derived import AccountedTopics, CountedMembers
-from tests.simulation.probes.inputs import AssignorInputs
-from tests.simulation.probes.reader import Walk
-from tests.simulation.probes.timers import RunningTimers
+from tests.simulation.probes.logs import ReplayedLogs
 
 _STEPS: Final = 60
 _MEMBERS_MAX: Final = 6
@@ -55,8 +50,14 @@ _LOST: Final = 0.08
 _ODD_SEED: Final = 1_000_003
 
 
-class ForeignWalk(Walk):
+class ForeignWalk(Observer):
     """All that holds of the coordinator holds with members of other clients, too."""
+
+    def __init__(self, world: World, cluster: Cluster, mirror: Mirror, config: CoordinatorConfig) -> None:
+        self._world: Final = world
+        self._cluster: Final = cluster
+        self._mirror: Final = mirror
+        self._config: Final = config
 
     def converged(self) -> None:
         """Walk."""
@@ -101,7 +102,6 @@ class _Walk:
             replication_ms=rng.choice((0, 0, 50)),
             purity=0.1,
             compaction=0.5,
-            told=True,
         )
         own.topics.adopt(cluster.topics)
         own.log = compact(cluster.log)
@@ -110,7 +110,7 @@ class _Walk:
         own.restart()
         mirror = Mirror(own, group_id)
         owners = SingleOwner(mirror)
-        self._session_ms = session_ms = config.consumer_session_timeout_ms
+        self._session_ms = config.consumer_session_timeout_ms
         self._observers = Observers(
             (
                 owners,
@@ -121,23 +121,16 @@ class _Walk:
                 HeartbeatFencing(own, mirror, owners, max_size=_max_size(config)),
                 Durability(own),
                 OffsetFencing(own, mirror),
-                Removals(own, mirror, world, session_ms=session_ms),
+                Removals(own, mirror, world, session_ms=self._session_ms),
                 OwnAssertions(own),
-                HeartbeatAnswers(own, mirror),
-                ToldFacts(own, mirror),
-                AssignorInputs(world, own, mirror, config),
-                AccountedTopics(own, mirror, config),
-                CountedMembers(world, own, config, group_id=group_id),
-                RunningTimers(world, own, mirror, session_ms=session_ms),
+                ReplayedLogs(world, own, config, group_id=group_id),
             ),
             cluster=own,
             mirror=mirror,
         )
         own.on_served = self._observers.served
         own.on_loaded = self._observers.loaded
-        own.on_assigning = self._observers.assignor_runs
         world.after_step = self._observers.after_step
-        own.facts.clear()
         self._members: list[_Foreign] = []
         self._number = 0
         self._calm = False
@@ -271,23 +264,11 @@ class _Walk:
         if response.error_code:
             member.forget()
             return
-        if joins:
-            self._said_all(request, member)
         member.epoch = response.member_epoch
         member.said = said if full else member.said
         if response.assignment is not None:
             topics = response.assignment.topic_partitions
             member.given = {(topic.topic_id, index) for topic in topics for index in topic.partitions}
-
-    def _said_all(self, request: ConsumerGroupHeartbeatRequest, member: _Foreign) -> None:
-        """S14: a join replaces what was known of its member id; what it leaves out stays."""
-        group = self._cluster.coordinator.group(self._group_id)
-        assert group is not None
-        found = group.members[member.member_id].metadata
-        said = (member.names, member.pattern, (), request.rebalance_timeout_ms)
-        known = (found.subscribed_topic_names, found.subscribed_topic_regex, found.client_assignors)
-        if said != (*known, found.rebalance_timeout_ms) or request.instance_id not in (None, found.instance_id):
-            fail("S14", f"{member.member_id} joined with {request}, and is {found}")
 
     def _some(self, partitions: set[IdPartition], *, all_of_it: float) -> set[IdPartition]:
         if self._calm or self._rng.random() < all_of_it:

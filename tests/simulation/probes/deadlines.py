@@ -1,91 +1,16 @@
-"""Calls must end, and members must do nothing needlessly: C8 and C9 of every member, and close() (L4)."""
+"""C9: a member without a new event does nothing before its deadline, and C8: it forgets requests that have ended."""
 
 from __future__ import annotations
 
 import random
-from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from kip848_client.member.events import MemberEffect, MemberEvent, SendRequest, Tick
-from kip848_client.simulation.observer import Observer, about
+from kip848_client.simulation.observer import Observer
 from kip848_client.simulation.process import Process
 from kip848_client.simulation.violation import fail
-from kip848_client.wire.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-)
-from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
-from kip848_client.wire.messages.leave_group import LeaveGroupRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
-from kip848_client.wire.schema import Request
-
-
-class BoundedWork(Observer):
-    """C8: every commit of the application is answered, and no member looks up the coordinator in a loop.
-
-    Few requests are in flight.
-    """
-
-    def __init__(self, consumers: Callable[[], Sequence[Process]]) -> None:
-        self._consumers = consumers
-        self._lookups: defaultdict[str, deque[int]] = defaultdict(lambda: deque(maxlen=_LOOKUPS_MAX))
-
-    def sent(self, consumer: Process, request: Any) -> None:
-        under_way = consumer.member.requests_under_way - len(consumer.commits_asked)
-        if under_way > _REQUESTS_MAX:
-            fail("C8", f"{consumer.name} has {under_way} requests under way, and sends {request}")
-        if not isinstance(request, FindCoordinatorRequest):
-            return
-        lookups, now_ms = self._lookups[consumer.name], consumer.world.now_ms
-        if len(lookups) == _LOOKUPS_MAX and now_ms - lookups[0] < _SECOND_MS:
-            fail("C8", f"{consumer.name} looked for the coordinator {_LOOKUPS_MAX} times within a second")
-        lookups.append(now_ms)
-
-    def converged(self) -> None:
-        """Find commits without an answer. Without a coordinator, commits may wait for ever."""
-        for consumer in self._consumers():
-            sent_ms = max(consumer.thaws_ms, consumer.network.connected_ms)
-            for commit_id, asked_ms in consumer.commits_asked.items():
-                waits_ms = consumer.world.now_ms - max(asked_ms, sent_ms)
-                if not consumer.closed and waits_ms > consumer.config.request_timeout_ms + 2 * _SECOND_MS:
-                    fail("C8", f"{consumer.name} asked for commit {commit_id} {waits_ms} ms ago and heard nothing")
-
-
-_SECOND_MS: Final = 1_000
-_REQUESTS_MAX: Final = 12
-"""Limit of requests in flight, except commits: an application may commit after every poll()."""
-_LOOKUPS_MAX: Final = 20
-"""Limit of coordinator lookups within a virtual second. The first retries come after a tenth of a second."""
-
-
-class AwaitedLeave(Observer):
-    """L4: close() waits for the answer to its leave, up to its deadline."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[str, Request[Any]] = {}
-
-    @about(ConsumerGroupHeartbeatRequest, LeaveGroupRequest)
-    def sent(self, consumer: Process, request: ConsumerGroupHeartbeatRequest | LeaveGroupRequest) -> None:
-        if consumer.leaving and (isinstance(request, LeaveGroupRequest) or request.member_epoch < 0):
-            self._waiting[consumer.name] = request
-
-    @about(ConsumerGroupHeartbeatRequest, LeaveGroupRequest)
-    def answered(self, consumer: Process, request: Any, response: Any) -> None:
-        self._over(consumer, request)
-
-    @about(ConsumerGroupHeartbeatRequest, LeaveGroupRequest)
-    def unanswered(self, consumer: Process, request: Any) -> None:
-        self._over(consumer, request)
-
-    def _over(self, consumer: Process, request: Request[Any]) -> None:
-        if self._waiting.get(consumer.name) is request:
-            del self._waiting[consumer.name]
-
-    def closed(self, consumer: Process) -> None:
-        left_ms = consumer.close_by_ms - consumer.now_ms
-        if self._waiting.pop(consumer.name, None) is not None and left_ms > 0:
-            fail("L4", f"{consumer.name}: close() returns {left_ms} ms before its time, and without an answer")
-
 
 _LONGEST_MS: Final = 3_000
 """How far ahead a member without a deadline is probed."""
