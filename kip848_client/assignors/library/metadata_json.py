@@ -32,7 +32,7 @@ def decode_bytes(metadata: bytes, *, whose: str) -> dict[str, Json]:
     """As `decode`.
 
     Raises:
-        ValueError: no JSON object.
+        ValueError: they are not a JSON object.
     """
     try:
         told = json.loads(metadata)

@@ -208,7 +208,7 @@ class StreamsAssignor(PartitionAssignor):
         return self._to_assignment(plan, tasks, members)
 
     def on_assignment(self, error: int, assignment: MemberAssignment, group_metadata: ConsumerGroupMetadata) -> None:
-        """Keep the roles; after an error those that there were."""
+        """Keep the roles; after an error, keep the earlier ones."""
         del group_metadata
         self._listen()
         self.error = error
