@@ -16,7 +16,6 @@ from kip848_client.wire.messages.offset_delete import (
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
 )
-from tests.coordinator.test_offsets import commit, fetch
 from tests.support.coordinator_harness import Harness
 
 
@@ -27,10 +26,10 @@ def _group() -> Harness:
     h.join("b", ["foo"], instance="i", rack="r")
     h.join("a", ["foo"])
     h.group_id = "s"
-    commit(h, "", -1, {"foo": {0: 5}})
+    h.commit("", -1, {"foo": {0: 5}})
     h.group_id = "e"
     h.join("x", ["foo"])
-    commit(h, "x", 1, {"foo": {0: 5}})
+    h.commit("x", 1, {"foo": {0: 5}})
     h.heartbeat("x", -1)
     h.group_id = "g"
     return h
@@ -144,7 +143,7 @@ def test_only_groups_without_members_are_deleted_and_their_offsets_with_them() -
     ]
     assert h.coordinator.groups() == ("g",)
     for h.group_id in ("e", "s"):
-        assert fetch(h, None) == {}
+        assert h.fetch(None) == {}
     h.group_id = "e"
     assert h.join("x", ["foo"]).member_epoch == 1, "a deleted group starts anew"
     h.verify_log()
@@ -173,7 +172,7 @@ def test_offsets_of_a_topic_without_subscribers_are_deleted(group_id: str) -> No
     (topic,) = _delete_offsets(h, group_id).topics
     assert [(p.partition_index, p.error_code) for p in topic.partitions] == [(0, 0), (1, 0)]
     h.group_id = group_id
-    assert fetch(h, None) == {}
+    assert h.fetch(None) == {}
 
 
 def test_offsets_of_an_unknown_group_are_not_found() -> None:
@@ -181,7 +180,7 @@ def test_offsets_of_an_unknown_group_are_not_found() -> None:
     assert _delete_offsets(_group(), "nobody").error_code == ErrorCode.GROUP_ID_NOT_FOUND
     h = _group()
     h.group_id = ""
-    commit(h, "", -1, {"foo": {0: 1}})
+    h.commit("", -1, {"foo": {0: 1}})
     assert _delete_offsets(h, "").error_code == ErrorCode.INVALID_GROUP_ID
 
 

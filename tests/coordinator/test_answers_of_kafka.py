@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pytest
 
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedGroup
-from kip848_client.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from kip848_client.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
@@ -70,24 +63,24 @@ def test_a_group_with_offsets_only_is_told_apart_from_none(h: Harness) -> None:
     """A wrong group id and a group that consumers use without membership are different mistakes."""
     assert "Consumer group g not found." in str(h.heartbeat("a", 5).error_message)
     assert "Group g not found." in str(h.heartbeat("a", -1).error_message)
-    commit(h, {0: ""}, member_id="", epoch=-1)
+    h.commit("", -1, {"foo": {0: 1}})
     assert "Group g is not a consumer group." in str(h.heartbeat("a", 5).error_message)
     assert "Group g is not a consumer group." in str(h.heartbeat("a", -1).error_message)
 
 
 def test_a_group_with_offsets_only_takes_no_commit_of_a_member(h: Harness) -> None:
     """Its members are gone, and the sender does not know: it is told that it is none."""
-    commit(h, {0: ""}, member_id="", epoch=-1)
-    assert commit(h, {0: ""}, member_id="a", epoch=3) == {0: ErrorCode.UNKNOWN_MEMBER_ID}
+    h.commit("", -1, {"foo": {0: 1}})
+    assert h.commit("a", 3, {"foo": {0: 1}}) == {("foo", 0): ErrorCode.UNKNOWN_MEMBER_ID}
 
 
 def test_a_partition_that_does_not_exist_takes_no_commit(h: Harness) -> None:
     """Its offset would stay for ever; the others of the request are stored."""
     h.join("a", ["foo"])
-    assert commit(h, {3: "", 4: "", -1: ""}) == {
-        -1: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        3: ErrorCode.NONE,
-        4: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    assert h.commit("a", 1, {"foo": {-1: 1, 3: 1, 4: 1}}) == {
+        ("foo", -1): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ("foo", 3): ErrorCode.NONE,
+        ("foo", 4): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 
 
@@ -98,8 +91,9 @@ def test_metadata_that_is_too_long_is_no_claim_on_its_partition(h: Harness) -> N
     h.heartbeat("a", 1)
     h.heartbeat("a", 1, owned={"foo": [0, 1]})
 
-    assert commit(h, {0: "", 3: TOO_LONG}) == {0: ErrorCode.NONE, 3: ErrorCode.OFFSET_METADATA_TOO_LARGE}
-    assert commit(h, {0: "", 3: ""}) == {0: ErrorCode.STALE_MEMBER_EPOCH, 3: ErrorCode.STALE_MEMBER_EPOCH}
+    codes = h.commit("a", 1, {"foo": {0: 1, 3: 1}}, metadata={3: TOO_LONG})
+    assert list(codes.values()) == [ErrorCode.NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE]
+    assert set(h.commit("a", 1, {"foo": {0: 1, 3: 1}}).values()) == {ErrorCode.STALE_MEMBER_EPOCH}
 
 
 def test_offsets_of_partitions_that_do_not_exist_cannot_be_deleted(h: Harness) -> None:
@@ -162,22 +156,3 @@ def joined_by_pattern(h: Harness, regex: str) -> None:
 def described(h: Harness) -> DescribedGroup:
     """The group as ConsumerGroupDescribe shows it."""
     return h.send(ConsumerGroupDescribeRequest(group_ids=("g",)), version=1).groups[0]
-
-
-def commit(h: Harness, metadata: Mapping[int, str], *, member_id: str = "a", epoch: int = 1) -> dict[int, int]:
-    """Commit partitions of foo with this metadata; partition -> error code."""
-    partitions = tuple(
-        OffsetCommitRequestPartition(partition_index=index, committed_offset=1, committed_metadata=text)
-        for index, text in sorted(metadata.items())
-    )
-    response = h.send(
-        OffsetCommitRequest(
-            group_id="g",
-            member_id=member_id,
-            generation_id_or_member_epoch=epoch,
-            topics=(OffsetCommitRequestTopic(name="foo", partitions=partitions),),
-        ),
-        version=9,
-    )
-    (topic,) = response.topics
-    return {partition.partition_index: partition.error_code for partition in topic.partitions}

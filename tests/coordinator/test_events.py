@@ -6,7 +6,6 @@ from uuid import UUID
 
 from kip848_client.coordinator import GroupEvent, to_journal
 from kip848_client.journal import EVENTS
-from tests.coordinator.test_offsets import commit
 from tests.support.coordinator_harness import Harness
 
 
@@ -71,8 +70,8 @@ def test_refusals_and_commits_are_told() -> None:
     h.join("a", ["foo"])
     h.events.clear()
     h.heartbeat("a", 9)
-    commit(h, "a", 1, {"foo": {0: 5}}, version=10)
-    commit(h, "a", 7, {"foo": {0: 6}})
+    h.commit("a", 1, {"foo": {0: 5}}, version=10)
+    h.commit("a", 7, {"foo": {0: 6}})
     fenced, committed, refused = h.events
     assert (fenced.event, dict(fenced.fields)) == ("member_fenced", {"error": "FENCED_MEMBER_EPOCH", "sent_epoch": 9})
     assert (committed.event, dict(committed.fields)) == ("offsets_committed", {"offsets": {"foo-0": 5}})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from uuid import UUID
 
 import pytest
@@ -15,11 +15,6 @@ from kip848_client.wire.messages.group_records import (
     ConsumerGroupCurrentMemberAssignmentValue,
     TopicPartitions,
 )
-from kip848_client.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from kip848_client.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -29,91 +24,6 @@ from kip848_client.wire.messages.offset_fetch import (
 from tests.support.coordinator_harness import Harness
 
 DAY_MS = 86_400_000
-
-
-def commit(
-    h: Harness,
-    member_id: str,
-    epoch: int,
-    offsets: Mapping[str, Mapping[int, int]],
-    *,
-    version: int = 9,
-    metadata: str | None = "",
-    instance: str | None = None,
-    retention_ms: int = -1,
-) -> dict[tuple[str, int], ErrorCode]:
-    """Commit topic -> partition -> offset; the code of each partition."""
-    by_id = version >= 10
-    message = OffsetCommitRequest(
-        group_id=h.group_id,
-        generation_id_or_member_epoch=epoch,
-        member_id=member_id,
-        group_instance_id=instance,
-        retention_time_ms=retention_ms,
-        topics=tuple(
-            OffsetCommitRequestTopic(
-                name="" if by_id else name,
-                topic_id=_id(h, name) if by_id else UUID(int=0),
-                partitions=tuple(
-                    OffsetCommitRequestPartition(
-                        partition_index=partition, committed_offset=offset, committed_metadata=metadata
-                    )
-                    for partition, offset in partitions.items()
-                ),
-            )
-            for name, partitions in offsets.items()
-        ),
-    )
-    response = h.send(message, version=version)
-    answered = [topic.name or _name(h, topic.topic_id) for topic in response.topics]
-    assert answered == list(offsets)
-    return {
-        (name, partition.partition_index): ErrorCode(partition.error_code)
-        for name, topic in zip(answered, response.topics, strict=True)
-        for partition in topic.partitions
-    }
-
-
-def fetch(
-    h: Harness,
-    offsets: Mapping[str, Iterable[int]] | None,
-    *,
-    member_id: str | None = None,
-    epoch: int = -1,
-    version: int = 9,
-) -> dict[tuple[str, int], int] | ErrorCode:
-    """Fetch topic -> partitions (None: all); the offset of each, or the error of the group."""
-    by_id = version >= 10
-    topics = None
-    if offsets is not None:
-        topics = tuple(
-            OffsetFetchRequestTopics(
-                name="" if by_id else name,
-                topic_id=_id(h, name) if by_id else UUID(int=0),
-                partition_indexes=tuple(partitions),
-            )
-            for name, partitions in offsets.items()
-        )
-    group = OffsetFetchRequestGroup(group_id=h.group_id, member_id=member_id, member_epoch=epoch, topics=topics)
-    (answer,) = h.send(OffsetFetchRequest(groups=(group,)), version=version).groups
-    if answer.error_code:
-        assert not answer.topics
-        return ErrorCode(answer.error_code)
-    return {
-        (topic.name or _name(h, topic.topic_id), partition.partition_index): partition.committed_offset
-        for topic in answer.topics
-        for partition in topic.partitions
-    }
-
-
-def _id(h: Harness, name: str) -> UUID:
-    topic = h.image.by_name.get(name)
-    return UUID(int=999) if topic is None else topic.topic_id
-
-
-def _name(h: Harness, topic_id: UUID) -> str:
-    topic = h.image.by_id.get(topic_id)
-    return "gone" if topic is None else topic.name
 
 
 def _one(codes: Mapping[tuple[str, int], ErrorCode]) -> ErrorCode:
@@ -141,9 +51,9 @@ def _member_at_2() -> Harness:
 def test_an_epoch_since_which_the_partition_is_held_may_commit(epoch: int, code: ErrorCode, version: int) -> None:
     """A commit on its way while the epoch moves is not lost; one from before the partition was given is refused."""
     h = _member_at_2()
-    assert _one(commit(h, "m", epoch, {"foo": {0: 10, 1: 11}}, version=version)) == code
+    assert _one(h.commit("m", epoch, {"foo": {0: 10, 1: 11}}, version=version)) == code
     expected = {("foo", 0): 10, ("foo", 1): 11} if code == ErrorCode.NONE else {}
-    assert fetch(h, None) == expected
+    assert h.fetch(None) == expected
 
 
 def test_a_partition_that_was_given_again_refuses_the_older_epoch() -> None:
@@ -157,10 +67,10 @@ def test_a_partition_that_was_given_again_refuses_the_older_epoch() -> None:
     h.heartbeat("n", -1)
     h.heartbeat("m", 3, owned={"foo": [0]})
     assert h.member("m").assigned[h.topic_id("foo")] == {0: 1, 1: 4}
-    assert _one(commit(h, "m", 3, {"foo": {1: 5}})) == ErrorCode.STALE_MEMBER_EPOCH
-    assert _one(commit(h, "m", 3, {"foo": {0: 5}})) == ErrorCode.NONE
-    assert _one(commit(h, "m", 3, {"foo": {0: 6, 1: 6}})) == ErrorCode.STALE_MEMBER_EPOCH, "all or nothing"
-    assert fetch(h, {"foo": [0, 1]}) == {("foo", 0): 5, ("foo", 1): -1}
+    assert _one(h.commit("m", 3, {"foo": {1: 5}})) == ErrorCode.STALE_MEMBER_EPOCH
+    assert _one(h.commit("m", 3, {"foo": {0: 5}})) == ErrorCode.NONE
+    assert _one(h.commit("m", 3, {"foo": {0: 6, 1: 6}})) == ErrorCode.STALE_MEMBER_EPOCH, "all or nothing"
+    assert h.fetch({"foo": [0, 1]}) == {("foo", 0): 5, ("foo", 1): -1}
 
 
 def test_a_partition_that_is_being_revoked_may_still_be_committed() -> None:
@@ -169,30 +79,30 @@ def test_a_partition_that_is_being_revoked_may_still_be_committed() -> None:
     h.join("n", ["foo"])
     h.heartbeat("m", 2)
     assert h.pending("m") == {"foo": [1]}
-    assert _one(commit(h, "m", 2, {"foo": {1: 5}})) == ErrorCode.NONE
-    assert _one(commit(h, "m", 1, {"foo": {1: 6}})) == ErrorCode.NONE
+    assert _one(h.commit("m", 2, {"foo": {1: 5}})) == ErrorCode.NONE
+    assert _one(h.commit("m", 1, {"foo": {1: 6}})) == ErrorCode.NONE
 
 
 def test_a_partition_that_is_not_owned_needs_the_exact_epoch() -> None:
     """Applications that commit for others in the group may, but never with an old epoch."""
     h = _member_at_2()
-    assert _one(commit(h, "m", 2, {"bar": {0: 5}})) == ErrorCode.NONE
-    assert _one(commit(h, "m", 1, {"bar": {0: 6}})) == ErrorCode.STALE_MEMBER_EPOCH
+    assert _one(h.commit("m", 2, {"bar": {0: 5}})) == ErrorCode.NONE
+    assert _one(h.commit("m", 1, {"bar": {0: 6}})) == ErrorCode.STALE_MEMBER_EPOCH
 
 
 def test_a_member_of_a_consumer_group_needs_version_9() -> None:
     """An older request has no error code for a stale epoch, so it is refused as a whole."""
     h = _member_at_2()
-    assert _one(commit(h, "m", 2, {"foo": {0: 5}}, version=8)) == ErrorCode.UNSUPPORTED_VERSION
+    assert _one(h.commit("m", 2, {"foo": {0: 5}}, version=8)) == ErrorCode.UNSUPPORTED_VERSION
 
 
 def test_an_administrator_may_commit_for_an_empty_group_and_not_for_a_living_one() -> None:
     """Resetting offsets needs a stopped application."""
     h = _member_at_2()
-    assert _one(commit(h, "", -1, {"foo": {0: 5}})) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert _one(h.commit("", -1, {"foo": {0: 5}})) == ErrorCode.UNKNOWN_MEMBER_ID
     h.heartbeat("m", -1)
-    assert _one(commit(h, "", -1, {"foo": {0: 5}})) == ErrorCode.NONE
-    assert fetch(h, None) == {("foo", 0): 5}
+    assert _one(h.commit("", -1, {"foo": {0: 5}})) == ErrorCode.NONE
+    assert h.fetch(None) == {("foo", 0): 5}
 
 
 @pytest.mark.parametrize(
@@ -209,18 +119,18 @@ def test_a_commit_to_an_unknown_group(version: int, epoch: int, code: ErrorCode)
     """Consumers that assign partitions themselves need no group; members of one that is gone are told."""
     h = Harness()
     h.create_topic("foo", partitions=1)
-    assert _one(commit(h, "" if epoch < 0 else "m", epoch, {"foo": {0: 5}}, version=version)) == code
-    assert fetch(h, None) == ({("foo", 0): 5} if code == ErrorCode.NONE else {})
+    assert _one(h.commit("" if epoch < 0 else "m", epoch, {"foo": {0: 5}}, version=version)) == code
+    assert h.fetch(None) == ({("foo", 0): 5} if code == ErrorCode.NONE else {})
 
 
 def test_offsets_survive_when_their_group_gets_its_first_member() -> None:
     """An application that goes over from assign() to subscribe() keeps its position."""
     h = Harness()
     h.create_topic("foo", partitions=1)
-    commit(h, "", -1, {"foo": {0: 5}})
+    h.commit("", -1, {"foo": {0: 5}})
     h.join("m", ["foo"])
     assert h.record_names()[:2] == ["classic†", "member"]
-    assert fetch(h, {"foo": [0]}, member_id="m", epoch=1) == {("foo", 0): 5}
+    assert h.fetch({"foo": [0]}, member_id="m", epoch=1) == {("foo", 0): 5}
     h.verify_log()
 
 
@@ -231,10 +141,10 @@ def test_a_static_member_may_commit_with_its_old_epochs_after_its_return() -> No
     h.join("m", ["foo"], instance="i")
     h.heartbeat("m", 1, topics=["foo", "absent"], instance="i")
     h.heartbeat("m", -2, instance="i")
-    assert _one(commit(h, "m", 2, {"foo": {0: 4}}, instance="i")) == ErrorCode.STALE_MEMBER_EPOCH
+    assert _one(h.commit("m", 2, {"foo": {0: 4}}, instance="i")) == ErrorCode.STALE_MEMBER_EPOCH
     h.join("n", ["foo", "absent"], instance="i")
-    assert _one(commit(h, "n", 1, {"foo": {0: 5}}, instance="i")) == ErrorCode.NONE
-    assert _one(commit(h, "m", 2, {"foo": {0: 6}}, instance="i")) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert _one(h.commit("n", 1, {"foo": {0: 5}}, instance="i")) == ErrorCode.NONE
+    assert _one(h.commit("m", 2, {"foo": {0: 6}}, instance="i")) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_record_without_assignment_epochs_means_the_strict_rule() -> None:
@@ -247,22 +157,22 @@ def test_a_record_without_assignment_epochs_means_the_strict_rule() -> None:
     )
     key = ConsumerGroupCurrentMemberAssignmentKey(group_id="g", member_id="m")
     h.finish(replace(h.results[-1], replies=(), records=(CoordinatorRecord(key, value),), soft=(), events=()))
-    assert _one(commit(h, "m", 1, {"foo": {0: 5}})) == ErrorCode.STALE_MEMBER_EPOCH
-    assert _one(commit(h, "m", 2, {"foo": {0: 5}})) == ErrorCode.NONE
+    assert _one(h.commit("m", 1, {"foo": {0: 5}})) == ErrorCode.STALE_MEMBER_EPOCH
+    assert _one(h.commit("m", 2, {"foo": {0: 5}})) == ErrorCode.NONE
 
 
 def test_long_metadata_fails_its_partition_only() -> None:
     """One partition's metadata does not stop the others; the limit itself is allowed."""
     h = _member_at_2()
-    assert _one(commit(h, "m", 2, {"foo": {0: 5}}, metadata="x" * 4097)) == ErrorCode.OFFSET_METADATA_TOO_LARGE
-    assert _one(commit(h, "m", 2, {"foo": {1: 5}}, metadata="x" * 4096)) == ErrorCode.NONE
-    assert fetch(h, None) == {("foo", 1): 5}
+    assert _one(h.commit("m", 2, {"foo": {0: 5}}, metadata="x" * 4097)) == ErrorCode.OFFSET_METADATA_TOO_LARGE
+    assert _one(h.commit("m", 2, {"foo": {1: 5}}, metadata="x" * 4096)) == ErrorCode.NONE
+    assert h.fetch(None) == {("foo", 1): 5}
 
 
 def test_null_metadata_is_empty_metadata() -> None:
     """Clients send null where they have none."""
     h = _member_at_2()
-    assert _one(commit(h, "m", 2, {"foo": {0: 5}}, metadata=None)) == ErrorCode.NONE
+    assert _one(h.commit("m", 2, {"foo": {0: 5}}, metadata=None)) == ErrorCode.NONE
     assert h.coordinator.committed("g")["foo"][0].metadata == ""
 
 
@@ -272,17 +182,17 @@ def test_null_metadata_is_empty_metadata() -> None:
 def test_an_unknown_topic_fails_alone(version: int, code: ErrorCode) -> None:
     """A deleted topic does not stop the commit of the others."""
     h = _member_at_2()
-    codes = commit(h, "m", 2, {"foo": {0: 5}, "gone": {0: 5}}, version=version)
+    codes = h.commit("m", 2, {"foo": {0: 5}, "gone": {0: 5}}, version=version)
     assert codes == {("foo", 0): ErrorCode.NONE, ("gone", 0): code}
 
 
 def test_no_offset_is_minus_one_and_no_error() -> None:
     """A new group starts by its reset policy."""
     h = _member_at_2()
-    assert fetch(h, {"foo": [0, 7]}) == {("foo", 0): -1, ("foo", 7): -1}
+    assert h.fetch({"foo": [0, 7]}) == {("foo", 0): -1, ("foo", 7): -1}
     h.group_id = "other"
-    assert fetch(h, {"foo": [0]}) == {("foo", 0): -1}
-    assert fetch(h, None) == {}
+    assert h.fetch({"foo": [0]}) == {("foo", 0): -1}
+    assert h.fetch(None) == {}
 
 
 @pytest.mark.parametrize(
@@ -302,8 +212,8 @@ def test_who_fetches_as_a_member_must_be_at_the_group_s_epoch(
 ) -> None:
     """A zombie does not start from an offset that is no longer its business."""
     h = _member_at_2()
-    commit(h, "m", 2, {"foo": {0: 5}})
-    assert fetch(h, {"foo": [0]}, member_id=member_id, epoch=epoch) == expected
+    h.commit("m", 2, {"foo": {0: 5}})
+    assert h.fetch({"foo": [0]}, member_id=member_id, epoch=epoch) == expected
 
 
 def test_one_group_s_error_does_not_fail_the_others() -> None:
@@ -325,7 +235,7 @@ def test_one_group_s_error_does_not_fail_the_others() -> None:
 def test_the_old_layout_answers_one_group(version: int) -> None:
     """Tools that speak old versions read the offsets of new groups."""
     h = _member_at_2()
-    commit(h, "m", 2, {"foo": {0: 5}})
+    h.commit("m", 2, {"foo": {0: 5}})
     message = OffsetFetchRequest(group_id="g", topics=(OffsetFetchRequestTopic(name="foo", partition_indexes=(0, 1)),))
     response = h.send(message, version=version)
     (topic,) = response.topics
@@ -336,9 +246,9 @@ def test_the_old_layout_answers_one_group(version: int) -> None:
 def test_topic_ids_are_resolved_and_echoed_in_version_10() -> None:
     """Newer clients name topics by id only."""
     h = _member_at_2()
-    commit(h, "m", 2, {"foo": {0: 5}}, version=10)
-    assert fetch(h, {"foo": [0]}, version=10) == {("foo", 0): 5}
-    assert fetch(h, None, version=10) == {("foo", 0): 5}
+    h.commit("m", 2, {"foo": {0: 5}}, version=10)
+    assert h.fetch({"foo": [0]}, version=10) == {("foo", 0): 5}
+    assert h.fetch(None, version=10) == {("foo", 0): 5}
     group = OffsetFetchRequestGroup(
         group_id="g", topics=(OffsetFetchRequestTopics(topic_id=UUID(int=999), partition_indexes=(0,)),)
     )
@@ -350,34 +260,34 @@ def test_topic_ids_are_resolved_and_echoed_in_version_10() -> None:
 def test_offsets_of_a_deleted_topic_go_with_it() -> None:
     """A topic created again under the old name is read from its beginning, not from a foreign position."""
     h = _member_at_2()
-    commit(h, "m", 2, {"foo": {0: 5}})
+    h.commit("m", 2, {"foo": {0: 5}})
     h.delete_topic("foo")
-    assert fetch(h, None) == {}
+    assert h.fetch(None) == {}
     h.create_topic("foo", partitions=2)
-    assert fetch(h, {"foo": [0]}) == {("foo", 0): -1}
+    assert h.fetch({"foo": [0]}) == {("foo", 0): -1}
     h.verify_log()
 
 
 def test_a_topic_replaced_in_one_step_does_not_keep_its_offsets_either() -> None:
     """Deleting and creating may reach the coordinator as one change."""
     h = _member_at_2()
-    commit(h, "m", 2, {"foo": {0: 5}})
+    h.commit("m", 2, {"foo": {0: 5}})
     old = h.image
     h.image = replace(old, topics=tuple(t for t in old.topics if t.name != "foo"), version=old.version)
     h.create_topic("foo", partitions=2)
-    assert fetch(h, {"foo": [0]}) == {("foo", 0): -1}
+    assert h.fetch({"foo": [0]}) == {("foo", 0): -1}
 
 
 @pytest.mark.parametrize("version", [9, 10])
 def test_offsets_of_a_topic_that_was_replaced_while_no_coordinator_ran_are_not_told(version: int) -> None:
     """If they stayed, a member would begin in the middle of the new topic."""
     h = _member_at_2()
-    commit(h, "m", 2, {"foo": {0: 5}, "bar": {0: 6}})
+    h.commit("m", 2, {"foo": {0: 5}, "bar": {0: 6}})
     rest = tuple(topic for topic in h.image.topics if topic.name != "foo")
     h.image = replace(h.image, topics=(*rest, TopicInfo("foo", UUID(int=77), 2)), version=h.image.version + 1)
     h.restart()
-    assert fetch(h, {"foo": [0], "bar": [0]}, version=version) == {("foo", 0): -1, ("bar", 0): 6}
-    every = fetch(h, None, version=version)
+    assert h.fetch({"foo": [0], "bar": [0]}, version=version) == {("foo", 0): -1, ("bar", 0): 6}
+    every = h.fetch(None, version=version)
     assert isinstance(every, dict)
     assert every[("foo", 0)] == -1
 
@@ -385,11 +295,11 @@ def test_offsets_of_a_topic_that_was_replaced_while_no_coordinator_ran_are_not_t
 def test_offsets_expire_a_week_after_the_commit_and_only_without_subscribers() -> None:
     """Groups that are long gone do not fill the disk; a slow living group keeps its offsets."""
     h = _member_at_2()
-    commit(h, "m", 2, {"foo": {0: 5}, "bar": {0: 6}})
+    h.commit("m", 2, {"foo": {0: 5}, "bar": {0: 6}})
     h.step(OffsetRetentionDue(h.wall_ms + 7 * DAY_MS - 1))
     assert h.record_names() == []
     h.step(OffsetRetentionDue(h.wall_ms + 7 * DAY_MS))
-    assert fetch(h, None) == {("foo", 0): 5}
+    assert h.fetch(None) == {("foo", 0): 5}
     h.heartbeat("m", -1)
     h.step(OffsetRetentionDue(h.wall_ms + 7 * DAY_MS))
     assert h.record_names()[0] == "offset†"
@@ -402,12 +312,12 @@ def test_a_retention_time_in_the_request_wins(retention_ms: int) -> None:
     """Old clients say themselves how long."""
     h = Harness()
     h.create_topic("foo", partitions=2)
-    commit(h, "", -1, {"foo": {0: 5}}, version=4, retention_ms=retention_ms)
-    commit(h, "", -1, {"foo": {1: 5}}, version=5)
+    h.commit("", -1, {"foo": {0: 5}}, version=4, retention_ms=retention_ms)
+    h.commit("", -1, {"foo": {1: 5}}, version=5)
     h.step(OffsetRetentionDue(h.wall_ms + retention_ms - 1))
-    assert fetch(h, None) == {("foo", 0): 5, ("foo", 1): 5}
+    assert h.fetch(None) == {("foo", 0): 5, ("foo", 1): 5}
     h.step(OffsetRetentionDue(h.wall_ms + retention_ms))
-    assert fetch(h, None) == {("foo", 1): 5}
+    assert h.fetch(None) == {("foo", 1): 5}
 
 
 def test_commits_do_not_keep_a_member_alive() -> None:
@@ -415,6 +325,6 @@ def test_commits_do_not_keep_a_member_alive() -> None:
     h = _member_at_2()
     for _ in range(4):
         h.advance(11_000)
-        assert _one(commit(h, "m", 2, {"foo": {0: 5}})) == ErrorCode.NONE
+        assert _one(h.commit("m", 2, {"foo": {0: 5}})) == ErrorCode.NONE
     h.advance(1_000)
-    assert _one(commit(h, "m", 2, {"foo": {0: 5}})) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert _one(h.commit("m", 2, {"foo": {0: 5}})) == ErrorCode.UNKNOWN_MEMBER_ID

@@ -40,6 +40,8 @@ from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.heartbeat import move_on
 from kip848_client.coordinator.offset_store import CommittedOffset
 from kip848_client.coordinator.steady_heartbeat import steady_member
+from kip848_client.errors import ErrorCode
+from kip848_client.model import ZERO_UUID
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages import message_pair
 from kip848_client.wire.messages.connect_group_records import ConnectGroupMetadataKey
@@ -59,6 +61,16 @@ from kip848_client.wire.messages.group_records import (
     ConsumerGroupTargetAssignmentMetadataKey,
     GroupMetadataKey,
     OffsetCommitKey,
+)
+from kip848_client.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kip848_client.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
 )
 from kip848_client.wire.schema import Request, Response
 
@@ -206,6 +218,82 @@ class Harness:
             client_assignors=None if offers is None else tuple(offers),
         )
         return self.send(message, version=version, client_id=client_id)
+
+    def commit(
+        self,
+        member_id: str,
+        epoch: int,
+        offsets: Mapping[str, Mapping[int, int]],
+        *,
+        version: int = 9,
+        metadata: str | Mapping[int, str] | None = "",
+        instance: str | None = None,
+        retention_ms: int = -1,
+    ) -> dict[tuple[str, int], ErrorCode]:
+        """Commit topic -> partition -> offset; the code of each partition. *metadata* may differ by partition."""
+        by_id = version >= 10
+        told = metadata if isinstance(metadata, Mapping) else {}
+        message = OffsetCommitRequest(
+            group_id=self.group_id,
+            generation_id_or_member_epoch=epoch,
+            member_id=member_id,
+            group_instance_id=instance,
+            retention_time_ms=retention_ms,
+            topics=tuple(
+                OffsetCommitRequestTopic(
+                    name="" if by_id else name,
+                    topic_id=self._id_or_unknown(name) if by_id else ZERO_UUID,
+                    partitions=tuple(
+                        OffsetCommitRequestPartition(
+                            partition_index=partition,
+                            committed_offset=offset,
+                            committed_metadata=told.get(partition, "") if isinstance(metadata, Mapping) else metadata,
+                        )
+                        for partition, offset in partitions.items()
+                    ),
+                )
+                for name, partitions in offsets.items()
+            ),
+        )
+        response = self.send(message, version=version)
+        answered = [topic.name or self._name_or_gone(topic.topic_id) for topic in response.topics]
+        assert answered == list(offsets)
+        return {
+            (name, partition.partition_index): ErrorCode(partition.error_code)
+            for name, topic in zip(answered, response.topics, strict=True)
+            for partition in topic.partitions
+        }
+
+    def fetch(
+        self,
+        offsets: Mapping[str, Iterable[int]] | None,
+        *,
+        member_id: str | None = None,
+        epoch: int = -1,
+        version: int = 9,
+    ) -> dict[tuple[str, int], int] | ErrorCode:
+        """Fetch topic -> partitions (None: all); the offset of each, or the error of the group."""
+        by_id = version >= 10
+        topics = None
+        if offsets is not None:
+            topics = tuple(
+                OffsetFetchRequestTopics(
+                    name="" if by_id else name,
+                    topic_id=self._id_or_unknown(name) if by_id else ZERO_UUID,
+                    partition_indexes=tuple(partitions),
+                )
+                for name, partitions in offsets.items()
+            )
+        group = OffsetFetchRequestGroup(group_id=self.group_id, member_id=member_id, member_epoch=epoch, topics=topics)
+        (answer,) = self.send(OffsetFetchRequest(groups=(group,)), version=version).groups
+        if answer.error_code:
+            assert not answer.topics
+            return ErrorCode(answer.error_code)
+        return {
+            (topic.name or self._name_or_gone(topic.topic_id), partition.partition_index): partition.committed_offset
+            for topic in answer.topics
+            for partition in topic.partitions
+        }
 
     def send(self, message: Request[ResponseT], *, version: int, client_id: str = "client") -> ResponseT:
         """Send any request and return its reply, which must come at once."""
@@ -355,6 +443,14 @@ class Harness:
         return _state(self.coordinator, self._group_ids())
 
     # Inside
+
+    def _id_or_unknown(self, name: str) -> UUID:
+        topic = self.image.by_name.get(name)
+        return UUID(int=999) if topic is None else topic.topic_id
+
+    def _name_or_gone(self, topic_id: UUID) -> str:
+        topic = self.image.by_id.get(topic_id)
+        return "gone" if topic is None else topic.name
 
     def _compare_classic_groups(self, result: CoordinatorResult) -> None:
         """A record says what the group is when it is written, and the log alone knows which groups are in it."""

@@ -18,7 +18,6 @@ from kip848_client.wire.messages.group_records import (
     encode_record_key,
     encode_record_value,
 )
-from tests.coordinator.test_offsets import fetch
 from tests.support.classic_harness import FOO, SESSION_MS, ClassicHarness
 
 NONE = ErrorCode.NONE
@@ -133,7 +132,7 @@ def test_offsets_without_members_become_those_of_a_classic_group() -> None:
     assert h.listed() == {"g": ("Empty", "classic", "")}
     h.stable("a")
     assert h.classic.generation == 1
-    assert fetch(h, {"foo": [0]}) == {("foo", 0): 5}
+    assert h.fetch({"foo": [0]}) == {("foo", 0): 5}
 
 
 def test_s48_an_empty_classic_group_becomes_a_consumer_group_with_its_offsets() -> None:
@@ -145,7 +144,7 @@ def test_s48_an_empty_classic_group_becomes_a_consumer_group_with_its_offsets() 
     assert h.consumer_heartbeat("n", 0) == NONE
     assert h.record_names()[0] == "classic†"
     assert h.listed()["g"][1] == "consumer"
-    assert fetch(h, {"foo": [0]}) == {("foo", 0): 5}
+    assert h.fetch({"foo": [0]}) == {("foo", 0): 5}
     assert h.describe().error_message == "Group g is not a classic group."
     h.verify_log()
 
@@ -163,7 +162,7 @@ def test_an_empty_consumer_group_becomes_a_classic_group_with_the_first_join() -
     member_id = h.join_group().answer.member_id
     assert h.listed()["g"] == ("Empty", "classic", "")
     assert h.join_group(member_id).answer.generation_id == 1
-    assert fetch(h, {"foo": [0]}) == {("foo", 0): 5}
+    assert h.fetch({"foo": [0]}) == {("foo", 0): 5}
     h.verify_log()
 
 
@@ -184,11 +183,11 @@ def test_expired_offsets_of_an_empty_group_count_from_when_its_last_member_went(
     retention_ms = h.config.offsets_retention_ms
     h.now_ms += retention_ms
     h.step(OffsetRetentionDue(h.wall_ms))
-    assert fetch(h, {"foo": [0]}) == {("foo", 0): 5}
+    assert h.fetch({"foo": [0]}) == {("foo", 0): 5}
     h.leave_group(a)
     h.now_ms += retention_ms - 1
     h.step(OffsetRetentionDue(h.wall_ms))
-    assert fetch(h, {"foo": [0]}) == {("foo", 0): 5}
+    assert h.fetch({"foo": [0]}) == {("foo", 0): 5}
     h.now_ms += 1
     h.step(OffsetRetentionDue(h.wall_ms))
     assert h.listed() == {}
@@ -208,5 +207,5 @@ def test_offsets_of_topics_without_subscribers_expire_in_a_stable_group_only(reb
         h.joining(protocols={"range": bar})
     h.now_ms += h.config.offsets_retention_ms
     h.step(OffsetRetentionDue(h.wall_ms))
-    assert (fetch(h, {"foo": [0]}) == {("foo", 0): -1}) is not rebalances
+    assert (h.fetch({"foo": [0]}) == {("foo", 0): -1}) is not rebalances
     assert h.state_is(ClassicState.STABLE) is not rebalances

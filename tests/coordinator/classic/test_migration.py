@@ -8,9 +8,7 @@ from kip848_client.coordinator.classic.group import ClassicState
 from kip848_client.coordinator.config import CoordinatorConfig, MigrationPolicy
 from kip848_client.errors import ConfigError, ErrorCode
 from kip848_client.wire.messages.consumer_protocol import decode_assignment
-from tests.coordinator.test_offsets import commit, fetch
-from tests.support.classic_harness import REBALANCE_MS, SESSION_MS
-from tests.support.migration_harness import ALL, MigrationHarness, assignment, subscription
+from tests.support.classic_harness import ALL, REBALANCE_MS, SESSION_MS, MigrationHarness, assignment, subscription
 
 NONE = ErrorCode.NONE
 REBALANCE = ErrorCode.REBALANCE_IN_PROGRESS
@@ -70,9 +68,9 @@ def test_s40_an_eager_member_gives_up_everything_and_comes_back_to_its_part() ->
     assert h.beat(a, 2) == NONE
     given = h.received(h.heartbeat("n", 2))
     assert given == {"foo": [n for n in ALL if n not in kept]}
-    codes = commit(h, a, 1, {"foo": {kept[0]: 1, given["foo"][0]: 1}}, version=8)
+    codes = h.commit(a, 1, {"foo": {kept[0]: 1, given["foo"][0]: 1}}, version=8)
     assert set(codes.values()) == {ILLEGAL}, "one of the two was given up"
-    assert set(commit(h, a, 1, {"foo": {kept[0]: 1}}, version=8).values()) == {NONE}
+    assert set(h.commit(a, 1, {"foo": {kept[0]: 1}}, version=8).values()) == {NONE}
     assert [h.commit_code(a, generation) for generation in (2, 9)] == [NONE, ILLEGAL]
     assert listed(h) == ("consumer", "Stable")
     h.verify_log()
@@ -319,9 +317,9 @@ def test_offsets_are_fetched_by_members_of_their_own_generation() -> None:
     h = MigrationHarness()
     a, generation = h.mixed()
     h.commit_code(a, generation)
-    assert fetch(h, {"foo": [0]}, member_id=a, epoch=generation) == {("foo", 0): 5}
-    assert fetch(h, {"foo": [0]}, member_id=a, epoch=generation - 1) == ILLEGAL
-    assert fetch(h, {"foo": [0]}, member_id="n", epoch=generation - 1) == ErrorCode.STALE_MEMBER_EPOCH
+    assert h.fetch({"foo": [0]}, member_id=a, epoch=generation) == {("foo", 0): 5}
+    assert h.fetch({"foo": [0]}, member_id=a, epoch=generation - 1) == ILLEGAL
+    assert h.fetch({"foo": [0]}, member_id="n", epoch=generation - 1) == ErrorCode.STALE_MEMBER_EPOCH
 
 
 # Downgrade

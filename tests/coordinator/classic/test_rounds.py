@@ -14,7 +14,6 @@ from kip848_client.wire.messages.offset_delete import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from tests.coordinator.test_offsets import fetch
 from tests.support.classic_harness import FOO, ClassicHarness
 from tests.support.coordinator_harness import FailedAppend
 
@@ -195,7 +194,7 @@ def test_anybody_may_read_the_offsets_of_a_classic_group() -> None:
     h = ClassicHarness()
     (a,) = h.stable("a")
     h.commit_code(a, 1)
-    assert fetch(h, {"foo": [0]}, member_id="zz", epoch=99) == {("foo", 0): 5}
+    assert h.fetch({"foo": [0]}, member_id="zz", epoch=99) == {("foo", 0): 5}
 
 
 def _delete_offset(h: ClassicHarness) -> tuple[int, int]:
