@@ -23,7 +23,6 @@ from kip848_client.coordinator.classic.group import (
     ClassicGroup,
     ClassicMember,
     ClassicState,
-    Parked,
     count_protocols,
     select_protocol,
     subscribed_topics,
@@ -305,44 +304,6 @@ def downgrade(
     turn = begin_downgrade(state, group, batch, members=members, targets=targets, now_ms=now_ms, wall_ms=wall_ms)
     turn.prepare()
     batch.add(turn.result())
-
-
-def downgrade_for(
-    state: CoordinatorState,
-    group: ConsumerGroup,
-    batch: Batch,
-    *,
-    replaced: GroupMember,
-    joining: GroupMember,
-    now_ms: int,
-    wall_ms: int,
-    parked: Parked,
-) -> Turn:
-    """Turn a consumer group into a classic one because a static member on the classic protocol takes the last place.
-
-    If the target is that of the group, and all others have their part of it, nothing moves, and the group is stable.
-    Otherwise all join again, and the request of the joining member is parked.
-
-    Args:
-        replaced: the last member on the new protocol.
-        joining: who takes its place.
-
-    Returns:
-        What follows, to be closed by the caller; `Turn.group` says whether the group is stable.
-    """
-    members = [joining if member_id == replaced.member_id else member for member_id, member in group.members.items()]
-    targets = {
-        member.member_id: group.target_of(replaced.member_id if member is joining else member.member_id)
-        for member in members
-    }
-    turn = begin_downgrade(state, group, batch, members=members, targets=targets, now_ms=now_ms, wall_ms=wall_ms)
-    is_settled = group.group_epoch == group.target_epoch and all(
-        member is joining or member.is_reconciled_to(group.group_epoch) for member in members
-    )
-    if not is_settled or not joining.metadata.subscribes_like(replaced.metadata):
-        turn.park_join(joining.member_id, parked)
-        turn.prepare()
-    return turn
 
 
 def begin_downgrade(

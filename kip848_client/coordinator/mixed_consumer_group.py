@@ -14,8 +14,8 @@ from kip848_client.coordinator.member_steps import MemberSteps
 from kip848_client.coordinator.membership import FoundMember
 from kip848_client.coordinator.migration import (
     assignment_bytes,
+    begin_downgrade,
     classic_metadata,
-    downgrade_for,
     partitions_by_id,
 )
 from kip848_client.coordinator.mixed_group import MixedGroup
@@ -78,17 +78,27 @@ class MixedConsumerGroup(MixedGroup[UUID, MemberMetadata, ConsumerProtocolSubscr
         wall_ms: int,
         parked: Parked,
     ) -> Turn:
-        """See `migration.downgrade_for`."""
-        return downgrade_for(
-            self.state,
-            self._group,
-            batch,
-            replaced=replaced,
-            joining=joining,
-            now_ms=now_ms,
-            wall_ms=wall_ms,
-            parked=parked,
+        """Turn a consumer group into a classic one; its members join again unless everything is in its place.
+
+        If the target is that of the group, and all others have their part of it, nothing moves, and the group is
+        stable. Otherwise all join again, and the request of the joining member is parked.
+        """
+        group = self._group
+        members = [joining if one == replaced.member_id else member for one, member in group.members.items()]
+        targets = {
+            member.member_id: group.target_of(replaced.member_id if member is joining else member.member_id)
+            for member in members
+        }
+        turn = begin_downgrade(
+            self.state, group, batch, members=members, targets=targets, now_ms=now_ms, wall_ms=wall_ms
         )
+        is_settled = group.group_epoch == group.target_epoch and all(
+            member is joining or member.is_reconciled_to(group.group_epoch) for member in members
+        )
+        if not is_settled or not joining.metadata.subscribes_like(replaced.metadata):
+            turn.park_join(joining.member_id, parked)
+            turn.prepare()
+        return turn
 
     def protocol_of(self, classic: ClassicProtocols) -> str:
         """The member's first: it never assigns, so it need not be that of the others."""

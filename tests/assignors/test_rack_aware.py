@@ -178,18 +178,6 @@ def test_each_rack_reads_its_own_partitions() -> None:
     assert RACK_AWARE.assign(group) == {"m1": {T[1]: (2, 5)}, "m2": {T[1]: (1, 4)}, "m3": {T[1]: (0, 3)}}
 
 
-def test_balance_comes_before_racks() -> None:
-    """Two members in rack a, all partitions there, one member in rack b: it gets its share all the same."""
-    group = racked({"m1": "a", "m2": "a", "m3": "b"}, {T[1]: ("a",) * 6})
-    assert set(sizes(RACK_AWARE.assign(group)).values()) == {2}
-
-
-def test_who_gets_one_more_is_decided_by_racks() -> None:
-    """Of three partitions all are in rack b: the member there has the two."""
-    group = racked({"m1": "a", "m2": "b"}, {T[1]: ("b", "b", "b")})
-    assert sizes(RACK_AWARE.assign(group)) == {"m1": 1, "m2": 2}
-
-
 def test_a_chain_of_three_racks_is_found() -> None:
     """No two racks would gain by a swap, but three in a ring do."""
     group = racked(

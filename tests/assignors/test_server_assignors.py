@@ -39,12 +39,6 @@ def spec(
     return GroupSpec(subscriptions, topics, target or {}, instances or {})
 
 
-def same_subscription(members: str, topics: Mapping[UUID, int], target: GroupAssignment | None = None) -> GroupSpec:
-    """One member for each letter, all subscribed to all topics."""
-    subscription = tuple(sorted(topics))
-    return spec(dict.fromkeys(members, subscription), topics, target)
-
-
 @st.composite
 def topic_counts(draw: st.DrawFn) -> dict[UUID, int]:
     return {topic: draw(st.integers(1, 12)) for topic in draw(st.lists(st.sampled_from(T), unique=True, max_size=5))}
@@ -219,37 +213,6 @@ def test_uniform_is_balanced_within_each_topic_s_subscribers_where_those_subscri
         if topics and all(subscribers[topic] == len(members) for topic in topics):
             counts = [loads[member_id] for member_id in members]
             assert max(counts) - min(counts) <= 1
-
-
-def test_uniform_gives_a_new_member_only_what_the_others_have_too_much() -> None:
-    """Scaling out from two to three moves two of six partitions, from the ends of the others' runs."""
-    topics = {T[1]: 6}
-    target: GroupAssignment = {"a": {T[1]: (0, 1, 2)}, "b": {T[1]: (3, 4, 5)}}
-    assert UNIFORM.assign(same_subscription("abc", topics, target)) == {
-        "a": {T[1]: (0, 1)},
-        "b": {T[1]: (3, 4)},
-        "c": {T[1]: (2, 5)},
-    }
-
-
-def test_uniform_starts_with_one_run_per_member() -> None:
-    """A fresh target is easy to read."""
-    assert UNIFORM.assign(same_subscription("ab", {T[1]: 3, T[2]: 2})) == {
-        "a": {T[1]: (0, 1, 2)},
-        "b": {T[2]: (0, 1)},
-    }
-
-
-def test_uniform_lets_who_has_one_more_keep_it() -> None:
-    """A balanced group is left alone though another member comes first by name (KAFKA-18688)."""
-    target: GroupAssignment = {"a": {T[1]: (0,)}, "b": {T[1]: (1, 2)}}
-    assert UNIFORM.assign(same_subscription("ab", {T[1]: 3}, target)) == target
-
-
-def test_uniform_prefers_the_least_loaded_subscriber() -> None:
-    """A member that must take a topic alone gets less of what others can take."""
-    group = spec({"a": (T[1], T[2]), "b": (T[2],)}, {T[1]: 4, T[2]: 4})
-    assert sizes(UNIFORM.assign(group)) == {"a": 4, "b": 4}
 
 
 def test_uniform_levels_an_uneven_group_with_mixed_subscriptions() -> None:

@@ -1,6 +1,8 @@
 """Any order of events: the member never raises, never makes an illegal move, and keeps its promises.
 
-`MemberInvariants` looks at every step. At the end the world is healed, and the member must become stable.
+`MemberInvariants` looks at every step. A member with a client-side assignor is asked to compute, too, and user code
+returns whenever it likes. At the end the world is healed, and the member must become stable; if it has an assignor, a
+round is asked for and must be installed.
 """
 
 from __future__ import annotations
@@ -9,9 +11,17 @@ import random
 from collections.abc import Callable
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kip848_client.error_codes import ErrorCode
+from kip848_client.member.assignor_events import (
+    AssignorDone,
+    AssignorsDescribed,
+    CallOnAssignment,
+    DescribeAssignors,
+    OnAssignmentDone,
+    RunAssignor,
+)
 from kip848_client.member.events import (
     CallAbandoned,
     CommitKind,
@@ -37,7 +47,7 @@ from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHe
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
-from tests.support.member_harness import TOPIC_IDS, MemberHarness
+from tests.support.member_harness import MEMBER_ID, TOPIC_IDS, MemberHarness, assignor
 
 TOPICS = sorted(TOPIC_IDS)
 PARTITIONS = [TopicPartition(topic, index) for topic in TOPICS for index in range(3)]
@@ -72,8 +82,25 @@ heartbeat_codes = st.sampled_from(
 )
 
 
+round_codes = st.sampled_from(
+    [
+        0,
+        0,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.INVALID_ASSIGNMENT,
+        ErrorCode.INVALID_REQUEST,
+    ]
+)
+
+
 class MemberMachine(RuleBasedStateMachine):
     """Events in any order, from a coordinator, a cluster and an application."""
+
+    assigns = False
+    """The member has a client-side assignor."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,13 +119,15 @@ class MemberMachine(RuleBasedStateMachine):
                 "auto_commit_interval_ms": 2000 if auto_commit else None,
                 "instance_id": "host-1" if static else None,
                 "auto_offset_reset": policy,
+                "client_assignors": (assignor(),) if self.assigns else (),
             },
             coordinator_found=False,
             metadata_answered=False,
-            heartbeat_version=version,
+            heartbeat_version=1 if self.assigns else version,
             rng=random.Random(seed),
+            described_at_once=False,
+            noticed_at_once=False,
         )
-        self.topics = ["t"]
         self.h.subscribe("t")
         self.h.poll()
 
@@ -232,14 +261,95 @@ class MemberMachine(RuleBasedStateMachine):
     def break_connection(self, node_id: int) -> None:
         self.h.step(CoordinatorDisconnected(node_id))
 
+    # --------------------------------------------------------------------------------------- client-side assignors
+
+    @precondition(lambda self: self.assigns and self.h.requests(ConsumerGroupHeartbeatRequest))
+    @rule(
+        bump=st.integers(0, 1),
+        flag=st.booleans(),
+        assignment=st.none() | assignments,
+        pending=assignments,
+        error=st.sampled_from([0, 0, 3, -1]),
+    )
+    def accept_with_flag(
+        self,
+        bump: int,
+        flag: bool,
+        assignment: dict[str, list[int]] | None,
+        pending: dict[str, list[int]],
+        error: int,
+    ) -> None:
+        epoch = max(1, self.h.member.snapshot().member_epoch + bump)
+        self.h.answer_heartbeat(epoch=epoch, compute=flag, assignment=assignment, pending=pending, failure=error)
+
+    @precondition(lambda self: self.h.prepares)
+    @rule(code=round_codes, name=st.sampled_from(["mine", "mine", "mine", "theirs"]))
+    def answer_prepare(self, code: int, name: str) -> None:
+        self.h.answer_prepare(error=code, name=name)
+
+    @precondition(lambda self: self.h.installs)
+    @rule(code=round_codes)
+    def answer_install(self, code: int) -> None:
+        self.h.answer_install(error=code)
+
+    @precondition(lambda self: self.h.user_calls)
+    @rule(error=st.sampled_from([0, 0, 7, -1]), metadata=st.sampled_from([b"", b"hot"]))
+    def return_from_user_code(self, error: int, metadata: bytes) -> None:
+        self._return(error=error, metadata=metadata)
+
+    @precondition(lambda self: self.assigns)
+    @rule(reason=st.sampled_from([1, 2]))
+    def ask_for_reassignment(self, reason: int) -> None:
+        self.h.request_reassignment(reason)
+
+    @precondition(lambda self: self.assigns)
+    @rule()
+    def return_twice(self) -> None:
+        self.h.step(OnAssignmentDone(10_000))
+        self.h.step(AssignorDone(10_000))
+
+    def _return(self, *, error: int = 0, metadata: bytes = b"") -> None:
+        call = self.h.user_calls.pop(0)
+        match call:
+            case DescribeAssignors(call_id):
+                self.h.step(AssignorsDescribed((assignor(metadata),), call_id))
+            case CallOnAssignment(call_id):
+                self.h.step(OnAssignmentDone(call_id))
+            case RunAssignor(call_id):
+                self.h.step(AssignorDone(call_id, self.h.installed({MEMBER_ID: {"t": [0, 1]}}), error))
+
+    @invariant()
+    def user_code_is_called_once_at_a_time(self) -> None:
+        assert len(self.h.user_calls) <= 1, f"two calls of user code: {self.h.user_calls}"
+
     # ---------------------------------------------------------------------------------------------------- the end
 
     def teardown(self) -> None:
-        """The faults end: a subscribed member becomes stable, with its assignment."""
+        """The faults end, and user code returns: a subscribed member becomes stable, and computes when asked."""
         member = self.h
         if member.phase() in FATAL:
             return
+        member.described_at_once = member.noticed_at_once = True
+        while member.user_calls:
+            self._return()
+        while member.prepares:
+            member.answer_prepare(error=ErrorCode.UNKNOWN_MEMBER_ID)
+        while member.installs:
+            member.answer_install(error=ErrorCode.UNKNOWN_MEMBER_ID)
         fall_in_line(member, lambda: member.state() is MemberState.STABLE and member.owned == ["t-0", "u-1"])
+        if not self.assigns:
+            return
+        while member.prepares:
+            member.answer_prepare(error=ErrorCode.UNKNOWN_MEMBER_ID)
+        while not member.requests(ConsumerGroupHeartbeatRequest):
+            member.advance(100)
+        epoch = member.member.snapshot().member_epoch
+        member.answer_heartbeat(epoch=epoch, compute=True, assignment={"t": [0], "u": [1]})
+        assert len(member.prepares) == 1, "asked, and did not begin"
+        member.answer_prepare()
+        assert [type(call) for call in member.user_calls] == [RunAssignor]
+        self._return()
+        assert [install.error for install in member.installs] == [0]
 
 
 def fall_in_line(member: MemberHarness, done: Callable[[], bool]) -> None:
@@ -278,4 +388,11 @@ def fall_in_line(member: MemberHarness, done: Callable[[], bool]) -> None:
     raise AssertionError(f"the member is {member.phase()} with {member.owned} a minute after all faults ended")
 
 
+class AssigningMemberMachine(MemberMachine):
+    """A member with a client-side assignor."""
+
+    assigns = True
+
+
 TestMemberMachine = MemberMachine.TestCase
+TestAssigningMemberMachine = AssigningMemberMachine.TestCase

@@ -103,16 +103,6 @@ def test_r43_what_was_reported_is_not_reported_again() -> None:
     assert member.reported(member.expect_heartbeat()) is None
 
 
-def test_r43_a_lost_acknowledgement_is_repeated() -> None:
-    """Otherwise the coordinator waits for it until it evicts the member."""
-    member = revoking()
-    member.finish_call("revoked", "t-1")
-    member.finish_call("assigned")
-    member.fail_heartbeat()
-    member.advance(100)
-    assert member.reported(member.expect_heartbeat()) == ONE
-
-
 def test_r44_a_member_without_partitions_says_so() -> None:
     """Null would mean "no news", and the coordinator would refuse a previous epoch."""
     member = stable({})

@@ -74,16 +74,6 @@ def test_r66_a_topic_created_again_is_another_topic() -> None:
     assert fetches(member) == [["t-0"]]
 
 
-def test_r66_revoked_and_added_are_the_differences() -> None:
-    """Anything more would stop partitions that stay with the member."""
-    member = stable(TWO)
-    member.assign_more({"t": [1, 2]})
-    member.poll()
-    member.finish_call("revoked", "t-0")
-    member.finish_call("assigned", "t-2")
-    assert member.owned == ["t-1", "t-2"]
-
-
 def test_r67_pause_commit_revoked_assigned_acknowledged() -> None:
     """Every other order loses records or reads them twice."""
     member = auto_committing()
@@ -117,14 +107,6 @@ def test_r69_kept_partitions_are_left_alone() -> None:
     member.finish_call("assigned", "t-2")
     assert member.readable == ["t-1", "t-2"]
     assert fetches(member) == [["t-2"]]
-
-
-def test_r70_every_run_ends_with_the_assigned_callback() -> None:
-    """The empty one tells the application that the rebalance is over."""
-    member = stable()
-    member.assign_more({})
-    member.reconcile()
-    assert member.history == ["heartbeat(1)", "pause(t-0)", "revoked(t-0)", "assigned()", "heartbeat(2)"]
 
 
 def test_r70_revoked_and_lost_are_never_called_with_nothing() -> None:
