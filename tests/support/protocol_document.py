@@ -149,14 +149,24 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "fetch codes": fetch_codes,
     "round codes": round_codes,
     "a join": lambda: sequence_diagram("join"),
-    "a revocation": lambda: sequence_diagram("revocation", first_command="b subscribes to orders"),
-    "a fencing": lambda: sequence_diagram("session_expires", first_command="a is cut off"),
+    "a revocation": lambda: sequence_diagram(
+        "revocation", first_command="b subscribes to orders", last_text="on_partitions_assigned(orders-1)"
+    ),
+    "a fencing": lambda: sequence_diagram(
+        "session_expires",
+        first_command="a is cut off",
+        last_text="heartbeat: epoch 0 (join), subscribed to orders, owns nothing",
+    ),
     "a client side round": lambda: sequence_diagram(
         "client_side_round",
         first_command="b subscribes to orders with a client-side assignor",
-        end_command="time 5000 ms",
+        last_text="installed",
     ),
-    "an upgrade": lambda: sequence_diagram("migration", first_command="x subscribes to orders", end_command="x closes"),
+    "an upgrade": lambda: sequence_diagram(
+        "migration",
+        first_command="x subscribes to orders",
+        last_text="on_partitions_assigned(orders-2, orders-3)",
+    ),
 }
 
 

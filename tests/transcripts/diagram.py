@@ -8,29 +8,28 @@ from tests.transcripts.language import FOLDER, parse, perform
 from tests.transcripts.world import COORDINATOR, World
 
 
-def sequence_diagram(name: str, *, first_command: str | None = None, end_command: str | None = None) -> str:
+def sequence_diagram(name: str, *, first_command: str | None = None, last_text: str | None = None) -> str:
     """The conversation *name* as a fenced Mermaid diagram; an arrow that repeats is drawn once.
 
     Args:
         first_command: the commands before this one are played, and not drawn.
-        end_command: the drawing ends before the first such command after *first_command*.
+        last_text: the drawing ends with the first arrow or note that says this.
     """
     world = World()
-    drawing = first_command is None
     blocks = parse((FOLDER / f"{name}.txt").read_text(encoding="utf-8"))
     for command in (command for block in blocks for command in block.commands):
-        if drawing and command == end_command:
-            break
         if command == first_command:
-            drawing = True
             world.arrows.clear()
         perform(world, command)
         world.settle()
-    seen = {end for source, target, _ in world.arrows for end in (source, target)} - {COORDINATOR}
+    arrows = world.arrows
+    if last_text is not None:
+        arrows = arrows[: [text for _, _, text in arrows].index(last_text) + 1]
+    seen = {end for source, target, _ in arrows for end in (source, target)} - {COORDINATOR}
     members = sorted(seen)
     order = [*members[:1], COORDINATOR, *members[1:]]
     lines = ["```mermaid", "sequenceDiagram", *(f"    participant {name}" for name in order)]
-    for (source, target, text), repeated in groupby(world.arrows):
+    for (source, target, text), repeated in groupby(arrows):
         count = len(list(repeated))
         safe = text.replace(";", ",").replace("#", "") + (f" ({count} times)" if count > 1 else "")
         if source == target:
