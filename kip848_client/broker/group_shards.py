@@ -36,20 +36,11 @@ from kip848_client.coordinator.requests import GroupMessage
 from kip848_client.coordinator.timers import TimerKind
 from kip848_client.errors import BrokerError, DataDirError, ErrorCode
 from kip848_client.journal import Journal
-from kip848_client.wire.messages.connect_group_describe import (
-    ConnectGroupDescribeRequest,
-    ConnectGroupDescribeResponse,
-)
-from kip848_client.wire.messages.consumer_group_describe import (
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-)
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages import message_pair
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
-from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from kip848_client.wire.messages.group_records import UnknownRecord, decode_record, group_of
 from kip848_client.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from kip848_client.wire.schema import Response
 
 if TYPE_CHECKING:
@@ -278,40 +269,35 @@ def _group_of(message: GroupMessage) -> str:
     return group_id
 
 
+_ENTRIES: Final[Mapping[int, tuple[str, str]]] = {
+    ApiKey.CONSUMER_GROUP_DESCRIBE: ("group_ids", "groups"),
+    ApiKey.CONNECT_GROUP_DESCRIBE: ("group_ids", "groups"),
+    ApiKey.DESCRIBE_GROUPS: ("groups", "groups"),
+    ApiKey.DELETE_GROUPS: ("groups_names", "results"),
+    ApiKey.OFFSET_FETCH: ("groups", "groups"),
+}
+"""API whose requests may name several groups -> the field of the request that names them, and that of the answer."""
+_ONCE: Final = frozenset({ApiKey.CONSUMER_GROUP_DESCRIBE, ApiKey.CONNECT_GROUP_DESCRIBE, ApiKey.DESCRIBE_GROUPS})
+"""APIs that answer once for a group which is named twice."""
+
+
 def _parts_of(message: GroupMessage, api_version: int) -> Sequence[tuple[str, GroupMessage]] | None:
     """One request for each group of a request that may name several; None for a request about one group."""
-    match message:
-        case ConsumerGroupDescribeRequest(group_ids=group_ids):
-            return [(group_id, replace(message, group_ids=(group_id,))) for group_id in dict.fromkeys(group_ids)]
-        case ConnectGroupDescribeRequest(group_ids=group_ids):
-            return [(group_id, replace(message, group_ids=(group_id,))) for group_id in dict.fromkeys(group_ids)]
-        case DescribeGroupsRequest(groups=group_ids):
-            return [(group_id, replace(message, groups=(group_id,))) for group_id in dict.fromkeys(group_ids)]
-        case DeleteGroupsRequest(groups_names=group_ids):
-            return [(group_id, replace(message, groups_names=(group_id,))) for group_id in group_ids]
-        case OffsetFetchRequest(groups=groups) if api_version >= FIRST_BATCHED_OFFSET_FETCH:
-            return [(group.group_id, replace(message, groups=(group,))) for group in groups]
-        case ListGroupsRequest():
-            return ()
-        case _:
-            return None
+    api_key = message.WIRE.api_key
+    if api_key == ApiKey.LIST_GROUPS:
+        return ()
+    if api_key not in _ENTRIES or (api_key == ApiKey.OFFSET_FETCH and api_version < FIRST_BATCHED_OFFSET_FETCH):
+        return None
+    asked, _ = _ENTRIES[api_key]
+    entries = getattr(message, asked)
+    return [
+        (entry if isinstance(entry, str) else entry.group_id, replace(message, **{asked: (entry,)}))
+        for entry in (dict.fromkeys(entries) if api_key in _ONCE else entries)
+    ]
 
 
 def _joined(message: GroupMessage, answers: Sequence[Response]) -> Response:
     """One answer to a request that named several groups."""
-    match message:
-        case ConsumerGroupDescribeRequest():
-            described = [each for each in answers if isinstance(each, ConsumerGroupDescribeResponse)]
-            return ConsumerGroupDescribeResponse(groups=tuple(group for each in described for group in each.groups))
-        case ConnectGroupDescribeRequest():
-            workers = [each for each in answers if isinstance(each, ConnectGroupDescribeResponse)]
-            return ConnectGroupDescribeResponse(groups=tuple(group for each in workers for group in each.groups))
-        case DescribeGroupsRequest():
-            classic = [each for each in answers if isinstance(each, DescribeGroupsResponse)]
-            return DescribeGroupsResponse(groups=tuple(group for each in classic for group in each.groups))
-        case DeleteGroupsRequest():
-            deleted = [each for each in answers if isinstance(each, DeleteGroupsResponse)]
-            return DeleteGroupsResponse(results=tuple(result for each in deleted for result in each.results))
-        case _:
-            fetched = [each for each in answers if isinstance(each, OffsetFetchResponse)]
-            return OffsetFetchResponse(groups=tuple(group for each in fetched for group in each.groups))
+    _, answered = _ENTRIES[message.WIRE.api_key]
+    groups = tuple(group for answer in answers for group in getattr(answer, answered))
+    return replace(message_pair(message.WIRE.api_key).response(), **{answered: groups})

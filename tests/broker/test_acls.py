@@ -1,4 +1,4 @@
-"""The decision over ACLs, without a broker: a table of cases, and a second formulation of the rules."""
+"""The decision over ACLs, without a broker. tests/interop/differential/test_access.py compares it with Kafka's."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from typing import Final
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kip848_client.broker.acls import (
     Acl,
@@ -78,55 +76,6 @@ def judge(acls: Sequence[str], operation: str, name: str = "foo") -> Verdict:
 def test_acls_decide_as_kafkas_standard_authorizer(acls: list[str], operation: str, verdict: Verdict) -> None:
     """A test of permissions is worth nothing if the broker grants what Kafka refuses."""
     assert judge(acls, operation) is verdict
-
-
-NAMES: Final = st.sampled_from(["", "*", "f", "fo", "foo", "bar"])
-ACLS: Final = st.lists(
-    st.builds(
-        Acl,
-        st.sampled_from([ResourceType.TOPIC, ResourceType.GROUP]),
-        st.sampled_from([LITERAL, PREFIXED]),
-        NAMES,
-        st.sampled_from([ALICE, "User:bob", "User:*"]),
-        st.sampled_from([HERE, "10.0.0.1", "*"]),
-        st.sampled_from([each for each in Operation if each is not Operation.ANY]),
-        st.sampled_from([Permission.ALLOW, Permission.DENY]),
-    ),
-    max_size=6,
-)
-ASKED: Final = st.sampled_from([each for each in Operation if each not in (Operation.ANY, Operation.ALL)])
-
-
-def spelled_out(acls: Sequence[Acl], asked: Operation, name: str) -> Verdict:
-    """The rules once more: every ACL is unfolded into the plain (operation, permission) pairs that it stands for."""
-    implies = {"READ": "DESCRIBE", "WRITE": "DESCRIBE", "DELETE": "DESCRIBE", "ALTER": "DESCRIBE"}
-    implies["ALTER_CONFIGS"] = "DESCRIBE_CONFIGS"
-    grants: set[str] = set()
-    denials: set[str] = set()
-    touched = False
-    for each in acls:
-        prefixes = {name[:length] for length in range(len(name) + 1)}
-        names = prefixes if each.pattern_type is PREFIXED else {name, "*"}
-        if each.resource_type is not ResourceType.TOPIC or each.name not in names:
-            continue
-        touched = True
-        if each.principal == "User:bob" or each.host == "10.0.0.1":
-            continue
-        plain = set(Operation.__members__) if each.operation is Operation.ALL else {each.operation.name}
-        if each.permission is Permission.DENY:
-            denials |= plain
-        else:
-            grants |= plain | {implies[one] for one in plain if one in implies}
-    if asked.name in grants - denials:
-        return Verdict.ALLOWED
-    return Verdict.DENIED if touched else Verdict.NO_ACL
-
-
-@given(ACLS, ASKED, NAMES)
-def test_the_decision_is_that_of_a_second_formulation(acls: list[Acl], asked: Operation, name: str) -> None:
-    """A hole that the table of cases does not show."""
-    verdict = decide(Acls(acls), asked, ResourceType.TOPIC, name, principal=ALICE, host=HERE)
-    assert verdict is spelled_out(acls, asked, name)
 
 
 @pytest.mark.parametrize(

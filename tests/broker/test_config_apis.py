@@ -59,17 +59,6 @@ def value_of(connection: RawConnection, kind: int, name: str, key: str) -> tuple
     return found.value, found.config_source
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4])
-def test_a_topic_shows_all_its_settings_in_every_version(connection: RawConnection, version: int) -> None:
-    """Tools compare the settings of topics; each asks with another version."""
-    result = describe(connection, ResourceType.TOPIC, "orders", version=version)
-    assert result.error_code == ErrorCode.NONE
-    found = {config.name: config for config in result.configs}
-    assert found["retention.ms"].value == "604800000"
-    assert {config.config_source for config in result.configs} == {ConfigSource.DEFAULT}
-    assert not any(config.read_only for config in result.configs)
-
-
 def test_settings_of_a_topic_are_set_taken_back_and_edited_as_lists(connection: RawConnection) -> None:
     """KIP-339: single settings, without knowing the others."""
     topic = (ResourceType.TOPIC, "orders")
@@ -81,16 +70,6 @@ def test_settings_of_a_topic_are_set_taken_back_and_edited_as_lists(connection: 
     assert value_of(connection, *topic, "cleanup.policy")[0] == "compact"
     assert alter(connection, *topic, (Operation.DELETE, "retention.ms", None)) == ErrorCode.NONE
     assert value_of(connection, *topic, "retention.ms") == ("604800000", ConfigSource.DEFAULT)
-
-
-def test_synonyms_show_what_a_value_hides(connection: RawConnection) -> None:
-    """What will hold once the override is taken back."""
-    alter(connection, ResourceType.TOPIC, "orders", (Operation.SET, "retention.ms", "1000"))
-    found = describe(connection, ResourceType.TOPIC, "orders", "retention.ms", synonyms=True).configs[0]
-    assert [(synonym.value, synonym.source) for synonym in found.synonyms] == [
-        ("1000", ConfigSource.DYNAMIC_TOPIC),
-        ("604800000", ConfigSource.DEFAULT),
-    ]
 
 
 def test_a_group_is_configured_before_it_exists_and_its_members_follow(
@@ -189,15 +168,6 @@ def test_one_wrong_setting_keeps_the_whole_resource_as_it_was(connection: RawCon
     changes = [(Operation.SET, "retention.ms", "1000"), (Operation.SET, "segment.ms", "-7")]
     assert alter(connection, ResourceType.TOPIC, "orders", *changes) == ErrorCode.INVALID_CONFIG
     assert value_of(connection, ResourceType.TOPIC, "orders", "retention.ms")[1] == ConfigSource.DEFAULT
-
-
-def test_a_setting_or_resource_that_is_named_twice_is_refused(connection: RawConnection) -> None:
-    """Which of the two should win?"""
-    twice = [(Operation.SET, "retention.ms", "1000"), (Operation.DELETE, "retention.ms", None)]
-    assert alter(connection, ResourceType.TOPIC, "orders", *twice) == ErrorCode.INVALID_REQUEST
-    resource = AlterConfigsResource(resource_type=ResourceType.TOPIC, resource_name="orders")
-    response = connection.ask(IncrementalAlterConfigsRequest(resources=(resource, resource)), version=1)
-    assert {item.error_code for item in response.responses} == {ErrorCode.INVALID_REQUEST}
 
 
 @pytest.mark.parametrize("kind", [ResourceType.TOPIC, ResourceType.GROUP])

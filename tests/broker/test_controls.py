@@ -26,18 +26,6 @@ def members(broker: EmbeddedBroker) -> list[str]:
     return [] if group is None else [member.member_id for member in group.members]
 
 
-def test_an_expired_session_removes_a_member(
-    broker: EmbeddedBroker, connection: RawConnection, journal: MemoryJournal
-) -> None:
-    """The pause that costs a membership, without the pause."""
-    connection.ask(join("a"), version=1)
-    connection.ask(join("b"), version=1)
-    broker.expire_session("g", "a")
-    assert members(broker) == ["b"]
-    assert connection.ask(heartbeat(1, "a"), version=1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    assert [event.fields["reason"] for event in journal.named("member_left")] == ["session_timeout"]
-
-
 def test_a_removed_member_has_left(broker: EmbeddedBroker, connection: RawConnection, journal: MemoryJournal) -> None:
     """What an operator does to a member that does harm."""
     connection.ask(join("a", instance_id="static"), version=1)

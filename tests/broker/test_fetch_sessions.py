@@ -125,16 +125,6 @@ def test_a_wrong_epoch_or_id_is_refused_and_leaves_the_session_as_it_is(client: 
     assert client.fetch(2) == {}
 
 
-def test_an_error_is_repeated_and_its_end_is_told(broker: EmbeddedBroker, client: Client) -> None:
-    """A client that is told of an error once believes that it has passed."""
-    client.fetch(0, {0: 0})
-    assert client.fetch(1, {0: 0}, topic="later") == {0: (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0)}
-    assert client.fetch(2) == {0: (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0)}
-    broker.create_topic("later")
-    assert client.fetch(3) == {0: (0, 0)}
-    assert client.fetch(4) == {}
-
-
 def test_a_session_ends_with_its_last_partition_and_at_its_clients_will(client: Client) -> None:
     """Unused sessions would take the place of others."""
     client.fetch(0, {0: 0})

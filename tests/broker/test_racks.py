@@ -31,17 +31,6 @@ def target(broker: EmbeddedBroker, member: str) -> list[int]:
     return sorted(partition.partition for partition in group.member(member).target)
 
 
-def test_members_read_the_partitions_of_their_rack(broker: EmbeddedBroker) -> None:
-    """What racks are for: no record crosses from rack to rack if it need not."""
-    broker.set_partition_racks("t", ["a", ("a", "b"), "b"])
-    ask(broker, join("m1", topics=("t",), rack_id="b"))
-    ask(broker, join("m2", topics=("t",), rack_id="a"))
-    assert {member: target(broker, member) for member in ("m1", "m2")} in (
-        {"m1": [1, 2, 5], "m2": [0, 3, 4]},
-        {"m1": [2, 4, 5], "m2": [0, 1, 3]},
-    )
-
-
 def test_a_group_follows_when_replicas_move_to_other_racks(broker: EmbeddedBroker) -> None:
     """Reassigned replicas are a change of the topic: the next heartbeat brings a new epoch, as with new partitions."""
     broker.set_partition_racks("t", ["a", "b"])

@@ -91,6 +91,21 @@ def test_a_timeout_out_of_bounds_is_refused(producer: RawProducer, timeout_ms: i
     assert producer.init(timeout_ms=timeout_ms) == (ErrorCode.INVALID_TRANSACTION_TIMEOUT, -1, -1)
 
 
+def test_every_version_is_refused_in_its_own_words(producer: RawProducer) -> None:
+    """Old clients know fewer codes: one that they do not know ends them, or makes them try for ever."""
+    not_added, fenced = ErrorCode.INVALID_TXN_STATE, ErrorCode.PRODUCER_FENCED
+    unknown_fence = ErrorCode.INVALID_PRODUCER_EPOCH
+    assert [producer.produce(version=v).error_code for v in (9, 11)] == [not_added, ErrorCode.TRANSACTION_ABORTABLE]
+    assert [producer.commit_offset("g", 1, version=v) for v in (3, 4)] == [not_added, ErrorCode.TRANSACTION_ABORTABLE]
+    producer.init()  # another life of it: this one is a zombie now
+    old = {"producer_id": producer.producer_id, "epoch": producer.epoch}
+    producer.init()
+    assert [producer.init(**old, version=v)[0] for v in (5, 3)] == [fenced, unknown_fence]
+    assert [producer.add(1, version=v) for v in (3, 1)] == [[fenced], [unknown_fence]]
+    assert [producer.end(commit=True, version=v).error_code for v in (5, 4, 1)] == [fenced, fenced, unknown_fence]
+    assert producer.produce().error_code == producer.commit_offset("g", 1) == unknown_fence
+
+
 def test_an_open_transaction_is_invisible_to_readers_of_committed_records(
     producer: RawProducer, reader: RawConnection
 ) -> None:

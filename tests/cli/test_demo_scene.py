@@ -7,7 +7,7 @@ from collections import Counter
 from kip848_client.cli.demo_ledger import CountedRun
 from kip848_client.cli.demo_processes import Ended, Said
 from kip848_client.cli.demo_reports import Committed, Counted, Left, Moved, Report, Started, Status
-from kip848_client.cli.demo_scene import Fate, Rebalance, Scene, name_partitions
+from kip848_client.cli.demo_scene import Fate, Rebalance, Scene
 from kip848_client.journal import JournalEvent, JsonValue
 
 
@@ -122,9 +122,3 @@ def test_lag_is_what_was_produced_and_not_counted() -> None:
     hear(scene, "a", Counted((CountedRun(0, 2, ["UA"] * 3), CountedRun(1, 0, ["UA"] * 2))), Committed())
     assert scene.caught_up
     assert not scene.workers["a"].uncommitted
-
-
-def test_partitions_are_named_in_runs() -> None:
-    """Twelve numbers in a row are hard to read."""
-    assert name_partitions([3, 0, 1, 2, 7]) == "0-3, 7"
-    assert name_partitions([]) == "none"

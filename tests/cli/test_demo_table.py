@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections import Counter
 
 import pytest
@@ -13,7 +12,7 @@ from kip848_client.cli.demo_ledger import CountedRun, Disappearance, Verdict
 from kip848_client.cli.demo_processes import Said
 from kip848_client.cli.demo_reports import Counted, Started, Status
 from kip848_client.cli.demo_scene import Rebalance, Scene
-from kip848_client.cli.demo_table import LiveTable, NoScreen, PlainLines, describe_result, open_screen, result_object
+from kip848_client.cli.demo_table import LiveTable, PlainLines, describe_result, open_screen
 
 
 class Terminal(io.StringIO):
@@ -89,19 +88,10 @@ def test_a_terminal_without_rich_gets_plain_lines_and_a_hint(monkeypatch: pytest
     assert hint == "for a live table: pip install 'kip848_client[demo]'"
 
 
-def test_json_shows_nothing_while_it_runs() -> None:
-    """A program reads standard output: one object, and nothing before it."""
-    screen, _ = open_screen(Terminal(), json=True)
-    assert isinstance(screen, NoScreen)
-
-
 def test_the_result_explains_what_was_counted_twice(scene: Scene) -> None:
     """Unexplained duplicates would make a reader distrust the client."""
     scene.ledger.count("counter-2", [CountedRun(0, 1, ["B6", "UA", "UA"])])
-    verdict = scene.ledger.verdict(
-        expected=Counter({"UA": 3, "B6": 1}), produced=scene.produced, committed=scene.produced
-    )
-    assert describe_result(scene, verdict).splitlines() == [
+    assert describe_result(scene, verdict_of(scene)).splitlines() == [
         "carrier    data set    counted  of these twice  exact",
         "UA                3          4               1    yes",
         "B6                1          2               1    yes",
@@ -117,31 +107,6 @@ def test_the_result_explains_what_was_counted_twice(scene: Scene) -> None:
 
 def test_a_wrong_count_is_shouted(scene: Scene) -> None:
     """A demo that hides a lost record is worse than none."""
-    verdict = scene.ledger.verdict(
-        expected=Counter({"UA": 3, "B6": 1}), produced=scene.produced, committed=scene.produced
-    )
-    text = describe_result(scene, verdict)
+    text = describe_result(scene, verdict_of(scene))
     assert "The numbers are WRONG:\n  partition 0: offsets 3..3 were not counted" in text
     assert "UA                3          2               0     NO" in text
-
-
-def test_the_result_for_programs_is_plain_json(scene: Scene) -> None:
-    """Scripts compare runs by it."""
-    scene.ledger.count("counter-2", [CountedRun(0, 1, ["B6", "UA", "UA"])])
-    verdict = scene.ledger.verdict(
-        expected=Counter({"UA": 3, "B6": 1}), produced=scene.produced, committed=scene.produced
-    )
-    result = json.loads(json.dumps(result_object(scene, verdict, duration_ms=9)))
-    assert result["ok"] is True
-    assert result["counts"]["UA"] == {"data_set": 3, "counted": 4, "distinct": 3}
-    assert result["duplicates"] == [
-        {
-            "partition": 0,
-            "first_offset": 1,
-            "last_offset": 2,
-            "first_by": "counter-1",
-            "again_by": "counter-2",
-            "reason": "counter-1 was killed before it committed them",
-        }
-    ]
-    assert result["members"][0] == {"name": "counter-1", "fate": "killed", "counted": 3}

@@ -125,14 +125,6 @@ def test_a_classic_group_is_described_too(billing: EmbeddedBroker, capsys: pytes
     )
 
 
-def test_a_description_as_json(billing: EmbeddedBroker, capsys: pytest.CaptureFixture[str]) -> None:
-    """Monitoring scripts read these names."""
-    assert groups(billing, "describe", "billing", "--json") == 0
-    (group,) = json.loads(capsys.readouterr().out)["groups"]
-    assert (group["group_id"], group["state"], group["members"]) == ("billing", "Empty", [])
-    assert group["progress"] == [{"topic": "orders", "partition": 0, "committed": 3, "end": 5, "owner": None, "lag": 2}]
-
-
 def test_lag_is_what_other_tools_say(billing: EmbeddedBroker, capsys: pytest.CaptureFixture[str]) -> None:
     """Two numbers for one backlog would contradict each other."""
     assert groups(billing, "lag", "billing") == 0
@@ -192,14 +184,6 @@ def test_lag_of_a_group_without_members_that_only_commits(
     assert [group["lag"] for group in json.loads(capsys.readouterr().out)["groups"]] == [4, 2]
 
 
-def test_lag_of_a_group_that_is_not_there_is_an_error(
-    billing: EmbeddedBroker, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """No lag is good news; a misspelt group must not sound like it."""
-    assert groups(billing, "lag", "bililng") == 1
-    assert "GROUP_ID_NOT_FOUND(69): group 'bililng'" in capsys.readouterr().err
-
-
 def test_a_group_is_deleted(billing: EmbeddedBroker, capsys: pytest.CaptureFixture[str]) -> None:
     """The way to start from the beginning again."""
     assert groups(billing, "delete", "billing") == 0
@@ -208,9 +192,12 @@ def test_a_group_is_deleted(billing: EmbeddedBroker, capsys: pytest.CaptureFixtu
     assert json.loads(capsys.readouterr().out) == {"groups": []}
 
 
-def test_a_group_that_is_not_there_is_named(billing: EmbeddedBroker, capsys: pytest.CaptureFixture[str]) -> None:
-    """A misspelt group must not look like one without members."""
-    assert groups(billing, "describe", "bililng") == 1
+@pytest.mark.parametrize("command", ["describe", "lag"])
+def test_a_group_that_is_not_there_is_named(
+    billing: EmbeddedBroker, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A misspelt group must not look like one without members, nor like one without a lag."""
+    assert groups(billing, command, "bililng") == 1
     assert "GROUP_ID_NOT_FOUND(69): group 'bililng'" in capsys.readouterr().err
 
 

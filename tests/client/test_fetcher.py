@@ -65,19 +65,6 @@ def test_a_held_partition_delivers_nothing_and_keeps_its_position(plane: FakePla
     assert fetcher.positions([P0]) == {P0: OffsetAndMetadata(11)}
 
 
-def test_a_partition_that_comes_back_is_not_silent(plane: FakePlane, fetcher: Fetcher) -> None:
-    """librdkafka's pause mark survives unassign and assign; nothing would ever be read."""
-    fetcher.hold([P0])
-    fetcher.pause([P1])
-
-    fetcher.let_go([P0, P1])
-    fetcher.start({_tip(P0): OffsetAndMetadata(5), _tip(P1): OffsetAndMetadata(6)})
-
-    assert plane.paused == set()
-    assert plane.assigned == {("orders", 0): 5, ("orders", 1): 6}
-    assert fetcher.paused == frozenset()
-
-
 def test_letting_go_drops_what_was_read(plane: FakePlane, fetcher: Fetcher) -> None:
     """A lost partition's records may be processed by another member already."""
     plane.deliver("orders", 0, 10, 11)
@@ -112,16 +99,6 @@ def test_pausing_before_fetching_begins_holds_from_the_first_record(plane: FakeP
     fetcher.start({_tip(P0): OffsetAndMetadata(10)})
 
     assert plane.paused == {("orders", 0)}
-
-
-def test_a_seek_before_fetching_wins_over_the_committed_offset(plane: FakePlane) -> None:
-    """The member may have found a position already when the application seeks."""
-    fetcher = Fetcher(plane.as_consumer())
-    assert not fetcher.seek(P0, OffsetAndMetadata(7))
-
-    fetcher.start({_tip(P0): OffsetAndMetadata(10)})
-
-    assert plane.assigned == {("orders", 0): 7}
 
 
 def test_starting_a_fetched_partition_begins_there_anew(plane: FakePlane, fetcher: Fetcher) -> None:
@@ -185,17 +162,6 @@ def test_many_new_topics_cost_one_request(plane: FakePlane) -> None:
     fetcher.warm(["topic-1"])
 
     assert plane.named("list_topics") == [None]
-
-
-def test_close_closes_librdkafka(plane: FakePlane, fetcher: Fetcher) -> None:
-    """A handle that stays open keeps its threads."""
-    plane.deliver("orders", 0, 10)
-    _read(fetcher)
-
-    fetcher.close()
-
-    assert plane.named("close") == [None]
-    assert not fetcher.ready
 
 
 class RenewedPlane(FakePlane):

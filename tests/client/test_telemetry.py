@@ -12,11 +12,9 @@ import anyio
 import anyio.lowlevel
 import msgspec
 import pytest
-from opentelemetry import metrics, trace
-from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry import trace
 from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader, NumberDataPoint
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from kip848_client import AsyncConsumer, Consumer, EmbeddedBroker, Kip848Error, TopicPartition, Worker
@@ -25,6 +23,7 @@ from kip848_client.errors import ErrorCode
 from kip848_client.faults import drop, error
 from kip848_client.telemetry import GAUGES, METRICS, SPANS, WORKER_GAUGES, WORKER_METRICS
 from kip848_client.wire.api_keys import ApiKey
+from tests.support.telemetry_sdk import sdk_in_memory
 from tests.support.waiting import wait_until
 
 CLIENT = "kafka.consumer."
@@ -71,17 +70,8 @@ class Seen:
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Seen]:
-    """An SDK for this test alone; a process may set one only once, so it is put in place by hand."""
-    exporter, reader = InMemorySpanExporter(), InMemoryMetricReader()
-    tracers, meters = TracerProvider(), MeterProvider([reader])
-    tracers.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(trace, "_TRACER_PROVIDER", tracers)
-    monkeypatch.setattr("opentelemetry.metrics._internal._METER_PROVIDER", meters)
-    assert trace.get_tracer_provider() is tracers
-    assert metrics.get_meter_provider() is meters
-    yield Seen(exporter, reader)
-    tracers.shutdown()
-    meters.shutdown()
+    with sdk_in_memory(monkeypatch) as (exporter, reader):
+        yield Seen(exporter, reader)
 
 
 @pytest.fixture

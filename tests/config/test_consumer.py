@@ -203,11 +203,6 @@ def test_the_data_plane_never_commits_or_resets_by_itself() -> None:
     assert not {"group.instance.id", "group.protocol", "max.poll.interval.ms"} & set(data_plane)
 
 
-def test_unknown_keys_are_left_to_the_data_plane() -> None:
-    """Every librdkafka property works, also one that is newer than this library."""
-    assert parse_consumer_config({**BASE, "fetch.min.bytes": 10}).data_plane["fetch.min.bytes"] == 10
-
-
 @pytest.mark.parametrize(
     ("servers", "expected"),
     [

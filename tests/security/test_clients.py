@@ -10,12 +10,6 @@ from typing import Any, Final
 
 import confluent_kafka
 import pytest
-from opentelemetry import trace
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from kip848_client import Consumer
 from kip848_client.broker import BrokerSasl, BrokerTls, EmbeddedBroker
@@ -24,6 +18,7 @@ from kip848_client.journal import JsonLinesJournal
 from kip848_client.member.states import MemberState
 from kip848_client.oauth_tokens import OAuthTokens
 from tests.security.certificates import Authority, Identity
+from tests.support.telemetry_sdk import sdk_in_memory
 from tests.support.waiting import wait_until
 
 with warnings.catch_warnings():
@@ -192,21 +187,15 @@ def test_a_wrong_password_is_fatal_and_named_but_not_shown(
 
 @pytest.fixture
 def exported(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], str]]:
-    """All spans and metrics of this test, as text. A process may set an SDK only once: it is put in place by hand."""
-    exporter, reader = InMemorySpanExporter(), InMemoryMetricReader()
-    tracers, meters = TracerProvider(), MeterProvider([reader])
-    tracers.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(trace, "_TRACER_PROVIDER", tracers)
-    monkeypatch.setattr("opentelemetry.metrics._internal._METER_PROVIDER", meters)
+    """All spans and metrics of this test, as text."""
+    with sdk_in_memory(monkeypatch) as (exporter, reader):
 
-    def all_text() -> str:
-        measured = reader.get_metrics_data()
-        spans = "".join(span.to_json() for span in exporter.get_finished_spans())
-        return spans + (measured.to_json() if measured is not None else "")
+        def all_text() -> str:
+            measured = reader.get_metrics_data()
+            spans = "".join(span.to_json() for span in exporter.get_finished_spans())
+            return spans + (measured.to_json() if measured is not None else "")
 
-    yield all_text
-    tracers.shutdown()
-    meters.shutdown()
+        yield all_text
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256"], indirect=True)

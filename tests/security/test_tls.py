@@ -238,30 +238,19 @@ async def test_a_client_certificate_lets_in_where_one_is_demanded(
     assert await ask(strict_broker.port, texts)
 
 
-async def test_without_a_client_certificate_the_key_to_set_is_named(
-    strict_broker: EmbeddedBroker, authority: Authority
+@pytest.mark.parametrize("shown", ["none", "of a stranger", "expired"])
+async def test_a_missing_or_bad_client_certificate_is_refused(
+    strict_broker: EmbeddedBroker, authority: Authority, tmp_path: Path, shown: str
 ) -> None:
     """With TLS 1.3 the broker says so only after the handshake, which a client must not take for a lost connection."""
-    error = await refused(strict_broker.port, trusting(authority))
+    certificate: dict[str, str | bool] = {}
+    if shown != "none":
+        issuer = authority if shown == "expired" else Authority(tmp_path / "stranger")
+        bad = issuer.issue("bad-client", "client.example", lasted_days=1 if shown == "expired" else None)
+        certificate = {"certificate_location": str(bad.certificate), "key_location": str(bad.key)}
+    error = await refused(strict_broker.port, trusting(authority, **certificate))
     assert "certificate" in str(error)
-    assert "ssl.certificate.location" in str(error)
-
-
-async def test_a_client_certificate_of_a_stranger_is_refused(
-    strict_broker: EmbeddedBroker, authority: Authority, tmp_path: Path
-) -> None:
-    """As above, with a certificate that the broker does not trust."""
-    stranger = Authority(tmp_path / "stranger").issue("stranger", "client.example")
-    settings = trusting(authority, certificate_location=str(stranger.certificate), key_location=str(stranger.key))
-    error = await refused(strict_broker.port, settings)
-    assert "certificate" in str(error)
-
-
-async def test_an_expired_client_certificate_is_refused(strict_broker: EmbeddedBroker, authority: Authority) -> None:
-    """The other half of the most common outage."""
-    old = authority.issue("old-client", "client.example", lasted_days=1)
-    settings = trusting(authority, certificate_location=str(old.certificate), key_location=str(old.key))
-    assert "certificate" in str(await refused(strict_broker.port, settings))
+    assert shown != "none" or "ssl.certificate.location" in str(error), "the key to set is named"
 
 
 def said(reason: str) -> ssl.SSLError:

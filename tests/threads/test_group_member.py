@@ -282,29 +282,6 @@ def test_an_asynchronous_commit_is_not_waited_for(bench: Bench, coordinator: Scr
     assert heard == ["async", "sync"]
 
 
-def test_a_fenced_member_is_told_lost_and_rejoins(bench: Bench, coordinator: ScriptedCoordinator) -> None:
-    """Partitions are let go before the listener runs: they may be another member's already."""
-    join(bench)
-    bench.records.calls.clear()
-    bench.callbacks.act = lambda name: bench.records.calls.append((name, None))
-    refusals = [ConsumerGroupHeartbeatResponse(error_code=110, error_message="fenced")]
-
-    def answer(request: object) -> ConsumerGroupHeartbeatResponse:
-        if refusals:
-            return refusals.pop()
-        del coordinator.answers[ConsumerGroupHeartbeatRequest]
-        assert isinstance(request, ConsumerGroupHeartbeatRequest)
-        response = coordinator._answer(request)
-        assert isinstance(response, ConsumerGroupHeartbeatResponse)
-        return response
-
-    coordinator.answers[ConsumerGroupHeartbeatRequest] = answer
-    poll_until(bench, lambda: bench.callbacks.calls[-2:] == [("lost", [0, 1]), ("assigned", [0, 1])])
-
-    assert bench.records.names()[:2] == ["let_go", "lost"]
-    assert [heartbeat.member_epoch for heartbeat in coordinator.heartbeats()].count(0) == 2
-
-
 def test_a_fatal_error_is_raised_from_every_call_but_close(bench: Bench, coordinator: ScriptedCoordinator) -> None:
     """A consumer that cannot go on must not look like one that has nothing to do."""
     coordinator.answers[ConsumerGroupHeartbeatRequest] = lambda _: ConsumerGroupHeartbeatResponse(

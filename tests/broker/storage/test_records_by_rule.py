@@ -51,6 +51,21 @@ def test_a_compacted_topic_takes_no_record_without_a_key(policy: str, attributes
     assert produced(broker, batch((b"", NOW_MS), attributes=attributes)).error_code == ErrorCode.NONE
 
 
+@pytest.mark.parametrize(
+    ("timestamp", "error"),
+    [
+        (NOW_MS - HOUR_MS + 1000, ErrorCode.NONE),
+        (NOW_MS - HOUR_MS - 1000, ErrorCode.INVALID_TIMESTAMP),
+        (NOW_MS * 1000, ErrorCode.INVALID_TIMESTAMP),  # microseconds
+        (-1, ErrorCode.NONE),  # left out
+    ],
+)
+def test_a_record_of_a_time_that_the_topic_does_not_allow_is_refused(timestamp: int, error: ErrorCode) -> None:
+    """Broken: message.timestamp.before.max.ms and .after.max.ms protect in production and not in tests."""
+    broker = a_topic(message_timestamp_before_max_ms=str(HOUR_MS))
+    assert produced(broker, batch((b"k", NOW_MS), (b"k", timestamp))).error_code == error
+
+
 def test_the_future_is_told_by_the_machine_where_the_brokers_clock_is_moved_by_hand() -> None:
     """Broken: a broker with a ManualClock, which stands at a time long ago, refuses every real producer."""
     broker = a_broker({"t": 1})  # its clock says 2023
