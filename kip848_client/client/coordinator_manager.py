@@ -44,6 +44,8 @@ class CoordinatorManager:
         self._round_busy = False
         """A request on the other connection has no answer yet."""
         self._pause_ends_s = 0.0
+        self._paused: set[anyio.CancelScope] = set()
+        """One for each request that waits for the end of the pause."""
 
     @property
     def api_versions(self) -> Mapping[int, tuple[int, int]]:
@@ -77,14 +79,16 @@ class CoordinatorManager:
 
         Args:
             timeout_ms: from when it is sent.
-            urgent: do not pause: the consumer leaves.
+            urgent: end the pause, also for the requests that wait for its end: the consumer leaves or closes.
 
         Raises:
             ConnectionLostError: there is no connection; nothing is opened for it.
             RequestTimeoutError, ProtocolError, UnsupportedVersionError: as the connection raises them.
         """
         connection = self._connection
-        if connection is not None and not urgent:
+        if urgent:
+            self._end_pause()
+        elif connection is not None:
             await self._pause(connection)
         if connection is None or connection.closed:
             raise ConnectionLostError("the connection to the coordinator is gone")
@@ -161,8 +165,17 @@ class CoordinatorManager:
     async def _pause(self, connection: BrokerConnection) -> None:
         """A broker that throttles us reads nothing meanwhile: what is written would only time out (KIP-219)."""
         while (left_s := self._pause_ends_s - time.monotonic()) > 0 and not connection.closed:
-            with anyio.move_on_after(left_s):
-                await connection.wait_closed()
+            with anyio.move_on_after(left_s) as scope:
+                self._paused.add(scope)
+                try:
+                    await connection.wait_closed()
+                finally:
+                    self._paused.discard(scope)
+
+    def _end_pause(self) -> None:
+        self._pause_ends_s = 0.0
+        for scope in self._paused:
+            scope.cancel()  # ends the wait only; the request goes on
 
     async def aclose(self) -> None:
         """Close the connection, if there is one; its loss is not reported."""

@@ -41,8 +41,6 @@ from kip848_client.member.events import (
     TopicsDescribed,
 )
 from kip848_client.wire.connection_end import Answer
-from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from kip848_client.wire.messages.leave_group import LeaveGroupRequest
 from kip848_client.wire.schema import Request, Response
 
 MemberRequest: TypeAlias = SendRequest | ConnectCoordinator | RequestMetadata | ListOffsets | DescribeTopics
@@ -152,7 +150,7 @@ class NetworkPerformer:
         if effect.destination is Destination.COORDINATOR:
             request = spoken(effect.request, self._coordinator.api_versions)
             response = await self._coordinator.send(
-                request, timeout_ms=effect.timeout_ms, max_version=effect.max_version, urgent=_leaves(request)
+                request, timeout_ms=effect.timeout_ms, max_version=effect.max_version, urgent=effect.urgent
             )
         elif effect.destination is Destination.COORDINATOR_ROUND:
             request = spoken(effect.request, self._coordinator.api_versions)
@@ -182,11 +180,6 @@ class NetworkPerformer:
     def _coordinator_lost(self, node_id: int) -> None:
         self._observer.coordinator_lost(f"the connection to node {node_id} broke")
         self._report(CoordinatorDisconnected(node_id))
-
-
-def _leaves(request: object) -> bool:
-    leaving = isinstance(request, ConsumerGroupHeartbeatRequest) and request.member_epoch < 0
-    return leaving or isinstance(request, LeaveGroupRequest)
 
 
 def failure_kind(error: Kip848Error) -> FailureKind:

@@ -143,6 +143,7 @@ class ClassicHeartbeats:
             timeout_ms=self.timeout_ms,
             on_answer=on_answer,
             on_failure=on_failure,
+            urgent=True,
         )
 
     # ---------------------------------------------------------------------------------------------------- outcomes

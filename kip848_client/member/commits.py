@@ -286,6 +286,7 @@ class Commits:
             max_version=built.max_version,
             on_answer=lambda response: self._answered(commit, built.request, response, link),
             on_failure=lambda failure: self._request_failed(commit, failure),
+            urgent=context.closing or commit.kind is CommitKind.AUTO_CLOSE,
         )
 
     # ---------------------------------------------------------------------------------------------------- outcomes

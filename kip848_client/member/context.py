@@ -168,6 +168,7 @@ class Context:
         on_answer: Callable[[ResponseT], None],
         on_failure: Callable[[RequestFailed], None],
         max_version: int | None = None,
+        urgent: bool = False,
     ) -> int:
         """Ask the shell to send *request*; exactly one of the handlers is called when it ends. Returns its number."""
         request_id = self.expect(
@@ -175,7 +176,7 @@ class Context:
             on_failure,
             link=self.link if destination is Destination.COORDINATOR else None,
         )
-        self.emit(SendRequest(request_id, destination, request, timeout_ms, max_version))
+        self.emit(SendRequest(request_id, destination, request, timeout_ms, max_version, urgent=urgent))
         return request_id
 
     def expect(

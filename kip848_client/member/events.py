@@ -315,6 +315,7 @@ class SendRequest(msgspec.Struct, frozen=True):
             `RequestFailed` (TIMED_OUT) is posted.
         max_version: highest version to use although both sides know newer ones, or None.
         expect_answer: False for a request whose answer does not matter; nothing is posted for it.
+        urgent: the consumer leaves or closes: also write it during the pause that a throttling coordinator asked for.
     """
 
     request_id: int
@@ -323,6 +324,7 @@ class SendRequest(msgspec.Struct, frozen=True):
     timeout_ms: int
     max_version: int | None = None
     expect_answer: bool = True
+    urgent: bool = False
 
 
 class ConnectCoordinator(msgspec.Struct, frozen=True):

@@ -228,6 +228,7 @@ class Heartbeats:
             timeout_ms=self.timeout_ms,
             on_answer=on_answer,
             on_failure=on_failure,
+            urgent=True,
         )
 
     def _member_id(self, version: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from kip848_client import Consumer, EmbeddedBroker, MemberState, TopicPartition
 from kip848_client.client import coordinator_manager
+from kip848_client.client.coordinator_manager import CoordinatorManager
 from kip848_client.errors import ErrorCode, Kip848Error
 from kip848_client.faults import ALWAYS, answer, drop, error, rewrite
 from kip848_client.faults.actions import Action
@@ -23,10 +24,11 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
 )
 from kip848_client.wire.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from tests.interop.client.conftest import QUIET, MakeConsumer
-from tests.interop.client.drive import HEARTBEAT, Produce, drive, is_our_lookup
-from tests.support.waiting import SOON_S
+from tests.interop.client.drive import HEARTBEAT, TIMEOUT_S, Produce, drive, is_our_lookup
 
 pytestmark = pytest.mark.interop
+
+HOUR_MS = 3_600_000
 
 
 def assigning(*partitions: int) -> Action:
@@ -142,18 +144,30 @@ def test_a_coordinator_that_wants_a_pause_gets_it(broker: EmbeddedBroker, make_c
     assert following.ts_ms - throttled.ts_ms >= 390
 
 
-def test_a_pause_does_not_keep_the_leave(
+def test_a_pause_does_not_keep_the_commits_and_the_leave_of_close(
     broker: EmbeddedBroker, make_consumer: MakeConsumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A shutdown during a quota's pause must not wait for its end, and the group must hear of it."""
-    monkeypatch.setattr(coordinator_manager, "THROTTLE_MS_MAX", 60_000)
+    """A shutdown during a quota's pause would lose its commits, and the group would wait for the end of the session."""
+    monkeypatch.setattr(coordinator_manager, "THROTTLE_MS_MAX", HOUR_MS)
+    paused = threading.Event()
+    answered = CoordinatorManager.answered
+
+    def answered_and_told(manager: CoordinatorManager, response: Any) -> None:
+        answered(manager, response)
+        if response.throttle_time_ms:
+            paused.set()
+
+    monkeypatch.setattr(CoordinatorManager, "answered", answered_and_told)
     consumer = make_consumer().subscribe("orders")
     drive(consumer, until=lambda: len(consumer.partitions) == 4)
-    broker.faults.on(HEARTBEAT, throttling(60_000)).wait()
-    began_s = time.monotonic()
+    broker.faults.on(HEARTBEAT, throttling(HOUR_MS))
+    assert paused.wait(TIMEOUT_S)
+    consumer.raw.commit(offsets=[TopicPartition("orders", 0, 0)])
     consumer.raw.close(timeout_s=60)
-    assert time.monotonic() - began_s < SOON_S
-    broker.wait_for_group("g", members=0)
+
+    assert len(broker.requests.of("OffsetCommit")) == 2, "the call's and the automatic one"
+    leave: Any = broker.requests.of(HEARTBEAT)[-1].request
+    assert leave.member_epoch == -1
 
 
 @pytest.mark.parametrize("throttle_ms", [-1, -(2**31), 2**31 - 1])
