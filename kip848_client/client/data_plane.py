@@ -90,6 +90,10 @@ def create_record_consumer(conf: Mapping[str, ConfigValue]) -> RecordConsumer:
         ConfigError: librdkafka refuses a key or a value; the message names the nearest known key.
         ConnectionLostError, AuthenticationError: ``oauth_cb`` gives no token.
     """
+    # list_topics() would import this in the middle of a poll(), in C. Ctrl-C during an import may be an ImportError, or
+    # be lost: then it is noticed here, before anything is joined.
+    import confluent_kafka.admin
+
     tokens = conf.get("oauth_cb")
     if isinstance(tokens, OAuthTokens):
         tokens.token()  # confluent_kafka would wait ten seconds for it, and then not say why there is none
@@ -125,9 +129,6 @@ def list_topics(plane: RecordConsumer, topic: str | None = None, *, timeout: flo
     Raises:
         KafkaException: no answer within *timeout* seconds.
     """
-    # The call imports this by itself, in C, and Ctrl-C in the middle of that import would come out as an ImportError.
-    import confluent_kafka.admin  # noqa: F401
-
     found: ClusterMetadata
     found = plane.list_topics(timeout=timeout) if topic is None else plane.list_topics(topic, timeout=timeout)
     return found

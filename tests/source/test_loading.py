@@ -5,6 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
+from kip848_client import EmbeddedBroker
+
 WHEN_NEEDED = {
     "kip848_client.aio",
     "kip848_client.broker",
@@ -41,3 +45,35 @@ def test_a_consumer_loads_nothing_that_a_plain_one_does_not_need() -> None:
     loaded = set(done.stdout.split())
     assert "kip848_client.consumer" in loaded
     assert not loaded & WHEN_NEEDED
+
+
+POLLING = """
+import sys
+import threading
+from kip848_client import Consumer
+
+found = []
+
+class Noting:
+    def find_spec(name, path=None, target=None):
+        if threading.current_thread() is threading.main_thread():
+            found.append(name)
+
+with Consumer({"bootstrap.servers": sys.argv[1], "group.id": "g", "group.protocol": sys.argv[2]}) as consumer:
+    consumer.subscribe(["orders"])
+    sys.meta_path.insert(0, Noting)
+    while (message := consumer.poll(0.05)) is None or message.value() != b"tea":
+        pass
+print(found)
+"""
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+def test_a_poll_imports_nothing_on_the_thread_of_the_application(protocol: str) -> None:
+    """Python may lose a Ctrl-C that comes during an import: the program would go on as if it had not been pressed."""
+    with EmbeddedBroker({"orders": 1}) as broker:
+        command = [sys.executable, "-c", POLLING, broker.bootstrap_servers, protocol]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            broker.requests.wait_for("Fetch")
+            broker.produce("orders", b"tea")
+            assert process.communicate()[0] == "[]\n"
