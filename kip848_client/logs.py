@@ -131,7 +131,7 @@ class LogEvent(enum.StrEnum):
         "broker.storage_failed",
         "error: the data folder cannot be written; writes of clients are refused until it can",
     )
-    STORAGE_RECOVERED = "broker.storage_recovered", "The data folder can be written again"
+    STORAGE_RECOVERED = "broker.storage_recovered", "data_dir: the data folder can be written again"
 
 
 def log_event(

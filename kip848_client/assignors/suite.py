@@ -252,7 +252,7 @@ class _Suite:
         self._check(after, again)
         detail = f"fresh {fresh_ms / 1000:.2f} s, one more member {join_ms / 1000:.2f} s"
         if max(fresh_ms, join_ms) > limit_ms:
-            raise _Broken(f"{detail}; the limit is {limit_ms / 1000:.0f} s (group.local.assignors.timeout.ms)")
+            raise _Broken(f"{detail}; the limit is {limit_ms / 1_000:g} s (group.local.assignors.timeout.ms)")
         return detail if now_ms is not None else "right"
 
     def _told(self) -> bytes:

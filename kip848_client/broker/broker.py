@@ -1278,7 +1278,7 @@ class EmbeddedBroker:
         self._write_event("storage_failed", {"error": str(error)})
 
     def _storage_recovered(self) -> None:
-        log_event(logging.WARNING, LogEvent.STORAGE_RECOVERED, logger=BROKER_LOGGER)
+        log_event(logging.WARNING, LogEvent.STORAGE_RECOVERED, logger=BROKER_LOGGER, data_dir=self._data_dir)
         self._write_event("storage_recovered", {})
 
     def _publish_metrics(self, thread: LoopThread, state: BrokerState) -> Callable[[], None]:

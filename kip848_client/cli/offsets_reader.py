@@ -121,7 +121,7 @@ class OffsetsReader:
                 yield item
             if time.monotonic() - quiet_since_s > patience_s:
                 raise RequestTimeoutError(
-                    f"{TOPIC}: no record came in {patience_s:.0f} s, and {len(left)} of {len(self.partitions)} "
+                    f"{TOPIC}: no record came in {patience_s:g} s, and {len(left)} of {len(self.partitions)} "
                     f"partitions have not been read to their ends ({sorted(left)[:10]}); are their leaders up?"
                 )
 

@@ -120,7 +120,7 @@ class RangeReader:
                     deadline_s = time.monotonic() + self._poll_timeout_s
                 elif time.monotonic() >= deadline_s and (ended is None or ended < end):
                     raise RequestTimeoutError(
-                        f"{partition}: no record from offset {position} on came in {self._poll_timeout_s:.0f} s, "
+                        f"{partition}: no record from offset {position} on came in {self._poll_timeout_s:g} s, "
                         f"although the range goes to {end}; see kafkaConsumer.pollTimeoutMs"
                     )
                 if ended is None or position >= end:

@@ -93,7 +93,7 @@ class RecordWriter:
         if self._failure is not None:
             raise translate(self._failure, what="writing records")
         if left:
-            raise RequestTimeoutError(f"{left} records were not stored in {self._timeout_s:.0f} s")
+            raise RequestTimeoutError(f"{left} records were not stored in {self._timeout_s:g} s")
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         del message

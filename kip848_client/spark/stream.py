@@ -410,7 +410,7 @@ class Stream:
         if waited_ms < limit_ms:
             return False
         raise NotOwnedError(
-            f"{group} has not settled in {limit_ms / 1_000:.0f} s (firstAssignmentTimeout), and this query would end "
+            f"{group} has not settled in {limit_ms / 1_000:g} s (firstAssignmentTimeout), and this query would end "
             f"without partitions that others hold: {outlook.holders}. A member that died holds them until its session "
             "ends, one that reads a long batch until the end of it: start the query again later, or raise the option"
         )
@@ -524,8 +524,8 @@ class Stream:
         limit_ms = source.rebalance_timeout_ms
         if limit_ms is not None and self._options.poll_timeout_ms >= limit_ms:
             _log.warning(
-                "a task may wait %.0f s for a record (kafkaConsumer.pollTimeoutMs), and the group removes this query "
-                "when a revocation takes %.0f s (kafka.max.poll.interval.ms): the interval between triggers, the time "
+                "a task may wait %g s for a record (kafkaConsumer.pollTimeoutMs), and the group removes this query "
+                "when a revocation takes %g s (kafka.max.poll.interval.ms): the interval between triggers, the time "
                 "of a batch and that wait together must stay below; lower the one, or raise the other",
                 self._options.poll_timeout_ms / 1_000,
                 limit_ms / 1_000,

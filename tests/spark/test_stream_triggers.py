@@ -100,7 +100,7 @@ def test_available_now_does_not_end_without_its_partitions(broker: EmbeddedBroke
     with consumer(address) as busy, driving(address, firstAssignmentTimeout="300ms") as driver:
         hold_everything(busy, broker)
         driver.stream.bound()
-        with pytest.raises(NotOwnedError, match=r"not settled in 0 s .*orders-0, .*orders-3 by plain \(127\.0\.0\.1\)"):
+        with pytest.raises(NotOwnedError, match=r"not settled in 0\.3 s .*orders-0, .*orders-3 by plain \("):
             driver.drain()
 
 
@@ -188,10 +188,9 @@ def test_triggers_that_come_too_seldom_are_warned_of_before_the_second_one(
     address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Spark does not say how often it asks; a trigger an hour would be noticed when the group has removed the query."""
-    with driving(address, {"kafka.max.poll.interval.ms": 1_000, "kafkaConsumer.pollTimeoutMs": 100}) as driver:
-        assert driver.plan()
+    with driving(address, {"kafka.max.poll.interval.ms": 1_000}) as driver:
+        wait_until(driver.plan)
         wait_until(lambda: "no trigger for" in caplog.text)
-        driver.finish()
 
     assert "raise kafka.max.poll.interval.ms" in caplog.text
 
