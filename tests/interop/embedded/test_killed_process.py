@@ -220,7 +220,9 @@ class TransactionThread:
             # (librdkafka's issue 5511).
             "metadata.recovery.strategy": "none",
         }
-        self._producer: Final = Producer(quiet(conf | {"transactional.id": "tx", "linger.ms": 0}))
+        # A transaction may be open for as long as a broker needs to start; on a busy machine that is minutes.
+        patient = {"transactional.id": "tx", "transaction.timeout.ms": 900_000, "linger.ms": 0}
+        self._producer: Final = Producer(quiet(conf | patient))
         self._consumer: Final = Consumer(quiet(conf | {"group.id": self.GROUP}))
         self._stop: Final = threading.Event()
         self._thread: Final = threading.Thread(target=self._run, name="transactions")

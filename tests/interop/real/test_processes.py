@@ -79,7 +79,8 @@ def test_a_rolling_restart_loses_nothing_and_repeats_nothing(group: Group, tmp_p
 @pytest.mark.timeout(300)
 def test_a_process_killed_with_sigkill_costs_no_committed_offset_and_no_record(group: Group, tmp_path: Path) -> None:
     """After a kill, and a session timeout, the others go on exactly at the last commit."""
-    group.configure(consumer_session_timeout_ms=4_000)
+    # A survivor that pauses for longer on a busy machine is removed as well, and its commit fails.
+    group.configure(consumer_session_timeout_ms=10_000)
     topic = group.topic(partitions=PARTITIONS)
     with (
         Fleet(tmp_path, topic, group.conf({"enable_auto_commit": False})) as fleet,

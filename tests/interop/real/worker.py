@@ -34,6 +34,8 @@ class Worker(ConsumerRebalanceListener):
         self._name = name
         self._descriptor = descriptor
         self._stopping = False
+        self._behind = False
+        """The last commit failed; no record need come that would make a new one."""
 
     def run(self, topic: str) -> None:
         """Read, write down, commit."""
@@ -47,7 +49,7 @@ class Worker(ConsumerRebalanceListener):
             for place, numbers in runs.items():
                 assert numbers == list(range(numbers[0], numbers[-1] + 1)), numbers
                 self._tell(Entry(now_ns, self._name, "read", *place, numbers[0], numbers[-1] + 1))
-            if runs:
+            if runs or self._behind:
                 self._commit()
 
     def stop(self, *_: object) -> None:
@@ -67,9 +69,11 @@ class Worker(ConsumerRebalanceListener):
         self._moved("lost", partitions)
 
     def _commit(self) -> None:
+        self._behind = False
         try:
             committed = self._consumer.commit(asynchronous=False)
         except Kip848Error as error:
+            self._behind = True
             self._tell(Entry(time.monotonic_ns(), self._name, "error", text=f"{type(error).__name__}: {error}"))
             return
         now_ns = time.monotonic_ns()
