@@ -15,12 +15,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median_low
 from typing import Final
 
 import msgspec
 
 from kip848_client.errors import ConfigError
-from kip848_client.simulation.history import FAULTS, median
+from kip848_client.simulation.history import FAULTS
 from kip848_client.simulation.observer import Watch
 from kip848_client.simulation.play import Report, run
 from kip848_client.simulation.scenario import scenario_of
@@ -97,7 +98,8 @@ class Progress(msgspec.Struct):
     @property
     def medians(self) -> Mapping[str, int]:
         """Of the members, events and faults of a run."""
-        return {"members": median(self.members), "events": median(self.events), "faults": median(self.faults)}
+        of = {"members": self.members, "events": self.events, "faults": self.faults}
+        return {name: median_low(counts.elements()) if counts else 0 for name, counts in of.items()}
 
     @property
     def digest(self) -> str:

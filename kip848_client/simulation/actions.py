@@ -17,12 +17,13 @@ from typing import Final, assert_never
 import msgspec
 from msgspec.structs import replace
 
+from kip848_client.coordinator.group_configs import HEARTBEAT_INTERVAL, SESSION_TIMEOUT
 from kip848_client.errors import ErrorCode
 from kip848_client.faults import Action, Rule, error, rewrite
 from kip848_client.faults.rules import Match
 from kip848_client.simulation.consumer import SimulatedConsumer
 from kip848_client.simulation.scenario import SESSION_CHANGE_MS, Scenario
-from kip848_client.simulation.stage import Stage
+from kip848_client.simulation.stage import GROUP, Stage
 from kip848_client.simulation.world import World
 from kip848_client.wire.api_keys import ApiKey
 
@@ -282,4 +283,5 @@ class Actions:
         interval_ms = rng.choice((scenario.heartbeat_interval_ms // 2, scenario.heartbeat_interval_ms))
         session_ms = rng.choice((scenario.session_timeout_ms - SESSION_CHANGE_MS, scenario.session_timeout_ms))
         stage.note("group_config_changed", interval_ms=interval_ms, session_ms=session_ms)
-        stage.change_config(interval_ms=interval_ms, session_ms=session_ms)
+        changed = {HEARTBEAT_INTERVAL: str(interval_ms), SESSION_TIMEOUT: str(session_ms)}
+        stage.cluster.change_config(GROUP, changed)

@@ -8,7 +8,6 @@ when members come and go (`actions`), the invariants (`checkers`).
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from typing import Final, Protocol, assert_never
 
@@ -64,8 +63,6 @@ from kip848_client.wire.messages.heartbeat import HeartbeatRequest
 
 _SLACK_MS: Final = 5
 """Tolerance for the rounding of two clocks to milliseconds."""
-_SHORT_MS: Final = 500
-"""The shortest time that a hasty process gives its close()."""
 
 
 class UserCode(Protocol):
@@ -94,7 +91,6 @@ class SimulatedConsumer(Process):
     Args:
         name, clock_ms, clock_rate: as of `Process`.
         close_ms: how long close() may take.
-        hasty: draws a shorter time for close(), and lets a second caller close it, too; None leaves that out.
     """
 
     def __init__(
@@ -113,14 +109,12 @@ class SimulatedConsumer(Process):
         close_ms: int = 30_000,
         metadata_lag_ms: int = 0,
         user_code: UserCode | None = None,
-        hasty: random.Random | None = None,
     ) -> None:
         super().__init__(
             name, world=world, config=config, behaviour=behaviour, clock_ms=clock_ms, clock_rate=clock_rate
         )
         self._observer: Final = observer
         self._close_ms: Final = close_ms
-        self._hasty: Final = hasty
         self._user_code: Final = user_code
         self._leave_id: int | None = None
         self._deadline_ms: int | None = None
@@ -183,12 +177,8 @@ class SimulatedConsumer(Process):
         self._leave_id = self.next_call()
         self.application.close()
         close_ms = self._close_ms
-        if self._hasty is not None:
-            close_ms = min(close_ms, _SHORT_MS + int(self._hasty.random() * close_ms))
         self.close_by_ms = deadline_ms = self.now_ms + close_ms
         self.step(LeaveRequested(self._leave_id, deadline_ms, closing=True))
-        if self._hasty is not None:  # a second caller closes it too, and has more time
-            self.step(LeaveRequested(self.next_call(), deadline_ms + self._close_ms, closing=True))
         self.later(int(close_ms / self._clock_rate) + _SLACK_MS, lambda: self._close_is_late(close_ms))
         self.application.pump()
 
@@ -340,7 +330,7 @@ class SimulatedConsumer(Process):
             case DescribeAssignors() | RunAssignor() | CallOnAssignment():
                 self.assignor.call(effect)
             case AssignorFailed(error):
-                self.note("assignor_failed", error=error)
+                self.note("local_assignor_failed", error=error)
             case DescribeTopics():
                 self.network.describe_topics(effect)
             case OffsetsFetched() | AssignorsUnsupported() | HandOverFailed():

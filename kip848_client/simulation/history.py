@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 
 from kip848_client.coordinator.events import GroupEvent, to_journal
-from kip848_client.journal import JournalEvent, JsonValue
+from kip848_client.journal import COORDINATOR_EVENTS, EVENTS, JournalEvent, JsonValue
 from kip848_client.json_text import to_json
 
 
@@ -157,33 +157,6 @@ _CALLS: Final = ("assigned", "revoked", "lost")
 _OF_NO_GROUP: Final = frozenset(
     {"topic_created", "topic_deleted", "partitions_added", "coordinator_crashed", "coordinator_loaded", "faults_ended"}
 )
-_FROM_CONSUMER: Final = frozenset(
-    {
-        "commit_done",
-        "commit_failed",
-        "consumer_closed",
-        "consumer_crashed",
-        "consumer_started",
-        "error_surfaced",
-        "heartbeat_sent",
-        "member_failed",
-        "state_changed",
-    }
-)
-_FROM_COORDINATOR: Final = frozenset(
-    {
-        "commit_refused",
-        "group_epoch_bumped",
-        "group_state_changed",
-        "member_assignment_changed",
-        "member_fenced",
-        "member_joined",
-        "member_left",
-        "offsets_committed",
-        "subscription_changed",
-        "target_assignment_computed",
-    }
-)
 
 
 def to_event_log(lines: Iterable[str], *, group_id: str = "simulated") -> Iterator[JournalEvent]:
@@ -214,7 +187,7 @@ def to_event_log(lines: Iterable[str], *, group_id: str = "simulated") -> Iterat
             yield _event("fault_injected", at_ms, who, group_id, {"action": what, "api": "", **details})
         else:
             event = _RENAMED.get(what, what)
-            if event in _OF_NO_GROUP or event in _FROM_CONSUMER or event in _FROM_COORDINATOR:
+            if event in EVENTS:
                 yield _event(event, at_ms, who, None if event in _OF_NO_GROUP else group_id, details)
 
 
@@ -223,9 +196,10 @@ def _event(event: str, at_ms: int, who: str, group_id: str | None, fields: Mappi
     epoch = rest.pop("epoch", None)
     of_group = event in {"group_epoch_bumped", "group_state_changed", "target_assignment_computed"}
     person = who.startswith("consumer-")
+    told_by_coordinator = event in COORDINATOR_EVENTS and event not in _OF_NO_GROUP and event != "fault_injected"
     return JournalEvent(
         ts_ms=at_ms,
-        source="coordinator" if event in _FROM_COORDINATOR else "client" if person else "simulation",
+        source="coordinator" if told_by_coordinator else "client" if person else "simulation",
         event=event,
         group_id=group_id,
         member_id=who if person else None,
@@ -234,17 +208,3 @@ def _event(event: str, at_ms: int, who: str, group_id: str | None, fields: Mappi
         group_epoch=epoch if of_group else None,
         fields=rest,
     )
-
-
-def median(counts: Mapping[int, int]) -> int:
-    """The median of a distribution.
-
-    Args:
-        counts: value -> how often; 0 if it is empty.
-    """
-    left = (sum(counts.values()) + 1) // 2
-    for value in sorted(counts):
-        left -= counts[value]
-        if left <= 0:
-            return value
-    return 0

@@ -98,6 +98,8 @@ class Mirror:
         self.version = -1
         """`Cluster.version` at the last look."""
         self.loads = 0
+        self.is_loaded = False
+        """Whether a coordinator was loaded since the look before: what was not durable is undone."""
         self.rewound: set[IdPartition] = set()
         """Partitions whose committed offset comes from a late or duplicated commit, which Kafka accepts."""
 
@@ -109,7 +111,7 @@ class Mirror:
     def look(self) -> list[Change]:
         """Update the mirror; returns the changes by member id."""
         self.version = self._cluster.version
-        self.loads = self._cluster.loads
+        self.is_loaded, self.loads = self.loads != self._cluster.loads, self._cluster.loads
         group, classic = self.group, self._cluster.coordinator.classic_group(self.group_id)
         if group is not None and classic is not None:
             fail("K1", f"{self.group_id} is a classic and a consumer group")

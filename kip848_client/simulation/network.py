@@ -98,7 +98,7 @@ class Network:
         stuck_ms: int,
         topic_name: Callable[[UUID], str | None] = lambda _: None,
     ) -> None:
-        self._world = world
+        self.world: Final = world
         self._server = server
         self._rng = world.random("network")
         self._random = self._rng.random
@@ -114,7 +114,7 @@ class Network:
         self._settled = False
         self._topic_name = topic_name
         self._rules = FaultBook(world.random("rules"))
-        self._held: list[Callable[[], None]] = []
+        self.held: list[Callable[[], None]] = []
         """Requests that rules hold back until the faults end."""
         self.mute: Final[set[str]] = set()
         """Client ids whose messages reach no broker."""
@@ -131,16 +131,16 @@ class Network:
         one_way = rng.random() < scenario.one_way
         if one_way:
             ways = [rng.choice(ways)]
-            self._world.history.count("cut_off_one_way")
+            self.world.history.count("cut_off_one_way")
         for way in ways:
             way.add(client_id)
-        self._world.history.add(self._world.now_ms, client_id, "cut_off", one_way=one_way)
+        self.world.history.add(self.world.now_ms, client_id, "cut_off", one_way=one_way)
 
         def mend() -> None:
             for way in ways:
                 way.discard(client_id)
 
-        self._world.call_in(rng.randint(200, 2 * scenario.session_timeout_ms), mend)
+        self.world.call_in(rng.randint(200, 2 * scenario.session_timeout_ms), mend)
 
     def add_rule(self, rule: Rule) -> None:
         """Let a fault rule decide about requests that arrive, until the faults end."""
@@ -160,7 +160,7 @@ class Network:
         """Open a connection; one of the two is called later."""
 
         def arrive() -> None:
-            self._world.events += 1
+            self.world.events += 1
             if self.cut_off(client_id) or not self._server.is_up(node_id):
                 on_failure(FailureKind.DISCONNECTED, "connection refused")
                 return
@@ -168,7 +168,7 @@ class Network:
             self._connections[connection] = None
             on_open(connection)
 
-        self._world.call_in(self._delay_ms(), arrive)
+        self.world.call_in(self._delay_ms(), arrive)
 
     def send(
         self,
@@ -184,9 +184,9 @@ class Network:
         self._number += 1
         number = self._number
         if not connection.open:
-            self._world.call_in(0, lambda: on_failure(FailureKind.DISCONNECTED, "the connection is closed"))
+            self.world.call_in(0, lambda: on_failure(FailureKind.DISCONNECTED, "the connection is closed"))
             return
-        timer = self._world.call_in(timeout_ms, lambda: self._timed_out(connection, number))
+        timer = self.world.call_in(timeout_ms, lambda: self._timed_out(connection, number))
         connection.pending[number] = Pending(on_answer, on_failure, timer)
         if connection.encoded:
             request = decode_request(
@@ -195,18 +195,18 @@ class Network:
         faults = self.faults
         if faults.loss and self._happens(faults.loss, connection, "request_lost", request):
             return
-        at_ms = max(connection.to_server_ms, self._world.now_ms + self._delay_ms())
+        at_ms = max(connection.to_server_ms, self.world.now_ms + self._delay_ms())
         connection.to_server_ms = at_ms
-        self._world.call_in(
-            at_ms - self._world.now_ms, lambda: self._arrive(connection, connection, request, api_version, number)
+        self.world.call_in(
+            at_ms - self.world.now_ms, lambda: self._arrive(connection, connection, request, api_version, number)
         )
         if faults.duplicate and self._happens(faults.duplicate, connection, "request_duplicated", request):
-            self._world.call_in(
+            self.world.call_in(
                 self._delay_ms() + self._rng.randint(0, 3_000),
                 lambda: self._arrive(connection, None, request, api_version, number),
             )
         if faults.break_connection and self._happens(faults.break_connection, connection, "connection_broken", request):
-            self._world.call_in(self._delay_ms(), lambda: self.close(connection, "connection reset"))
+            self.world.call_in(self._delay_ms(), lambda: self.close(connection, "connection reset"))
 
     def close(self, connection: SimulatedConnection, reason: str) -> None:
         """End a connection: requests that wait on it fail."""
@@ -239,9 +239,9 @@ class Network:
         self.deaf.clear()
         self._settled = True
         self._rules.clear()
-        held, self._held = self._held, []
+        held, self.held = self.held, []
         for callback in held:
-            self._world.call_in(0, callback)
+            self.world.call_in(0, callback)
         for connection in [one for one in self._connections if one.client_id in self.overtaken]:
             self.close(connection, "connection reset")
 
@@ -260,30 +260,24 @@ class Network:
             return
         if self._settled and (connection is None or not connection.open):
             return
-        self._world.events += 1
+        self.world.events += 1
         if connection is not None and self._rules.rules and self._is_ruled(connection, request, api_version, number):
             return
-        self.serve(sent_on, connection, request, api_version, number)
+        is_stale = connection is None or not connection.open
+
+        def reply(response: Response) -> None:
+            self.answer(connection, response, api_version, number)
+
+        self.serve(sent_on, request, api_version, reply, is_stale=is_stale)
 
     def serve(
-        self,
-        sent_on: SimulatedConnection,
-        connection: SimulatedConnection | None,
-        request: AnyRequest,
-        api_version: int,
-        number: int,
+        self, sent_on: SimulatedConnection, request: AnyRequest, api_version: int, reply: Reply, *, is_stale: bool
     ) -> None:
-        """Let the broker answer a request that arrived."""
-        if connection is None or not connection.open:
+        """Let the broker answer a request that arrived; its sender gave up one that *is_stale*."""
+        if is_stale:
             self.overtaken.add(sent_on.client_id)
             self.on_stale(sent_on.client_id, request)
-        self._server.serve(
-            sent_on.node_id,
-            request,
-            api_version=api_version,
-            client_id=sent_on.client_id,
-            reply=lambda response: self.answer(connection, response, api_version, number),
-        )
+        self._server.serve(sent_on.node_id, request, api_version=api_version, client_id=sent_on.client_id, reply=reply)
 
     def _is_ruled(self, connection: SimulatedConnection, request: AnyRequest, api_version: int, number: int) -> bool:
         """Whether a fault rule handles a request."""
@@ -299,20 +293,12 @@ class Network:
         if decision is None:
             return False
         rule, action = decision
-        self._world.history.add(
-            self._world.now_ms, connection.client_id, "rule_acted", done=str(action), rule=rule.match
-        )
-        exchange = _Exchange(self._world, self, connection, api_version, number, self._held)
+        self.world.history.add(self.world.now_ms, connection.client_id, "rule_acted", done=str(action), rule=rule.match)
+        exchange = _Exchange(self, connection, api_version, number)
         perform(action, exchange, rule=rule, subject=subject)
         if exchange.failure is not None:
             raise exchange.failure
         return True
-
-    def hand_over(self, connection: SimulatedConnection, request: AnyRequest, api_version: int, reply: Reply) -> None:
-        """Let the broker decide about a request; the caller handles the answer."""
-        self._server.serve(
-            connection.node_id, request, api_version=api_version, client_id=connection.client_id, reply=reply
-        )
 
     def answer(self, connection: SimulatedConnection | None, response: Response, api_version: int, number: int) -> None:
         """Send an answer on its way."""
@@ -323,7 +309,7 @@ class Network:
             response = decode_response(response.WIRE.api_key, data, api_version=api_version)[1]
         if self.faults.loss and self._happens(self.faults.loss, connection, "answer_lost", response):
             return
-        world = self._world
+        world = self.world
         at_ms = max(connection.to_client_ms, world.now_ms + self._delay_ms())
         connection.to_client_ms = at_ms
 
@@ -341,8 +327,8 @@ class Network:
     def _timed_out(self, connection: SimulatedConnection, number: int) -> None:
         pending = connection.pending.pop(number, None)
         if pending is not None:
-            self._world.events += 1
-            self._world.history.add(self._world.now_ms, connection.client_id, "request_timed_out")
+            self.world.events += 1
+            self.world.history.add(self.world.now_ms, connection.client_id, "request_timed_out")
             pending.on_failure(FailureKind.TIMED_OUT, "no answer in time")
             self.close(connection, "closed after a time-out")
 
@@ -351,8 +337,8 @@ class Network:
     ) -> bool:
         if self._random() >= probability:
             return False
-        self._world.history.add(
-            self._world.now_ms, connection.client_id, what, api=ApiKey(message.WIRE.api_key).name.lower()
+        self.world.history.add(
+            self.world.now_ms, connection.client_id, what, api=ApiKey(message.WIRE.api_key).name.lower()
         )
         return True
 
@@ -363,7 +349,7 @@ class Network:
         if faults.slow and self._random() < faults.slow:
             delay_ms *= 10
         if faults.stuck and self._random() < faults.stuck:
-            self._world.history.add(self._world.now_ms, "network", "message_stuck")
+            self.world.history.add(self.world.now_ms, "network", "message_stuck")
             delay_ms += int(self._random() * self._stuck_ms)
         return delay_ms
 
@@ -371,28 +357,16 @@ class Network:
 class _Exchange:
     """A request that a fault rule decides about."""
 
-    def __init__(
-        self,
-        world: World,
-        network: Network,
-        connection: SimulatedConnection,
-        api_version: int,
-        number: int,
-        held: list[Callable[[], None]],
-    ) -> None:
-        self._world = world
+    def __init__(self, network: Network, connection: SimulatedConnection, api_version: int, number: int) -> None:
         self._network = network
         self._connection = connection
         self._api_version = api_version
         self._number = number
-        self._held = held
         self.failure: Exception | None = None
 
     def apply(self, request: Request[Response], on_response: Callable[[Response | None], None]) -> None:
         connection = self._connection
-        if not connection.open:
-            self._network.on_stale(connection.client_id, request)
-        self._network.hand_over(connection, request, self._api_version, on_response)
+        self._network.serve(connection, request, self._api_version, on_response, is_stale=not connection.open)
 
     def reply(self, response: Response | None) -> None:
         if response is not None:
@@ -408,10 +382,10 @@ class _Exchange:
         self._network.close(self._connection, "connection reset" if reset else "connection closed")
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> None:
-        self._world.call_in(delay_ms, callback)
+        self._network.world.call_in(delay_ms, callback)
 
     def hold(self, callback: Callable[[], None]) -> None:
-        self._held.append(callback)
+        self._network.held.append(callback)
 
     def failed(self, failure: Exception) -> None:
         self.failure = failure

@@ -163,7 +163,7 @@ class Observers(Observer):
             for name in _hooks_of(type(observer)):  # type: ignore[arg-type]  # mypy: classes are hashable
                 found[name].append(getattr(observer, name))
         for name, hooks in found.items():
-            setattr(self, name, _TELLING_ABOUT[name](hooks) if name in _TELLING_ABOUT else _telling(tuple(hooks)))
+            setattr(self, name, (_telling_about if name in _OF_REQUESTS else _telling)(tuple(hooks)))
         self._tell_view_changed = self.view_changed
         self.view_changed = self._changed_views.append  # type: ignore[method-assign, assignment]
 
@@ -186,63 +186,29 @@ def _hooks_of(kind: type[Observer]) -> tuple[str, ...]:
     return tuple(name for name in _HOOKS if getattr(kind, name) is not getattr(Observer, name))
 
 
-def _hooks_about(kind: type, hooks: Sequence[Callable[..., None]]) -> tuple[Callable[..., None], ...]:
-    return tuple(hook for hook in hooks if kind in getattr(hook, "requests", ()) or not hasattr(hook, "requests"))
-
-
-def _telling_of_request(hooks: Sequence[Callable[..., None]]) -> Callable[..., None]:
-    """Tell each hook of the requests that it is `about`."""
+def _telling_about(hooks: Sequence[Callable[..., None]]) -> Callable[..., None]:
+    """Tell each hook of the requests that it is `about`, and of what they were answered."""
     by_kind: dict[type, tuple[Callable[..., None], ...]] = {}
 
-    def tell(who: object, request: object) -> None:
+    def tell(who: object, request: object, *response: object) -> None:
         kind = request.__class__
         if kind not in by_kind:
-            by_kind[kind] = _hooks_about(kind, hooks)
+            by_kind[kind] = tuple(
+                hook for hook in hooks if kind in getattr(hook, "requests", ()) or not hasattr(hook, "requests")
+            )
         for hook in by_kind[kind]:
-            hook(who, request)
+            hook(who, request, *response)
 
     return tell
 
 
-def _telling_of_response(hooks: Sequence[Callable[..., None]]) -> Callable[..., None]:
-    """The same, of a request and what it was answered."""
-    by_kind: dict[type, tuple[Callable[..., None], ...]] = {}
-
-    def tell(who: object, request: object, response: object) -> None:
-        kind = request.__class__
-        if kind not in by_kind:
-            by_kind[kind] = _hooks_about(kind, hooks)
-        for hook in by_kind[kind]:
-            hook(who, request, response)
-
-    return tell
-
-
-_TELLING_ABOUT: Final = {
-    "sent": _telling_of_request,
-    "unsent": _telling_of_request,
-    "unanswered": _telling_of_request,
-    "stale": _telling_of_request,
-    "answered": _telling_of_response,
-    "served": _telling_of_response,
-}
+_OF_REQUESTS: Final = {"sent", "unsent", "unanswered", "stale", "answered", "served"}
 """Hooks whose second argument is a request."""
 
 
 def _telling(hooks: tuple[Callable[..., None], ...]) -> Callable[..., None]:
-    if len(hooks) == 1:
-        return hooks[0]
-    if len(hooks) == 2:
-        first, second = hooks
-
-        def tell_two(*args: object) -> None:
-            first(*args)
-            second(*args)
-
-        return tell_two
-
     def tell(*args: object) -> None:
         for hook in hooks:
             hook(*args)
 
-    return tell
+    return hooks[0] if len(hooks) == 1 else tell

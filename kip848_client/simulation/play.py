@@ -89,58 +89,42 @@ def run(
         What happened; a broken invariant is in `Report.violation` and not raised.
     """
     scenario = settled(scenario, seed=seed)
+    read_twice = 0
     if scenario.units:
-        return _run_workers(scenario, seed=seed, keep_history=keep_history)
-    stage = Stage(scenario, seed=seed, watch=(every_checker, *watch), user_code=application, keep_history=keep_history)
-    for rule in rules:
-        stage.network.add_rule(rule)
-    play = _Play(stage)
-
-    def phases() -> None:
-        play.safety()
-        play.liveness()
-
-    violation = _broken(phases)
-    return Report(
-        scenario=scenario,
-        seed=seed,
-        simulated_ms=stage.world.now_ms,
-        violation=violation,
-        events=stage.world.events,
-        handed_out_twice=stage.handed_out.duplicates,
-        history=stage.world.history,
-    )
-
-
-def _run_workers(scenario: Scenario, *, seed: int, keep_history: bool) -> Report:
-    world = World(seed, keep_history=keep_history)
-    violation = _broken(lambda: play_workers(scenario, world))
+        world = World(seed, keep_history=keep_history)
+        violation = _broken(lambda: play_workers(scenario, world))
+    else:
+        watch = (every_checker, *watch)
+        stage = Stage(scenario, seed=seed, watch=watch, user_code=application, keep_history=keep_history)
+        for rule in rules:
+            stage.network.add_rule(rule)
+        world, play = stage.world, _Play(stage)
+        violation = _broken(play.phases)
+        read_twice = stage.handed_out.duplicates
     return Report(
         scenario=scenario,
         seed=seed,
         simulated_ms=world.now_ms,
         violation=violation,
         events=world.events,
-        handed_out_twice=0,
+        handed_out_twice=read_twice,
         history=world.history,
     )
 
 
 def _broken(play: Callable[[], None]) -> InvariantViolation | None:
     """Play, and return the invariant that broke."""
-    violation = None
     try:
         play()
     except InvariantViolation as found:
-        violation = found
-    except AssertionError as found:
-        # The cores assert what only a bug of theirs can break; so may a user's listener.
-        violation = InvariantViolation("assertion", str(found) or repr(found))
-        violation.__cause__ = found
+        return found
     except Exception as found:  # noqa: BLE001  a core never raises: what happens is an event to it
-        violation = InvariantViolation("exception", repr(found))
+        # The cores assert what only a bug of theirs can break; so may a user's listener.
+        kind = "assertion" if isinstance(found, AssertionError) else "exception"
+        violation = InvariantViolation(kind, str(found) if kind == "assertion" and str(found) else repr(found))
         violation.__cause__ = found
-    return violation
+        return violation
+    return None
 
 
 class _Play:
@@ -148,6 +132,11 @@ class _Play:
         self._stage = stage
         self._rng = stage.world.random("play")
         self._wants_all: SimulatedConsumer | None = None
+
+    def phases(self) -> None:
+        """The whole run."""
+        self.safety()
+        self.liveness()
 
     def safety(self) -> None:
         """Faults and actions."""
@@ -178,7 +167,7 @@ class _Play:
         stage = self._stage
         scenario, world = stage.scenario, stage.world
         self._heal()
-        limit_ms = scenario.heal_ms or _heal_ms(scenario)
+        limit_ms = _heal_ms(scenario)
         if not self.wait_for_rest(limit_ms):
             fail("L1", f"no rest within {limit_ms} ms: {stage.picture()}")
         stage.note("at_rest")

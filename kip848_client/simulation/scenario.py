@@ -120,13 +120,10 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         auto_commit_ms: interval of the half of the consumers that commit by themselves.
         no_reset: part of the consumers without a reset policy; their applications go to the beginning of a partition
             when they are told that there is no committed offset.
-        heal_ms: bound of the liveness phase; 0 derives it from the other times.
         producers: transactional producers beside the group, who write to a topic of their own; their coordinator dies
             and moves as often as that of the group.
-        probes: part of the runs that may be asked questions, which changes nothing: members at times at which they have
-            nothing to do; what else is asked is up to the observers (`observer.Scene.probing`). Their groups are also
-            of rarer kinds: patterns take long to match, members sit in racks, vote for an assignor of the coordinator,
-            offer several of their own, and are given little time to close.
+        probes: part of the runs whose observers may ask members and coordinators questions (`observer.Scene.probing`).
+            There, patterns take long to match, and targets are computed with a pause between them.
         trials: healthy perturbations after the group came to rest, of which each is timed.
         server_assignor: the coordinator's assignor that members ask for; empty for its default.
         units: units that workers share. Then there are workers in place of consumers (`workers`), and *assignors* is
@@ -139,7 +136,6 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     members_max: int = 6
     topics: Mapping[str, int] = msgspec.field(default_factory=lambda: {"orders": 6, "audit": 3})
     duration_ms: int = 60_000
-    heal_ms: int = 0
     faults: NetworkFaults = _ROUGH
     behaviour: Behaviour = _CARELESS
     joins: float = 0.15

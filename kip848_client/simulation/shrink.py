@@ -18,7 +18,6 @@ from kip848_client.simulation.world import World
 
 _NEVER: Final = frozenset(
     {
-        "heal_ms",
         "heartbeat_interval_ms",
         "session_timeout_ms",
         "max_poll_interval_ms",

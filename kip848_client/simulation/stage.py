@@ -195,7 +195,6 @@ class Stage:
             close_ms=2 * scenario.session_timeout_ms,
             metadata_lag_ms=scenario.metadata_lag_ms,
             user_code=None if self._user_code is None else self._user_code(name),
-            hasty=self.world.random(f"wakeups {name}") if self.probing else None,
         )
         self.consumers[:] = [*(one for one in self.consumers if not one.closed), consumer]
         details: dict[str, Any] = {} if instance_id is None else {"instance_id": instance_id}
@@ -262,16 +261,6 @@ class Stage:
         if readers:
             for application in tuple(readers):
                 application.records_arrived(partition)
-
-    def change_config(self, *, interval_ms: int, session_ms: int) -> None:
-        """Change the group's settings while it lives."""
-        self.cluster.change_config(
-            GROUP,
-            {
-                "consumer.heartbeat.interval.ms": str(interval_ms),
-                "consumer.session.timeout.ms": str(session_ms),
-            },
-        )
 
     def note(self, what: str, **details: Any) -> None:
         """Write to the history."""
@@ -351,7 +340,7 @@ class Stage:
             self.cluster.topics.grow(min(self.cluster.topics.image.by_name), count=1)
 
     def _everything_is_read(self, living: list[SimulatedConsumer]) -> bool:
-        return not self._unread(living) and self.handed_out.complete
+        return not self._unread(living) and self.handed_out.unread() is None
 
     def _unread(self, living: list[SimulatedConsumer]) -> set[TopicPartition]:
         read = {partition for consumer in living for partition in consumer.readable}

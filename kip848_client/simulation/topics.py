@@ -126,11 +126,6 @@ class HandedOut:
         if stop > read:
             self.read[partition] = stop
 
-    @property
-    def complete(self) -> bool:
-        """Whether every record was handed to an application."""
-        return self.unread() is None
-
     def unread(self) -> str | None:
         """A partition that was not read to its end, in words; None if there is none."""
         for partition, end in self._topics.end_offsets.items():

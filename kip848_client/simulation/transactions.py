@@ -83,9 +83,9 @@ class TransactionService:
         self.scenario: Final = scenario
         self.rng: Final = world.random("transactions")
         self.faulty = True
-        self.ledger: Final = TransactionLedger(self)
         self.records: Final[list[tuple[bytes, bytes | None]]] = []
         self.logs: Final = {partition: PartitionLog() for partition in PARTITIONS}
+        self.ledger: Final = TransactionLedger(self.logs, committed=self._committed)
         self.group_log: Final[list[CoordinatorRecord]] = []
         self.producer_ids = 0
         self._moves = 0
@@ -150,6 +150,10 @@ class TransactionService:
         )
         self._asked += 1
         return self.decide(ApiRequest(self._asked, 5, request, self.world.wall_ms))
+
+    def _committed(self, group: str) -> int:
+        found = self.groups.committed(group).get(INPUT, {}).get(0)
+        return -1 if found is None else found.offset
 
     def _load_groups(self) -> GroupCoordinator:
         groups = GroupCoordinator(CoordinatorConfig(), rng=self.rng)
@@ -249,9 +253,7 @@ class TransactionHost:
             self._write_marker(transaction, place)  # also if this coordinator died after it had sent it
             left.discard(place)
             if not left and self.alive:
-                self._keep(
-                    self.coordinator.completed(transaction.transactional_id, now_ms=self._world.wall_ms).transaction
-                )
+                self._complete(transaction)
 
         for place in sorted(left):
             self._world.call_in(self._service.delay_ms(), lambda place=place: write(place))  # type: ignore[misc]
@@ -306,8 +308,6 @@ class Life:
         self.alive = True
         self.acknowledged: list[bytes] = []
         """Records of the present transaction that it was told are written."""
-        self.offset: int | None = None
-        """The offset that it committed in it."""
         self._producers: Final = producers
         self._service: Final = producers.service
         self._world: Final = producers.service.world
@@ -334,7 +334,7 @@ class Life:
         self._begin()
 
     def _begin(self) -> None:
-        self.acknowledged, self.offset, self._added = [], None, set()
+        self.acknowledged, self._added = [], set()
         if self._producers.stopping:
             self.die("stopped")
             return
@@ -419,11 +419,7 @@ class Life:
                     self._service.ledger.offset_written(self, offset)
             answer(Outcome(error))
 
-        def committed(_: Outcome) -> None:
-            self.offset = offset
-            then()
-
-        self._ask(commit, committed)
+        self._ask(commit, lambda _: then())
 
     def _end(self, *, commit: bool) -> None:
         """Commit or abort. A commit that is refused came after the coordinator's own abort, and is followed by one."""

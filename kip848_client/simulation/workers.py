@@ -405,7 +405,7 @@ def play_workers(scenario: Scenario, world: World) -> None:
     fleet.cluster.crash_before_append = scenario.coordinator_crashes_before_append
     world.run_until(scenario.duration_ms)
     fleet.heal()
-    limit_ms = scenario.heal_ms or _heal_ms(scenario)
+    limit_ms = _heal_ms(scenario)
     end_ms = world.now_ms + limit_ms
     while fleet.idle() or any(worker.ends and not worker.dead for worker in fleet.workers):
         if world.now_ms >= end_ms:

@@ -32,7 +32,6 @@ class ClassicRounds(Observer):
         self._cluster = cluster
         self._mirror = mirror
         self._before: ClassicGroup | None = None
-        self._loads = 0
         self._handed_in: Mapping[str, bytes] | None = None
         """By the leader, in this step."""
 
@@ -49,7 +48,6 @@ class ClassicRounds(Observer):
 
     def group_changed(self, changes: Sequence[Change]) -> None:
         before, after = self._before, self._mirror.classic
-        loaded, self._loads = self._mirror.loads != self._loads, self._mirror.loads
         handed_in, self._handed_in = self._handed_in, None
         self._before = after
         if after is None or after is before:
@@ -58,7 +56,7 @@ class ClassicRounds(Observer):
             after.check_invariants()
         except AssertionError as broken:
             fail("K3", f"{broken}: {_text(after)}")
-        if before is None or loaded:
+        if before is None or self._mirror.is_loaded:
             return
         moved = after.generation - before.generation
         completes = after.state is not before.state and after.state in (ClassicState.COMPLETING, ClassicState.EMPTY)
@@ -181,13 +179,11 @@ class Conversions(Observer):
     def __init__(self, mirror: Mirror, config: CoordinatorConfig) -> None:
         self._mirror = mirror
         self._config = config
-        self._loads = 0
 
     def group_changed(self, changes: Sequence[Change]) -> None:
         mirror = self._mirror
-        loaded, self._loads = mirror.loads != self._loads, mirror.loads
         converted = mirror.converted
-        if loaded or (converted is not None and converted.was_empty):
+        if mirror.is_loaded or (converted is not None and converted.was_empty):
             return
         if converted is None:
             if any(after is None for _, _, after in changes) and self._is_owed():
@@ -225,22 +221,16 @@ class Conversions(Observer):
         assert after is not None
         if not self._config.may_downgrade:
             fail("K9", f"the policy is {self._config.migration_policy}, and the group became {after}")
-        modern = [one for one, seen in converted.members.items() if seen.member.metadata.classic is None]
-        if not modern:
-            fail("K9", f"no member was on the new protocol, and the group became {after}")
-        if after.members.keys() & set(modern):
-            fail("K9", f"{modern} spoke the new protocol, and are in {after}")
+        modern = {one for one, seen in converted.members.items() if seen.member.metadata.classic is None}
+        if not modern or after.members.keys() & modern:
+            fail("K9", f"{sorted(modern)} spoke the new protocol, and the group became {after}")
         if not mirror.group_epoch <= after.generation <= mirror.group_epoch + 1:
             fail("K2", f"epoch {mirror.group_epoch} became generation {after.generation}")
         for member_id, member in after.members.items():
             seen = converted.members.get(member_id)
-            kept = seen is not None and seen.epoch != STATIC_LEAVE_EPOCH
-            if (
-                kept
-                and seen is not None
-                and member.assignment
-                and not _given(member.assignment) <= mirror.names(seen.target)
-            ):
+            if seen is None or seen.epoch == STATIC_LEAVE_EPOCH:
+                continue
+            if not _given(member.assignment) <= mirror.names(seen.target):
                 fail("K6", f"{member_id} was to have {mirror.names(seen.target)}, and has {member.assignment!r}")
 
 

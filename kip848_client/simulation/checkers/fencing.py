@@ -214,7 +214,7 @@ class Removals(Observer):
         """Member -> when a heartbeat of it counted last."""
         self._revokes: dict[str, tuple[CurrentAssignment, int]] = {}
         """Member that has to revoke -> its assignment, and since when it has it."""
-        self._loaded_ms = self._loads = 0
+        self._loaded_ms = 0
 
     @about(ConsumerGroupHeartbeatRequest)
     def served(self, client_id: str, request: Any, response: ConsumerGroupHeartbeatResponse) -> None:
@@ -240,9 +240,8 @@ class Removals(Observer):
         if not self._cluster.up:
             return  # without a coordinator no member is removed
         now_ms, mirror = self._world.now_ms, self._mirror
-        is_loaded, self._loads = self._loads != mirror.loads, mirror.loads
         for member_id, before, after in changes:
-            if before is not None and after is None and not is_loaded and mirror.converted is None:
+            if before is not None and after is None and not mirror.is_loaded and mirror.converted is None:
                 self._check_removed(member_id, before)
             if after is None or not after.pending:
                 self._revokes.pop(member_id, None)

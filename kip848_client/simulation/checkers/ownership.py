@@ -61,18 +61,13 @@ class TargetLegality(Observer):
         self._cluster = cluster
         self._mirror = mirror
         self._target_epoch = 0
-        self._loads = 0
 
     def group_changed(self, changes: Sequence[Change]) -> None:
         mirror = self._mirror
-        computed = mirror.target_epoch != self._target_epoch and self._loads == mirror.loads
-        self._target_epoch, self._loads = mirror.target_epoch, mirror.loads
+        computed = mirror.target_epoch != self._target_epoch and not mirror.is_loaded
+        self._target_epoch = mirror.target_epoch
         group = mirror.group
         if computed and group is not None and not self._was_kept():
-            if group.target_metadata and not group.target_assignor:
-                fail(
-                    "S10", "the server computed the target, and members are told what an assignor of theirs said before"
-                )
             by_client = bool(group.target_assignor) or any(
                 seen.member.metadata.client_assignors for seen in mirror.members.values()
             )
@@ -121,27 +116,23 @@ class EpochOrder(Observer):
         self._mirror = mirror
         self._durable = (0, 0)
         self._seen = (0, 0)
-        self._loads = 0
 
     def group_changed(self, changes: Sequence[Change]) -> None:
         mirror = self._mirror
         epochs = (mirror.group_epoch, mirror.target_epoch)
         if mirror.converted is not None and mirror.converted.was_empty:
             self._seen = self._durable = (0, 0)  # a group without members may begin anew
-        floor = self._seen if mirror.loads == self._loads else self._durable
+        floor = self._durable if mirror.is_loaded else self._seen
         if epochs[0] < floor[0] or epochs[1] < floor[1]:
             fail("S3", f"epochs went from {floor} to {epochs}")
         if epochs[1] > epochs[0]:
             fail("S3", f"the target is ahead of its group: {epochs}")
-        begins = not self._seen[0] and mirror.loads == self._loads and mirror.group is not None
-        if epochs[0] > 2 and begins and mirror.converted is None:
-            fail("S3", f"a group begins at epoch {epochs[0]}")
         for member_id, _, after in changes:
             if after is not None and after.epoch > 0:
                 ordered = after.previous_epoch <= after.epoch <= epochs[1]
                 if not ordered:
                     fail("S3", f"{member_id}: {after.previous_epoch} <= {after.epoch} <= {epochs[1]} is not so")
-        self._seen, self._loads = epochs, mirror.loads
+        self._seen = epochs
         if self._cluster.durable == len(self._cluster.log):
             self._durable = epochs
 
@@ -155,7 +146,6 @@ class RevokeFirst(Observer):
 
     def __init__(self, mirror: Mirror) -> None:
         self._mirror = mirror
-        self._loads = 0
 
     @about(ConsumerGroupHeartbeatRequest)
     def served(self, client_id: str, request: ConsumerGroupHeartbeatRequest, response: Any) -> None:
@@ -171,9 +161,8 @@ class RevokeFirst(Observer):
 
     def group_changed(self, changes: Sequence[Change]) -> None:
         mirror = self._mirror
-        loaded, self._loads = mirror.loads != self._loads, mirror.loads
         for member_id, before, after in changes:
-            if after is None or loaded:
+            if after is None or mirror.is_loaded:
                 continue  # what was not durable is undone, and members are where they were
             epoch_before = before.epoch if before is not None else 0
             if after.epoch > max(epoch_before, 0):

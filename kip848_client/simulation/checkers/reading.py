@@ -35,14 +35,11 @@ class ExclusiveReading(Observer):
     Together with S1, no two members of the group read the same partition. A member that was cut off may go on reading
     until it learns of its removal, and no longer; its commits are refused (S11).
 
-    The protocol has one gap. A heartbeat has no sequence number. If the sender gave one up and sent another on a new
-    connection, the old one may arrive late: the coordinator takes its list as the present one, and may see a revocation
-    confirmed that has not happened. The checker excuses exactly the partitions that the coordinator took from a member
-    in the step in which it served such a heartbeat. The excuse ends when the member gets an assignment in the answer to
-    a later heartbeat, joins again, or is given the partitions again. (An answer without an assignment tells it nothing;
-    an unchanged assignment comes only with the answer to a full heartbeat.) The member then revokes the partitions
-    within its rebalance timeout, and does not read them again. A classic member's JoinGroup in a consumer group counts
-    as a heartbeat.
+    The protocol has one gap: the coordinator takes the list of a heartbeat that arrives late for the present one
+    (docs/simulation.md). The checker excuses exactly the partitions that the coordinator took in the step in which it
+    served such a heartbeat, or a classic member's JoinGroup. The excuse ends when the member gets an assignment in the
+    answer to a later heartbeat, joins again, or is given the partitions again. The member then revokes them within its
+    rebalance timeout, and does not read them again.
     """
 
     def __init__(

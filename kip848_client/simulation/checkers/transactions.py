@@ -7,22 +7,13 @@ the logs themselves.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Protocol
 
-from kip848_client.coordinator.coordinator import GroupCoordinator
-from kip848_client.coordinator.requests import ApiRequest
 from kip848_client.partition_log import PartitionLog
 from kip848_client.simulation.violation import fail
-from kip848_client.simulation.world import World
 from kip848_client.transactions.coordinator import TransactionCoordinator
 from kip848_client.transactions.transaction import TopicPartition, Transaction, TransactionState
-from kip848_client.wire.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-    OffsetFetchResponse,
-)
 from kip848_client.wire.record_batch import parse_batch_header, records_of
 
 
@@ -34,25 +25,6 @@ class Writer(Protocol):
     epoch: int
     acknowledged: list[bytes]
     """Records of its transaction that it was told are written."""
-
-
-class Brokers(Protocol):
-    """Where the logs and the offsets are."""
-
-    @property
-    def logs(self) -> Mapping[TopicPartition, PartitionLog]:
-        """Of the partitions that producers write to."""
-        ...
-
-    @property
-    def groups(self) -> GroupCoordinator:
-        """The present coordinator of the groups."""
-        ...
-
-    @property
-    def world(self) -> World:
-        """Its time."""
-        ...
 
 
 class _Written(NamedTuple):
@@ -77,10 +49,16 @@ def _batch(data: bytes) -> _Batch:
 
 
 class TransactionLedger:
-    """What was written and decided in one run, kept apart from the classes under test."""
+    """What was written and decided in one run, kept apart from the classes under test.
 
-    def __init__(self, service: Brokers) -> None:
-        self._service: Final = service
+    Args:
+        logs: of the partitions that producers write to.
+        committed: the offset of a group, as its coordinator answers; -1 if there is none.
+    """
+
+    def __init__(self, logs: Mapping[TopicPartition, PartitionLog], *, committed: Callable[[str], int]) -> None:
+        self._logs: Final = logs
+        self._committed_now: Final = committed
         self._values: Final = itertools.count()
         self._offsets: Final = itertools.count(1)
         self._records: Final[dict[bytes, _Written]] = {}
@@ -176,7 +154,7 @@ class TransactionLedger:
     def close(self) -> None:
         """Everything has ended: what was promised is there."""
         visible: set[bytes] = set()
-        for partition, log in self._service.logs.items():
+        for partition, log in self._logs.items():
             self._check_log(partition)
             visible.update(self._read(partition, log))
         lost = self._promised - visible
@@ -197,7 +175,7 @@ class TransactionLedger:
 
     def _check_stable(self, partition: TopicPartition) -> None:
         """X2: what is stable ends where the oldest open transaction begins, and does not shrink."""
-        log = self._service.logs[partition]
+        log = self._logs[partition]
         stable = min((first for _, first in self._open.get(partition, {}).values()), default=log.log_end_offset)
         if log.last_stable_offset != stable:
             fail("X2", f"the last stable offset of {partition} is {log.last_stable_offset} and not {stable}")
@@ -208,7 +186,7 @@ class TransactionLedger:
     def _check_log(self, partition: TopicPartition) -> None:
         """X1: below the last stable offset a reader sees exactly what was committed, in order."""
         self._check_stable(partition)
-        seen = self._read(partition, self._service.logs[partition])
+        seen = self._read(partition, self._logs[partition])
         wanted = [
             batch.value
             for batch in self._batches[partition]
@@ -238,11 +216,6 @@ class TransactionLedger:
 
     def _check_offsets(self, name: str) -> None:
         """X5: the offset of a group is the one that was committed last."""
-        topics = (OffsetFetchRequestTopics(name="orders", partition_indexes=(0,)),)
-        request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=name, topics=topics),))
-        groups, world = self._service.groups, self._service.world
-        (reply,) = groups.handle(ApiRequest(0, 8, request, world.wall_ms), now_ms=world.now_ms).replies
-        assert isinstance(reply.response, OffsetFetchResponse)
-        seen = reply.response.groups[0].topics[0].partitions[0].committed_offset
+        seen = self._committed_now(name)
         if seen != (wanted := self._committed.get(name, -1)):
             fail("X5", f"the offset of {name} is {seen} and not {wanted}")
