@@ -122,9 +122,6 @@ class _Market:
         self._topic_ids: Final = list(self._first)
         self._firsts: Final = list(self._first.values())
         self._places: Final = [Place(subscription) for subscription in subscriptions]
-        self._place_of: Final = {
-            member_id: number for number, members in enumerate(self._members) for member_id in members
-        }
         self._sizes: Final = {
             member_id: sum(map(len, assignment[member_id].values()))
             for members in self._members

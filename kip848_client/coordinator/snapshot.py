@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from uuid import UUID
 
 import msgspec
 
@@ -39,11 +38,6 @@ class MemberSnapshot(msgspec.Struct, frozen=True):
     target: TopicPartitions
     metadata_told: AssignmentMetadata = NO_METADATA
     target_metadata: AssignmentMetadata = NO_METADATA
-
-    @property
-    def assigned_partitions(self) -> frozenset[tuple[UUID, int]]:
-        """(topic id, partition) of `assigned`."""
-        return _flat(self.assigned)
 
 
 class GroupSnapshot(msgspec.Struct, frozen=True):
@@ -93,7 +87,3 @@ def _member(group: ConsumerGroup, member_id: str) -> MemberSnapshot:
         metadata_told=current.metadata,
         target_metadata=group.target_metadata_of(member_id),
     )
-
-
-def _flat(partitions: PartitionEpochs) -> frozenset[tuple[UUID, int]]:
-    return frozenset((topic_id, partition) for topic_id, epochs in partitions.items() for partition in epochs)

@@ -38,6 +38,8 @@ def test_a_rebalance_is_told_from_its_cause_to_its_end() -> None:
     h.heartbeat("a", 1, owned={"foo": [0]})
     h.heartbeat("b", 2)
     assert dict(h.events[-1].fields) == {"old": "Reconciling", "new": "Stable"}
+    h.heartbeat("b", -1)
+    assert dict(h.events[-1].fields) == {"old": "Stable", "new": "Assigning"}
 
 
 def test_why_a_member_left_is_told() -> None:
