@@ -17,6 +17,7 @@ from kip848_client.wire.messages.group_records import (
     encode_record_value,
 )
 from tests.support.assignment_harness import AssignmentHarness, Parts, offer, spread
+from tests.support.coordinator_harness import told
 
 
 def _prepared() -> tuple[AssignmentHarness, int]:
@@ -226,8 +227,7 @@ def test_a_later_change_tries_again_and_clears_the_error() -> None:
     h.compute()
     for member_id in ("m1", "m2"):
         answer = h.beat(member_id)
-        assert answer.assignment is not None
-        assert answer.assignment.error == 0
+        assert told(answer).error == 0
     h.verify_log()
 
 
@@ -240,8 +240,7 @@ def test_an_error_reaches_members_that_joined_since_the_snapshot() -> None:
     h.enter("m2")
     h.install("m1", prepared.group_epoch, {}, error=9)
     answer = h.beat("m2")
-    assert answer.assignment is not None
-    assert answer.assignment.error == 9
+    assert told(answer).error == 9
 
 
 def test_with_an_error_the_members_of_the_request_are_not_read() -> None:
@@ -269,16 +268,14 @@ def test_metadata_reaches_a_member_when_it_reaches_the_epoch() -> None:
     h.install("m2", prepared.group_epoch, parts, metadata={"m1": (1, b"one"), "m2": (2, b"two")})
     assert h.member("m1").target_metadata == AssignmentMetadata(version=1, data=b"one", assignor="a")
     revoking = h.beat("m1")
-    assert revoking.assignment is not None
-    assert (revoking.assignment.metadata_version, revoking.assignment.metadata_bytes) == (0, b"")
+    assert (told(revoking).metadata_version, told(revoking).metadata_bytes) == (0, b"")
     done = h.beat("m1")
     assert done.member_epoch == prepared.group_epoch
     assert done.assignment is not None, "the metadata is news although the partitions are not"
     assert (done.assignment.metadata_version, done.assignment.metadata_bytes) == (1, b"one")
     assert done.assignment.assignor_name == "a", "a member with several assignors must know whose bytes these are"
     joined = h.beat("m2")
-    assert joined.assignment is not None
-    assert (joined.assignment.metadata_version, joined.assignment.metadata_bytes) == (2, b"two")
+    assert (told(joined).metadata_version, told(joined).metadata_bytes) == (2, b"two")
     h.verify_log()
 
 
@@ -297,11 +294,9 @@ def test_metadata_survives_the_coordinator_also_that_of_an_epoch_that_is_over() 
     answer = h.heartbeat(
         "m1", h.member("m1").member_epoch, owned=h.assigned("m1"), topics=["foo"], rebalance_timeout_ms=5_000
     )
-    assert answer.assignment is not None
-    assert (h.received(answer), answer.assignment.metadata_bytes) == ({}, b"old")
+    assert (h.received(answer), told(answer).metadata_bytes) == ({}, b"old")
     answer = h.beat("m1")
-    assert answer.assignment is not None
-    assert answer.assignment.metadata_bytes == b"new"
+    assert told(answer).metadata_bytes == b"new"
     h.verify_log()
 
 
@@ -315,8 +310,7 @@ def test_metadata_alone_is_a_new_target() -> None:
     assert h.record_names() == ["target", "target_epoch"]
     assert h.beat("m1").assignment is None
     answer = h.beat("m2")
-    assert answer.assignment is not None
-    assert answer.assignment.metadata_bytes == b"stand by"
+    assert told(answer).metadata_bytes == b"stand by"
 
 
 @pytest.mark.parametrize(("topic", "kept"), [("foo", [0, 1, 2]), ("bar", [0, 1, 2, 3, 4, 5])], ids=["moves", "stays"])
@@ -333,8 +327,7 @@ def test_metadata_goes_with_the_server_s_target(topic: str, kept: list[int]) -> 
     answer = h.beat("m1")
     while h.member("m1").member_epoch < h.group.target_epoch:
         answer = h.beat("m1")
-    assert answer.assignment is not None
-    assert (answer.assignment.metadata_version, answer.assignment.metadata_bytes) == (0, b"")
+    assert (told(answer).metadata_version, told(answer).metadata_bytes) == (0, b"")
     assert (h.assigned("m1"), h.member("m1").target_metadata) == ({"foo": kept}, AssignmentMetadata())
     h.verify_log()
 
@@ -362,8 +355,7 @@ def test_a_static_member_that_comes_back_hears_its_metadata_again() -> None:
     h.settle()
     h.heartbeat("m1", -2, instance="i1")
     answer = h.enter("m1b", instance="i1")
-    assert answer.assignment is not None
-    assert (h.received(answer), answer.assignment.metadata_bytes) == ({"foo": [0, 1, 2, 3, 4, 5]}, b"told")
+    assert (h.received(answer), told(answer).metadata_bytes) == ({"foo": [0, 1, 2, 3, 4, 5]}, b"told")
     assert h.member("m1b").target_metadata == h.member("m1b").metadata_told
     h.verify_log()
 
@@ -374,10 +366,7 @@ def test_members_without_assignors_get_no_tags() -> None:
     h.enter("m1")
     h.join("plain", ["foo"])
     answer = h.heartbeat("plain", h.member("plain").member_epoch, owned={}, topics=["foo"], rebalance_timeout_ms=5_000)
-    assert answer.assignment is not None
-    assert answer.assignment.pending_topic_partitions == ()
-    ours = h.heartbeat("m1", h.member("m1").member_epoch, owned={}, topics=["foo"], rebalance_timeout_ms=5_000)
-    assert ours.assignment is not None
+    assert told(answer).pending_topic_partitions == ()
 
 
 def test_members_with_assignors_hear_what_they_wait_for_in_server_mode_too() -> None:
@@ -471,14 +460,14 @@ def test_events_say_who_was_asked_and_what_came_of_it() -> None:
     h.compute()
     h.heartbeat("m1", 1, offers=[offer(reason=1)])
     h.compute(error=4)
-    told = [
+    events = [
         (event.event, event.member_id, event.fields.get("assignor"), event.fields.get("reason"))
         for event in h.events
         if event.event.startswith(("assign", "target"))
     ]
-    assert told[0] == ("assignment_requested", "m1", "a", "group_epoch_bumped")
-    assert told[1][0] == "assignment_refused"
-    assert [event for event, *_ in told[2:]] == [
+    assert events[0] == ("assignment_requested", "m1", "a", "group_epoch_bumped")
+    assert events[1][0] == "assignment_refused"
+    assert [event for event, *_ in events[2:]] == [
         "target_assignment_computed",
         "assignment_requested",
         "assignor_failed",

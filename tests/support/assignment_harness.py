@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kip848_client.coordinator.assignment_round import AssignmentRound
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor, ConsumerGroupHeartbeatResponse
 from kip848_client.wire.messages.consumer_group_install_assignment import (
     ConsumerGroupInstallAssignmentRequest,
@@ -159,17 +158,6 @@ class AssignmentHarness(Harness):
         )
 
     # Looking
-
-    def flying(self) -> AssignmentRound | None:
-        """The round in flight."""
-        return self.coordinator.round_in_flight(self.group_id)
-
-    @property
-    def chosen(self) -> str:
-        """The member that shall compute the target; there must be one."""
-        flying = self.flying()
-        assert flying is not None, "no round is in flight"
-        return flying.member_id
 
     def awaited(self, response: ConsumerGroupHeartbeatResponse) -> dict[str, list[int]]:
         """What the answer says the member must wait for."""

@@ -13,6 +13,7 @@ from kip848_client.coordinator.connect.group import ConnectGroup
 from kip848_client.model import Unit
 from kip848_client.wire.messages.connect_group_heartbeat import (
     AssignedUnits,
+    Assignment,
     Catalog,
     ClientAssignor,
     ConnectGroupHeartbeatRequest,
@@ -57,12 +58,17 @@ def as_text(found: Iterable[UnitsOfName | AssignedUnits]) -> str:
     return " ".join(str(Unit(item.name, index)) for item in found for index in item.indexes)
 
 
+def told(response: ConnectGroupHeartbeatResponse) -> Assignment:
+    """The assignment in an answer, which must have one."""
+    assert response.assignment is not None, "the answer says nothing about the assignment"
+    return response.assignment
+
+
 def tokens(response: ConnectGroupHeartbeatResponse) -> dict[str, int]:
     """Unit -> token of the assignment in an answer, which must have one."""
-    assert response.assignment is not None
     return {
         str(Unit(item.name, index)): epoch
-        for item in response.assignment.assigned
+        for item in told(response).assigned
         for index, epoch in zip(item.indexes, item.epochs, strict=True)
     }
 

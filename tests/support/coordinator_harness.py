@@ -35,6 +35,7 @@ from kip848_client.coordinator import (
     TopicsImage,
     resolve,
 )
+from kip848_client.coordinator.assignment_round import AssignmentRound
 from kip848_client.coordinator.classic.group import ClassicGroup, to_value
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.heartbeat import move_on
@@ -389,6 +390,17 @@ class Harness:
         """One member, which must exist."""
         return self.group.members[member_id]
 
+    def flying(self) -> AssignmentRound | None:
+        """The round in flight."""
+        return self.coordinator.round_in_flight(self.group_id)
+
+    @property
+    def chosen(self) -> str:
+        """The member that shall compute the target; there must be one."""
+        flying = self.flying()
+        assert flying is not None, "no round is in flight"
+        return flying.member_id
+
     def topic_id(self, name: str) -> UUID:
         """Id of a topic that exists."""
         return self.image.by_name[name].topic_id
@@ -486,6 +498,12 @@ class Harness:
 
     def _group_ids(self) -> set[str]:
         return {self.group_id, *self.coordinator.groups()}
+
+
+def told(response: ConsumerGroupHeartbeatResponse) -> Assignment:
+    """The assignment in an answer, which must have one."""
+    assert response.assignment is not None, "the answer says nothing about the assignment"
+    return response.assignment
 
 
 class CoordinatorStateImage(msgspec.Struct, frozen=True):

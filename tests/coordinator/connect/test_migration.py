@@ -19,7 +19,7 @@ from kip848_client.wire.messages.classic_connect_protocol import (
 )
 from kip848_client.wire.messages.join_group import JoinGroupResponse
 from tests.support.classic_harness import REBALANCE_MS, SESSION_MS, Call, ClassicHarness
-from tests.support.connect_harness import CONNECT, FIVE, ConnectHarness, as_text, offer, on_wire
+from tests.support.connect_harness import CONNECT, FIVE, ConnectHarness, as_text, offer, on_wire, told
 from tests.support.coordinator_harness import Harness
 
 NONE, REBALANCE = ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS
@@ -154,13 +154,13 @@ def test_a_native_worker_takes_over_a_classic_group(protocol: str) -> None:
     assert fleet.coordinator.classic_groups() == ()
     for worker in (a, b):
         assert worker.beat() == REBALANCE
-        told = worker.rebalance()
-        assert (told.leader, told.config_offset, told.delay_ms) == ("native", 7, 0)
+        given = worker.rebalance()
+        assert (given.leader, given.config_offset, given.delay_ms) == ("native", 7, 0)
         if protocol == "default":
             assert worker.running == set(fleet.runs(worker.member_id).split())
         check_sole_owners(fleet, a, b, native="native")
         worker.settle()
-    owned = as_text(fleet.beat("native", joined.member_epoch, owned="").assignment.assigned)  # type: ignore[union-attr]
+    owned = as_text(told(fleet.beat("native", joined.member_epoch, owned="")).assigned)
     shares = [len(a.running), len(b.running), len(owned.split())]
     assert sorted(shares) == [1, 2, 2]
     assert {*a.running, *b.running, *owned.split()} == set(FIVE.split())
@@ -345,8 +345,7 @@ def test_a_classic_worker_joins_and_leaves_a_native_group() -> None:
     a.rebalance()
     epoch = fleet.connect.group_epoch
     released = fleet.beat("n", 1, owned="A B")
-    assert released.assignment is not None
-    kept = as_text(released.assignment.assigned)
+    kept = as_text(told(released).assigned)
     fleet.beat("n", 1, owned=kept)
     a.settle()
     assert {kept, *a.running} == {"A", "B"}
