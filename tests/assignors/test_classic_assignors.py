@@ -24,7 +24,7 @@ from kip848_client.member.classic_plan import ClassicPlan, read_members
 from kip848_client.member.events import TopicDescription
 from kip848_client.model import ZERO_UUID
 from kip848_client.wire.messages.consumer_protocol import decode_assignment
-from tests.support.classic_member_harness import a_member, held
+from tests.support.member_harness import a_member, held
 
 Owned = dict[str, list[int]]
 Claim = tuple[str, Owned, int, str | None]

@@ -27,7 +27,7 @@ from kip848_client.wire.messages.consumer_group_prepare_assignment import (
     ConsumerGroupPrepareAssignmentRequest,
     ConsumerGroupPrepareAssignmentResponse,
 )
-from tests.support.assignment_harness import offer
+from tests.support.coordinator_harness import offer
 from tests.support.group_requests import Member
 from tests.support.raw_connection import RawConnection
 

@@ -8,7 +8,7 @@ from kip848_client.coordinator.client_assignors import Offers, asks_for_a_target
 from kip848_client.coordinator.group_member import ClientAssignor
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
-from tests.support.assignment_harness import AssignmentHarness, offer
+from tests.support.coordinator_harness import AssignmentHarness, offer
 
 
 def _offers(**members: str) -> Offers:

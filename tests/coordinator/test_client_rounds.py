@@ -6,8 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from kip848_client.errors import ErrorCode
-from tests.support.assignment_harness import AssignmentHarness, offer, spread
-from tests.support.coordinator_harness import FAST, FailedAppend
+from tests.support.coordinator_harness import FAST, AssignmentHarness, FailedAppend, offer, spread
 
 NOT_CHOSEN = ErrorCode.UNKNOWN_MEMBER_ID
 

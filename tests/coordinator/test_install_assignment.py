@@ -16,8 +16,7 @@ from kip848_client.wire.messages.group_records import (
     encode_record_key,
     encode_record_value,
 )
-from tests.support.assignment_harness import AssignmentHarness, Parts, offer, spread
-from tests.support.coordinator_harness import told
+from tests.support.coordinator_harness import AssignmentHarness, Parts, offer, spread, told
 
 
 def _prepared() -> tuple[AssignmentHarness, int]:
@@ -183,22 +182,6 @@ def test_an_assignor_s_error_keeps_the_target_and_reaches_every_member() -> None
         assert h.received(answer) == before[member_id]
         assert h.beat(member_id).assignment is None, "it is told once"
     assert h.group.state == "Stable"
-    h.verify_log()
-
-
-def test_an_error_keeps_nothing_of_a_topic_that_was_deleted() -> None:
-    """Broken: the group counts as stable on a target that no member can own, and a topic created again looks taken."""
-    h = AssignmentHarness()
-    bar = h.create_topic("bar", partitions=2)
-    h.enter("m1", topics=["foo", "bar"])
-    h.settle()
-    h.delete_topic("bar")
-    h.heartbeat("m1", h.member("m1").member_epoch, owned={"foo": range(6)})
-    assert h.compute({}, error=3).error_code == 0
-
-    assert bar not in h.member("m1").target
-    assert h.target("m1") == {"foo": [0, 1, 2, 3, 4, 5]}
-    h.settle()
     h.verify_log()
 
 

@@ -57,19 +57,6 @@ def test_a_repeated_leave_changes_nothing() -> None:
     assert h.state() == before
 
 
-def test_a_static_member_that_leaves_for_a_while_keeps_its_partitions() -> None:
-    """A rolling restart moves no partition."""
-    h = _group()
-    response = h.heartbeat("b", -2, instance="i")
-    assert (response.error_code, response.member_epoch) == (ErrorCode.NONE, -2)
-    assert h.record_names() == ["current"]
-    assert (h.group.group_epoch, h.member("b").member_epoch) == (2, -2)
-    assert h.assigned("b") == {"foo": [3, 4, 5]}
-    assert set(h.member("b").assigned[h.topic_id("foo")].values()) == {0}, "any epoch may commit after the return"
-    response = h.heartbeat("a", 2, owned={"foo": [0, 1, 2]}, topics=["foo"], rebalance_timeout_ms=5_000)
-    assert h.received(response) == {"foo": [0, 1, 2]}
-
-
 def test_a_static_member_comes_back_under_a_new_id_with_its_old_partitions() -> None:
     """The new process reads on after one round trip, and no other member notices."""
     h = _group()
@@ -101,15 +88,6 @@ def test_a_static_member_that_comes_back_with_another_subscription_bumps_the_gro
     response = h.heartbeat("a", 2)
     assert h.received(response) == {"foo": [0, 1, 2, 3, 4, 5]}
     h.verify_log()
-
-
-def test_a_static_member_that_comes_back_keeps_its_partitions_through_a_new_target() -> None:
-    """Stickiness follows the instance id: the new member id starts from the old one's target."""
-    h = _group()
-    h.heartbeat("b", -2, instance="i")
-    response = h.join("0", ["foo", "absent"], instance="i")
-    assert (response.member_epoch, h.received(response)) == (3, {"foo": [3, 4, 5]})
-    assert h.heartbeat("a", 2).assignment is None
 
 
 def test_the_assignor_is_told_the_old_target_and_the_new_rack_of_a_static_member_that_comes_back() -> None:

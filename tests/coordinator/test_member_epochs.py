@@ -21,22 +21,6 @@ def _at_epoch_100(instance: str | None = None) -> Harness:
     return h
 
 
-def test_an_epoch_in_an_unknown_group_is_group_not_found() -> None:
-    """A client learns that the coordinator lost its group, instead of joining a new one by accident."""
-    h = Harness()
-    assert h.heartbeat("m", 5).error_code == ErrorCode.GROUP_ID_NOT_FOUND
-    assert not h.log
-
-
-def test_an_epoch_of_an_unknown_member_is_unknown_member_id() -> None:
-    """A member that was removed is told to join again."""
-    h = Harness()
-    h.join("other", ["foo"])
-    records = len(h.log)
-    assert h.heartbeat("m", 5).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    assert len(h.log) == records
-
-
 @pytest.mark.parametrize("instance", [None, "i"])
 @pytest.mark.parametrize("epoch", [200, 101, 98, 50, 1])
 def test_a_foreign_epoch_is_fenced(epoch: int, instance: str | None) -> None:

@@ -6,8 +6,7 @@ import pytest
 
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
-from tests.support.assignment_harness import AssignmentHarness, offer
-from tests.support.coordinator_harness import Harness
+from tests.support.coordinator_harness import AssignmentHarness, Harness, offer
 
 NONE, UNKNOWN, FENCED = ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID
 

@@ -20,7 +20,7 @@ from kip848_client.member.classic_errors import (
     join_error_class,
     sync_error_class,
 )
-from kip848_client.member.events import Destination, Fail, LeaveMode, SurfaceError
+from kip848_client.member.events import Fail, LeaveMode, SurfaceError
 from kip848_client.member.states import MemberState, Phase
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_protocol import decode_assignment, decode_subscription
@@ -29,8 +29,7 @@ from kip848_client.wire.messages.heartbeat import HeartbeatRequest
 from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupResponseMember
 from kip848_client.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kip848_client.wire.messages.sync_group import SyncGroupRequest
-from tests.support.classic_member_harness import ClassicMemberHarness, a_member
-from tests.support.member_harness import INTERVAL_MS, MAX_POLL_MS, partition
+from tests.support.member_harness import INTERVAL_MS, MAX_POLL_MS, ClassicMemberHarness, a_member, partition
 
 REBALANCE = ErrorCode.REBALANCE_IN_PROGRESS
 SIX = [f"t-{index}" for index in range(6)]
@@ -197,24 +196,6 @@ def test_an_eager_member_that_owns_nothing_joins_again_without_poll() -> None:
     assert not member.calls
 
 
-@pytest.mark.parametrize("phase", [Phase.REJOIN_DUE, Phase.REJOINING], ids=lambda phase: phase.name)
-def test_who_does_not_poll_leaves_also_in_the_middle_of_a_rebalance(phase: Phase) -> None:
-    """The others would wait for it until the coordinator removes it."""
-    member = joined("range" if phase is Phase.REJOIN_DUE else "cooperative-sticky")
-    member.app_polled_ms = member.now_ms
-    member.beat(REBALANCE)
-    assert member.phase() is phase
-    for _ in range(MAX_POLL_MS // INTERVAL_MS - 1):
-        member.beat(REBALANCE)
-    member.advance(2)
-    (leave,) = [item for item in member.sent if isinstance(item.request, LeaveGroupRequest)]
-    assert leave.destination is Destination.COORDINATOR, "not behind the JoinGroup that waits"
-    member.finish_call("lost", *SIX)
-    member.sent.clear()
-    member.poll()
-    assert (member.joining().member_id, member.listed()) == ("", [])
-
-
 def test_a_static_member_that_does_not_poll_says_nothing_and_takes_its_place_back() -> None:
     """It may be back before its session ends, and then no partition has to move."""
     member = joined(instance_id="i-1")
@@ -260,14 +241,6 @@ def test_an_unknown_id_is_replaced_at_once_and_a_second_time_after_the_backoff()
     assert not member.requests(JoinGroupRequest)
     member.advance(100)
     assert member.joining().member_id == ""
-
-
-def test_a_member_that_is_removed_while_its_join_waits_joins_as_a_new_one() -> None:
-    """The JoinGroup that waits is answered for an id that is no longer known."""
-    member = rejoining()
-    member.beat(ErrorCode.UNKNOWN_MEMBER_ID)
-    member.finish_call("lost", *SIX)
-    assert [request.member_id for request in member.requests(JoinGroupRequest)][-1] == ""
 
 
 def test_a_join_moves_to_the_next_coordinator_with_its_id() -> None:

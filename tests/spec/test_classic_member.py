@@ -38,8 +38,7 @@ from kip848_client.wire.messages.join_group import JoinGroupRequest
 from kip848_client.wire.messages.leave_group import LeaveGroupRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from tests.support.classic_member_harness import ClassicMemberHarness, a_member, held
-from tests.support.member_harness import INTERVAL_MS, MAX_POLL_MS, positions
+from tests.support.member_harness import INTERVAL_MS, MAX_POLL_MS, ClassicMemberHarness, a_member, held, positions
 
 ALL = {"t": range(6)}
 SAME = {"t": 6}
@@ -622,18 +621,23 @@ def test_r218_other_metadata_of_an_assignor_makes_the_group_assign_anew_too() ->
     assert member.joining().reason == "metadata of an assignor changed"
 
 
-def test_r219_a_member_that_does_not_poll_leaves_and_joins_as_a_new_one() -> None:
-    """An application that hangs must not keep its partitions; the group may not have to wait either."""
-    member = cooperative({"t": range(1)})
+@pytest.mark.parametrize("phase", [Phase.IN_SYNC, Phase.REJOIN_DUE, Phase.REJOINING], ids=lambda phase: phase.name)
+def test_r219_a_member_that_does_not_poll_leaves_and_joins_as_a_new_one(phase: Phase) -> None:
+    """An application that hangs must not keep its partitions; in a rebalance the others would wait for it."""
+    member = eager() if phase is Phase.REJOIN_DUE else cooperative()
+    code = ErrorCode.NONE if phase is Phase.IN_SYNC else REBALANCE
     member.app_polled_ms = member.now_ms
-    for _ in range(MAX_POLL_MS // INTERVAL_MS):
-        member.beat()
+    member.beat(code)
+    assert member.phase() is phase
+    for _ in range(MAX_POLL_MS // INTERVAL_MS - 1):
+        member.beat(code)
     member.advance(2)
-    (leave,) = member.requests(LeaveGroupRequest)
-    assert leave.members[0].member_id == "m-1"
-    member.finish_call("lost", "t-0")
+    (leave,) = [item for item in member.sent if isinstance(item.request, LeaveGroupRequest)]
+    assert leave.destination is Destination.COORDINATOR, "not behind the JoinGroup that waits"
+    member.finish_call("lost", *(f"t-{index}" for index in range(6)))
+    member.sent.clear()
     member.poll()
-    assert member.joining().member_id == ""
+    assert (member.joining().member_id, member.listed()) == ("", [])
 
 
 @pytest.mark.parametrize(
