@@ -129,6 +129,7 @@ TOPIC_IDS = {"t": UUID(int=1), "u": UUID(int=2), "v": UUID(int=3)}
 """Topics of the cluster; a test may add or change ids in its own copy (`MemberHarness.topic_ids`)."""
 
 ROUNDS = frozenset({ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT, ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT})
+"""The APIs of client-side assignment."""
 
 RequestT = TypeVar("RequestT", bound=Request[Response])
 EffectT = TypeVar("EffectT")

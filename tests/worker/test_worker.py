@@ -193,19 +193,6 @@ def test_units_may_come_from_a_function(fleet: Fleet) -> None:
     wait_until(lambda: fleet.runs(worker) == 2)
 
 
-def test_a_drained_worker_gives_its_units_away_and_stays_open(fleet: Fleet) -> None:
-    """Scenario 54, with a server-side assignor: a host is emptied before maintenance, without a pause in the work."""
-    first, second = fleet.add("w1"), fleet.add("w2")
-    wait_until(lambda: fleet.runs(first) == fleet.runs(second) == 2)
-
-    first.drain()
-
-    wait_until(lambda: fleet.runs(second) == 4)
-    assert first.assignment() == []
-    assert first.state is MemberState.UNJOINED
-    first.close()
-
-
 def test_a_static_worker_comes_back_to_its_units(fleet: Fleet) -> None:
     """Scenario 28: a rolling restart moves nothing."""
     first = fleet.add("w1", **{"group.instance.id": "i1"})

@@ -228,18 +228,6 @@ def test_a_worker_that_joins_while_another_computes_waits_for_the_next_round() -
     assert harness.connect.target_of("w2") == {}
 
 
-def test_a_lost_answer_is_made_up_for_and_an_unknown_epoch_is_fenced() -> None:
-    """Scenario 23: a worker whose answer was lost goes on with what it has."""
-    harness = ConnectHarness()
-    harness.enter("w1", catalogue=(1, FIVE))
-    harness.enter("w2")
-    harness.beat("w1", 1)
-    harness.beat("w1", 1, owned="A A/0")  # now at 2, and the answer is lost
-
-    assert harness.beat("w1", 1).error_code == ErrorCode.FENCED_MEMBER_EPOCH
-    assert harness.beat("w1", 1, owned="A").error_code == 0
-
-
 def test_a_worker_that_does_not_stop_its_units_in_time_is_removed() -> None:
     """Scenario 24: a hung worker does not hold its units for ever."""
     harness = ConnectHarness()
@@ -440,19 +428,6 @@ def test_a_server_side_group_spreads_its_units_in_the_joining_call() -> None:
     harness.restart()
     harness.advance(45_000)
     assert harness.connect.members == {}  # sessions run on after a restart
-
-
-def test_a_request_with_a_reason_bumps_once_however_often_it_is_sent() -> None:
-    """Scenario 52: a trigger whose answer was lost, and is sent again, costs one round."""
-    harness = ConnectHarness()
-    _installed(harness, w1="A A/0 A/1", w2="B B/0")
-    epoch = harness.connect.group_epoch
-
-    for _ in range(3):
-        harness.beat("w1", 2, offers=(offer(reason=1, data=b"1"),))
-    assert harness.connect.group_epoch == epoch + 1
-    harness.beat("w1", 2, offers=(offer(reason=0, data=b"1"),))
-    assert harness.connect.group_epoch == epoch + 1
 
 
 def test_workers_of_two_modes_do_not_mix() -> None:
