@@ -1,24 +1,38 @@
-"""One of two brokers whose classic groups are compared: its requests, some of which wait, and what clients heard."""
+"""One of two brokers whose classic and migrating groups are compared: its requests, some of which wait, and what its
+clients were told: classic ones, `a` and `b`, and ones on KIP-848, `x` and `y`.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 import select
+import uuid
 from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from kip848_client.errors import ErrorCode
-from kip848_client.wire.messages.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
+from kip848_client.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from kip848_client.wire.messages.consumer_protocol import (
+    ConsumerProtocolSubscription,
+    decode_assignment,
+    encode_subscription,
+)
 from kip848_client.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
 from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
-from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kip848_client.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from kip848_client.wire.messages.list_groups import ListGroupsResponse
 from kip848_client.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kip848_client.wire.messages.sync_group import SyncGroupResponse
 from kip848_client.wire.schema import Request
 from tests.support.raw_connection import RawConnection
 from tests.support.waiting import wait_until
@@ -26,6 +40,10 @@ from tests.support.waiting import wait_until
 SETTLE_S: Final = 10.0
 """How long one broker may take for an answer that the other has given."""
 LONG_MS: Final = 120_000
+PARTITIONS: Final = 6
+CLASSIC: Final = ("a", "b")
+CONSUMER: Final = ("x", "y")
+EPOCHS: Final = ("generation_id", "member_epoch", "group_epoch", "assignment_epoch")
 FOO: Final = encode_subscription(ConsumerProtocolSubscription(topics=("foo",)), version=0)
 
 UNHEARD: Final = re.compile(r"\b[abi]-[0-9A-Za-z_-]{22,36}(?=\")")
@@ -54,20 +72,32 @@ class Waiting:
 
 
 class Side:
-    """One broker, and what its clients were told."""
+    """One broker, and what its clients were told.
+
+    Attributes:
+        generation: of each client, or its member epoch.
+        followers: client -> ids of all members, as their leader was told.
+        ahead: how far epochs are ahead of the other side's: Kafka gives a new group one more.
+        names_itself: whether classic clients choose their member ids.
+    """
 
     def __init__(self, address: str, group: str) -> None:
         self.address = address
         self.group = group
         self.topic = f"{group}-foo"
-        self.ids = {"a": "", "b": ""}
-        self.generation = {"a": 0, "b": 0}
+        self.topic_id = uuid.UUID(int=0)
+        self.ids = dict.fromkeys(CLASSIC, "") | {client: client for client in CONSUMER}
+        self.generation = dict.fromkeys(self.ids, 0)
+        self.owned: dict[str, list[int]] = {client: [] for client in self.ids}
+        self.followers: dict[str, list[str]] = {}
+        self.ahead = 0
+        self.names_itself = False
         self.waiting: dict[int, Waiting] = {}
         self._labels: dict[str, str] = {}
 
-    def prepare(self, *, partitions: int = 1) -> None:
-        """Make the topic, and wait until the coordinator answers."""
-        topic = CreatableTopic(name=self.topic, num_partitions=partitions, replication_factor=1)
+    def prepare(self) -> None:
+        """Make the topic, and wait until the coordinator answers and knows it."""
+        topic = CreatableTopic(name=self.topic, num_partitions=PARTITIONS, replication_factor=1)
         with RawConnection(self.address) as connection:
             connection.ask(CreateTopicsRequest(topics=(topic,), timeout_ms=20_000), version=7)
             wanted = MetadataRequest(topics=(MetadataRequestTopic(name=self.topic),))
@@ -85,6 +115,23 @@ class Side:
             )
             first = MemberIdentity(member_id=connection.ask(join, version=3).member_id)
             connection.ask(LeaveGroupRequest(group_id=self.group, members=(first,)), version=5)
+            probe = ConsumerGroupHeartbeatRequest(
+                f"{self.group}-probe",
+                "probe",
+                rebalance_timeout_ms=LONG_MS,
+                subscribed_topic_names=(self.topic,),
+                topic_partitions=(),
+            )
+
+            def is_known() -> bool:
+                answer = connection.ask(probe, version=1)
+                for topic in answer.assignment.topic_partitions if answer.assignment is not None else ():
+                    self.topic_id = topic.topic_id
+                return self.topic_id.int != 0
+
+            wait_until(is_known, what="the coordinator to know the topic")
+            connection.ask(ConsumerGroupHeartbeatRequest(probe.group_id, "probe", -1), version=1)
+            connection.ask(DeleteGroupsRequest(groups_names=(probe.group_id,)), version=2)
 
     def clear(self) -> None:
         """End what waits, and remove the group if it can be."""
@@ -116,25 +163,52 @@ class Side:
     def hear(self, number: int) -> Any:
         """Read an answer that has come, and let the client take note of it."""
         waiting = self.waiting.pop(number)
-        answer = waiting.read()
-        member_id, generation = getattr(answer, "member_id", ""), getattr(answer, "generation_id", -1)
+        answer, client = waiting.read(), waiting.client
         if getattr(answer, "error_code", 0) == ErrorCode.UNKNOWN_MEMBER_ID:
-            self.ids[waiting.client] = ""  # as a client does: it joins anew
+            self.ids[client] = ""  # as a client does: it joins anew
             return answer
-        if member_id and type(answer).__name__ == "JoinGroupResponse":
-            if member_id not in self._labels:
-                self._labels[member_id] = f"{waiting.client}#{len(self._labels)}"
-            self.ids[waiting.client] = member_id
-            if generation > 0:
-                self.generation[waiting.client] = generation
+        if isinstance(answer, JoinGroupResponse) and answer.member_id:
+            self._labels.setdefault(answer.member_id, f"{client}#{len(self._labels)}")
+            self.ids[client] = answer.member_id
+            if answer.generation_id > 0:
+                self.generation[client] = answer.generation_id
+        if not getattr(answer, "error_code", 0):
+            self._note(client, answer)
         return answer
 
+    def _note(self, client: str, answer: Any) -> None:
+        match answer:
+            case JoinGroupResponse():
+                self.followers[client] = [member.member_id for member in answer.members]
+            case SyncGroupResponse() if answer.assignment.startswith(b"\0"):
+                assigned = decode_assignment(answer.assignment).assigned_partitions
+                self.owned[client] = sorted(number for topic in assigned for number in topic.partitions)
+            case ConsumerGroupHeartbeatResponse():
+                self.generation[client] = max(answer.member_epoch, 0)
+                if answer.assignment is not None:
+                    topics = answer.assignment.topic_partitions
+                    self.owned[client] = sorted(number for topic in topics for number in topic.partitions)
+                if answer.member_epoch < 0:
+                    self.owned[client] = []
+            case _:
+                pass
+
     def shared(self, answer: Any) -> Any:
-        """An answer with names in place of ids, and members in order."""
-        text = json.dumps(msgspec.to_builtins(answer))
+        """An answer with names in place of ids, epochs as the other side counts them, and members in order."""
+        if isinstance(answer, ListGroupsResponse):
+            answer = replace(answer, groups=tuple(group for group in answer.groups if group.group_id == self.group))
+        text = json.dumps(msgspec.to_builtins(answer)).replace(str(self.topic_id), "the topic")
         for found, label in self._labels.items():
             text = text.replace(found, label)
-        return in_order(json.loads(UNHEARD.sub("unheard", text)))
+        return self._counted(in_order(json.loads(UNHEARD.sub("unheard", text))))
+
+    def _counted(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {
+                name: item - self.ahead if name in EPOCHS and item > 0 else self._counted(item)
+                for name, item in value.items()
+            }
+        return [self._counted(item) for item in value] if isinstance(value, list) else value
 
 
 def is_chance(ours: Any, kafka: Any, *, led: str) -> bool:
@@ -148,7 +222,10 @@ def is_chance(ours: Any, kafka: Any, *, led: str) -> bool:
 
 
 def in_order(value: Any) -> Any:
+    """An answer without texts and hosts, and with its lists in order."""
     if isinstance(value, dict):
+        if value.get("group_instance_id") or value.get("instance_id"):
+            value = value | {"client_id": ""}  # Kafka shows that of the first process
         return {
             name: bool(item) if name == "client_host" else in_order(item)
             for name, item in value.items()

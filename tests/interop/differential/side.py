@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from tests.interop.kafka_wire import Json, WireConnection
+from kip848_client.wire.api_keys import ApiKey
+from tests.interop.kafka_wire import Json
+from tests.support.raw_connection import RawConnection
 from tests.support.waiting import wait_until
+from tests.support.well_formed_requests import Fields, message
 
 Partitions = dict[str, list[int]]
 """Topic id -> partitions, ascending."""
@@ -56,7 +59,7 @@ class Side:
         self.topic_ids: dict[str, str] = {}
         self._labels: dict[str, str] = {}
         self._prefix: Final = prefix
-        self._wire: Final = WireConnection(address)
+        self._wire: Final = RawConnection(address, client_id="wire")
         self._members: dict[tuple[str, str], MemberView] = {}
         self._created: dict[str, int] = {}
         self._interval_ms = 1_000
@@ -65,9 +68,11 @@ class Side:
         """Close the connection."""
         self._wire.close()
 
-    def ask(self, api: str, version: int, fields: Mapping[str, Json]) -> dict[str, Json]:
-        """Send one request and wait for the answer."""
-        return self._wire.exchange(api, version, fields).response
+    def ask(self, api: str, version: int, fields: Fields) -> dict[str, Json]:
+        """Send one request, with defaults for what is not in *fields*, and wait for the answer."""
+        answer: Any = self._wire.ask(message(ApiKey[api.upper()], fields), version=version)
+        answered: dict[str, Json] = msgspec.json.decode(msgspec.json.encode(answer))
+        return answered
 
     # Names
 
@@ -134,17 +139,8 @@ class Side:
 
     def create_topic(self, topic: str, *, partitions: int) -> int:
         """Create a topic and wait until the coordinator knows it; the error code."""
-        created: dict[str, Json] = {
-            "name": self.topic_name(topic),
-            "num_partitions": partitions,
-            "replication_factor": 1,
-        }
-        asked: dict[str, Json] = {
-            "topics": [{**created, "assignments": [], "configs": []}],
-            "timeout_ms": 20_000,
-            "validate_only": False,
-        }
-        (answer,) = rows(self.ask("create_topics", 7, asked)["topics"])
+        created = {"name": self.topic_name(topic), "num_partitions": partitions, "replication_factor": 1}
+        (answer,) = rows(self.ask("create_topics", 7, {"topics": [created], "timeout_ms": 20_000})["topics"])
         if not answer["error_code"]:
             topic_id = str(answer["topic_id"])
             self.topic_ids[topic] = topic_id
@@ -156,9 +152,8 @@ class Side:
 
     def grow_topic(self, topic: str, *, partitions: int) -> int:
         """Give a topic more partitions and wait until the coordinator knows it; the error code."""
-        grown: dict[str, Json] = {"name": self.topic_name(topic), "count": partitions, "assignments": None}
-        asked: dict[str, Json] = {"topics": [grown], "timeout_ms": 20_000, "validate_only": False}
-        (answer,) = rows(self.ask("create_partitions", 3, asked)["results"])
+        grown = {"name": self.topic_name(topic), "count": partitions, "assignments": None}
+        (answer,) = rows(self.ask("create_partitions", 3, {"topics": [grown], "timeout_ms": 20_000})["results"])
         if not answer["error_code"]:
             self._created[topic] = partitions
             self._await_coordinator()
@@ -166,13 +161,16 @@ class Side:
 
     def delete_topic(self, topic: str) -> int:
         """Delete a topic and wait until the coordinator knows it; the error code."""
-        named: dict[str, Json] = {"name": self.topic_name(topic), "topic_id": str(uuid.UUID(int=0))}
-        answers = rows(self.ask("delete_topics", 6, {"topics": [named], "timeout_ms": 20_000})["responses"])
-        if not answers[0]["error_code"]:
+        (answer,) = self._delete_topics(topic)
+        if not answer["error_code"]:
             del self._created[topic]
             del self.topic_ids[topic]
             self._await_coordinator()
-        return as_int(answers[0]["error_code"])
+        return as_int(answer["error_code"])
+
+    def _delete_topics(self, *topics: str) -> list[dict[str, Json]]:
+        named = [{"name": self.topic_name(topic)} for topic in topics]
+        return rows(self.ask("delete_topics", 6, {"topics": named, "timeout_ms": 20_000})["responses"])
 
     def prepare(self) -> None:
         """Avoid time-outs on a slow machine, and forget what another run left under the one name they share."""
@@ -184,14 +182,11 @@ class Side:
     def clear(self) -> None:
         """Remove every group and topic of this run."""
         for (group, _), view in self._members.items():
-            leaving = heartbeat(self.group_id(group), view.member_id, epoch=-1)
+            leaving = {"group_id": self.group_id(group), "member_id": view.member_id, "member_epoch": -1}
             self.ask("consumer_group_heartbeat", 1, leaving)
         self.ask("delete_groups", 2, {"groups_names": [self.group_id(group) for group in GROUPS]})
-        topics: list[Json] = [
-            {"name": self.topic_name(topic), "topic_id": str(uuid.UUID(int=0))} for topic in self._created
-        ]
-        if topics:
-            self.ask("delete_topics", 6, {"topics": topics, "timeout_ms": 20_000})
+        if self._created:
+            self._delete_topics(*self._created)
 
     def await_settings(self) -> None:
         """Wait until the coordinator acts on the settings of groups that were changed so far.
@@ -204,13 +199,9 @@ class Side:
         self._await_probe(lambda answer: answer["heartbeat_interval_ms"] == self._interval_ms)
 
     def _configure(self, group: str, name: str, value: str) -> None:
-        config: dict[str, Json] = {"name": name, "config_operation": 0, "value": value}
-        resource: dict[str, Json] = {
-            "resource_type": GROUP_RESOURCE,
-            "resource_name": self.group_id(group),
-            "configs": [config],
-        }
-        answer = self.ask("incremental_alter_configs", 1, {"resources": [resource], "validate_only": False})
+        resource = {"resource_type": GROUP_RESOURCE, "resource_name": self.group_id(group)}
+        configs = [{"name": name, "config_operation": 0, "value": value}]
+        answer = self.ask("incremental_alter_configs", 1, {"resources": [{**resource, "configs": configs}]})
         assert not rows(answer["responses"])[0]["error_code"], answer
 
     def _await_coordinator(self) -> None:
@@ -223,8 +214,13 @@ class Side:
         self._await_probe(lambda _: self.view(PROBE_GROUP, "p").assigned == wanted)
 
     def _await_probe(self, is_seen: Callable[[Mapping[str, Json]], bool]) -> None:
-        names: list[Json] = [self.topic_name(topic) for topic in sorted({x.rstrip("'") for x in self._labels.values()})]
-        join = heartbeat(self.group_id(PROBE_GROUP), "p", epoch=0, names=names)
+        join = {
+            "group_id": self.group_id(PROBE_GROUP),
+            "member_id": "p",
+            "rebalance_timeout_ms": 60_000,
+            "subscribed_topic_names": sorted({self.topic_name(x.rstrip("'")) for x in self._labels.values()}),
+            "topic_partitions": [],
+        }
 
         def sees() -> bool:
             answer = self.ask("consumer_group_heartbeat", 1, join)
@@ -232,22 +228,6 @@ class Side:
             return not answer["error_code"] and is_seen(answer)
 
         wait_until(sees, SETTLE_TIMEOUT_S, f"{self.name}: the coordinator's view of a change")
-
-
-def heartbeat(group_id: str, member_id: str, *, epoch: int, names: list[Json] | None = None) -> dict[str, Json]:
-    """Fields of a heartbeat: with *names* one that joins, else one that says nothing but its epoch."""
-    return {
-        "group_id": group_id,
-        "member_id": member_id,
-        "member_epoch": epoch,
-        "instance_id": None,
-        "rack_id": None,
-        "rebalance_timeout_ms": -1 if names is None else 60_000,
-        "subscribed_topic_names": names,
-        "subscribed_topic_regex": None,
-        "server_assignor": None,
-        "topic_partitions": None if names is None else [],
-    }
 
 
 def rows(value: Json) -> list[dict[str, Json]]:
@@ -263,7 +243,7 @@ def as_int(value: Json) -> int:
 
 
 def read_partitions(value: Json) -> Partitions:
-    """Partitions of an answer, or of a request."""
+    """Partitions of an answer."""
     found: Partitions = {}
     for row in rows(value):
         partitions = row["partitions"]
@@ -272,9 +252,11 @@ def read_partitions(value: Json) -> Partitions:
     return found
 
 
-def write_partitions(partitions: Mapping[str, Iterable[int]]) -> list[Json]:
+def write_partitions(partitions: Mapping[str, Iterable[int]]) -> list[Fields]:
     """Partitions for a request."""
-    return [{"topic_id": topic_id, "partitions": [*sorted(found)]} for topic_id, found in sorted(partitions.items())]
+    return [
+        {"topic_id": uuid.UUID(topic_id), "partitions": sorted(found)} for topic_id, found in sorted(partitions.items())
+    ]
 
 
 def union(one: Partitions, other: Partitions) -> Partitions:

@@ -7,8 +7,9 @@ means the same to both brokers. A step has a line for transcripts, a request for
 from __future__ import annotations
 
 import enum
+import uuid
 from collections.abc import Iterator, Mapping
-from typing import Final, TypeAlias, assert_never
+from typing import Any, Final, TypeAlias, assert_never
 
 import msgspec
 
@@ -17,13 +18,12 @@ from tests.interop.differential.side import (
     MemberView,
     Partitions,
     Side,
-    read_partitions,
     union,
     write_partitions,
 )
 from tests.interop.kafka_wire import Json
 
-Request: TypeAlias = tuple[str, int, dict[str, Json]]
+Request: TypeAlias = tuple[str, int, dict[str, Any]]
 """Api, version, fields."""
 
 
@@ -64,7 +64,18 @@ class Owned(enum.StrEnum):
     TWICE = "assigned, twice over"
 
 
-class Heartbeat(msgspec.Struct, frozen=True):
+class _Asking(msgspec.Struct, frozen=True):
+    """A request, of which no member takes note."""
+
+    def request(self, side: Side) -> Request:
+        """The request as *side* must get it; what is not in its fields has its default."""
+        raise NotImplementedError
+
+    def hear(self, side: Side, sent: Mapping[str, Any], answer: Mapping[str, Json]) -> None:
+        """Let the member take note of the answer."""
+
+
+class Heartbeat(_Asking, frozen=True):
     """A ConsumerGroupHeartbeat. What is None, or a timeout of -1, is not said.
 
     Args:
@@ -90,25 +101,27 @@ class Heartbeat(msgspec.Struct, frozen=True):
         return find_epoch(self.epoch, view, offset=side.epoch_offset.get(self.group, 0))
 
     def request(self, side: Side) -> Request:
-        """The request as *side* must get it."""
         view = side.view(self.group, self.member)
-        request: dict[str, Json] = {
-            "group_id": side.group_id(self.group),
-            "member_id": view.member_id,
-            "member_epoch": self.sent_epoch(side),
-            "instance_id": self.instance,
-            "rack_id": self.rack,
-            "rebalance_timeout_ms": self.timeout_ms,
-            "subscribed_topic_names": None if self.names is None else [side.topic_name(name) for name in self.names],
-            "server_assignor": self.assignor,
-            "topic_partitions": _owned(self.owned, view, side, names=self.names),
-        }
-        if self.version >= 1:
-            request["subscribed_topic_regex"] = side.pattern(self.regex)
-        return "consumer_group_heartbeat", self.version, request
+        return (
+            "consumer_group_heartbeat",
+            self.version,
+            {
+                "group_id": side.group_id(self.group),
+                "member_id": view.member_id,
+                "member_epoch": self.sent_epoch(side),
+                "instance_id": self.instance,
+                "rack_id": self.rack,
+                "rebalance_timeout_ms": self.timeout_ms,
+                "subscribed_topic_names": None
+                if self.names is None
+                else [side.topic_name(name) for name in self.names],
+                "subscribed_topic_regex": side.pattern(self.regex),
+                "server_assignor": self.assignor,
+                "topic_partitions": _owned(self.owned, view, side, names=self.names),
+            },
+        )
 
-    def hear(self, side: Side, sent: Mapping[str, Json], answer: Mapping[str, Json]) -> None:
-        """Let the member take note of the answer."""
+    def hear(self, side: Side, sent: Mapping[str, Any], answer: Mapping[str, Json]) -> None:
         if answer["error_code"]:
             return
         view, epoch = side.view(self.group, self.member), sent["member_epoch"]
@@ -119,7 +132,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
             side.hear_heartbeat(self.group, self.member, sent_epoch=epoch, answer=answer)
 
 
-class Commit(msgspec.Struct, frozen=True):
+class Commit(_Asking, frozen=True):
     """An OffsetCommit. Up to version 9 by name, from 10 on by id.
 
     Args:
@@ -137,41 +150,31 @@ class Commit(msgspec.Struct, frozen=True):
     group: str = "g"
 
     def request(self, side: Side) -> Request:
-        """The request as *side* must get it."""
-        topics: dict[str, list[Json]] = {}
+        topics: dict[str, list[Any]] = {}
         for topic, partition, offset in self._named(side):
-            row: dict[str, Json] = {"partition_index": partition, "committed_offset": offset}
-            row["committed_metadata"] = self.metadata
-            if self.version >= 6:
-                row["committed_leader_epoch"] = -1
+            row = {"partition_index": partition, "committed_offset": offset, "committed_metadata": self.metadata}
             topics.setdefault(topic, []).append(row)
-        request: dict[str, Json] = {
-            "group_id": side.group_id(self.group),
-            "member_id": "" if self.member is None else side.view(self.group, self.member).member_id,
-            "generation_id_or_member_epoch": _claimed_epoch(self, side),
-            "topics": [
-                {**_topic(side, topic, by_id=self.version >= 10), "partitions": p} for topic, p in topics.items()
-            ],
-        }
-        if self.version >= 7:
-            request["group_instance_id"] = None
-        if self.version <= 4:
-            request["retention_time_ms"] = -1
-        return "offset_commit", self.version, request
+        return (
+            "offset_commit",
+            self.version,
+            {
+                "group_id": side.group_id(self.group),
+                "member_id": "" if self.member is None else side.view(self.group, self.member).member_id,
+                "generation_id_or_member_epoch": _claimed_epoch(self, side),
+                "topics": [{**_topic(side, topic), "partitions": rows} for topic, rows in topics.items()],
+            },
+        )
 
     def _named(self, side: Side) -> Iterator[tuple[str, int, int]]:
         yield from self.partitions
         if self.owned is not None and self.member is not None:
             found = _owned(self.owned, side.view(self.group, self.member), side)
-            for topic_id, partitions in read_partitions(found or []).items():
-                topic = side.label(topic_id).rstrip("'")
-                yield from ((topic, partition, 7) for partition in partitions[:2])
-
-    def hear(self, side: Side, sent: Mapping[str, Json], answer: Mapping[str, Json]) -> None:
-        """A commit changes nothing for a member."""
+            for row in found or ():
+                topic = side.label(str(row["topic_id"])).rstrip("'")
+                yield from ((topic, partition, 7) for partition in row["partitions"][:2])
 
 
-class Fetch(msgspec.Struct, frozen=True):
+class Fetch(_Asking, frozen=True):
     """An OffsetFetch of one group.
 
     Args:
@@ -186,32 +189,24 @@ class Fetch(msgspec.Struct, frozen=True):
     group: str = "g"
 
     def request(self, side: Side) -> Request:
-        """The request as *side* must get it."""
-        topics: list[Json] | None = None
+        topics: list[Any] | None = None
         if self.partitions is not None:
-            found: dict[str, list[Json]] = {}
+            found: dict[str, list[int]] = {}
             for topic, partition in self.partitions:
                 found.setdefault(topic, []).append(partition)
-            topics = [
-                {**_topic(side, topic, by_id=self.version >= 10), "partition_indexes": indexes}
-                for topic, indexes in found.items()
-            ]
+            topics = [{**_topic(side, topic), "partition_indexes": indexes} for topic, indexes in found.items()]
+            if self.version < 8:
+                topics = [{"name": row["name"], "partition_indexes": row["partition_indexes"]} for row in topics]
+        group: dict[str, Any] = {"group_id": side.group_id(self.group), "topics": topics}
         if self.version < 8:
-            fetched: dict[str, Json] = {"group_id": side.group_id(self.group), "topics": topics}
-            if self.version >= 7:
-                fetched["require_stable"] = False
-            return "offset_fetch", self.version, fetched
-        group: dict[str, Json] = {"group_id": side.group_id(self.group), "topics": topics}
+            return "offset_fetch", self.version, group
         if self.version >= 9:
             group["member_id"] = None if self.member is None else side.view(self.group, self.member).member_id
             group["member_epoch"] = _claimed_epoch(self, side)
-        return "offset_fetch", self.version, {"groups": [group], "require_stable": False}
-
-    def hear(self, side: Side, sent: Mapping[str, Json], answer: Mapping[str, Json]) -> None:
-        """A fetch changes nothing for a member."""
+        return "offset_fetch", self.version, {"groups": [group]}
 
 
-class Ask(msgspec.Struct, frozen=True):
+class Ask(_Asking, frozen=True):
     """A request about groups that needs no member: describe, list, delete.
 
     Args:
@@ -227,32 +222,30 @@ class Ask(msgspec.Struct, frozen=True):
     operations: bool = False
 
     def request(self, side: Side) -> Request:
-        """The request as *side* must get it."""
-        group_ids: list[Json] = [side.group_id(group) for group in self.groups]
+        group_ids = [side.group_id(group) for group in self.groups]
         match self.api:
             case "consumer_group_describe":
-                fields: dict[str, Json] = {"group_ids": group_ids, "include_authorized_operations": self.operations}
+                fields: dict[str, Any] = {"group_ids": group_ids, "include_authorized_operations": self.operations}
             case "describe_groups":
                 fields = {"groups": group_ids, "include_authorized_operations": self.operations}
             case "delete_groups":
                 fields = {"groups_names": group_ids}
             case "find_coordinator" if self.version < 4:
-                fields = {"key": group_ids[0], "key_type": 0}
+                fields = {"key": group_ids[0]}
             case "find_coordinator":
-                fields = {"coordinator_keys": group_ids, "key_type": 0}
+                fields = {"coordinator_keys": group_ids}
             case "list_groups":
                 states, types = self.filters
-                fields = {"states_filter": list(states)} if self.version >= 4 else {}
-                fields |= {"types_filter": list(types)} if self.version >= 5 else {}
+                fields = {
+                    "states_filter": states if self.version >= 4 else (),
+                    "types_filter": types if self.version >= 5 else (),
+                }
             case _:
                 raise AssertionError(self.api)
         return self.api, self.version, fields
 
-    def hear(self, side: Side, sent: Mapping[str, Json], answer: Mapping[str, Json]) -> None:
-        """Members keep what they know, also of a group that is gone."""
 
-
-class RemoveMembers(msgspec.Struct, frozen=True):
+class RemoveMembers(_Asking, frozen=True):
     """A LeaveGroup, as an administrator's tool sends it.
 
     Args:
@@ -264,40 +257,32 @@ class RemoveMembers(msgspec.Struct, frozen=True):
     group: str = "g"
 
     def request(self, side: Side) -> Request:
-        """The request as *side* must get it."""
         ids = ["" if member is None else side.view(self.group, member).member_id for member, _ in self.members]
-        fields: dict[str, Json] = {"group_id": side.group_id(self.group)}
+        fields: dict[str, Any] = {"group_id": side.group_id(self.group)}
         if self.version < 3:
             return "leave_group", self.version, fields | {"member_id": ids[0]}
-        rows: list[Json] = []
-        for member_id, (_, instance) in zip(ids, self.members, strict=True):
-            row: dict[str, Json] = {"member_id": member_id, "group_instance_id": instance}
-            rows.append(row | {"reason": "tidying up"} if self.version >= 5 else row)
-        return "leave_group", self.version, fields | {"members": rows}
-
-    def hear(self, side: Side, sent: Mapping[str, Json], answer: Mapping[str, Json]) -> None:
-        """The members are not told."""
+        members = [
+            {"member_id": member_id, "group_instance_id": instance, "reason": "tidying up"}
+            for member_id, (_, instance) in zip(ids, self.members, strict=True)
+        ]
+        return "leave_group", self.version, fields | {"members": members}
 
 
-class DeleteOffsets(msgspec.Struct, frozen=True):
+class DeleteOffsets(_Asking, frozen=True):
     """An OffsetDelete."""
 
     partitions: tuple[tuple[str, int], ...]
     group: str = "g"
 
     def request(self, side: Side) -> Request:
-        """The request as *side* must get it."""
-        found: dict[str, list[Json]] = {}
+        found: dict[str, list[Any]] = {}
         for topic, partition in self.partitions:
             found.setdefault(topic, []).append({"partition_index": partition})
-        topics: list[Json] = [{"name": side.topic_name(topic), "partitions": rows} for topic, rows in found.items()]
+        topics = [{"name": side.topic_name(topic), "partitions": rows} for topic, rows in found.items()]
         return "offset_delete", 0, {"group_id": side.group_id(self.group), "topics": topics}
 
-    def hear(self, side: Side, sent: Mapping[str, Json], answer: Mapping[str, Json]) -> None:
-        """Nothing changes for a member."""
 
-
-class Configure(msgspec.Struct, frozen=True):
+class Configure(_Asking, frozen=True):
     """An IncrementalAlterConfigs of a group, or with no value a DescribeConfigs."""
 
     name: str
@@ -305,17 +290,11 @@ class Configure(msgspec.Struct, frozen=True):
     group: str = "g"
 
     def request(self, side: Side) -> Request:
-        """The request as *side* must get it."""
-        group: dict[str, Json] = {"resource_type": GROUP_RESOURCE, "resource_name": side.group_id(self.group)}
+        group: dict[str, Any] = {"resource_type": GROUP_RESOURCE, "resource_name": side.group_id(self.group)}
         if self.value is None:
-            asked: dict[str, Json] = {**group, "configuration_keys": [self.name]}
-            flags: dict[str, Json] = {"include_synonyms": False, "include_documentation": False}
-            return "describe_configs", 4, {"resources": [asked], **flags}
-        setting: dict[str, Json] = {"name": self.name, "config_operation": 0, "value": self.value}
-        return "incremental_alter_configs", 1, {"resources": [{**group, "configs": [setting]}], "validate_only": False}
-
-    def hear(self, side: Side, sent: Mapping[str, Json], answer: Mapping[str, Json]) -> None:
-        """A member hears of it with its next heartbeat."""
+            return "describe_configs", 4, {"resources": [{**group, "configuration_keys": [self.name]}]}
+        setting = {"name": self.name, "config_operation": 0, "value": self.value}
+        return "incremental_alter_configs", 1, {"resources": [{**group, "configs": [setting]}]}
 
 
 class ChangeTopic(msgspec.Struct, frozen=True):
@@ -333,6 +312,31 @@ class ChangeTopic(msgspec.Struct, frozen=True):
         else:
             code = side.create_topic(self.topic, partitions=self.partitions)
         return {"error_code": code}
+
+
+TIMEOUT_MS: Final = 60_000
+LOOK: Final = Ask("consumer_group_describe", 1, ("g",))
+
+
+def join(
+    member: str,
+    *names: str,
+    instance: str | None = None,
+    regex: str | None = None,
+    assignor: str | None = "range",
+    timeout_ms: int = TIMEOUT_MS,
+) -> Heartbeat:
+    """A joining heartbeat; of topic t0, if neither names nor a pattern are given."""
+    return Heartbeat(
+        member,
+        Epoch.JOIN,
+        Owned.NOTHING,
+        names=names or (() if regex else ("t0",)),
+        instance=instance,
+        regex=regex,
+        assignor=assignor,
+        timeout_ms=timeout_ms,
+    )
 
 
 Asking: TypeAlias = Heartbeat | Commit | Fetch | Ask | RemoveMembers | DeleteOffsets | Configure
@@ -386,11 +390,12 @@ def _claimed_epoch(step: Commit | Fetch, side: Side) -> int:
     return find_epoch(step.epoch, side.view(step.group, step.member), offset=side.epoch_offset.get(step.group, 0))
 
 
-def _topic(side: Side, topic: str, *, by_id: bool) -> dict[str, Json]:
-    return {"topic_id": side.topic_id(topic)} if by_id else {"name": side.topic_name(topic)}
+def _topic(side: Side, topic: str) -> dict[str, Any]:
+    """A topic by name and id: each version of a request has one of them."""
+    return {"name": side.topic_name(topic), "topic_id": uuid.UUID(side.topic_id(topic))}
 
 
-def _owned(owned: Owned, view: MemberView, side: Side, *, names: tuple[str, ...] | None = None) -> list[Json] | None:
+def _owned(owned: Owned, view: MemberView, side: Side, *, names: tuple[str, ...] | None = None) -> list[Any] | None:
     partitions: Partitions
     match owned:
         case Owned.UNSAID:

@@ -12,7 +12,7 @@ from tests.interop.differential.comparison import disagreements, shared_form
 from tests.interop.differential.conftest import Converse
 from tests.interop.differential.conversation import ask
 from tests.interop.differential.side import Side
-from tests.interop.differential.steps import Ask, Asking, ChangeTopic, Configure, Epoch, Heartbeat, Owned
+from tests.interop.differential.steps import LOOK, Asking, ChangeTopic, Configure, Epoch, Heartbeat, Owned, join
 from tests.interop.kafka_wire import Json
 from tests.support.waiting import wait_until
 
@@ -22,7 +22,6 @@ TIMEOUT_MS: Final = 2_000
 EARLY_MS: Final = 20
 """Clocks of different processes are compared, and their milliseconds are rounded."""
 LATE_MS: Final = 60_000
-LOOK: Final = Ask("consumer_group_describe", 1, ("g",))
 SHORT_SESSION: Final = Configure("consumer.session.timeout.ms", str(TIMEOUT_MS))
 TOPIC: Final = ChangeTopic("t0", 4)
 
@@ -90,19 +89,6 @@ def compare(converse: Converse, story: Callable[[Side], Iterator[Asking]]) -> No
             heard.append([shared_form(side, ask(step, side), group="g") for step in story(side)])
     ours, kafka = heard
     assert list(disagreements(ours, kafka)) == []
-
-
-def join(member: str, *, timeout_ms: int = 60_000, instance: str | None = None) -> Heartbeat:
-    """A joining heartbeat."""
-    return Heartbeat(
-        member,
-        Epoch.JOIN,
-        Owned.NOTHING,
-        names=("t0",),
-        instance=instance,
-        assignor="range",
-        timeout_ms=timeout_ms,
-    )
 
 
 def owns_all(side: Side, member: str) -> bool:

@@ -15,14 +15,13 @@ import pytest
 from tests.interop.differential.conftest import Converse
 from tests.interop.differential.conversation import ask
 from tests.interop.differential.side import Side, rows
-from tests.interop.differential.steps import Ask, ChangeTopic, Epoch, Heartbeat, Owned
+from tests.interop.differential.steps import LOOK, ChangeTopic, Epoch, Heartbeat, Owned, join
 
 pytestmark = [pytest.mark.interop, pytest.mark.kafka]
 
 SEEDS: Final = range(6)
 CHANGE_COUNT: Final = 12
 SETTLE_ROUNDS: Final = 20
-TIMEOUT_MS: Final = 60_000
 MOVES_MORE: Final = 5
 """Of about 40: ties are broken differently (by topic ids, which are random), so the two groups have different pasts."""
 UNEVENNESS_FACTOR: Final = 1.02
@@ -80,7 +79,7 @@ def next_change(
     if len(subscriptions) < 2 or action < 0.5:
         member = f"m{chance.randint(10, 99)}-{number}"
         subscriptions[member] = chosen
-        return Heartbeat(member, Epoch.JOIN, Owned.NOTHING, names=chosen, assignor="uniform", timeout_ms=TIMEOUT_MS)
+        return join(member, *chosen, assignor="uniform")
     member = chance.choice(sorted(subscriptions))
     if alike or action < 0.75:
         del subscriptions[member]
@@ -95,7 +94,7 @@ def settle(side: Side, subscriptions: Subscriptions) -> None:
         for member in sorted(subscriptions):
             answer = ask(Heartbeat(member, owned=Owned.ASSIGNED), side)
             assert not answer["error_code"], f"{side.name}: {answer}"
-        (group,) = rows(ask(Ask("consumer_group_describe", 1, ("g",)), side)["groups"])
+        (group,) = rows(ask(LOOK, side)["groups"])
         if group["group_state"] == "Stable":
             return
     pytest.fail(f"{side.name}: not stable after {SETTLE_ROUNDS} rounds: {group}")

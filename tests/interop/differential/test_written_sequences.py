@@ -8,6 +8,7 @@ import pytest
 
 from tests.interop.differential.conftest import Converse
 from tests.interop.differential.steps import (
+    LOOK,
     Ask,
     ChangeTopic,
     Commit,
@@ -18,29 +19,12 @@ from tests.interop.differential.steps import (
     Owned,
     RemoveMembers,
     Step,
+    join,
 )
 
 pytestmark = [pytest.mark.interop, pytest.mark.kafka]
 
-LOOK: Final = Ask("consumer_group_describe", 1, ("g",))
 FOUR: Final = ChangeTopic("t0", 4)
-
-
-def join(
-    member: str, *names: str, instance: str | None = None, regex: str | None = None, group: str = "g"
-) -> Heartbeat:
-    """A joining heartbeat, of topic t0 if none is named."""
-    return Heartbeat(
-        member,
-        Epoch.JOIN,
-        Owned.NOTHING,
-        names=names or (() if regex else ("t0",)),
-        instance=instance,
-        regex=regex,
-        assignor="range",
-        timeout_ms=60_000,
-        group=group,
-    )
 
 
 def acknowledge(member: str, *, instance: str | None = None) -> Heartbeat:
