@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 
 import pyarrow as pa
+import pytest
 
+from kip848_client.client.transaction_ends import TransactionEnds
 from kip848_client.spark.batch import plan_batch
 from kip848_client.spark.fetch import read_ranges
 from kip848_client.spark.options import parse_options
 from kip848_client.spark.sink_options import SinkOptions, parse_sink_options
-from kip848_client.spark.sink_task import BatchId, Written, write_task
+from kip848_client.spark.sink_task import BatchId, Written, decide, write_task
 
 BATCH = BatchId("the-query", 7)
 
@@ -46,3 +48,31 @@ def seen(servers: str, topic: str = "out") -> Counter[str]:
         for batch in read_ranges(task, options):
             found.update(value.decode() for value in batch.column("value").to_pylist())
     return found
+
+
+class CrashError(Exception):
+    """The driver ends here."""
+
+
+def repeat_after_crash(servers: str, topic: str, transactional_id: str, *, crash: str) -> list[Written]:
+    """Write a batch, end at *crash*, and repeat the batch as Spark does; what its tasks wrote the second time."""
+    options = transactional(servers, topic, transactional_id)
+    written = write_both(options)
+    assert not seen(servers, topic)
+    end = TransactionEnds.end
+
+    def crashing(self: TransactionEnds, transactions: list[object], *, commit: bool) -> None:
+        if crash == "between two ends":
+            end(self, transactions[:1], commit=commit)  # type: ignore[arg-type]
+        raise CrashError
+
+    if crash == "after the ends":
+        decide(written, options, batch=BATCH)
+    elif crash != "before the decision":
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(TransactionEnds, "end", crashing)
+            with pytest.raises(CrashError):
+                decide(written, options, batch=BATCH)
+    repeated = write_both(options)
+    decide(repeated, options, batch=BATCH)
+    return repeated

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import pytest
@@ -40,11 +39,6 @@ def by_partition(broker: EmbeddedBroker, changed: dict[str, object]) -> dict[int
             for number, offset in zip(*batch.select(["partition", "offset"]).to_pydict().values(), strict=True):
                 found.setdefault(number, []).append(offset)
     return found
-
-
-def test_everything_by_default(broker: EmbeddedBroker) -> None:
-    """From the beginning to the end as it is when the batch is planned."""
-    assert by_partition(broker, {}) == {0: list(range(50)), 1: list(range(50))}
 
 
 def test_a_batch_reads_between_offsets(broker: EmbeddedBroker) -> None:
@@ -147,14 +141,6 @@ def test_options_decide_on_the_number_of_tasks(broker: EmbeddedBroker, changed: 
     """Every record is in exactly one of them."""
     assert len(plan_batch(parsed(broker, changed))) == tasks
     assert by_partition(broker, changed) == {0: list(range(50)), 1: list(range(50))}
-
-
-def test_a_pattern_selects_topics(broker: EmbeddedBroker) -> None:
-    """Whole names, as everywhere in Kafka."""
-    changed: dict[str, object] = {"subscribe": None, "subscribePattern": "orders.*"}
-    topics = Counter(each.partition.topic for task in plan_batch(parsed(broker, changed)) for each in task)
-
-    assert topics == {"orders": 2, "orders-old": 1}
 
 
 def test_nothing_between_two_equal_offsets(broker: EmbeddedBroker) -> None:

@@ -70,15 +70,6 @@ def test_bad_options_of_a_stream_are_told(spark: SparkSession, broker: EmbeddedB
         query.awaitTermination(240)
 
 
-def test_bad_options_of_a_batch_are_told(spark: SparkSession, broker: EmbeddedBroker) -> None:
-    """The same for a batch, as soon as it is planned."""
-    from pyspark.errors import PySparkException
-
-    frame = read(spark, broker.bootstrap_servers, {"subscribe": "nosuch"})
-    with pytest.raises(PySparkException, match="no such topic: nosuch"):
-        frame.count()
-
-
 def test_a_batch_without_records_is_empty(spark: SparkSession, broker: EmbeddedBroker) -> None:
     """Nothing came since yesterday: that is an answer, not an error."""
     same = '{"orders":{"0":4,"1":9}}'

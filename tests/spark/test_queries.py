@@ -24,7 +24,7 @@ from kip848_client.broker import EmbeddedBroker
 from kip848_client.cli import main
 from kip848_client.journal import MemoryJournal
 from kip848_client.spark import stop_gracefully
-from tests.spark.arrange import GROUP, committed, consumer, everything, options, produce, take
+from tests.spark.arrange import GROUP, committed, everything, options, produce
 from tests.spark.queries import DEADLINE_S, Sink, begin, start, stop, until
 from tests.spark.sinks import seen
 
@@ -39,11 +39,6 @@ def all_left(broker: EmbeddedBroker, journal: MemoryJournal) -> bool:
     """Whether the group is empty, and every member of it has said so before it went."""
     broker.wait_for_group(GROUP, members=0, timeout_s=DEADLINE_S)
     return {event.fields["reason"] for event in journal.named("member_left")} == {"leave"}
-
-
-def wanted_from(broker: EmbeddedBroker) -> bool:
-    """Whether a member is to have partitions that are not free yet."""
-    return any(member.target and not member.assigned for member in broker.wait_for_group(GROUP).members)
 
 
 def test_restarts_with_other_limits_continue_exactly(
@@ -76,106 +71,6 @@ def test_restarts_with_other_limits_continue_exactly(
     assert sink.rows == everything(100, partitions=4)
     assert len(sink.batches[complete + 1]) == 50, "the failed batch was repeated as it was planned"
     assert committed(broker) == dict.fromkeys(range(4), 100)
-    assert all_left(broker, journal)
-
-
-def test_a_consumer_takes_over_in_the_middle_of_a_batch_and_gives_back(
-    spark: SparkSession, broker: EmbeddedBroker, address: str, tmp_path: Path
-) -> None:
-    """The hand-over that users see when they deploy a service beside a query: both read, nothing is doubled."""
-    sink = Sink()
-    query = start(spark, address, tmp_path, sink, {"maxOffsetsPerTrigger": 200})
-    query.processAllAvailable()
-    sink.reading.clear()
-    sink.gate.clear()
-    produce(address, "orders", 100, partitions=4, first=100)
-    until(sink.reading.is_set, query)
-
-    seen: Counter[tuple[str, int, int]] = Counter()
-    with consumer(address) as plain:
-        plain.subscribe(["orders"])
-        until(
-            lambda: take(plain, seen) or any(m.target and not m.assigned for m in broker.wait_for_group(GROUP).members),
-            query,
-        )
-        for _ in range(10):
-            assert not take(plain, seen), "a batch reads all four partitions"
-        sink.gate.set()
-        until(lambda: take(plain, seen, 7) >= 20, query)
-        plain.commit(asynchronous=False)
-    broker.wait_for(GROUP, lambda group: [len(m.assigned) for m in group.members] == [4], timeout_s=DEADLINE_S)
-    until(lambda: (sink.rows + seen).total() >= 800, query)
-    query.processAllAvailable()
-    stop(query)
-
-    assert len({number for _, number, _ in seen}) <= 2
-    assert sink.rows + seen == everything(200, partitions=4)
-    assert committed(broker) == dict.fromkeys(range(4), 200)
-
-
-def test_two_queries_share_the_partitions_of_one_group(
-    spark: SparkSession, broker: EmbeddedBroker, journal: MemoryJournal, address: str, tmp_path: Path
-) -> None:
-    """A second application takes half of the work."""
-    one, two = Sink(), Sink()
-    first = start(spark, address, tmp_path / "1", one, {"maxOffsetsPerTrigger": 100})
-    second = start(
-        spark, address, tmp_path / "2", two, {"maxOffsetsPerTrigger": 100},
-        came=lambda: len(broker.wait_for_group(GROUP).members) == 2,
-    )  # fmt: skip
-    broker.wait_for(
-        GROUP,
-        lambda group: [len(m.assigned) for m in group.members] == [2, 2] and group.state == "Stable",
-        timeout_s=DEADLINE_S,
-    )
-    produce(address, "orders", 100, partitions=4, first=100)
-    until(lambda: (one.rows + two.rows).total() >= 800, first, second)
-    first.processAllAvailable()
-    second.processAllAvailable()
-    stop(first)
-    stop(second)
-
-    assert one.rows + two.rows == everything(200, partitions=4)
-    assert two.rows.total() >= 200, "all that came to its two partitions after it had joined"
-    assert all_left(broker, journal)
-
-
-def test_topics_come_grow_and_go_while_a_query_runs(
-    spark: SparkSession, broker: EmbeddedBroker, journal: MemoryJournal, address: str, tmp_path: Path
-) -> None:
-    """New partitions are read from their beginning. Without failOnDataLoss a deleted topic is let go."""
-    broker.create_topic("payments", 2)
-    sink = Sink()
-    changed: dict[str, object] = {"subscribe": "orders,payments", "failOnDataLoss": False}
-    query = start(spark, address, tmp_path, sink, changed)
-    query.processAllAvailable()
-    broker.add_partitions("payments", 3)
-    produce(address, "payments", 10, partitions=3)
-    until(lambda: sink.rows.total() == 430, query)
-    broker.delete_topic("orders")
-    produce(address, "payments", 5, partitions=3, first=10)
-    until(lambda: sink.rows.total() == 445, query)
-    stop(query)
-
-    assert sink.rows == everything(100, partitions=4) + everything(15, partitions=3, topic="payments")
-    assert all_left(broker, journal)
-
-
-def test_a_query_that_began_at_the_end_goes_on_there_until_its_topic_is_deleted(
-    spark: SparkSession, broker: EmbeddedBroker, journal: MemoryJournal, address: str, tmp_path: Path
-) -> None:
-    """Restarted before it read anything it misses nothing. With failOnDataLoss a query says why it fails."""
-    sink = Sink()
-    chosen: dict[str, object] = {"startingOffsets": "latest", "commit": "off"}
-    stop(start(spark, address, tmp_path, sink, chosen))
-    assert all_left(broker, journal)
-    produce(address, "orders", 10, partitions=4, first=100)
-    query = start(spark, address, tmp_path, sink, chosen)
-    query.processAllAvailable()
-    assert sink.rows == Counter(("orders", number, offset) for number in range(4) for offset in range(100, 110))
-    broker.delete_topic("orders")
-    with pytest.raises(StreamingQueryException, match=r"do not exist any more: orders.*failOnDataLoss to false"):
-        query.awaitTermination(int(DEADLINE_S))
     assert all_left(broker, journal)
 
 

@@ -11,19 +11,14 @@ from pyspark.sql.types import DataType, LongType, StringType, StructField, Struc
 
 from kip848_client import Consumer
 from kip848_client.broker import EmbeddedBroker
-from kip848_client.client.transaction_ends import TransactionEnds
 from kip848_client.errors import BrokerError, ConfigError
 from kip848_client.spark import sink_task
 from kip848_client.spark.sink import check_columns
 from kip848_client.spark.sink_options import parse_sink_options
 from kip848_client.spark.sink_task import BatchId, decide, give_up, write_task
-from tests.spark.sinks import BATCH, rows, seen, sink, transactional, write_both
+from tests.spark.sinks import BATCH, repeat_after_crash, rows, seen, sink, transactional, write_both
 
 STRING = StringType()
-
-
-class CrashError(Exception):
-    """The process ends here."""
 
 
 @pytest.fixture
@@ -72,28 +67,9 @@ def test_a_batch_is_seen_when_it_is_decided_on(servers: str) -> None:
 
 
 @pytest.mark.parametrize("crash", ["before the decision", "after the decision", "between two ends", "after the ends"])
-def test_a_batch_that_is_repeated_after_a_crash_is_seen_once(
-    servers: str, monkeypatch: pytest.MonkeyPatch, crash: str
-) -> None:
+def test_a_batch_that_is_repeated_after_a_crash_is_seen_once(servers: str, crash: str) -> None:
     """Spark repeats the batch with the same number until it has written down that it is complete."""
-    options = transactional(servers)
-    written = write_both(options)
-    end = TransactionEnds.end
-
-    def crashing(self: TransactionEnds, transactions: list[object], *, commit: bool) -> None:
-        if crash == "between two ends":
-            end(self, transactions[:1], commit=commit)  # type: ignore[arg-type]
-        raise CrashError
-
-    if crash == "after the ends":
-        decide(written, options, batch=BATCH)
-    elif crash != "before the decision":
-        with monkeypatch.context() as patched:
-            patched.setattr(TransactionEnds, "end", crashing)
-            with pytest.raises(CrashError):
-                decide(written, options, batch=BATCH)
-    repeated = write_both(options)
-    decide(repeated, options, batch=BATCH)
+    repeated = repeat_after_crash(servers, "out", "billing", crash=crash)
 
     assert seen(servers) == Counter("abc")
     assert [each.rows for each in repeated] == ([2, 1] if crash == "before the decision" else [0, 0])

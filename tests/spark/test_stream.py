@@ -71,16 +71,6 @@ def test_what_is_finished_is_committed_when_the_query_stops(
     assert committed(broker) == dict.fromkeys(range(4), 100)
 
 
-def test_a_limit_is_kept(address: str) -> None:
-    """maxOffsetsPerTrigger bounds the memory of a batch."""
-    with driving(address, maxOffsetsPerTrigger=50) as driver:
-        assert driver.plan()
-        driver.finish()
-
-    assert driver.rows.total() == 50
-    assert {number for _, number, _ in driver.rows} == {0, 1, 2, 3}
-
-
 @pytest.mark.parametrize("finished", [False, True])
 def test_a_restart_with_another_limit_reads_nothing_twice(broker: EmbeddedBroker, address: str, finished: bool) -> None:
     """The batch that was planned is replayed as it was, and what follows begins where it ended."""

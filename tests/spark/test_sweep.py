@@ -51,6 +51,10 @@ def test_a_sweep_plays_what_kip848_simulate_plays_and_goes_on_where_it_was(spark
     plot_rebalances(summary, tmp_path / "times.png")
     assert (tmp_path / "times.png").stat().st_size > 5_000
 
+    ended = analyze_sweep(longer).rebalances.where("ms is not null")
+    counted = {row["group_id"]: row["count"] for row in ended.groupBy("group_id").count().collect()}
+    assert counted == {f"quiet-{row['seed']}": len(row["rebalances"]) for row in longer.collect()}, "as on one machine"
+
     lines = sum(len(row["log"]) for row in longer.select("log").collect())
     with pytest.raises(
         Kip848Error, match=rf"there is quiet-0, quiet-1, quiet-2 in {lines:,} lines, 0 of them malformed"

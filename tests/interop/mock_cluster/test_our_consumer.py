@@ -83,25 +83,6 @@ def test_it_reads_commits_and_goes_on_where_the_last_one_committed(
     assert delivered_once(ours) == keys_of("orders", 15)
 
 
-def test_partitions_move_to_a_second_member_and_back(cluster: MockCluster, ours: list[ConsumerUnderTest]) -> None:
-    """The mock hands out partitions as a coordinator does: revoked here first, then assigned there."""
-    first, second = ours
-    cluster.produce(10)
-    first.subscribe("orders")
-    drive(first, until=lambda: len(first.delivered) >= 40)
-
-    second.subscribe("orders")
-    drive(first, second, until=lambda: len(first.partitions) == len(second.partitions) == 2)
-    cluster.produce(10)
-    drive(first, second, until=lambda: len(first.delivered) + len(second.delivered) >= 80)
-    first.raw.close()
-    drive(second, until=lambda: len(second.partitions) == 4)
-    cluster.produce(10)
-    drive(second, until=lambda: len(first.delivered) + len(second.delivered) >= 120)
-
-    assert delivered_once(ours) == keys_of("orders", 30)
-
-
 def test_it_shares_a_group_with_librdkafkas_consumer(cluster: MockCluster, ours: list[ConsumerUnderTest]) -> None:
     """Two clients of different makes on a broker of a third one: what they agree on is the protocol."""
     our = ours[0].subscribe("orders")

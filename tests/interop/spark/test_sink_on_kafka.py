@@ -6,44 +6,20 @@ from collections import Counter
 
 import pytest
 
-from kip848_client.client.transaction_ends import TransactionEnds
 from kip848_client.spark.sink_task import BatchId, decide, write_task
 from tests.interop.conftest import CreateTopic, unique_name
 from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
-from tests.spark.sinks import BATCH, rows, seen, transactional, write_both
+from tests.spark.sinks import BATCH, repeat_after_crash, rows, seen, transactional
 
 pytestmark = [pytest.mark.kafka, pytest.mark.interop, pytest.mark.timeout(180)]
 
 
-class CrashError(Exception):
-    """The driver ends here."""
-
-
-@pytest.mark.parametrize("crash", [None, "before the decision", "after the decision", "after the ends"])
-def test_a_batch_is_seen_once(
-    kafka_broker: KafkaBroker | ExternalKafka,
-    kafka_topic: CreateTopic,
-    monkeypatch: pytest.MonkeyPatch,
-    crash: str | None,
-) -> None:
+@pytest.mark.parametrize("crash", ["before the decision", "after the decision", "after the ends"])
+def test_a_batch_is_seen_once(kafka_broker: KafkaBroker | ExternalKafka, kafka_topic: CreateTopic, crash: str) -> None:
     """What EndTxn and DescribeTransactions answer is Kafka's own business; the embedded broker only follows it."""
-    servers, topic = kafka_broker.bootstrap_servers, kafka_topic(partitions=3)
-    options = transactional(servers, topic, unique_name("sink"))
-    written = write_both(options)
-    assert not seen(servers, topic)
-
-    def crashing(self: TransactionEnds, transactions: object, *, commit: bool) -> None:
-        raise CrashError
-
-    if crash == "after the decision":
-        with monkeypatch.context() as patched:
-            patched.setattr(TransactionEnds, "end", crashing)
-            with pytest.raises(CrashError):
-                decide(written, options, batch=BATCH)
-    elif crash != "before the decision":
-        decide(written, options, batch=BATCH)
-    if crash is not None:
-        decide(write_both(options), options, batch=BATCH)
+    servers, topic, transactional_id = kafka_broker.bootstrap_servers, kafka_topic(partitions=3), unique_name("sink")
+    repeat_after_crash(servers, topic, transactional_id, crash=crash)
+    options = transactional(servers, topic, transactional_id)
     following = BatchId(BATCH.query, BATCH.number + 1)
     decide([write_task(rows("d"), options, task=0, batch=following)], options, batch=following)
 
