@@ -19,7 +19,8 @@ from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHe
 from tests.interop.client.conftest import QUIET
 from tests.interop.client.drive import ConsumerUnderTest, Produce, delivered_once, drive, keys_of, producer_for
 from tests.interop.conftest import CreateTopic
-from tests.interop.embedded.clients import TIMEOUT_S, MemberThread, all_keys, produce
+from tests.interop.embedded.clients import MemberThread, all_keys, produce
+from tests.interop.embedded.holding import TIMEOUT_S
 from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
 from tests.support.waiting import wait_until
 

@@ -16,14 +16,9 @@ from confluent_kafka.cimpl import NewPartitions
 from kip848_client.broker import EmbeddedBroker
 from tests.interop.classic.members import CLASSIC, OurMember
 from tests.interop.conftest import CreateTopic, unique_name
-from tests.interop.embedded.classic_members import (
-    HEARTBEAT_MS,
-    REBALANCE_MS,
-    SESSION_MS,
-    ClassicMember,
-    classic_member,
-)
+from tests.interop.embedded.classic_members import HEARTBEAT_MS, REBALANCE_MS, SESSION_MS, classic_member
 from tests.interop.embedded.clients import produce, quiet
+from tests.interop.embedded.holding import Member
 from tests.interop.embedded.java_member import JavaMember
 from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
 from tests.support.waiting import wait_until
@@ -54,7 +49,7 @@ class Scene:
         self.topic: Final = topic
         self.group_id: Final = group_id
         self.produced = 0
-        self.members: Final[list[ClassicMember]] = []
+        self.members: Final[list[Member]] = []
 
     def ours(self, *, topic: str | None = None, **conf: Any) -> OurMember:
         """Start a member of ours; underscores in settings stand for dots."""
@@ -64,7 +59,7 @@ class Scene:
         self.members.append(member)
         return member
 
-    def start(self, name: str) -> ClassicMember:
+    def start(self, name: str) -> Member:
         """Start a member: ``ours`` or a library, then ``consumer``, or the strategy with which it is a classic one."""
         library, _, speaks = name.partition(" ")
         if library == "java":
@@ -75,7 +70,7 @@ class Scene:
             return self.ours(group_protocol="consumer")
         return self.ours(partition_assignment_strategy=speaks)
 
-    def theirs(self, library: str) -> ClassicMember:
+    def theirs(self, library: str) -> Member:
         """Start a member of another library."""
         member = classic_member(library, self.bootstrap_servers, (self.topic,), group_id=self.group_id)
         self.members.append(member)
@@ -88,7 +83,7 @@ class Scene:
         self.members.append(member)
         return member
 
-    def leave(self, member: ClassicMember) -> None:
+    def leave(self, member: Member) -> None:
         """Close a member; what it read still counts."""
         member.leave()
 
@@ -144,7 +139,7 @@ class Scene:
 
         wait_until(has_grown, what="more records of every partition", timeout_s=60)
 
-    def wait_for_owned(self, *members: ClassicMember, shares: tuple[int, ...], partitions: int = PARTITIONS) -> None:
+    def wait_for_owned(self, *members: Member, shares: tuple[int, ...], partitions: int = PARTITIONS) -> None:
         """Wait until *members* have all partitions, so many each in any order."""
 
         def are_shared() -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from kip848_client import Consumer, ConsumerRebalanceListener, TopicPartition
-from tests.interop.embedded.classic_members import HEARTBEAT_MS, REBALANCE_MS, SESSION_MS, Polling
+from tests.interop.embedded.classic_members import HEARTBEAT_MS, REBALANCE_MS, SESSION_MS
+from tests.interop.embedded.holding import Polling
 
 CLASSIC: Final[dict[str, Any]] = {
     "group.protocol": "classic",

@@ -73,25 +73,6 @@ def test_a_topic_that_appears_later_is_read(
     assert delivered_once([consumer]) == keys_of("later", 10, partitions=[0])
 
 
-def test_a_topic_that_is_deleted_and_made_again_is_another_topic(
-    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
-) -> None:
-    """Its partitions are revoked and assigned afresh, and the new records are read from their beginning."""
-    produce("orders", 5)
-    consumer = make_consumer(enable_auto_commit=False).subscribe("orders")
-    drive(consumer, until=lambda: len(consumer.delivered) >= 20)
-
-    broker.delete_topic("orders")
-    drive(consumer, until=lambda: consumer.listener.calls[-1] == ("assigned", []) and not consumer.partitions)
-    broker.create_topic("orders", partitions=4)
-    produce("orders", 3)
-    consumer.delivered.clear()
-    drive(consumer, until=lambda: len(consumer.delivered) >= 12)
-
-    assert delivered_once([consumer]) == keys_of("orders", 3)
-    assert "lost" not in consumer.listener.names()
-
-
 def test_seek_inside_assigned_decides_where_to_start(make_consumer: MakeConsumer, produce: Produce) -> None:
     """Programs that keep offsets elsewhere start partitions themselves; no committed offset may overrule them."""
     produce("orders", 20)
@@ -142,28 +123,6 @@ def test_seek_while_reading_moves_the_position(make_consumer: MakeConsumer, prod
     assert [offset for _, _, offset in first] == list(range(10))
     assert [offset for _, _, offset in again] == list(range(3, 13))
     assert [offset for _, _, offset in from_start] == list(range(5))
-
-
-def test_a_paused_partition_delivers_nothing_until_it_is_resumed(make_consumer: MakeConsumer, produce: Produce) -> None:
-    """Back-pressure: no record slips out after pause() returned, and none is missing after resume()."""
-    produce("orders", 300, partitions=[0, 1])
-    consumer = make_consumer().subscribe("orders")
-    message = consumer.raw.poll(10.0)
-    assert message is not None
-    consumer.delivered.append(key(message))
-    paused = message.partition()
-    assert paused is not None
-
-    consumer.raw.pause([TopicPartition("orders", paused)])
-    drive(consumer, until=lambda: len(consumer.delivered) >= 301)
-    assert [one for one in consumer.delivered[1:] if one[1] == paused] == []
-    assert [partition.partition for partition in consumer.raw.paused()] == [paused]
-    position = consumer.raw.position([TopicPartition("orders", paused)])[0].offset
-    consumer.raw.resume([TopicPartition("orders", paused)])
-    drive(consumer, until=lambda: len(consumer.delivered) >= 600)
-
-    assert position == 1
-    assert delivered_once([consumer]) == keys_of("orders", 300, partitions=[0, 1])
 
 
 def test_a_manual_assignment_reads_without_a_group(

@@ -22,7 +22,6 @@ from kip848_client.faults import (
     drop,
     duplicate,
     error,
-    hold,
     lose_reply,
 )
 from kip848_client.faults.actions import Action
@@ -140,45 +139,6 @@ def test_connections_that_fell_silent_do_not_cost_the_session(
     assert left.group_epoch == joined.group_epoch
     assert [one.member_id for one in left.members] == [one.member_id for one in joined.members]
     assert consumer.listener.names() == ["assigned"]
-
-
-def test_a_coordinator_that_is_away_for_a_while_is_waited_for(
-    broker: EmbeddedBroker, make_impatient: MakeImpatient, produce: Produce
-) -> None:
-    """Records of owned partitions go on; the group is the same afterwards, and nothing was lost or repeated."""
-    produce("orders", 5)
-    consumer = make_impatient().subscribe("orders")
-    drive(consumer, until=lambda: len(consumer.delivered) == 20)
-    with broker.faults.on(GROUP_APIS, coordinator_not_here(), times=ALWAYS) as outage:
-        outage.wait(hits=3)
-        produce("orders", 5)
-        drive(consumer, until=lambda: len(consumer.delivered) == 40)
-    mark = broker.requests.mark()
-    broker.requests.wait_for(HEARTBEAT, since=mark, answered=True, when=lambda logged: not logged.error_code)
-    consumer.raw.commit(asynchronous=False)
-    assert consumer.listener.names() == ["assigned"]
-    assert delivered_once([consumer]) == keys_of("orders", 10)
-    assert broker.committed("g") == {("orders", index): 10 for index in range(4)}
-
-
-def test_a_member_whose_heartbeats_are_held_loses_its_partitions_to_another(
-    broker: EmbeddedBroker, make_impatient: MakeImpatient, produce: Produce
-) -> None:
-    """A zombie: it believes that it is a member. Its partitions move; its late heartbeat and commit change nothing."""
-    produce("orders", 5)
-    zombie = make_impatient("zombie").subscribe("orders")
-    drive(zombie, until=lambda: len(zombie.delivered) == 20)
-    rule = broker.faults.on(HEARTBEAT, hold(), client_id="zombie", times=ALWAYS)
-    other = make_impatient("other").subscribe("orders")
-    rule.wait()
-    broker.expire_session("g", "zombie")
-    drive(other, until=lambda: len(other.partitions) == 4 and len(other.delivered) == 20)
-    other.raw.commit(asynchronous=False)
-
-    broker.faults.clear()
-    drive(zombie, other, until=lambda: len(zombie.partitions) == len(other.partitions) == 2)
-    assert zombie.listener.names()[:2] == ["assigned", "lost"]
-    assert sorted(zombie.partitions + other.partitions) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(

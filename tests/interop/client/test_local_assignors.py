@@ -280,32 +280,6 @@ def test_a_consumer_that_is_dropped_without_close_leaves_no_thread_behind(broker
     )
 
 
-# -------------------------------------------------------------------------------------------------------- other groups
-
-
-class Keeping(PartitionAssignor):
-    """The one that came before `Weighing`."""
-
-    name = "keeping"
-
-    def assign(self, spec: AssignmentSpec) -> GroupAssignment:
-        return keep_held(spec)
-
-
-def test_a_group_changes_its_assignor_by_a_rolling_restart(broker: EmbeddedBroker, make_consumer: MakeConsumer) -> None:
-    """New processes offer both, old ones the old: the old one rules until the last old process is gone."""
-    old = group_of(make_consumer, Keeping(), Keeping())
-    drive(*old, until=lambda: stable(broker, old))
-    new = [make_consumer(group_local_assignors=[Weighing(weight), Keeping()]).subscribe("orders") for weight in (1, 2)]
-    for expected in ("keeping", "weighing"):
-        old.pop().raw.close(timeout_s=5)
-        running = [*old, *new]
-        drive(*running, until=functools.partial(stable, broker, running))
-        group = broker.wait_for_group("g")
-        assert group.assignor == expected
-    assert sizes(new) == [4, 8]
-
-
 # ------------------------------------------------------------------------------------------------------------ metadata
 
 
@@ -377,12 +351,3 @@ def test_later_failures_of_metadata_keep_what_was_told_last(
     mute.failure = AssignorMetadata(b"4")
     broker.requests.wait_for(ApiKey.CONSUMER_GROUP_HEARTBEAT, count=3, since=broker.requests.mark(), answered=True)
     assert consumer.raw.member_epoch == epoch
-
-
-def test_an_assignor_may_be_named_by_its_import_path(broker: EmbeddedBroker, make_consumer: MakeConsumer) -> None:
-    """Configuration files hold text."""
-    path = "tests.interop.client.local_assignors:Weighing"
-    consumer = make_consumer(group_local_assignors=path).subscribe("orders")
-    drive(consumer, until=lambda: stable(broker, [consumer]))
-    group = broker.wait_for_group("g")
-    assert group.assignor == "weighing"

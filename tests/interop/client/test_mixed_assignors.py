@@ -77,16 +77,3 @@ def test_a_librdkafka_member_turns_the_group_to_the_server_and_its_leave_turns_i
 
 def _of_librdkafka(logged: LoggedRequest) -> bool:
     return logged.client_id == "librdkafka"
-
-
-def test_a_group_that_librdkafka_began_goes_over_to_the_assignor_with_its_last_member(
-    broker: EmbeddedBroker, make_consumer: MakeConsumer
-) -> None:
-    """A migration, one process at a time: the server computes until the last old process is gone."""
-    with MemberThread(broker.bootstrap_servers, ["orders"]):
-        broker.wait_for_group("g", state="Stable", members=1, assignor="uniform")
-        assignors = [Weighing(1), Weighing(2)]
-        ours = [make_consumer(group_local_assignors=one).subscribe("orders") for one in assignors]
-        drive(*ours, until=lambda: shares(broker) == ("Stable", "uniform", [4, 4, 4]))
-        assert not any(assignor.specs for assignor in assignors)
-    drive(*ours, until=lambda: shares(broker) == ("Stable", "weighing", [4, 8]))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from kip848_client import Consumer, EmbeddedBroker, MemberState, TopicPartition
+from kip848_client import EmbeddedBroker, MemberState, TopicPartition
 from kip848_client.client import coordinator_manager
 from kip848_client.client.coordinator_manager import CoordinatorManager
 from kip848_client.errors import ErrorCode, Kip848Error
@@ -23,7 +22,7 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     TopicPartitions,
 )
 from kip848_client.wire.messages.find_coordinator import Coordinator, FindCoordinatorResponse
-from tests.interop.client.conftest import QUIET, MakeConsumer
+from tests.interop.client.conftest import MakeConsumer
 from tests.interop.client.drive import HEARTBEAT, TIMEOUT_S, Produce, drive, is_our_lookup
 
 pytestmark = pytest.mark.interop
@@ -70,34 +69,6 @@ def test_an_error_code_without_words(broker: EmbeddedBroker, make_consumer: Make
     consumer = make_consumer().subscribe("orders")
     with pytest.raises(Kip848Error, match="INVALID_REQUEST"):
         drive(consumer, until=lambda: False)
-
-
-def test_the_group_moves_to_another_coordinator(closing: Callable[[Consumer], Consumer]) -> None:
-    """Everything is said again to the new one; nothing goes to the old one; the application notices nothing."""
-    told: list[str] = []
-    with EmbeddedBroker({"orders": 1}, nodes=2) as broker:
-        old = broker.coordinator(group="g")
-        new = 3 - old
-        consumer = closing(Consumer({**QUIET, "bootstrap.servers": broker.bootstrap_servers, "group.id": "g"}))
-        consumer.subscribe(
-            ["orders"], on_assign=lambda *_: told.append("assigned"), on_revoke=lambda *_: told.append("revoked")
-        )
-        while not consumer.assignment() or consumer.state is not MemberState.STABLE:
-            consumer.poll(0.02)
-        broker.move_coordinator(group="g", to=new)
-        broker.requests.wait_for(HEARTBEAT, node_id=new, count=3)
-        mark = broker.requests.mark()
-        broker.requests.wait_for(HEARTBEAT, node_id=new, since=mark, count=3)
-        consumer.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False)
-        consumer.close()
-
-        assert not broker.requests.of(HEARTBEAT, node_id=old, since=mark)
-        assert broker.requests.of("OffsetCommit", node_id=new)
-        request: Any = broker.requests.of(HEARTBEAT, node_id=new)[0].request
-        assert (request.member_epoch, request.subscribed_topic_names) == (1, ("orders",))
-        assert [parts.partitions for parts in request.topic_partitions] == [(0,)]
-        broker.wait_for_group("g", members=0)
-    assert told == ["assigned", "revoked"]
 
 
 def at(host: str, port: int, node_id: int = 5) -> Action:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 
@@ -228,21 +227,6 @@ def test_unsubscribe_gives_everything_back_and_subscribe_joins_again(
     assert consumer.raw.state is not MemberState.UNJOINED
 
 
-def test_changing_the_subscription_needs_no_new_membership(
-    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
-) -> None:
-    """subscribe() with other topics moves partitions, and nothing else."""
-    broker.create_topic("payments", partitions=2)
-    consumer = make_consumer().subscribe("orders")
-    drive(consumer, until=lambda: len(consumer.partitions) == 4)
-
-    consumer.subscribe("payments")
-    drive(consumer, until=lambda: {p.topic for p in consumer.raw.assignment()} == {"payments"})
-
-    assert ("revoked", [0, 1, 2, 3]) in consumer.listener.calls
-    assert "lost" not in consumer.listener.names()
-
-
 def test_close_returns_in_time_although_the_broker_is_gone(broker: EmbeddedBroker, make_consumer: MakeConsumer) -> None:
     """A deployment must not hang because the cluster went first."""
     consumer = make_consumer().subscribe("orders")
@@ -280,19 +264,6 @@ def test_a_second_holder_of_an_instance_id_is_refused(broker: EmbeddedBroker, ma
     with pytest.raises((UnreleasedInstanceIdError, FencedInstanceIdError)):
         second.raw.poll(0)
     second.raw.close()
-
-
-def test_two_threads_inside_one_consumer_are_told_so(make_consumer: MakeConsumer) -> None:
-    """Sharing a consumer between threads corrupts nothing silently: the second one gets an error."""
-    consumer = make_consumer().subscribe("orders")
-    polling = threading.Thread(target=lambda: consumer.raw.poll(1.5), name="polling")
-    polling.start()
-    try:
-        with pytest.raises(IllegalStateError, match="two threads"):  # noqa: PT012  until the thread is inside poll()
-            while polling.is_alive():
-                consumer.raw.assignment()
-    finally:
-        polling.join()
 
 
 def test_the_event_log_tells_the_life_of_a_member(make_consumer: MakeConsumer, produce: Produce) -> None:

@@ -8,9 +8,7 @@ import pytest
 from confluent_kafka.serialization import IntegerDeserializer, SerializationContext, StringDeserializer
 
 from kip848_client import (
-    AsyncConsumer,
     ConfigError,
-    EmbeddedBroker,
     KafkaException,
     KeyDeserializationError,
     Message,
@@ -108,20 +106,3 @@ def test_a_failing_key_is_told_apart(make_consumer: MakeConsumer, produce: Produ
         consumer.poll(10)
     with pytest.raises(ConfigError, match=r"key\.deserializer must be callable"):
         make_consumer(key_deserializer="string")
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_the_async_consumer_opens_values_too(broker: EmbeddedBroker, produce: Produce) -> None:
-    """On its own thread, so that a look-up of a schema does not stop the event loop."""
-    produce("orders", 6, partitions=[0])
-    conf: dict[str, Any] = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "log_level": 0}
-    conf |= {"auto.offset.reset": "earliest", "value.deserializer": StringDeserializer()}
-    values: list[object] = []
-    async with AsyncConsumer(conf) as consumer:
-        await consumer.assign([TopicPartition("orders", 0)])
-        async for message in consumer:
-            values.append(message.value())
-            if len(values) == 6:
-                break
-    assert values == ["0", "1", "2", "3", "4", "5"]

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import threading
 import warnings
-from abc import abstractmethod
 from collections.abc import Iterable
 from contextlib import suppress
-from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final
 
-from tests.interop.embedded.clients import TIMEOUT_S, Key, MemberThread
-from tests.interop.embedded.holding import Holding, Partition, Span
+from tests.interop.embedded.clients import MemberThread
+from tests.interop.embedded.holding import Member, Polling
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python: importlib.resources.read_text
@@ -30,73 +27,10 @@ HEARTBEAT_MS: Final = 100
 REBALANCE_MS: Final = 20_000
 
 
-class ClassicMember(Protocol):
-    """What the tests need of a member, whatever library it is of."""
-
-    @property
-    def spans(self) -> dict[Partition, list[Span]]:
-        """When it held which partition."""
-
-    @property
-    def delivered(self) -> list[Key]:
-        """(topic, partition, offset) of everything read, in order."""
-
-    @property
-    def owned(self) -> frozenset[Partition]:
-        """What it may read now."""
-
-    def leave(self) -> None:
-        """Commit what was read, leave the group unless it is static, and close."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None: ...
-
-
-class Polling(Holding):
-    """A thread that polls until it is told to leave."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.delivered: Final[list[Key]] = []
-        self.failure: BaseException | None = None
-        self._stop = threading.Event()
-        self._thread: Final = threading.Thread(target=self._guarded, name="classic-member")
-        self._thread.start()
-
-    @abstractmethod
-    def _run(self) -> None:
-        """Poll until `_stop` is set, then close."""
-
-    def leave(self) -> None:
-        """As in `ClassicMember`."""
-        self._stop.set()
-        self._thread.join(TIMEOUT_S)
-        assert not self._thread.is_alive(), "the member did not close in time"
-        if self.failure is not None:
-            raise self.failure
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.leave()
-
-    def _guarded(self) -> None:
-        try:
-            self._run()
-        except BaseException as failure:
-            self.failure = failure
-
-
 class _Listener(PythonListener, AioListener):  # type: ignore[misc]
     """The callbacks of kafka-python and of aiokafka, which have the same names."""
 
-    def __init__(self, member: Holding) -> None:
+    def __init__(self, member: Member) -> None:
         self._member = member
 
     def on_partitions_assigned(self, assigned: Any) -> None:
@@ -126,7 +60,7 @@ class PythonMember(Polling):
         super().__init__()
 
     def leave(self) -> None:
-        """As in `ClassicMember`."""
+        """As in `Member`."""
         try:
             super().leave()
         finally:
@@ -191,15 +125,15 @@ def classic_member(
     client_id: str = "client",
     instance: str | None = None,
     session_ms: int = SESSION_MS,
-) -> ClassicMember:
+) -> Member:
     """Start a member of *library*, one of `LIBRARIES`; all but the cooperative one offer ``range``.
 
     ``librdkafka consumer`` is one that speaks KIP-848.
     """
+    static: dict[str, object] = {} if instance is None else {"group_instance_id": instance}
     if library == "librdkafka consumer":
-        return MemberThread(bootstrap_servers, topics, group_id=group_id, client_id=client_id)
+        return MemberThread(bootstrap_servers, topics, group_id=group_id, client_id=client_id, **static)
     if library.startswith("librdkafka"):
-        static: dict[str, object] = {} if instance is None else {"group_instance_id": instance}
         return MemberThread(
             bootstrap_servers,
             topics,

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Iterable
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kip848_client.broker.logged_request import LoggedRequest
 from kip848_client.wire.messages.fetch import FetchRequest
-from tests.interop.embedded.holding import Holding
-
-TIMEOUT_S: Final = 60.0
-
-Key = tuple[str, int, int]
-"""(topic, partition, offset) of a record."""
+from tests.interop.embedded.holding import TIMEOUT_S, Key, Polling
 
 
 def quiet(conf: dict[str, object]) -> dict[str, object]:
@@ -26,19 +19,17 @@ def quiet(conf: dict[str, object]) -> dict[str, object]:
     return {"log_level": 0, "error_cb": lambda _error: None} | conf
 
 
-class MemberThread(Holding):
-    """A librdkafka member of a consumer group that polls on a thread of its own.
+class MemberThread(Polling):
+    """A librdkafka member of a consumer group.
 
     What it holds is told by its callbacks: `Consumer.assignment` holds the interpreter while it waits for librdkafka's
     thread, which can wait for an embedded broker of the same process.
 
     Attributes:
-        delivered: (topic, partition, offset) of everything read, in order.
         errors: errors that poll returned.
     """
 
     def __init__(self, bootstrap_servers: str, topics: Iterable[str], *, group_id: str = "g", **conf: object) -> None:
-        super().__init__()
         self.consumer: Final = Consumer(
             quiet(
                 {
@@ -53,30 +44,9 @@ class MemberThread(Holding):
                 | {name.replace("_", "."): value for name, value in conf.items()}
             )
         )
-        self.delivered: Final[list[Key]] = []
         self.errors: Final[list[KafkaError]] = []
-        self._stop = threading.Event()
         self._topics: Final = list(topics)
-        self._thread: Final = threading.Thread(target=self._run, name="foreign-member")
-        self._thread.start()
-
-    def keys(self) -> set[Key]:
-        """Everything delivered so far."""
-        return set(self.delivered)
-
-    def leave(self) -> None:
-        """Stop polling, commit, leave the group and close."""
-        self._stop.set()
-        self._thread.join(TIMEOUT_S)
-        assert not self._thread.is_alive(), "the member did not close in time"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.leave()
+        super().__init__()
 
     def _run(self) -> None:
         self.consumer.subscribe(self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke)
@@ -105,6 +75,28 @@ def place_of(message: Message) -> tuple[int, int]:
     assert partition is not None
     assert offset is not None
     return partition, offset
+
+
+def read_committed(
+    bootstrap_servers: str, topic: str, *, partitions: int = 1, isolation: str = "read_committed"
+) -> list[Message]:
+    """What a reader of committed transactions, or of another isolation level, sees of a whole topic."""
+    conf = {"bootstrap.servers": bootstrap_servers, "group.id": "auditor", "enable.auto.commit": False}
+    consumer = Consumer(quiet({**conf, "enable.partition.eof": True, "isolation.level": isolation}))
+    consumer.incremental_assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+    found: list[Message] = []
+    ended: set[int | None] = set()
+    while len(ended) < partitions:
+        messages = consumer.consume(10_000, TIMEOUT_S if not found else 1.0)
+        assert messages, f"no end of {topic} after {len(found)} records"
+        for message in messages:
+            if (error := message.error()) is None:
+                found.append(message)
+            else:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                ended.add(message.partition())
+    consumer.close()
+    return found
 
 
 def produce(bootstrap_servers: str, topic: str, count: int, *, partitions: int = 1, **conf: object) -> None:

@@ -1,15 +1,26 @@
-"""Which partitions a member may read, and when. No expectations here."""
+"""Members of groups, whatever library they are of: what they read, and which partitions they held when.
+
+No expectations here.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from itertools import pairwise
-from typing import Final, Protocol
+from types import TracebackType
+from typing import Final, Self
 
 import msgspec
 
+TIMEOUT_S: Final = 60.0
+
 Partition = tuple[str, int]
+
+Key = tuple[str, int, int]
+"""(topic, partition, offset) of a record."""
 
 
 class Span(msgspec.Struct, order=True):
@@ -19,16 +30,30 @@ class Span(msgspec.Struct, order=True):
     end_s: float = float("inf")
 
 
-class Holding:
-    """What one member holds, told by its rebalance callbacks.
+class Member(ABC):
+    """One member; leaving the `with` block makes it leave.
 
-    A callback runs on the thread that polls, so the member reads nothing of a partition before it is gained, and
-    nothing after it is given up.
+    A rebalance callback runs on the thread that polls, so the member reads nothing of a partition before it is gained,
+    and nothing after it is given up.
+
+    Attributes:
+        delivered: everything read, in order.
+        owned: what it may read now.
+        spans: when it held which partition.
     """
 
     def __init__(self) -> None:
+        self.delivered: Final[list[Key]] = []
         self.owned: frozenset[Partition] = frozenset()
         self.spans: Final[dict[Partition, list[Span]]] = {}
+
+    @abstractmethod
+    def leave(self) -> None:
+        """Commit what was read, leave the group unless it is static, and close."""
+
+    def keys(self) -> set[Key]:
+        """Everything read so far."""
+        return set(self.delivered)
 
     def gain(self, partitions: Iterable[Partition]) -> None:
         """The member was assigned more."""
@@ -44,16 +69,45 @@ class Holding:
             self.spans[partition][-1].end_s = time.monotonic()
         self.owned -= gone
 
+    def __enter__(self) -> Self:
+        return self
 
-class Held(Protocol):
-    """What `overlaps` needs of a member."""
-
-    @property
-    def spans(self) -> Mapping[Partition, list[Span]]:
-        """When it held which partition."""
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.leave()
 
 
-def overlaps(members: Iterable[Held]) -> dict[Partition, float]:
+class Polling(Member):
+    """A member that polls on a thread of its own until it is told to leave."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._failure: BaseException | None = None
+        self._stop = threading.Event()
+        self._thread: Final = threading.Thread(target=self._guarded, name="foreign-member")
+        self._thread.start()
+
+    @abstractmethod
+    def _run(self) -> None:
+        """Poll until `_stop` is set, then close."""
+
+    def leave(self) -> None:
+        """As in `Member`."""
+        self._stop.set()
+        self._thread.join(TIMEOUT_S)
+        assert not self._thread.is_alive(), "the member did not close in time"
+        if self._failure is not None:
+            raise self._failure
+
+    def _guarded(self) -> None:
+        try:
+            self._run()
+        except BaseException as failure:
+            self._failure = failure
+
+
+def overlaps(members: Iterable[Member]) -> dict[Partition, float]:
     """Partition -> how many seconds two of *members* held it at a time, where there were any."""
     spans: dict[Partition, list[Span]] = {}
     for member in members:

@@ -8,11 +8,9 @@ import subprocess
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Final, Self
+from typing import IO, Final
 
-from tests.interop.embedded.clients import Key
-from tests.interop.embedded.holding import Holding
+from tests.interop.embedded.holding import Member
 from tests.interop.kafka_libs import KafkaUnavailableError, java_command, kafka_libs
 
 SOURCE: Final = Path(__file__).parent / "java" / "JavaClient.java"
@@ -36,7 +34,7 @@ def java_client(classes: Path) -> list[str]:
     return [command, "-Xmx256m", "-XX:+UseSerialGC", logging, "-cp", f"{classes}{os.pathsep}{class_path}", "JavaClient"]
 
 
-class JavaMember(Holding):
+class JavaMember(Member):
     """A KafkaConsumer in a process of its own; closes in order when `leave` is called.
 
     Args:
@@ -45,7 +43,6 @@ class JavaMember(Holding):
 
     Attributes:
         facts: the lines that it wrote.
-        delivered: (topic, partition, offset) of everything read, in order.
     """
 
     def __init__(
@@ -55,15 +52,10 @@ class JavaMember(Holding):
         command = [*java, "consume", bootstrap_servers, group_id, topic, *properties]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.facts: Final[list[str]] = []
-        self.delivered: Final[list[Key]] = []
         self._topic = topic
         assert self.process.stdout is not None
         self._reader = threading.Thread(target=self._read, args=(self.process.stdout,), name="java-output")
         self._reader.start()
-
-    def records(self) -> set[Key]:
-        """Everything read so far."""
-        return set(self.delivered)
 
     def leave(self) -> None:
         """Let it commit, leave the group and end."""
@@ -80,14 +72,6 @@ class JavaMember(Holding):
             self.process.stdin.close()
         self.process.wait()
         self._reader.join(TIMEOUT_S)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.leave()
 
     def _read(self, output: IO[str]) -> None:
         with output:

@@ -12,7 +12,8 @@ import pytest
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.broker.snapshots import GroupSnapshot
 from kip848_client.model import TopicPartition
-from tests.interop.embedded.clients import Key, MemberThread, all_keys, continues_a_session, produce
+from tests.interop.embedded.clients import MemberThread, all_keys, continues_a_session, produce
+from tests.interop.embedded.holding import Key
 from tests.interop.embedded.java_member import TIMEOUT_S, JavaMember
 from tests.support.waiting import wait_until
 
@@ -62,7 +63,7 @@ def test_the_idempotent_producer_writes_and_a_member_reads_commits_and_leaves(
     """Apache Kafka's client is the reference: what it takes for granted must be there."""
     assert len([fact for fact in run("produce", "orders", "50", "2") if fact.startswith("acked ")]) == 50
     member = join("orders")
-    wait_until(lambda: member.records() == all_keys("orders", 50, partitions=2), TIMEOUT_S, "50 records")
+    wait_until(lambda: member.keys() == all_keys("orders", 50, partitions=2), TIMEOUT_S, "50 records")
     group = broker.wait_for_group("g", state="Stable", members=1)
     assert len(group.assigned) == 2
     assert broker.requests.of("Fetch", when=continues_a_session), "records came by fetch sessions"
@@ -75,17 +76,17 @@ def test_a_java_member_and_a_librdkafka_member_share_a_group(broker: EmbeddedBro
     """Two implementations reconcile with each other: nothing twice, nothing lost."""
     produce(broker.bootstrap_servers, "orders", 40, partitions=2)
     java_member = join("orders", "client.id=java")
-    wait_until(lambda: java_member.records() == all_keys("orders", 40, partitions=2), TIMEOUT_S, "40 records")
+    wait_until(lambda: java_member.keys() == all_keys("orders", 40, partitions=2), TIMEOUT_S, "40 records")
     with MemberThread(broker.bootstrap_servers, ["orders"], client_id="librdkafka") as other:
         group = broker.wait_for_group("g", state="Stable", members=2, timeout_s=TIMEOUT_S)
         assert [len(member.assigned) for member in group.members] == [1, 1]
         produce(broker.bootstrap_servers, "orders", 40, partitions=2)
         wait_until(
-            lambda: java_member.records() | other.keys() == all_keys("orders", 80, partitions=2),
+            lambda: java_member.keys() | other.keys() == all_keys("orders", 80, partitions=2),
             TIMEOUT_S,
             "80 records",
         )
-        assert not java_member.records() & other.keys()
+        assert not java_member.keys() & other.keys()
     broker.wait_for("g", lambda group: group.state == "Stable" and len(group.assigned) == 2, timeout_s=TIMEOUT_S)
 
 
@@ -103,12 +104,12 @@ def test_a_java_member_survives_a_broker_that_crashes_and_comes_back(broker: Emb
     """It reconnects, finds its coordinator and epoch again, and is not fenced."""
     produce(broker.bootstrap_servers, "orders", 40, partitions=2)
     member = join("orders")
-    wait_until(lambda: member.records() == all_keys("orders", 40, partitions=2), TIMEOUT_S, "40 records")
+    wait_until(lambda: member.keys() == all_keys("orders", 40, partitions=2), TIMEOUT_S, "40 records")
     before = broker.wait_for_group("g", state="Stable", members=1)
     broker.crash()
     broker.start()
     produce(broker.bootstrap_servers, "orders", 40, partitions=2)
-    wait_until(lambda: member.records() == all_keys("orders", 80, partitions=2), TIMEOUT_S, "80 records")
+    wait_until(lambda: member.keys() == all_keys("orders", 80, partitions=2), TIMEOUT_S, "80 records")
     assert broker.wait_for_group("g", state="Stable", members=1) == before
     assert [fact for fact in member.facts if fact.startswith(("assigned", "revoked", "lost"))] == ["assigned [0, 1]"]
 
@@ -133,12 +134,12 @@ def test_classic_java_members_share_a_group_and_take_over_from_one_that_dies(
     assert (shared.type, len(shared.assigned)) == ("classic", 2)
     produce(broker.bootstrap_servers, "orders", 40, partitions=2)
     everything = all_keys("orders", 40, partitions=2)
-    wait_until(lambda: one.records() | two.records() == everything, TIMEOUT_S, "40 records")
+    wait_until(lambda: one.keys() | two.keys() == everything, TIMEOUT_S, "40 records")
     two.kill()
     broker.wait_for("g", lambda group: group.state == "Stable" and len(group.members) == 1, timeout_s=TIMEOUT_S)
     produce(broker.bootstrap_servers, "orders", 40, partitions=2)
     everything = all_keys("orders", 80, partitions=2)
-    wait_until(lambda: one.records() | two.records() == everything, TIMEOUT_S, "80 records")
+    wait_until(lambda: one.keys() | two.keys() == everything, TIMEOUT_S, "80 records")
 
 
 @pytest.mark.parametrize("assignor", ["RangeAssignor", "CooperativeStickyAssignor"])
@@ -152,7 +153,7 @@ def test_java_members_move_to_kip_848_and_back_one_by_one(broker: EmbeddedBroker
         )
 
     def have_read(count: int) -> bool:
-        return set[Key]().union(*(member.records() for member in every)) == all_keys("orders", count, partitions=2)
+        return set[Key]().union(*(member.keys() for member in every)) == all_keys("orders", count, partitions=2)
 
     members = [join("orders", *classic) for _ in range(2)]
     every = list(members)
@@ -165,7 +166,7 @@ def test_java_members_move_to_kip_848_and_back_one_by_one(broker: EmbeddedBroker
         every.append(members[number])
         broker.wait_for("g", are_shared(kind), what=f"a {kind} group of two", timeout_s=TIMEOUT_S)
         wait_until(partial(have_read, 40 * count), TIMEOUT_S, "every record")
-    assert sum(len(member.records()) for member in every) == 160
+    assert sum(len(member.keys()) for member in every) == 160
 
 
 def test_a_static_java_member_that_restarts_moves_nothing(broker: EmbeddedBroker, join: Join) -> None:
@@ -173,7 +174,7 @@ def test_a_static_java_member_that_restarts_moves_nothing(broker: EmbeddedBroker
     produce(broker.bootstrap_servers, "orders", 40, partitions=2)
     static = (*CLASSIC, "group.instance.id=i", "session.timeout.ms=60000")  # a Java process takes seconds to start
     first = join("orders", *static)
-    wait_until(lambda: first.records() == all_keys("orders", 40, partitions=2), TIMEOUT_S, "40 records")
+    wait_until(lambda: first.keys() == all_keys("orders", 40, partitions=2), TIMEOUT_S, "40 records")
     before = broker.wait_for_group("g", state="Stable", members=1)
     first.kill()
     second = join("orders", *static)
@@ -182,7 +183,7 @@ def test_a_static_java_member_that_restarts_moves_nothing(broker: EmbeddedBroker
     )
     produce(broker.bootstrap_servers, "orders", 40, partitions=2)
     everything = all_keys("orders", 80, partitions=2)
-    wait_until(lambda: first.records() | second.records() == everything, TIMEOUT_S, "80 records")
+    wait_until(lambda: first.keys() | second.keys() == everything, TIMEOUT_S, "80 records")
     assert (after.group_epoch, after.assigned) == (before.group_epoch, before.assigned)
 
 
@@ -233,7 +234,7 @@ def test_a_java_member_reads_every_acknowledged_record_over_a_rolling_kill(java:
                 cluster.kill_node(node.node_id)
                 produce(cluster.bootstrap_servers, "orders", 6, partitions=6, reconnect_backoff_ms=20)
                 count = 6 * round_number
-                wait_until(lambda count=count: len(member.records()) == count, TIMEOUT_S, "the records")  # type: ignore[misc]
+                wait_until(lambda count=count: len(member.keys()) == count, TIMEOUT_S, "the records")  # type: ignore[misc]
                 cluster.start_node(node.node_id, preferred=True)
             assert cluster.wait_for_group("g", state="Stable", members=1).group_epoch == epoch
             member.leave()

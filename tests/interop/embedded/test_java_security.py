@@ -67,9 +67,7 @@ def test_javas_member_logs_in_and_stays_while_its_sessions_are_renewed(
                 return len(broker.requests.of("SaslHandshake", client_id="java")) >= 8
 
             wait_until(is_renewed, TIMEOUT_S, "renewed sessions of Java's member")
-            wait_until(
-                lambda: member.records() == all_keys("orders", produced, partitions=2), TIMEOUT_S, "every record"
-            )
+            wait_until(lambda: member.keys() == all_keys("orders", produced, partitions=2), TIMEOUT_S, "every record")
             member.leave()
             assert [fact for fact in member.facts if not fact.startswith("record ")][-1] == "closed"
         finally:

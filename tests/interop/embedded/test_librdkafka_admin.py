@@ -20,7 +20,8 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from kip848_client.broker import EmbeddedBroker
-from tests.interop.embedded.clients import TIMEOUT_S, MemberThread, admin_of, produce
+from tests.interop.embedded.clients import MemberThread, admin_of, produce
+from tests.interop.embedded.holding import TIMEOUT_S
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.interop

@@ -12,7 +12,8 @@ from kip848_client.errors import ErrorCode
 from kip848_client.faults import ALWAYS, close, coordinator_not_here, cut_reply, error, hold, lose_reply
 from kip848_client.faults.actions import Action
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from tests.interop.embedded.clients import TIMEOUT_S, MemberThread, all_keys, produce, quiet
+from tests.interop.embedded.clients import MemberThread, all_keys, produce, quiet
+from tests.interop.embedded.holding import TIMEOUT_S
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.interop

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError
 
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.journal import MemoryJournal
-from tests.interop.embedded.clients import TIMEOUT_S, MemberThread, all_keys, produce
+from tests.interop.embedded.clients import MemberThread, produce
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.interop
@@ -24,21 +24,6 @@ def journal() -> MemoryJournal:
 def broker(journal: MemoryJournal) -> Iterator[EmbeddedBroker]:
     with EmbeddedBroker({"orders": 6}, journal=journal) as running:
         yield running
-
-
-def test_a_static_member_that_restarts_gets_its_partitions_back_without_a_rebalance(broker: EmbeddedBroker) -> None:
-    """group.instance.id is set exactly so that a rolling restart moves nothing."""
-    with MemberThread(broker.bootstrap_servers, ["orders"], client_id="other"):
-        first = MemberThread(broker.bootstrap_servers, ["orders"], client_id="one", group_instance_id="i1")
-        before = broker.wait_for_group("g", state="Stable", members=2)
-        first.leave()
-        with MemberThread(broker.bootstrap_servers, ["orders"], client_id="two", group_instance_id="i1"):
-            after = broker.wait_for(
-                "g", lambda group: group.state == "Stable" and any(m.client_id == "two" for m in group.members)
-            )
-            assert after.group_epoch == before.group_epoch
-            assert after.member("two").assigned == before.member("one").assigned
-            assert after.member("two").member_id != before.member("one").member_id
 
 
 def test_two_members_of_one_instance_id_the_second_is_refused(broker: EmbeddedBroker) -> None:
@@ -74,18 +59,3 @@ def test_a_group_too_large_refuses_the_next_member(journal: MemoryJournal) -> No
             assert second.errors[0].code() == KafkaError._FATAL
             assert "maximum size" in second.errors[0].str()
             assert not first.errors
-
-
-def test_a_member_survives_a_broker_that_crashes_and_comes_back(broker: EmbeddedBroker) -> None:
-    """The coordinator replays its records: no member is fenced, the epoch stays, reading goes on where it was."""
-    produce(broker.bootstrap_servers, "orders", 60, partitions=6)
-    with MemberThread(broker.bootstrap_servers, ["orders"]) as member:
-        wait_until(lambda: len(member.delivered) >= 60, what="60 records")
-        before = broker.wait_for_group("g", state="Stable", members=1)
-        broker.crash()
-        broker.start()
-        produce(broker.bootstrap_servers, "orders", 60, partitions=6)
-        wait_until(lambda: member.keys() == all_keys("orders", 120, partitions=6), TIMEOUT_S, "the rest")
-        after = broker.wait_for_group("g", state="Stable", members=1)
-        assert after == before
-        assert len(member.delivered) == 120

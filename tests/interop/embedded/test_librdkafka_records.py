@@ -10,7 +10,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from kip848_client.broker import EmbeddedBroker
-from tests.interop.embedded.clients import TIMEOUT_S, quiet
+from tests.interop.embedded.clients import quiet
+from tests.interop.embedded.holding import TIMEOUT_S
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.interop

@@ -11,8 +11,9 @@ import asyncio
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -39,59 +40,44 @@ def broker() -> Iterator[EmbeddedBroker]:
         yield running
 
 
-@pytest.fixture(scope="session")
-def kafka_python() -> Path:
-    """A Python interpreter that has kafka-python 2.0.2."""
+GO_MODULES: Final = {"kafka_go": "kafka-go-0.4.47", "franz_go": "franz-go-1.18.1", "sarama": "sarama-1.45.1"}
+"""Folder of a program in Go -> what its build is called in the cache."""
+
+INSTALLS: Final = [
+    pytest.mark.kafka,  # not that it needs one: it is run where packages of others may be fetched
+    pytest.mark.slow,
+    pytest.mark.timeout(INSTALL_TIMEOUT_S + 3 * READ_TIMEOUT_S),
+]
+
+
+def go_program(peer: str) -> list[str]:
+    """The program of a Go client, built."""
+
+    def install(folder: Path) -> None:
+        shutil.copytree(PEERS / peer, folder)
+        run("go", "build", "-o", "reader", ".", cwd=folder)
+
+    return [str(installed(GO_MODULES[peer], install, source=PEERS / peer / "main.go") / "reader")]
+
+
+def kafka_python() -> list[str]:
+    """The program that reads with kafka-python 2.0.2, in an environment that has it."""
 
     def install(folder: Path) -> None:
         run(sys.executable, "-m", "venv", str(folder))
         run(str(folder / "bin" / "pip"), "install", "--quiet", "kafka-python==2.0.2")
 
-    return installed("kafka-python-2.0.2", install) / "bin" / "python"
+    return [str(installed("kafka-python-2.0.2", install) / "bin" / "python"), str(PEERS / "read_with_kafka_python.py")]
 
 
-@pytest.fixture(scope="session")
-def kafkajs() -> Path:
+def kafkajs() -> list[str]:
     """The program that reads with kafkajs, beside its package."""
 
     def install(folder: Path) -> None:
         shutil.copytree(PEERS / "kafkajs", folder)
         run("npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(folder))
 
-    return installed("kafkajs-2.2.4", install) / "read.js"
-
-
-@pytest.fixture(scope="session")
-def kafka_go() -> Path:
-    """The program that reads with kafka-go, built."""
-
-    def install(folder: Path) -> None:
-        shutil.copytree(PEERS / "kafka_go", folder)
-        run("go", "build", "-o", "reader", ".", cwd=folder)
-
-    return installed("kafka-go-0.4.47", install) / "reader"
-
-
-@pytest.fixture(scope="session")
-def franz_go() -> Path:
-    """The program that reads in a group with franz-go, built."""
-
-    def install(folder: Path) -> None:
-        shutil.copytree(PEERS / "franz_go", folder)
-        run("go", "build", "-o", "reader", ".", cwd=folder)
-
-    return installed("franz-go-1.18.1", install, source=PEERS / "franz_go" / "main.go") / "reader"
-
-
-@pytest.fixture(scope="session")
-def sarama() -> Path:
-    """The program that writes and reads with Sarama, built."""
-
-    def install(folder: Path) -> None:
-        shutil.copytree(PEERS / "sarama", folder)
-        run("go", "build", "-o", "reader", ".", cwd=folder)
-
-    return installed("sarama-1.45.1", install, source=PEERS / "sarama" / "main.go") / "reader"
+    return ["node", str(installed("kafkajs-2.2.4", install) / "read.js")]
 
 
 def test_aiokafka_reads_by_manual_assignment(broker: EmbeddedBroker) -> None:
@@ -114,53 +100,40 @@ def test_aiokafka_reads_by_manual_assignment(broker: EmbeddedBroker) -> None:
     assert asyncio.run(asyncio.wait_for(read(), READ_TIMEOUT_S)) == VALUES
 
 
-@pytest.mark.kafka  # not that it needs one: it is run where packages of others may be fetched
-@pytest.mark.slow
-@pytest.mark.timeout(INSTALL_TIMEOUT_S + READ_TIMEOUT_S)
-def test_kafka_python_2_0_reads_by_manual_assignment(broker: EmbeddedBroker, kafka_python: Path) -> None:
-    """The version that most programs pinned for years asks ListOffsets version 1."""
-    program = str(PEERS / "read_with_kafka_python.py")
-    read = run(
-        str(kafka_python), program, broker.bootstrap_servers, "orders", str(len(VALUES)), timeout_s=READ_TIMEOUT_S
-    )
-    assert read == VALUES
+@pytest.mark.parametrize(
+    "program",
+    [
+        # The version that most programs pinned for years asks ListOffsets version 1; it reads by manual assignment.
+        pytest.param(kafka_python, id="kafka-python 2.0", marks=INSTALLS),
+        # The client of Node.js joins by the classic protocol, and asks ListOffsets version 3.
+        pytest.param(kafkajs, id="kafkajs", marks=INSTALLS),
+        # Its Reader without a group asks ListOffsets version 1 for the first offset and the last one.
+        pytest.param(partial(go_program, "kafka_go"), id="kafka-go", marks=INSTALLS),
+    ],
+)
+def test_a_client_of_another_make_reads_everything(broker: EmbeddedBroker, program: Callable[[], list[str]]) -> None:
+    """Services in other languages are tested against the same broker."""
+    command = [*program(), broker.bootstrap_servers, "orders", str(len(VALUES))]
+    assert run(*command, timeout_s=READ_TIMEOUT_S) == VALUES
 
 
-@pytest.mark.kafka  # not that it needs one: it is run where packages of others may be fetched
-@pytest.mark.slow
-@pytest.mark.timeout(INSTALL_TIMEOUT_S + READ_TIMEOUT_S)
-def test_kafkajs_reads_in_a_group(broker: EmbeddedBroker, kafkajs: Path) -> None:
-    """The client of Node.js joins by the classic protocol, and asks ListOffsets version 3."""
-    read = run("node", str(kafkajs), broker.bootstrap_servers, "orders", str(len(VALUES)), timeout_s=READ_TIMEOUT_S)
-    assert read == VALUES
-
-
-@pytest.mark.kafka  # not that it needs one: it is run where packages of others may be fetched
-@pytest.mark.slow
-@pytest.mark.timeout(INSTALL_TIMEOUT_S + READ_TIMEOUT_S)
-def test_kafka_go_reads_a_partition(broker: EmbeddedBroker, kafka_go: Path) -> None:
-    """Its Reader without a group asks ListOffsets version 1 for the first offset and the last one."""
-    read = run(str(kafka_go), broker.bootstrap_servers, "orders", str(len(VALUES)), timeout_s=READ_TIMEOUT_S)
-    assert read == VALUES
-
-
-@pytest.mark.kafka  # not that it needs one: it is run where packages of others may be fetched
+@pytest.mark.kafka
 @pytest.mark.slow
 @pytest.mark.timeout(INSTALL_TIMEOUT_S + 3 * READ_TIMEOUT_S)
-def test_sarama_writes_a_transaction_and_reads_it_in_a_group(broker: EmbeddedBroker, sarama: Path) -> None:
+def test_sarama_writes_a_transaction_and_reads_it_in_a_group(broker: EmbeddedBroker) -> None:
     """The Kafka version that its user names chooses the versions of all its requests."""
     for version in ("0.11.0.0", "2.8.0", "4.0.0"):
         topic = f"written-as-{version}"
-        command = (str(sarama), broker.bootstrap_servers, version, topic, str(len(VALUES)))
+        command = (*go_program("sarama"), broker.bootstrap_servers, version, topic, str(len(VALUES)))
         assert run(*command, timeout_s=READ_TIMEOUT_S) == VALUES
         assert broker.committed("sarama")[Place(topic, 0)] == len(VALUES)
 
 
-@pytest.mark.kafka  # not that it needs one: it is run where packages of others may be fetched
+@pytest.mark.kafka
 @pytest.mark.slow
-@pytest.mark.timeout(INSTALL_TIMEOUT_S + READ_TIMEOUT_S)
+@pytest.mark.timeout(INSTALL_TIMEOUT_S + 3 * READ_TIMEOUT_S)
 def test_franz_go_shares_a_group_dies_and_meets_a_member_of_the_new_protocol(
-    broker: EmbeddedBroker, franz_go: Path
+    broker: EmbeddedBroker,
 ) -> None:
     """Its cooperative members join by the newest versions of the classic APIs, and are migrated like any other."""
 
@@ -175,12 +148,13 @@ def test_franz_go_shares_a_group_dies_and_meets_a_member_of_the_new_protocol(
             timeout_s=READ_TIMEOUT_S,
         )
 
-    assert run(str(franz_go), broker.bootstrap_servers, "orders", str(len(VALUES))) == VALUES
+    franz_go = go_program("franz_go")
+    assert run(*franz_go, broker.bootstrap_servers, "orders", str(len(VALUES))) == VALUES
     assert broker.committed("g") == {Place("orders", 0): len(VALUES)}
     assert broker.requests.of("Fetch", when=continues_a_session), "records came by fetch sessions"
     broker.add_partitions("orders", 2)
     with ExitStack() as stack:
-        endless = (str(franz_go), broker.bootstrap_servers, "orders", "1000000")
+        endless = (*franz_go, broker.bootstrap_servers, "orders", "1000000")
         processes = [stack.enter_context(subprocess.Popen(endless)) for _ in range(2)]
         for process in processes:
             stack.callback(process.kill)
@@ -197,12 +171,12 @@ def test_franz_go_shares_a_group_dies_and_meets_a_member_of_the_new_protocol(
 
 @pytest.mark.kafka
 @pytest.mark.slow
-@pytest.mark.timeout(INSTALL_TIMEOUT_S + READ_TIMEOUT_S)
-def test_franz_go_reads_every_acknowledged_record_over_a_rolling_kill(franz_go: Path) -> None:
+@pytest.mark.timeout(INSTALL_TIMEOUT_S + 3 * READ_TIMEOUT_S)
+def test_franz_go_reads_every_acknowledged_record_over_a_rolling_kill() -> None:
     """It follows leaders and coordinators by its own rules: one wrong answer would strand it at a dead node."""
     count = 6
     with EmbeddedBroker({"orders": count}, nodes=3) as cluster:
-        command = (str(franz_go), cluster.nodes[0].bootstrap_server, "orders", "1000000")
+        command = (*go_program("franz_go"), cluster.nodes[0].bootstrap_server, "orders", "1000000")
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process, ExitStack() as stack:
             stack.callback(process.kill)
             cluster.wait_for_group("g", state="Stable", members=1, timeout_s=READ_TIMEOUT_S)

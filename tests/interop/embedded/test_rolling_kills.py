@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import itertools
 import random
-import threading
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, Message, Producer
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas through importlib.resources.read_text
-    from kafka import KafkaConsumer, KafkaProducer
+    from kafka import KafkaProducer
 
-from kip848_client import AsyncConsumer, Consumer
+from kip848_client import AsyncConsumer
 from kip848_client.broker import EmbeddedBroker
-from tests.interop.embedded.clients import Key, MemberThread, place_of, quiet
+from tests.interop.classic.members import OurMember
+from tests.interop.embedded.classic_members import classic_member
+from tests.interop.embedded.clients import MemberThread, place_of, quiet, read_committed
+from tests.interop.embedded.holding import TIMEOUT_S, Key, Member, Polling
+from tests.interop.embedded.writing import TransactionThread
 from tests.support.waiting import wait_until
 
 pytestmark = [
@@ -35,10 +37,6 @@ FORGETS_SOCKETS: Final = pytest.mark.filterwarnings("ignore:unclosed <socket:Res
 
 TOPIC: Final = "orders"
 PARTITIONS: Final = 6
-TIMEOUT_S: Final = 60.0
-
-Reader = Callable[[str], AbstractContextManager[set[Key]]]
-"""Reads the topic as the member of a group; the set grows by what it has read."""
 
 CONF: Final[dict[str, object]] = {
     "group.id": "g",
@@ -54,105 +52,33 @@ def broker() -> Iterator[EmbeddedBroker]:
         yield running
 
 
-@contextmanager
-def ours(bootstrap_servers: str) -> Iterator[set[Key]]:
-    """`Consumer`."""
+class Ours(Polling):
+    """`AsyncConsumer`; `OurMember` is a `Consumer`."""
 
-    def read(stop: threading.Event, keys: set[Key]) -> None:
-        with Consumer(CONF | {"bootstrap.servers": bootstrap_servers}) as consumer:
-            consumer.subscribe([TOPIC])
-            while not stop.is_set():
-                message = consumer.poll(0.02)
-                if message is not None:
-                    keys.add((TOPIC, *place_of(message)))
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        super().__init__()
 
-    with running(read) as keys:
-        yield keys
+    def _run(self) -> None:
+        asyncio.run(self._read())
 
-
-@contextmanager
-def ours_in_asyncio(bootstrap_servers: str) -> Iterator[set[Key]]:
-    """`AsyncConsumer`."""
-
-    async def read_async(stop: threading.Event, keys: set[Key]) -> None:
-        async with AsyncConsumer(CONF | {"bootstrap.servers": bootstrap_servers}) as consumer:
+    async def _read(self) -> None:
+        async with AsyncConsumer(CONF | {"bootstrap.servers": self._bootstrap_servers}) as consumer:
             await consumer.subscribe([TOPIC])
-            while not stop.is_set():
+            while not self._stop.is_set():
                 message = await consumer.poll(0.02)
                 if message is not None:
-                    keys.add((TOPIC, *place_of(message)))
-
-    with running(lambda stop, keys: asyncio.run(read_async(stop, keys))) as keys:
-        yield keys
+                    self.delivered.append((TOPIC, *place_of(message)))
 
 
-@contextmanager
-def kafka_python(bootstrap_servers: str) -> Iterator[set[Key]]:
-    """kafka-python, which speaks the classic protocol."""
-
-    def read(stop: threading.Event, keys: set[Key]) -> None:
-        consumer = KafkaConsumer(
-            TOPIC,
-            bootstrap_servers=bootstrap_servers.split(","),
-            group_id="g",
-            auto_offset_reset="earliest",
-            reconnect_backoff_ms=20,
-            reconnect_backoff_max_ms=200,
-            retry_backoff_ms=20,
-        )
-        while not stop.is_set():
-            for records in consumer.poll(timeout_ms=20).values():
-                keys.update((TOPIC, record.partition, record.offset) for record in records)
-        consumer.close()
-
-    with running(read) as keys:
-        yield keys
-    gc.collect()  # here, and not in the next test
-
-
-def librdkafka(protocol: str) -> Reader:
-    """confluent-kafka with one of its protocols."""
-
-    @contextmanager
-    def read(bootstrap_servers: str) -> Iterator[set[Key]]:
-        with MemberThread(bootstrap_servers, [TOPIC], group_protocol=protocol) as member:
-            yield _Growing(member)
-
-    return read
-
-
-class _Growing(set[Key]):
-    """The keys of a `MemberThread`, looked up when they are compared."""
-
-    def __init__(self, member: MemberThread) -> None:
-        super().__init__()
-        self._member = member
-
-    def __ge__(self, other: object) -> bool:
-        self.update(self._member.keys())
-        return super().__ge__(other)  # type: ignore[operator]
-
-
-@contextmanager
-def running(read: Callable[[threading.Event, set[Key]], None]) -> Iterator[set[Key]]:
-    """*read* on a thread of its own until the block ends."""
-    stop, keys, failures = threading.Event(), set[Key](), list[BaseException]()
-
-    def run() -> None:
-        try:
-            read(stop, keys)
-        except BaseException as failure:  # told below, on the test's thread
-            failures.append(failure)
-
-    thread = threading.Thread(target=run, name="reader")
-    thread.start()
-    try:
-        yield keys
-    finally:
-        stop.set()
-        thread.join(TIMEOUT_S)
-    assert not thread.is_alive(), "the reader did not close in time"
-    assert not failures, failures
+READERS: Final[dict[str, Callable[[str], Member]]] = {
+    "ours": lambda servers: OurMember(servers, TOPIC, CONF, group_id="g"),
+    "ours in asyncio": Ours,
+    "librdkafka, consumer protocol": lambda servers: MemberThread(servers, [TOPIC]),
+    "librdkafka, classic protocol": lambda servers: MemberThread(servers, [TOPIC], group_protocol="classic"),
+    "kafka-python": lambda servers: classic_member("kafka-python", servers, [TOPIC]),
+}
+"""Members of the group `g` that read the topic."""
 
 
 def producer_of(broker: EmbeddedBroker, conf: dict[str, object]) -> Producer:
@@ -177,31 +103,23 @@ def produce_some(producer: Producer, acknowledged: set[Key], what: str) -> None:
     assert not failures
 
 
-@pytest.mark.parametrize(
-    "reader",
-    [
-        pytest.param(ours, id="ours"),
-        pytest.param(ours_in_asyncio, id="ours in asyncio"),
-        pytest.param(librdkafka("consumer"), id="librdkafka, consumer protocol"),
-        pytest.param(librdkafka("classic"), id="librdkafka, classic protocol"),
-        pytest.param(kafka_python, id="kafka-python", marks=FORGETS_SOCKETS),
-    ],
-)
-def test_every_acknowledged_record_is_read_over_a_rolling_kill(broker: EmbeddedBroker, reader: Reader) -> None:
+@FORGETS_SOCKETS
+@pytest.mark.parametrize("reader", READERS)
+def test_every_acknowledged_record_is_read_over_a_rolling_kill(broker: EmbeddedBroker, reader: str) -> None:
     """A client that loses its way when leaders and coordinators move would lose records, or stop for good."""
     producer = producer_of(broker, {"enable.idempotence": True})
     acknowledged: set[Key] = set()
-    with reader(broker.bootstrap_servers) as read:
+    with READERS[reader](broker.bootstrap_servers) as member:
         produce_some(producer, acknowledged, "before")
-        wait_until(lambda: read >= acknowledged, TIMEOUT_S, "the records before")
+        wait_until(lambda: member.keys() >= acknowledged, TIMEOUT_S, "the records before")
         epoch = broker.wait_for_group("g", state="Stable", members=1).group_epoch
         for node in broker.nodes:
             broker.kill_node(node.node_id)
             produce_some(producer, acknowledged, f"without {node.node_id}")
-            wait_until(lambda: read >= acknowledged, TIMEOUT_S, f"records without node {node.node_id}")
+            wait_until(lambda: member.keys() >= acknowledged, TIMEOUT_S, f"records without node {node.node_id}")
             broker.start_node(node.node_id, preferred=True)
         produce_some(producer, acknowledged, "after")
-        wait_until(lambda: read >= acknowledged, TIMEOUT_S, "the records after")
+        wait_until(lambda: member.keys() >= acknowledged, TIMEOUT_S, "the records after")
         assert broker.wait_for_group("g", members=1).group_epoch == epoch, "no member had to join again"
     assert len(acknowledged) == 5 * PARTITIONS
 
@@ -239,8 +157,8 @@ def test_a_transaction_of_librdkafka_commits_over_the_death_of_its_coordinator(b
         producer.commit_transaction(TIMEOUT_S)
         broker.start_node(dead)
     broker.wait_for_transaction("payments", "CompleteCommit")
-    with ours(broker.bootstrap_servers) as read:
-        wait_until(lambda: read >= acknowledged, TIMEOUT_S, "the records of three transactions")
+    with READERS["ours"](broker.bootstrap_servers) as member:
+        wait_until(lambda: member.keys() >= acknowledged, TIMEOUT_S, "the records of three transactions")
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -254,44 +172,26 @@ def test_transactions_are_read_once_while_nodes_die(tmp_path: Path, seed: int) -
     config = {"kip848.coordinator.load.ms": "100", "kip848.election.delay.ms": "50"} if seed % 2 else {}
     folder = None if seed % 2 else tmp_path / "data"
     with EmbeddedBroker({TOPIC: PARTITIONS}, nodes=3, config=config, data_dir=folder) as cluster:
-        committed: list[bytes] = []
-
-        def write(stop: threading.Event, _keys: set[Key]) -> None:
-            producer = producer_of(cluster, {"transactional.id": "tx"})
-            producer.init_transactions(TIMEOUT_S)
-            for number in itertools.count():
-                if stop.is_set():
-                    return
-                values = [f"{number} in {partition}".encode() for partition in range(PARTITIONS)]
-                producer.begin_transaction()
-                for partition, value in enumerate(values):
-                    producer.produce(TOPIC, value, partition=partition)
-                if number % 3 == 2:
-                    producer.flush(TIMEOUT_S)
-                    producer.abort_transaction(TIMEOUT_S)
-                    continue
-                try:
-                    producer.commit_transaction(TIMEOUT_S)
-                    committed.extend(values)
-                except KafkaException as refused:
-                    if not refused.args[0].txn_requires_abort():
-                        raise
-                    producer.abort_transaction(TIMEOUT_S)
-
-        with running(write):
+        writer = TransactionThread(cluster.bootstrap_servers, partitions=PARTITIONS)
+        try:
             for _ in range(20):
-                seen = len(committed)
+                seen = len(writer.committed)
                 let_something_happen(cluster, rng)
-                wait_until(lambda seen=seen: len(committed) > seen, TIMEOUT_S, "a transaction after the event")  # type: ignore[misc]
-            for node in cluster.nodes:
-                if node.state == "stopped":
-                    cluster.start_node(node.node_id)
-        with Consumer(
-            CONF | {"bootstrap.servers": cluster.bootstrap_servers, "isolation.level": "read_committed"}
-        ) as consumer:
-            consumer.subscribe([TOPIC])
-            read = [message.value() for message in iter(lambda: consumer.poll(5), None)]
-        assert sorted(map(bytes, filter(None, read))) == sorted(committed)
+                wait_until(
+                    lambda seen=seen: len(writer.committed) > seen or writer.failures,  # type: ignore[misc]
+                    TIMEOUT_S,
+                    "a transaction after the event",
+                )
+        finally:
+            writer.stop()
+        assert not writer.failures
+        for node in cluster.nodes:
+            if node.state == "stopped":
+                cluster.start_node(node.node_id)
+        read = Counter(
+            int(one.value() or b"") for one in read_committed(cluster.bootstrap_servers, TOPIC, partitions=PARTITIONS)
+        )
+        assert read == Counter(dict.fromkeys(writer.committed, PARTITIONS))
 
 
 def let_something_happen(cluster: EmbeddedBroker, rng: random.Random) -> None:

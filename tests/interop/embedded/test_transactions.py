@@ -9,13 +9,13 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as AioPartition
 from aiokafka.errors import KafkaError as AioError
-from confluent_kafka import Consumer as LibrdkafkaConsumer
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from kip848_client import Consumer
 from kip848_client import TopicPartition as OurPartition
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.model import TopicPartition as ModelPartition
+from tests.interop.embedded.clients import read_committed
 
 pytestmark = pytest.mark.interop
 
@@ -46,22 +46,9 @@ def write(producer: Producer, *values: bytes, commit: bool = True, topic: str = 
 
 
 def read_by_librdkafka(broker: EmbeddedBroker, isolation: str = "read_committed") -> list[bytes | None]:
-    consumer = LibrdkafkaConsumer(
-        {
-            "bootstrap.servers": broker.bootstrap_servers,
-            "group.id": "reader",
-            "isolation.level": isolation,
-            "enable.partition.eof": True,
-            "enable.auto.commit": False,
-            "log_level": 0,
-        }
-    )
-    consumer.assign([TopicPartition("orders", 0, 0)])
-    values = []
-    while (message := consumer.poll(TIMEOUT_S)) is not None and message.error() is None:
-        values.append(message.value())
-    consumer.close()
-    return values
+    return [
+        one.value() for one in read_committed(broker.bootstrap_servers, "orders", partitions=2, isolation=isolation)
+    ]
 
 
 def read_by_us(broker: EmbeddedBroker, isolation: str | None = None) -> list[bytes | None]:

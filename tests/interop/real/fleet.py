@@ -31,6 +31,7 @@ class WorkerProcess(msgspec.Struct, frozen=True):
     """One running worker."""
 
     name: str
+    client: str
     process: subprocess.Popen[bytes]
     path: Path
 
@@ -42,39 +43,40 @@ class WorkerProcess(msgspec.Struct, frozen=True):
 
 
 class Fleet:
-    """Workers of one group on one topic.
+    """Workers of one group.
 
     Args:
         folder: for what they write.
+        topics: separated by commas.
         conf: of their consumers, without client.id.
     """
 
-    def __init__(self, folder: Path, topic: str, conf: Mapping[str, object]) -> None:
+    def __init__(self, folder: Path, topics: str, conf: Mapping[str, object]) -> None:
         self.running: Final[list[WorkerProcess]] = []
         self._folder = folder
-        self._topic = topic
+        self._topics = topics
         self._conf = conf
         self._numbers = itertools.count()
         self._paths: list[Path] = []
         self._killed: list[Entry] = []
 
-    def start(self, **conf: str) -> WorkerProcess:
-        """Start one more worker; underscores in *conf* stand for dots."""
+    def start(self, client: str = "ours", *, topics: str | None = None, **conf: str) -> WorkerProcess:
+        """Start one more worker, of ours or of ``librdkafka``; underscores in *conf* stand for dots."""
         name = f"worker-{next(self._numbers)}"
         path = self._folder / f"{name}.jsonl"
         path.touch()
         own = {key.replace("_", "."): value for key, value in conf.items()}
         settings = {**self._conf, **own, "client.id": name, "log_level": 0}
-        command = [sys.executable, "-W", "error", "-m", "tests.interop.real.worker", str(path), self._topic]
+        command = [sys.executable, "-W", "error", "-m", "tests.interop.real.worker", client, str(path)]
         with path.with_suffix(".output").open("wb") as output:
             process = subprocess.Popen(
-                [*command, json.dumps(settings)],
+                [*command, topics or self._topics, json.dumps(settings)],
                 cwd=REPOSITORY,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
-        worker = WorkerProcess(name, process, path)
+        worker = WorkerProcess(name, client, process, path)
         self.running.append(worker)
         self._paths.append(path)
         return worker
@@ -124,20 +126,38 @@ class Stream:
 
     Args:
         records_per_second: of all partitions together.
+        life: which life of the topic the records are of, if it is deleted and created again.
 
     Attributes:
         written: how many each partition has; complete once the stream has stopped.
     """
 
-    def __init__(self, bootstrap_servers: str, topic: str, *, partitions: int, records_per_second: int) -> None:
-        self.written: Final = {TopicPartition(topic, index): 0 for index in range(partitions)}
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        topic: str,
+        *,
+        partitions: int,
+        records_per_second: int,
+        life: str | None = None,
+    ) -> None:
+        self.written: Final[dict[TopicPartition, int]] = {}
         self.failures: Final[list[KafkaError]] = []
-        self._interval_s = partitions / records_per_second
+        self._topic = topic
+        self._life = life
+        self._rate = records_per_second
         self._producer = Producer(
-            {"bootstrap.servers": bootstrap_servers, "log_level": 0, "linger.ms": 1, "enable.idempotence": True}
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "log_level": 0,
+                "linger.ms": 1,
+                "enable.idempotence": True,
+                "reconnect.backoff.max.ms": 1_000,
+            }
         )
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="stream")
+        self.grow(partitions)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -148,6 +168,12 @@ class Stream:
     ) -> None:
         self.stop()
 
+    def grow(self, partitions: int) -> None:
+        """From now on write to so many partitions."""
+        topic = self._topic if self._life is None else f"{self._topic}#{self._life}"
+        for index in range(partitions):
+            self.written.setdefault(TopicPartition(topic, index), 0)
+
     def stop(self) -> None:
         """Stop, and wait until everything written is acknowledged; may be called again."""
         self._stopped.set()
@@ -156,11 +182,14 @@ class Stream:
         assert not self.failures, self.failures
 
     def _run(self) -> None:
-        while not self._stopped.wait(self._interval_s):
-            for place, number in self.written.items():
-                self._producer.produce(
-                    place.topic, str(number).encode(), partition=place.partition, on_delivery=self._delivered
-                )
+        while not self._stopped.wait(len(self.written) / self._rate):
+            for place, number in list(self.written.items()):
+                try:
+                    self._producer.produce(
+                        self._topic, str(number), self._life, place.partition, on_delivery=self._delivered
+                    )
+                except BufferError:  # the broker has been away for long
+                    break
                 self.written[place] = number + 1
             self._producer.poll(0)
 

@@ -153,12 +153,13 @@ class LibrdkafkaMember:
 
 
 def number_of(message: Message) -> tuple[tuple[str, int], int]:
-    """Where a record is, and its number there."""
+    """Where a record is, and its number there. The key of a record says which life of its topic it is of, if any."""
     topic, partition, value = message.topic(), message.partition(), message.value()
     assert topic is not None
     assert partition is not None
     assert value is not None
-    return (topic, partition), int(value)
+    life = message.key()
+    return (topic if life is None else f"{topic}#{life.decode()}", partition), int(value)
 
 
 def take_turns(*members: Member, until: Callable[[], object], what: str, timeout_s: float = TIMEOUT_S) -> None:

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka import Consumer as LibrdkafkaConsumer
 from confluent_kafka import KafkaException, Producer
 
 from kip848_client import TopicPartition as PublicPartition
 from kip848_client.model import TopicPartition
 from tests.interop.conftest import unique_name
+from tests.interop.embedded.clients import read_committed
 from tests.interop.real.group import Group
 from tests.interop.real.members import SLICE_S, TIMEOUT_S, number_of, take_turns
 
@@ -85,21 +85,7 @@ class Transformer:
 
 def transformed(bootstrap_servers: str, sink: str) -> Counter[str]:
     """Everything in the sink whose transaction was committed, with how often it is there."""
-    reader = LibrdkafkaConsumer(
-        {
-            "bootstrap.servers": bootstrap_servers,
-            "group.id": unique_name("reader"),
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "log_level": 0,
-        }
-    )
-    reader.assign([PublicPartition(sink, 0, 0)])
-    found: Counter[str] = Counter()
-    while (message := reader.poll(TIMEOUT_S)) is not None and message.error() is None:
-        found[(message.value() or b"").decode()] += 1
-    reader.close()
-    return found
+    return Counter((one.value() or b"").decode() for one in read_committed(bootstrap_servers, sink))
 
 
 def everything(group: Group) -> Counter[str]:

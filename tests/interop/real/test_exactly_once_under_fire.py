@@ -19,12 +19,10 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from confluent_kafka import Consumer as LibrdkafkaConsumer
 from confluent_kafka import Producer
 
-from kip848_client import TopicPartition as PublicPartition
 from kip848_client.model import TopicPartition
-from tests.interop.conftest import unique_name
+from tests.interop.embedded.clients import read_committed
 from tests.interop.real.group import ON_KAFKA, Group
 from tests.support.waiting import wait_until
 
@@ -137,32 +135,6 @@ class Orders:
         assert self._producer.flush(30) == 0
 
 
-def results(servers: str, sink: str) -> list[bytes]:
-    """Every value in the sink that a read_committed reader sees."""
-    reader = LibrdkafkaConsumer(
-        {
-            "bootstrap.servers": servers,
-            "group.id": unique_name("reader"),
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "log_level": 0,
-        }
-    )
-    reader.assign([PublicPartition(sink, partition, 0) for partition in range(SINK_PARTITIONS)])
-    values: list[bytes] = []
-    ended: set[int | None] = set()
-    while len(ended) < SINK_PARTITIONS:
-        messages = reader.consume(10_000, 1.0)
-        assert messages, f"no end of {sink} after {len(values)} results"
-        for message in messages:
-            if message.error() is None:
-                values.append(message.value() or b"")
-            else:
-                ended.add(message.partition())
-    reader.close()
-    return values
-
-
 @pytest.mark.timeout(30 + TIMEOUT_S * 2)
 def test_each_result_is_there_once_while_processes_join_leave_freeze_and_are_killed(
     group: Group, tmp_path: Path
@@ -200,7 +172,7 @@ def test_each_result_is_there_once_while_processes_join_leave_freeze_and_are_kil
             workers.leave()
         aborted = workers.aborted()
 
-    found = results(servers, sink)
+    found = [one.value() for one in read_committed(servers, sink, partitions=SINK_PARTITIONS)]
     expected = {b"invoice for %d" % number for number in range(RECORDS)}
     print(f"{RECORDS} records in {took_s:.1f} s, {aborted} transactions refused and done again")
     assert len(found) == RECORDS
