@@ -22,23 +22,6 @@ def offsets_of(consumer_maker: MakeConsumer, group_id: str = "g") -> list[int]:
     return [committed.offset for committed in reader.raw.committed(partitions, timeout=60.0)]
 
 
-def test_a_new_consumer_goes_on_where_the_last_one_committed(make_consumer: MakeConsumer, produce: Produce) -> None:
-    """Restarts are daily business: nothing twice, nothing lost."""
-    produce("orders", 50)
-    first = make_consumer(enable_auto_commit=False).subscribe("orders")
-    drive(first, until=lambda: len(first.delivered) >= 200)
-    committed = first.raw.commit(asynchronous=False)
-    first.raw.close()
-
-    produce("orders", 10)
-    second = make_consumer(enable_auto_commit=False).subscribe("orders")
-    drive(second, until=lambda: len(second.delivered) >= 40)
-
-    assert committed is not None
-    assert [(one.partition, one.offset) for one in committed] == [(0, 50), (1, 50), (2, 50), (3, 50)]
-    assert delivered_once([first, second]) == keys_of("orders", 60)
-
-
 def test_records_in_the_prefetch_buffer_are_not_committed(make_consumer: MakeConsumer, produce: Produce) -> None:
     """poll() reads ahead; a commit of what the application never saw would lose it at the next restart."""
     produce("orders", 100, partitions=[0])
@@ -75,22 +58,6 @@ def test_close_commits_what_was_consumed_unless_told_otherwise(make_consumer: Ma
         drive(consumer, until=lambda: len(consumer.delivered) >= 40)  # noqa: B023  used before the next round
         consumer.raw.close()
         assert offsets_of(make_consumer, group_id) == expected
-
-
-def test_auto_commit_happens_on_its_interval_while_polling(
-    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
-) -> None:
-    """A crash costs at most one interval of work."""
-    produce("orders", 10)
-    consumer = make_consumer(auto_commit_interval_ms=50).subscribe("orders")
-    drive(consumer, until=lambda: len(consumer.delivered) >= 40)
-
-    partitions = [TopicPartition("orders", partition) for partition in range(4)]
-    drive(
-        consumer,
-        until=lambda: [one.offset for one in consumer.raw.committed(partitions, timeout=60.0)] == [10] * 4,
-        what="an automatic commit",
-    )
 
 
 def test_a_message_and_explicit_offsets_are_committed_as_given(make_consumer: MakeConsumer, produce: Produce) -> None:

@@ -59,20 +59,6 @@ def test_iteration_ends_when_the_consumer_is_closed(make_consumer: MakeConsumer,
     assert set(seen) == keys_of("orders", 10)
 
 
-def test_a_topic_that_appears_later_is_read(
-    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
-) -> None:
-    """Subscribing before the topic exists is common at deployment; the consumer must pick it up without a restart."""
-    consumer = make_consumer().subscribe("later")
-    drive(consumer, until=lambda: consumer.raw.state is MemberState.STABLE)
-
-    broker.create_topic("later", partitions=1)
-    produce("later", 10, partitions=[0])
-    drive(consumer, until=lambda: len(consumer.delivered) >= 10)
-
-    assert delivered_once([consumer]) == keys_of("later", 10, partitions=[0])
-
-
 def test_seek_inside_assigned_decides_where_to_start(make_consumer: MakeConsumer, produce: Produce) -> None:
     """Programs that keep offsets elsewhere start partitions themselves; no committed offset may overrule them."""
     produce("orders", 20)

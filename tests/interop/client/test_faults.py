@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from kip848_client import EmbeddedBroker, MemberState
-from kip848_client.errors import ErrorCode, Kip848Error
+from kip848_client.errors import ErrorCode
 from kip848_client.faults import (
     ALWAYS,
     GROUP_APIS,
@@ -102,19 +102,6 @@ def test_a_synchronous_commit_that_goes_astray_is_done_once_it_returns(
     consumer.raw.commit(asynchronous=False)
     rule.wait()
     assert broker.committed("g") == {("orders", index): 5 for index in range(4)}
-
-
-def test_a_commit_that_is_refused_for_one_partition_says_so_and_keeps_the_others(
-    broker: EmbeddedBroker, make_impatient: MakeImpatient, produce: Produce
-) -> None:
-    """Three offsets are committed, one is not: the error must not hide the three, nor the three the error."""
-    produce("orders", 5)
-    consumer = make_impatient().subscribe("orders")
-    drive(consumer, until=lambda: len(consumer.delivered) == 20)
-    broker.faults.on("OffsetCommit", error(ErrorCode.OFFSET_METADATA_TOO_LARGE), topic="orders", partition=2)
-    with pytest.raises(Kip848Error, match="OFFSET_METADATA_TOO_LARGE"):
-        consumer.raw.commit(asynchronous=False)
-    assert broker.committed("g") == {("orders", index): 5 for index in (0, 1, 3)}
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ an ALLOW for somebody else, hosts that are not the client's. Descriptions and de
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
@@ -19,14 +18,13 @@ from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from kip848_client.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from kip848_client.wire.messages.describe_acls import DescribeAclsRequest
-from kip848_client.wire.record_batch import Record, build_batch
 from kip848_client.wire.schema import Request
 from tests.interop.conftest import require_kafka
 from tests.interop.differential.talk import Talk
 from tests.interop.kafka_broker import KafkaBroker
 from tests.support.raw_connection import RawConnection
 from tests.support.waiting import wait_until
-from tests.support.well_formed_requests import Fields, error_codes, message
+from tests.support.well_formed_requests import ROWS, Fields, Scene, error_codes, message
 
 pytestmark = [pytest.mark.interop, pytest.mark.kafka]
 
@@ -45,8 +43,20 @@ NAMES: Final[Mapping[int, tuple[str, ...]]] = {
     GROUP: ("foo", "g"),
     TRANSACTIONAL_ID: ("foo", "x"),
 }
-"""Resource type -> what is asked for; the last topic does not exist."""
-PATTERNS: Final = (("foo", 3), ("fob", 3), ("*", 3), ("fo", 4), ("f", 4), ("foo", 4), ("bar", 3), ("g", 3), ("x", 3))
+"""Resource type -> what is asked for; the last topic does not exist. Transactional ids end in "nobody"."""
+PATTERNS: Final = (
+    ("foo", 3),
+    ("fob", 3),
+    ("*", 3),
+    ("fo", 4),
+    ("f", 4),
+    ("foo", 4),
+    ("bar", 3),
+    ("g", 3),
+    ("x", 3),
+    ("foonobody", 3),
+    ("x", 4),
+)
 OPERATIONS: Final = (2, 3, 4, 6, 7, 8, 10, 11)
 DENY, ALLOW = 2, 3
 ANY: Final = DescribeAclsRequest(
@@ -60,114 +70,61 @@ ANY: Final = DescribeAclsRequest(
 )
 
 Sides = tuple[RawConnection, RawConnection]
-Probe = tuple[ApiKey, int, Callable[[str], Fields]]
-"""Api, version, and the fields of a request about a topic, group or transactional id."""
-
-
-def produce(name: str) -> Fields:
-    """With the present time: Kafka soon deletes what is older than a week."""
-    records = build_batch([Record(b"v", timestamp=int(time.time() * 1000))])
-    return {"acks": -1, "timeout_ms": 10_000, "topic_data": [{"name": name, "partition_data": [{"records": records}]}]}
-
-
-def commit(group: str, topic: str) -> Fields:
-    position = {"committed_offset": 1, "committed_metadata": ""}
-    return {"group_id": group, "topics": [{"name": topic, "partitions": [position]}]}
-
-
-def partitions_of(name: str, **fields: object) -> list[Fields]:
-    """Partition 0 of a topic."""
-    return [{"name": name, "partitions": [fields]}]
-
-
-PRODUCER: Final = {"producer_id": 99, "producer_epoch": 0}
+Probe = tuple[ApiKey, int]
 PROBES: Final[Mapping[int, Mapping[str, Probe]]] = {
     TOPIC: {
-        "Produce": (ApiKey.PRODUCE, 9, produce),
-        "Fetch": (
-            ApiKey.FETCH,
-            12,
-            lambda name: {"topics": [{"topic": name, "partitions": [{"partition_max_bytes": 1_000_000}]}]},
-        ),
-        "ListOffsets": (
-            ApiKey.LIST_OFFSETS,
-            7,
-            lambda name: {"replica_id": -1, "topics": partitions_of(name, timestamp=-1)},
-        ),
-        "Metadata": (
-            ApiKey.METADATA,
-            12,
-            lambda name: {
-                "topics": [{"name": name}],
-                "allow_auto_topic_creation": False,
-                "include_topic_authorized_operations": True,
-            },
-        ),
-        "DeleteRecords": (
-            ApiKey.DELETE_RECORDS,
-            2,
-            lambda name: {"topics": partitions_of(name, offset=0), "timeout_ms": 10_000},
-        ),
-        "DescribeProducers": (
-            ApiKey.DESCRIBE_PRODUCERS,
-            0,
-            lambda name: {"topics": [{"name": name, "partition_indexes": [0]}]},
-        ),
-        "DescribeConfigs": (
-            ApiKey.DESCRIBE_CONFIGS,
-            4,
-            lambda name: {
-                "resources": [{"resource_type": 2, "resource_name": name, "configuration_keys": ["retention.ms"]}]
-            },
-        ),
+        "Produce": (ApiKey.PRODUCE, 9),
+        "Fetch": (ApiKey.FETCH, 12),
+        "ListOffsets": (ApiKey.LIST_OFFSETS, 7),
+        "Metadata": (ApiKey.METADATA, 12),
+        "DeleteRecords": (ApiKey.DELETE_RECORDS, 2),
+        "DescribeProducers": (ApiKey.DESCRIBE_PRODUCERS, 0),
+        "DescribeConfigs": (ApiKey.DESCRIBE_CONFIGS, 4),
     },
     GROUP: {
-        "OffsetCommit": (ApiKey.OFFSET_COMMIT, 9, lambda name: commit(name, "foo")),
-        "OffsetCommit of another topic": (ApiKey.OFFSET_COMMIT, 9, lambda name: commit(name, "bar")),
-        "OffsetFetch": (
-            ApiKey.OFFSET_FETCH,
-            8,
-            lambda name: {"groups": [{"group_id": name, "topics": [{"name": "foo", "partition_indexes": [0]}]}]},
-        ),
-        # Of a sender that is no member and says so with its epoch.
-        "ConsumerGroupHeartbeat": (
-            ApiKey.CONSUMER_GROUP_HEARTBEAT,
-            1,
-            lambda name: {"group_id": name, "member_id": "m", "member_epoch": 5, "subscribed_topic_names": ["foo"]},
-        ),
-        "ConsumerGroupDescribe": (ApiKey.CONSUMER_GROUP_DESCRIBE, 1, lambda name: {"group_ids": [name]}),
-        "DescribeGroups": (
-            ApiKey.DESCRIBE_GROUPS,
-            5,
-            lambda name: {"groups": [name], "include_authorized_operations": True},
-        ),
-        "FindCoordinator": (ApiKey.FIND_COORDINATOR, 4, lambda name: {"coordinator_keys": [name]}),
+        "OffsetCommit": (ApiKey.OFFSET_COMMIT, 9),
+        "OffsetCommit of another topic": (ApiKey.OFFSET_COMMIT, 9),
+        "OffsetFetch": (ApiKey.OFFSET_FETCH, 8),
+        "ConsumerGroupHeartbeat": (ApiKey.CONSUMER_GROUP_HEARTBEAT, 1),
+        "ConsumerGroupDescribe": (ApiKey.CONSUMER_GROUP_DESCRIBE, 1),
+        "DescribeGroups": (ApiKey.DESCRIBE_GROUPS, 5),
+        "FindCoordinator": (ApiKey.FIND_COORDINATOR, 4),
     },
     TRANSACTIONAL_ID: {
-        "InitProducerId": (
-            ApiKey.INIT_PRODUCER_ID,
-            5,
-            lambda name: {"transactional_id": name, "transaction_timeout_ms": 60_000},
-        ),
-        "InitProducerId without an id": (
-            ApiKey.INIT_PRODUCER_ID,
-            5,
-            lambda _: {"transactional_id": None, "transaction_timeout_ms": 60_000},
-        ),
-        "AddPartitionsToTxn": (
-            ApiKey.ADD_PARTITIONS_TO_TXN,
-            3,
-            lambda name: {
-                "v3_and_below_transactional_id": name,
-                "v3_and_below_producer_id": 99,
-                "v3_and_below_topics": [{"name": "foo", "partitions": [0]}],
-            },
-        ),
-        "EndTxn": (ApiKey.END_TXN, 4, lambda name: {"transactional_id": name, **PRODUCER, "committed": True}),
-        "DescribeTransactions": (ApiKey.DESCRIBE_TRANSACTIONS, 0, lambda name: {"transactional_ids": [name]}),
-        "FindCoordinator": (ApiKey.FIND_COORDINATOR, 4, lambda name: {"key_type": 1, "coordinator_keys": [name]}),
+        "InitProducerId": (ApiKey.INIT_PRODUCER_ID, 5),
+        "InitProducerId without an id": (ApiKey.INIT_PRODUCER_ID, 5),
+        "AddPartitionsToTxn": (ApiKey.ADD_PARTITIONS_TO_TXN, 3),
+        "EndTxn": (ApiKey.END_TXN, 4),
+        "DescribeTransactions": (ApiKey.DESCRIBE_TRANSACTIONS, 0),
+        "FindCoordinator": (ApiKey.FIND_COORDINATOR, 4),
     },
 }
+"""Resource type -> what is asked about it: requests of the table of well-formed ones, but for `OWN`."""
+OWN: Final[Mapping[tuple[int, str], Callable[[str], Fields]]] = {
+    # Of a sender that is no member and says so with its epoch.
+    (GROUP, "ConsumerGroupHeartbeat"): lambda name: {
+        "group_id": name,
+        "member_id": "m",
+        "member_epoch": 5,
+        "subscribed_topic_names": ["foo"],
+    },
+    (TRANSACTIONAL_ID, "InitProducerId"): lambda name: {
+        "transactional_id": f"{name}nobody",
+        "transaction_timeout_ms": 60_000,
+    },
+    (TRANSACTIONAL_ID, "FindCoordinator"): lambda name: {"key_type": 1, "coordinator_keys": [f"{name}nobody"]},
+}
+
+
+def probe(resource_type: int, what: str, name: str, connection: RawConnection) -> tuple[Request[Any], int]:
+    """A request about a topic, a group, or the transactional id that begins with *name*, and its version."""
+    api_key, version = PROBES[resource_type][what]
+    own = OWN.get((resource_type, what))
+    if own is not None:
+        return message(api_key, own(name)), version
+    topic = name if resource_type == TOPIC else "bar" if "another topic" in what else "foo"
+    scene = Scene(connection, prefix=name, topic=topic, offsets_group=name, members_group=name, exists=False)
+    return ROWS[api_key](scene, version), version
 
 
 class Access(Talk[RawConnection]):
@@ -198,8 +155,8 @@ class Access(Talk[RawConnection]):
     def _probe(self, resource_type: int) -> None:
         name = self.random.choice(NAMES[resource_type])
         what = self.random.choice(sorted(PROBES[resource_type]))
-        api_key, version, fields = PROBES[resource_type][what]
-        self._tell(f"{what} {name}", message(api_key, fields(name)), version, codes)
+        request, version = probe(resource_type, what, name, self.sides[0])
+        self._tell(f"{what} {name}", request, version, codes)
 
     def _acl(self) -> AclCreation:
         name, pattern_type = self.random.choice(PATTERNS)
@@ -301,9 +258,8 @@ def await_service(connection: RawConnection) -> None:
 
     for kind, probes in PROBES.items():
         for what in sorted(probes, key=lambda what: what != "FindCoordinator"):  # first: Kafka then makes what it needs
-            api_key, version, fields = probes[what]
             for name in NAMES[kind]:
-                request = message(api_key, fields(name))
+                request, version = probe(kind, what, name, connection)
                 wait_until(partial(is_served, request, version), WAIT_S, f"{request} to be served")
 
 

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 from kip848_client.broker.logged_request import LoggedRequest
 from kip848_client.wire.messages.fetch import FetchRequest
 from tests.interop.embedded.holding import TIMEOUT_S, Key, Polling
+from tests.support.waiting import wait_until
 
 
 def quiet(conf: dict[str, object]) -> dict[str, object]:
@@ -86,15 +87,17 @@ def read_committed(
     consumer.incremental_assign([TopicPartition(topic, number, 0) for number in range(partitions)])
     found: list[Message] = []
     ended: set[int | None] = set()
-    while len(ended) < partitions:
-        messages = consumer.consume(10_000, TIMEOUT_S if not found else 1.0)
-        assert messages, f"no end of {topic} after {len(found)} records"
-        for message in messages:
+
+    def has_ended() -> bool:
+        for message in consumer.consume(10_000, 0.1):
             if (error := message.error()) is None:
                 found.append(message)
             else:
                 assert error.code() == KafkaError._PARTITION_EOF, error
                 ended.add(message.partition())
+        return len(ended) == partitions
+
+    wait_until(has_ended, TIMEOUT_S, f"the end of every partition of {topic}")
     consumer.close()
     return found
 

@@ -100,20 +100,6 @@ def test_a_pattern_of_the_java_client_is_matched_by_the_coordinator(broker: Embe
     assert {partition.topic for partition in group.assigned} == {"orders"}
 
 
-def test_a_java_member_survives_a_broker_that_crashes_and_comes_back(broker: EmbeddedBroker, join: Join) -> None:
-    """It reconnects, finds its coordinator and epoch again, and is not fenced."""
-    produce(broker.bootstrap_servers, "orders", 40, partitions=2)
-    member = join("orders")
-    wait_until(lambda: member.keys() == all_keys("orders", 40, partitions=2), TIMEOUT_S, "40 records")
-    before = broker.wait_for_group("g", state="Stable", members=1)
-    broker.crash()
-    broker.start()
-    produce(broker.bootstrap_servers, "orders", 40, partitions=2)
-    wait_until(lambda: member.keys() == all_keys("orders", 80, partitions=2), TIMEOUT_S, "80 records")
-    assert broker.wait_for_group("g", state="Stable", members=1) == before
-    assert [fact for fact in member.facts if fact.startswith(("assigned", "revoked", "lost"))] == ["assigned [0, 1]"]
-
-
 CLASSIC: Final = ("group.protocol=classic", "session.timeout.ms=15000", "heartbeat.interval.ms=200")
 ASSIGNORS: Final = "partition.assignment.strategy=org.apache.kafka.clients.consumer."
 

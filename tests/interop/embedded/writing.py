@@ -15,7 +15,10 @@ from tests.support.waiting import wait_until
 
 
 class TransactionThread:
-    """Writes one number to every partition in each transaction, with the number as offset; takes each third one back.
+    """Writes one number to every partition of ``orders`` in each transaction; takes each third one back.
+
+    Args:
+        sends_offsets: whether the number is also committed as the offset of the group `GROUP`.
 
     Attributes:
         committed: numbers of which librdkafka said so.
@@ -24,11 +27,12 @@ class TransactionThread:
 
     GROUP: Final = "results"
 
-    def __init__(self, bootstrap_servers: str, *, partitions: int) -> None:
+    def __init__(self, bootstrap_servers: str, *, partitions: int, sends_offsets: bool = True) -> None:
         self.committed: Final[list[int]] = []
         self.failures: Final[list[BaseException]] = []
         self.steps = 0
         self._partitions: Final = partitions
+        self._sends_offsets: Final = sends_offsets
         conf = {
             "bootstrap.servers": bootstrap_servers,
             "reconnect.backoff.ms": 20,
@@ -75,7 +79,10 @@ class TransactionThread:
         offsets = [TopicPartition("orders", 0, number)]
         group = self._consumer.consumer_group_metadata()
         try:
-            self._repeat(lambda: producer.send_offsets_to_transaction(offsets, group, TIMEOUT_S))
+            if self._sends_offsets:
+                self._repeat(lambda: producer.send_offsets_to_transaction(offsets, group, TIMEOUT_S))
+            elif not commit:
+                producer.flush(TIMEOUT_S)
             if commit:
                 self._repeat(lambda: producer.commit_transaction(TIMEOUT_S))
                 self.committed.append(number)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tests.interop.real.group import Group
-from tests.interop.real.ledger import judge
 from tests.interop.real.members import (
     LibrdkafkaMember,
     Member,
@@ -26,29 +25,6 @@ def feed_until_stable(group: Group, topic: str, *members: Member) -> None:
         return sum(len(member.partitions) for member in members) == PARTITIONS and group.is_stable(len(members))
 
     take_turns(*members, until=fed_and_stable, what=f"{len(members)} stable members")
-
-
-@pytest.mark.parametrize("first", ["ours", "theirs"])
-def test_members_of_both_clients_join_a_group_of_the_other_and_leave_it(group: Group, first: str) -> None:
-    """A service in another language, or the first ported process, joins a running group without loss or repetition."""
-    topic = group.topic(partitions=PARTITIONS)
-    group.write(topic, 20, partitions=PARTITIONS)
-    members: list[OurMember | LibrdkafkaMember] = [group.ours("ours"), group.theirs("theirs")]
-    resident, guest = members if first == "ours" else reversed(members)
-    resident.subscribe(topic)
-    group.read_all(resident)
-    guest.subscribe(topic)
-    feed_until_stable(group, topic, resident, guest)
-    shared = (len(resident.partitions), len(guest.partitions))
-    group.read_all(resident, guest)
-
-    guest.close()
-    feed_until_stable(group, topic, resident)
-    group.read_all(resident)
-
-    assert shared == (3, 3)
-    group.assert_read_once()
-    assert judge(group.ledger, written=group.written).handovers == 6
 
 
 def test_a_group_is_ported_from_librdkafka_to_ours_member_by_member_and_back(group: Group) -> None:
