@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.errors import ErrorCode
-from kip848_client.faults import ALWAYS, close, coordinator_not_here, cut_reply, error, hold, lose_reply
+from kip848_client.faults import ALWAYS, close, coordinator_not_here, cut_reply, error, lose_reply
 from kip848_client.faults.actions import Action
-from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.interop.embedded.clients import MemberThread, all_keys, produce, quiet
 from tests.interop.embedded.holding import TIMEOUT_S
 from tests.support.waiting import wait_until
@@ -34,21 +33,6 @@ def test_a_member_joins_in_spite_of_it(broker: EmbeddedBroker, action: Action) -
     rule = broker.faults.on("ConsumerGroupHeartbeat", action, times=2)
     with MemberThread(broker.bootstrap_servers, ["orders"]) as member:
         rule.wait(hits=2)
-        wait_until(lambda: member.keys() == all_keys("orders", 20, partitions=2), what="20 records")
-
-
-def test_a_fenced_member_joins_again(broker: EmbeddedBroker) -> None:
-    """FENCED_MEMBER_EPOCH in the middle of its work."""
-    with MemberThread(broker.bootstrap_servers, ["orders"]) as member:
-        broker.wait_for_group("g", state="Stable", members=1)
-        mark = broker.requests.mark()
-        broker.faults.on("ConsumerGroupHeartbeat", error(ErrorCode.FENCED_MEMBER_EPOCH)).wait()
-        broker.requests.wait_for(
-            ConsumerGroupHeartbeatRequest,
-            since=mark,
-            when=lambda logged: getattr(logged.request, "member_epoch", None) == 0,
-        )
-        produce(broker.bootstrap_servers, "orders", 20, partitions=2)
         wait_until(lambda: member.keys() == all_keys("orders", 20, partitions=2), what="20 records")
 
 
@@ -96,27 +80,3 @@ def test_a_commit_of_one_partition_is_refused(broker: EmbeddedBroker, reader: Co
         codes = {1: raised.args[0].code()}
     assert codes[1] == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert broker.committed("g") == {("orders", 0): 1}
-
-
-def test_an_idempotent_producer_repeats_a_batch_whose_answer_was_lost(broker: EmbeddedBroker) -> None:
-    """The broker knows the batch again by its sequence number: every record is there once."""
-    rule = broker.faults.on("Produce", lose_reply(), times=3)
-    producer = Producer(
-        quiet({"bootstrap.servers": broker.bootstrap_servers, "enable.idempotence": True, "linger.ms": 1})
-    )
-    for number in range(10):
-        producer.produce("orders", str(number).encode(), partition=0)
-    assert producer.flush(TIMEOUT_S) == 0
-    rule.wait(hits=3)
-    assert broker.offsets("orders")[0] == (0, 10)
-
-
-def test_a_fetch_that_is_held_arrives_when_it_is_released(broker: EmbeddedBroker) -> None:
-    """A broker that hangs, to the moment: the consumer waits and then goes on."""
-    rule = broker.faults.on("Fetch", hold(), topic="orders")
-    produce(broker.bootstrap_servers, "orders", 2, partitions=2)
-    with MemberThread(broker.bootstrap_servers, ["orders"]) as member:
-        rule.wait()
-        assert not member.delivered
-        rule.release()
-        wait_until(lambda: len(member.delivered) == 2, what="two records")

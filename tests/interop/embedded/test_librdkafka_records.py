@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
@@ -23,12 +22,6 @@ def broker() -> Iterator[EmbeddedBroker]:
         yield running
 
 
-@pytest.fixture
-def fetch_wait_ms() -> int:
-    """How long the broker may keep a fetch when there is nothing to read; librdkafka's default."""
-    return 500
-
-
 def a_producer(broker: EmbeddedBroker, **conf: object) -> Producer:
     return Producer(
         quiet({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 1})
@@ -37,10 +30,9 @@ def a_producer(broker: EmbeddedBroker, **conf: object) -> Producer:
 
 
 @pytest.fixture
-def reader(broker: EmbeddedBroker, fetch_wait_ms: int) -> Iterator[Consumer]:
+def reader(broker: EmbeddedBroker) -> Iterator[Consumer]:
     consumer = Consumer(
         quiet({"bootstrap.servers": broker.bootstrap_servers, "group.id": "reader", "enable.auto.commit": False})
-        | {"fetch.wait.max.ms": fetch_wait_ms, "socket.timeout.ms": fetch_wait_ms + 60_000}
     )
     consumer.list_topics("orders", timeout=TIMEOUT_S)
     yield consumer
@@ -95,17 +87,6 @@ def test_deliveries_report_the_offsets_under_which_records_are_found(
     assert {m.value(): m.offset() for m in read(reader, 200)} == receipts
 
 
-def test_a_record_without_acknowledgement_is_stored_too(broker: EmbeddedBroker, reader: Consumer) -> None:
-    """acks=0 has no answer at all; one that is sent anyway would be read as the answer to the next request."""
-    producer = a_producer(broker, acks="0")
-    for number in range(50):
-        producer.produce("orders", str(number).encode(), partition=0)
-        producer.poll(0)
-    assert producer.flush(TIMEOUT_S) == 0
-    reader.incremental_assign([TopicPartition("orders", 0, 0)])
-    assert [m.value() for m in read(reader, 50)] == [str(number).encode() for number in range(50)]
-
-
 def test_a_batch_above_the_limit_is_refused_and_the_next_one_is_not(broker: EmbeddedBroker, reader: Consumer) -> None:
     """message.max.bytes as in Kafka: an error for that batch, a working connection for the rest."""
     producer = a_producer(broker, message_max_bytes=4_000_000)
@@ -119,30 +100,6 @@ def test_a_batch_above_the_limit_is_refused_and_the_next_one_is_not(broker: Embe
     assert errors[1] is None
     reader.incremental_assign([TopicPartition("orders", 0, 0)])
     assert read(reader, 1)[0].value() == b"small"
-
-
-def test_a_large_record_is_read_whole(broker: EmbeddedBroker, reader: Consumer) -> None:
-    """A batch longer than the fetch size must be sent nevertheless, or its reader never gets past it."""
-    value = bytes(range(256)) * 3500
-    producer = a_producer(broker, message_max_bytes=1_000_000)
-    producer.produce("orders", value, partition=0)
-    assert producer.flush(TIMEOUT_S) == 0
-    reader.incremental_assign([TopicPartition("orders", 0, 0)])
-    assert read(reader, 1)[0].value() == value
-
-
-@pytest.mark.parametrize("fetch_wait_ms", [240_000])
-def test_an_append_wakes_the_parked_fetch(broker: EmbeddedBroker, reader: Consumer) -> None:
-    """Without it a record waits for the end of a long poll: half a second with librdkafka's defaults."""
-    producer = a_producer(broker)
-    mark = broker.requests.mark()
-    reader.incremental_assign([TopicPartition("orders", 0, 0)])
-    for number in range(3):
-        broker.requests.wait_for("Fetch", since=mark, when=lambda logged: logged.outcome == "waiting")
-        mark = broker.requests.mark()
-        producer.produce("orders", str(number).encode(), partition=0)
-        producer.flush(TIMEOUT_S)
-        read(reader, 1)
 
 
 def test_watermarks_and_timestamps_lead_to_offsets(broker: EmbeddedBroker, reader: Consumer) -> None:
@@ -175,33 +132,3 @@ def test_a_topic_that_is_not_there_is_reported(broker: EmbeddedBroker) -> None:
     assert errors[0] is not None
     assert errors[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
     assert broker.topics() == {"orders": 2}
-
-
-@pytest.mark.parametrize("durable", [True, False])
-def test_an_idempotent_producer_goes_on_after_a_crash_of_the_broker(tmp_path: Path, durable: bool) -> None:
-    """After a restart the sequence numbers must still fit, or the producer is fatally fenced."""
-    failed: list[KafkaError] = []
-    with EmbeddedBroker({"orders": 1}, data_dir=tmp_path if durable else None) as broker:
-        producer = Producer(
-            quiet({"bootstrap.servers": broker.bootstrap_servers})
-            | {"enable.idempotence": True, "linger.ms": 1, "reconnect.backoff.max.ms": 100}
-        )
-
-        def send(*values: bytes) -> None:
-            for value in values:
-                producer.produce(
-                    "orders", value, partition=0, on_delivery=lambda e, _m: failed.append(e) if e else None
-                )
-
-        send(b"before")
-        assert producer.flush(TIMEOUT_S) == 0
-        broker.crash()
-        send(b"while", b"it was away")
-        broker.start()
-        send(b"after")
-        assert producer.flush(TIMEOUT_S) == 0
-
-        values = [record.value for record in broker.records("orders")]
-
-    assert failed == []
-    assert values == [b"before", b"while", b"it was away", b"after"]

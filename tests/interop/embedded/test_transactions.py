@@ -46,9 +46,8 @@ def write(producer: Producer, *values: bytes, commit: bool = True, topic: str = 
 
 
 def read_by_librdkafka(broker: EmbeddedBroker, isolation: str = "read_committed") -> list[bytes | None]:
-    return [
-        one.value() for one in read_committed(broker.bootstrap_servers, "orders", partitions=2, isolation=isolation)
-    ]
+    records = read_committed(broker.bootstrap_servers, "orders", isolation=isolation)
+    return [one.value() for one in records]
 
 
 def read_by_us(broker: EmbeddedBroker, isolation: str | None = None) -> list[bytes | None]:

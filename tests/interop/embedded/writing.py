@@ -33,14 +33,15 @@ class TransactionThread:
         self.steps = 0
         self._partitions: Final = partitions
         self._sends_offsets: Final = sends_offsets
-        conf = {
+        conf: dict[str, object] = {
             "bootstrap.servers": bootstrap_servers,
             "reconnect.backoff.ms": 20,
             "reconnect.backoff.max.ms": 100,
+        }
+        if sends_offsets:
             # Else it forgets all brokers when the last one dies, and may look for the group's coordinator for ever
             # (librdkafka's issue 5511).
-            "metadata.recovery.strategy": "none",
-        }
+            conf["metadata.recovery.strategy"] = "none"
         # A transaction may be open for as long as a broker needs to start; on a busy machine that is minutes.
         patient = {"transactional.id": "tx", "transaction.timeout.ms": 900_000, "linger.ms": 0}
         self._producer: Final = Producer(quiet(conf | patient))
