@@ -46,7 +46,7 @@ PROOFS: dict[str, dict[str, str]] = {
         "administration": f"{KAFKA_PYTHON}::test_topics_are_created_grown_listed_and_deleted",
     },
     "kafka-python 2.0": {
-        "records": f"{EMBEDDED}/test_peers.py::test_kafka_python_2_0_reads_by_manual_assignment",
+        "records": f"{EMBEDDED}/test_peers.py::test_a_client_of_another_make_reads_everything",
     },
     "aiokafka": {
         "records": f"{EMBEDDED}/test_peers.py::test_aiokafka_reads_by_manual_assignment",
@@ -54,10 +54,10 @@ PROOFS: dict[str, dict[str, str]] = {
         "transactions": f"{TRANSACTIONS}::test_transactions_of_aiokafka",
     },
     "kafkajs": {
-        "records": f"{EMBEDDED}/test_peers.py::test_kafkajs_reads_in_a_group",
-        "classic groups": f"{EMBEDDED}/test_peers.py::test_kafkajs_reads_in_a_group",
+        "records": f"{EMBEDDED}/test_peers.py::test_a_client_of_another_make_reads_everything",
+        "classic groups": f"{EMBEDDED}/test_peers.py::test_a_client_of_another_make_reads_everything",
     },
-    "kafka-go": {"records": f"{EMBEDDED}/test_peers.py::test_kafka_go_reads_a_partition"},
+    "kafka-go": {"records": f"{EMBEDDED}/test_peers.py::test_a_client_of_another_make_reads_everything"},
     "franz-go": dict.fromkeys(("records", "classic groups"), f"{PEERS}::{FRANZ_GO}"),
     "Sarama": dict.fromkeys(("records", "classic groups", "transactions", "administration"), f"{PEERS}::{SARAMA}"),
 }
