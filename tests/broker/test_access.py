@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -13,19 +13,8 @@ from kip848_client.broker.security import distinguished_name
 from kip848_client.errors import ConfigError, ErrorCode, IllegalStateError
 from kip848_client.model import ZERO_UUID
 from kip848_client.wire.api_keys import ApiKey
-from kip848_client.wire.messages.alter_user_scram_credentials import (
-    AlterUserScramCredentialsRequest,
-    ScramCredentialDeletion,
-    ScramCredentialUpsertion,
-)
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from kip848_client.wire.messages.create_acls import AclCreation, CreateAclsRequest
-from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kip848_client.wire.messages.list_groups import ListGroupsRequest
-from kip848_client.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from kip848_client.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from kip848_client.wire.messages.sasl_authenticate import SaslAuthenticateRequest
-from kip848_client.wire.messages.sasl_handshake import SaslHandshakeRequest
 from tests.support.group_requests import heartbeat, join
 from tests.support.raw_connection import RawConnection
 from tests.support.well_formed_requests import ADVERTISED, ROWS, Scene, error_codes
@@ -53,23 +42,22 @@ def closed() -> Iterator[EmbeddedBroker]:
 
 
 def fetch(broker: EmbeddedBroker, *topics: str) -> dict[str, int]:
-    asked = tuple(FetchTopic(topic=name, partitions=(FetchPartition(partition_max_bytes=1000),)) for name in topics)
+    asked = [{"topic": name, "partitions": [{"partition_max_bytes": 1000}]} for name in topics]
     with RawConnection(broker.bootstrap_servers) as connection:
-        answer = connection.ask(FetchRequest(topics=asked, max_bytes=1000), version=12)
+        answer = connection.call(ApiKey.FETCH, 12, topics=asked, max_bytes=1000)
     return {topic.topic: topic.partitions[0].error_code for topic in answer.responses}
 
 
 def latest(broker: EmbeddedBroker, name: str) -> int:
-    topic = ListOffsetsTopic(name=name, partitions=(ListOffsetsPartition(timestamp=-1),))
+    topic = {"name": name, "partitions": [{"timestamp": -1}]}
     with RawConnection(broker.bootstrap_servers) as connection:
-        return connection.ask(ListOffsetsRequest(topics=(topic,)), version=7).topics[0].partitions[0].error_code
+        return int(connection.call(ApiKey.LIST_OFFSETS, 7, topics=[topic]).topics[0].partitions[0].error_code)
 
 
 def described(broker: EmbeddedBroker, *names: str) -> dict[str | None, int]:
     """Topic -> error code in Metadata; without names all topics."""
-    topics = tuple(MetadataRequestTopic(name=name) for name in names) or None
     with RawConnection(broker.bootstrap_servers) as connection:
-        answer = connection.ask(MetadataRequest(topics=topics), version=12)
+        answer = connection.call(ApiKey.METADATA, 12, topics=[{"name": name} for name in names] or None)
     assert all(topic.topic_id == ZERO_UUID for topic in answer.topics if topic.error_code)
     return {topic.name: topic.error_code for topic in answer.topics}
 
@@ -213,18 +201,18 @@ def test_acls_outlive_the_end_of_the_broker(tmp_path: Path, durable: bool) -> No
 @pytest.mark.parametrize(
     "change",
     [
-        lambda acl: {"resource_name": ""},
-        lambda acl: {"principal": "alice"},
-        lambda acl: {"resource_type": 1},
-        lambda acl: {"resource_type": 4},
-        lambda acl: {"resource_pattern_type": 2},
-        lambda acl: {"operation": 1},
-        lambda acl: {"permission_type": 1},
-        lambda acl: {"operation": 99},
+        {"resource_name": ""},
+        {"principal": "alice"},
+        {"resource_type": 1},
+        {"resource_type": 4},
+        {"resource_pattern_type": 2},
+        {"operation": 1},
+        {"permission_type": 1},
+        {"operation": 99},
     ],
 )
 def test_an_acl_that_cannot_be_is_refused(
-    broker: EmbeddedBroker, connection: RawConnection, change: Callable[[AclCreation], dict[str, object]]
+    broker: EmbeddedBroker, connection: RawConnection, change: dict[str, object]
 ) -> None:
     """A binding that can never match would only seem to protect."""
     fields: dict[str, object] = {
@@ -235,8 +223,7 @@ def test_an_acl_that_cannot_be_is_refused(
         "operation": 3,
         "permission_type": 3,
     }
-    fields |= change(AclCreation())
-    answer = connection.ask(CreateAclsRequest(creations=(AclCreation(**fields),)), version=3)  # type: ignore[arg-type]
+    answer = connection.call(ApiKey.CREATE_ACLS, 3, creations=[fields | change])
     assert (answer.results[0].error_code, broker.acls()) == (ErrorCode.INVALID_REQUEST, ())
 
 
@@ -262,14 +249,12 @@ def test_a_certificate_names_its_principal_as_java_does() -> None:
     assert distinguished_name(subject) == r"CN=alice,O=Example\, Inc.,C=DE"
 
 
-def altered(broker: EmbeddedBroker, request: AlterUserScramCredentialsRequest) -> dict[str, int]:
+def altered(broker: EmbeddedBroker, **fields: list[dict[str, object]]) -> dict[str, int]:
     """User -> error code."""
-    login = RawConnection(broker.bootstrap_servers)
-    with login:
-        answer = login.ask(SaslHandshakeRequest(mechanism="PLAIN"), version=1)
-        assert answer.error_code == 0
-        login.ask(SaslAuthenticateRequest(auth_bytes=b"\0admin\0secret"), version=2)
-        results = login.ask(request, version=0).results
+    with RawConnection(broker.bootstrap_servers) as login:
+        assert login.call(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN").error_code == 0
+        login.call(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=b"\0admin\0secret")
+        results = login.call(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, **fields).results
     return {result.user: result.error_code for result in results}
 
 
@@ -279,29 +264,23 @@ def test_scram_users_are_altered_one_by_one_and_outlive_the_broker(tmp_path: Pat
     users = BrokerSasl({"admin": "secret", "old": "secret"}, mechanisms=("PLAIN", "SCRAM-SHA-256"))
     broker = EmbeddedBroker(sasl=users, data_dir=tmp_path / "data" if durable else None)
 
-    def upsert(name: str, iterations: int = 4096, mechanism: int = 1) -> ScramCredentialUpsertion:
-        return ScramCredentialUpsertion(
-            name=name, mechanism=mechanism, iterations=iterations, salt=b"salt", salted_password=b"x" * 32
-        )
+    def upsert(name: str, iterations: int = 4096, mechanism: int = 1) -> dict[str, object]:
+        salted = {"salt": b"salt", "salted_password": b"x" * 32}
+        return {"name": name, "mechanism": mechanism, "iterations": iterations} | salted
 
     with broker:
         codes = altered(
             broker,
-            AlterUserScramCredentialsRequest(
-                deletions=(
-                    ScramCredentialDeletion(name="old", mechanism=1),
-                    ScramCredentialDeletion(name="missing", mechanism=1),
-                ),
-                upsertions=(
-                    upsert("new"),
-                    upsert(""),
-                    upsert("weak", iterations=4095),
-                    upsert("slow", iterations=16_385),
-                    upsert("strange", mechanism=3),
-                    upsert("twice"),
-                    upsert("twice", mechanism=2),
-                ),
-            ),
+            deletions=[{"name": "old", "mechanism": 1}, {"name": "missing", "mechanism": 1}],
+            upsertions=[
+                upsert("new"),
+                upsert(""),
+                upsert("weak", iterations=4095),
+                upsert("slow", iterations=16_385),
+                upsert("strange", mechanism=3),
+                upsert("twice"),
+                upsert("twice", mechanism=2),
+            ],
         )
         assert codes == {
             "old": 0,
@@ -315,7 +294,5 @@ def test_scram_users_are_altered_one_by_one_and_outlive_the_broker(tmp_path: Pat
         }
         broker.crash()
         broker.start()
-        again = AlterUserScramCredentialsRequest(
-            deletions=tuple(ScramCredentialDeletion(name=name, mechanism=1) for name in ("old", "new"))
-        )
-        assert altered(broker, again) == {"old": ErrorCode.RESOURCE_NOT_FOUND, "new": 0}
+        again = altered(broker, deletions=[{"name": name, "mechanism": 1} for name in ("old", "new")])
+        assert again == {"old": ErrorCode.RESOURCE_NOT_FOUND, "new": 0}

@@ -10,15 +10,9 @@ from kip848_client.broker import EmbeddedBroker
 from kip848_client.broker.apis._configs import ConfigSource, ResourceType
 from kip848_client.broker.apis.incremental_alter_configs import Operation
 from kip848_client.errors import ConfigError, ErrorCode
+from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
     DescribeConfigsResult,
-)
-from kip848_client.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
 )
 from tests.support.group_requests import heartbeat, join
 from tests.support.raw_connection import RawConnection
@@ -30,11 +24,12 @@ SESSION = "consumer.session.timeout.ms"
 
 
 def describe(
-    connection: RawConnection, kind: int, name: str, *keys: str, synonyms: bool = False, version: int = 4
+    connection: RawConnection, kind: int, name: str, *keys: str, synonyms: bool = False
 ) -> DescribeConfigsResult:
-    resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys or None)
-    request = DescribeConfigsRequest(resources=(resource,), include_synonyms=synonyms)
-    return connection.ask(request, version=version).results[0]
+    resource = {"resource_type": kind, "resource_name": name, "configuration_keys": keys or None}
+    answer = connection.call(ApiKey.DESCRIBE_CONFIGS, 4, resources=[resource], include_synonyms=synonyms)
+    result: DescribeConfigsResult = answer.results[0]
+    return result
 
 
 def alter(
@@ -43,14 +38,11 @@ def alter(
     name: str,
     *changes: tuple[Operation | int, str, str | None],
     validate_only: bool = False,
-    version: int = 1,
 ) -> int:
-    configs = tuple(
-        AlterableConfig(name=key, config_operation=operation, value=value) for operation, key, value in changes
-    )
-    resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
-    request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=validate_only)
-    return connection.ask(request, version=version).responses[0].error_code
+    configs = [{"name": key, "config_operation": operation, "value": value} for operation, key, value in changes]
+    resource = {"resource_type": kind, "resource_name": name, "configs": configs}
+    answer = connection.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=validate_only)
+    return int(answer.responses[0].error_code)
 
 
 def value_of(connection: RawConnection, kind: int, name: str, key: str) -> tuple[str | None, int]:

@@ -19,28 +19,17 @@ from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
-from kip848_client.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from kip848_client.wire.messages.describe_cluster import DescribeClusterRequest
-from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from kip848_client.wire.messages.fetch import PartitionData
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
-from kip848_client.wire.messages.heartbeat import HeartbeatRequest
-from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kip848_client.wire.messages.list_groups import ListGroupsRequest
-from kip848_client.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kip848_client.wire.messages.list_transactions import ListTransactionsRequest
-from kip848_client.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from kip848_client.wire.messages.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
-)
-from kip848_client.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from kip848_client.wire.messages.sync_group import SyncGroupRequest
+from kip848_client.wire.messages.metadata import MetadataRequest
 from kip848_client.wire.record_batch import Record, build_batch
 from tests.support.group_requests import commit_offset
 from tests.support.group_requests import heartbeat as beat
 from tests.support.group_requests import join as join_request
+from tests.support.messages import message
 from tests.support.raw_connection import RawConnection
 from tests.support.transactions import RawProducer, committed, fetched, values_in
 from tests.support.waiting import wait_until
@@ -80,31 +69,28 @@ def fetch(
     connection: RawConnection, partition: int, *, version: int = 16, epoch: int = -1, offset: int = 0, **fields: Any
 ) -> tuple[PartitionData, list[tuple[int, int]]]:
     """What a Fetch of one partition is answered, and the endpoints that come with it."""
-    asked = FetchPartition(
-        partition=partition, fetch_offset=offset, partition_max_bytes=1_000_000, current_leader_epoch=epoch
-    )
+    asked = {"partition": partition, "fetch_offset": offset, "current_leader_epoch": epoch}
     topic = {"topic": TOPIC} if version < 13 else {"topic_id": topic_id(connection)}
-    request = FetchRequest(
-        **{"max_wait_ms": 0, "max_bytes": 1_000_000} | fields, topics=(FetchTopic(partitions=(asked,), **topic),)
+    topics = [topic | {"partitions": [asked | {"partition_max_bytes": 1_000_000}]}]
+    answer = connection.call(
+        ApiKey.FETCH, version, topics=topics, **{"max_wait_ms": 0, "max_bytes": 1_000_000} | fields
     )
-    answer = connection.ask(request, version=version)
     return answer.responses[0].partitions[0], [(node.node_id, node.port) for node in answer.node_endpoints]
 
 
 def topic_id(connection: RawConnection) -> Any:
-    request = MetadataRequest(topics=(MetadataRequestTopic(name=TOPIC),))
-    return connection.ask(request, version=12).topics[0].topic_id
+    return connection.call(ApiKey.METADATA, 12, topics=[{"name": TOPIC}]).topics[0].topic_id
 
 
-def produce(connection: RawConnection, partition: int, *, version: int = 10, acks: int = -1) -> ProduceResponse:
+def produce(connection: RawConnection, partition: int, *, version: int = 10, acks: int = -1) -> Any:
     batch = build_batch([Record(b"v", timestamp=1_700_000_000_000)])
-    data = TopicProduceData(name=TOPIC, partition_data=(PartitionProduceData(index=partition, records=batch),))
-    return connection.ask(ProduceRequest(acks=acks, timeout_ms=1000, topic_data=(data,)), version=version)
+    data = [{"name": TOPIC, "partition_data": [{"index": partition, "records": batch}]}]
+    return connection.call(ApiKey.PRODUCE, version, acks=acks, timeout_ms=1000, topic_data=data)
 
 
 def produced(connection: RawConnection, partition: int, **arguments: int) -> int:
     """The error that a Produce to one partition is answered with."""
-    return produce(connection, partition, **arguments).responses[0].partition_responses[0].error_code
+    return int(produce(connection, partition, **arguments).responses[0].partition_responses[0].error_code)
 
 
 def heartbeat(connection: RawConnection, group: str, *, epoch: int) -> ConsumerGroupHeartbeatResponse:
@@ -144,18 +130,13 @@ def test_records_are_taken_by_the_leader_only(broker: EmbeddedBroker, at: At) ->
 def test_offsets_and_epochs_are_told_by_the_leader_only(at: At, node: int) -> None:
     """A consumer would begin at the end of a follower that lags behind."""
     expected = 0 if node == 2 else ErrorCode.NOT_LEADER_OR_FOLLOWER
-    offsets = ListOffsetsRequest(
-        replica_id=-1,
-        topics=(ListOffsetsTopic(name=TOPIC, partitions=(ListOffsetsPartition(partition_index=1, timestamp=-1),)),),
-    )
-    assert at(node).ask(offsets, version=7).topics[0].partitions[0].error_code == expected
-    epochs = OffsetForLeaderEpochRequest(
-        replica_id=-1,
-        topics=(
-            OffsetForLeaderTopic(topic=TOPIC, partitions=(OffsetForLeaderPartition(partition=1, leader_epoch=0),)),
-        ),
-    )
-    assert at(node).ask(epochs, version=4).topics[0].partitions[0].error_code == expected
+    latest = [{"name": TOPIC, "partitions": [{"partition_index": 1, "timestamp": -1}]}]
+    first_epoch = [{"topic": TOPIC, "partitions": [{"partition": 1, "leader_epoch": 0}]}]
+    for answer in (
+        at(node).call(ApiKey.LIST_OFFSETS, 7, replica_id=-1, topics=latest),
+        at(node).call(ApiKey.OFFSET_FOR_LEADER_EPOCH, 4, replica_id=-1, topics=first_epoch),
+    ):
+        assert answer.topics[0].partitions[0].error_code == expected
 
 
 def test_a_dead_leader_is_followed_by_the_next_epoch(broker: EmbeddedBroker, at: At) -> None:
@@ -218,13 +199,9 @@ def test_a_consumer_beyond_a_lost_record_is_told_where_the_log_ends(broker: Embe
     broker.move_leader(TOPIC, 0, 2, lose_records=2)
     assert broker.offsets(TOPIC)[0] == (0, 3)
     assert produced(at(2), 0) == 0
-    request = OffsetForLeaderEpochRequest(
-        replica_id=-1,
-        topics=(
-            OffsetForLeaderTopic(topic=TOPIC, partitions=(OffsetForLeaderPartition(partition=0, leader_epoch=0),)),
-        ),
-    )
-    end = at(2).ask(request, version=4).topics[0].partitions[0]
+    first_epoch = [{"topic": TOPIC, "partitions": [{"partition": 0, "leader_epoch": 0}]}]
+    answer = at(2).call(ApiKey.OFFSET_FOR_LEADER_EPOCH, 4, replica_id=-1, topics=first_epoch)
+    end = answer.topics[0].partitions[0]
     assert (end.leader_epoch, end.end_offset) == (0, 3)
     with pytest.raises(BrokerError, match="holds 4 records, not 9"):
         broker.move_leader(TOPIC, 0, 1, lose_records=9)
@@ -234,17 +211,16 @@ def test_a_topic_has_the_replicas_that_it_asks_for(broker: EmbeddedBroker, at: A
     """A program that creates its topics with three replicas could only be run on a real cluster."""
 
     def created(name: str, **fields: Any) -> Any:
-        defaults: dict[str, Any] = {"num_partitions": 1, "replication_factor": -1}
-        topic = CreatableTopic(name=name, **(defaults | fields))
-        return at(1).ask(CreateTopicsRequest(topics=(topic,)), version=7).topics[0]
+        topic = {"name": name, "num_partitions": 1, "replication_factor": -1} | fields
+        return at(1).call(ApiKey.CREATE_TOPICS, 7, topics=[topic]).topics[0]
 
     assert [created(f"t{factor}", replication_factor=factor).replication_factor for factor in (1, 3, -1)] == [1, 3, 2]
     assert created("t4", replication_factor=4).error_code == ErrorCode.INVALID_REPLICATION_FACTOR
-    by_hand = (CreatableReplicaAssignment(partition_index=0, broker_ids=(3, 1)),)
+    by_hand = [{"partition_index": 0, "broker_ids": [3, 1]}]
     assert created("t5", num_partitions=-1, assignments=by_hand).replication_factor == 2
     assert broker.leader("t5", 0) == 3
     broker.create_topic("t6", replication_factor=3)
-    metadata = at(1).ask(MetadataRequest(topics=(MetadataRequestTopic(name="t6"),)), version=12)
+    metadata = at(1).call(ApiKey.METADATA, 12, topics=[{"name": "t6"}])
     assert sorted(metadata.topics[0].partitions[0].replica_nodes) == [1, 2, 3]
 
 
@@ -264,14 +240,14 @@ def test_lost_records_stay_lost_over_a_restart(tmp_path: Path) -> None:
 def test_a_parked_fetch_hears_of_a_moved_leader_at_once(broker: EmbeddedBroker, at: At) -> None:
     """A consumer would wait out its fetch at a node that has nothing more to give."""
     connection = at(1)
-    asked = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000, current_leader_epoch=0)
-    request = FetchRequest(
-        max_wait_ms=60_000, min_bytes=1, max_bytes=1000, topics=(FetchTopic(topic=TOPIC, partitions=(asked,)),)
-    )
+    asked = {"partition": 0, "partition_max_bytes": 1000, "current_leader_epoch": 0}
+    topics = [{"topic": TOPIC, "partitions": [asked]}]
+    request = message(ApiKey.FETCH, {"max_wait_ms": 60_000, "min_bytes": 1, "max_bytes": 1000, "topics": topics})
     connection.send(request, version=12)
     broker.requests.wait_for("Fetch", node_id=1)
     broker.move_leader(TOPIC, 0, 2)
-    assert connection.read(request).responses[0].partitions[0].error_code == ErrorCode.FENCED_LEADER_EPOCH
+    answer: Any = connection.read(request)
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.FENCED_LEADER_EPOCH
 
 
 @pytest.mark.kip848_broker(racks=("a", "b", "c"))
@@ -314,8 +290,8 @@ def test_one_request_about_groups_of_several_nodes_is_answered_group_by_group(at
     for group in ("g", "orders", "payments"):
         answers = [commit_offset(at(node), 1, group=group, topic=TOPIC) for node in NODES]
         assert sorted(answers) == [0, ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_COORDINATOR]
-    request = OffsetFetchRequest(
-        groups=tuple(OffsetFetchRequestGroup(group_id=group, topics=None) for group in ("payments", "g", "orders"))
+    request = message(
+        ApiKey.OFFSET_FETCH, {"groups": [{"group_id": group, "topics": None} for group in ("payments", "g", "orders")]}
     )
     for node in NODES:
         groups = at(node).ask(request, version=9).groups
@@ -424,24 +400,19 @@ def test_a_moved_coordinator_refuses_those_who_wait_and_serves_elsewhere(broker:
     """A classic member would wait in its JoinGroup at a node that has nothing to say any more."""
     broker.move_coordinator(group="slow", to=1)
     first, second = at(1), at(1)
-    protocol = (JoinGroupRequestProtocol(name="range", metadata=b""),)
-    join = JoinGroupRequest(
-        group_id="slow",
-        session_timeout_ms=10_000,
-        rebalance_timeout_ms=60_000,
-        protocol_type="consumer",
-        protocols=protocol,
-    )
-    leader = first.ask(join, version=3)
-    sync = SyncGroupRequest(group_id="slow", generation_id=leader.generation_id, member_id=leader.member_id)
-    assert first.ask(sync, version=3).error_code == 0
+    times = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 60_000}
+    offer = {"protocol_type": "consumer", "protocols": [{"name": "range"}]}
+    join = message(ApiKey.JOIN_GROUP, {"group_id": "slow"} | times | offer)
+    joined: Any = first.ask(join, version=3)
+    leader = {"group_id": "slow", "generation_id": joined.generation_id, "member_id": joined.member_id}
+    assert first.call(ApiKey.SYNC_GROUP, 3, **leader).error_code == 0
     second.send(join, version=3)  # waits for the leader to join again
     broker.wait_for_group("slow", state="PreparingRebalance")
     broker.move_coordinator(group="slow", to=3)
-    assert second.read(join).error_code == ErrorCode.NOT_COORDINATOR
+    refused: Any = second.read(join)
+    assert refused.error_code == ErrorCode.NOT_COORDINATOR
     assert broker.coordinator(group="slow") == 3
-    beat = HeartbeatRequest(group_id="slow", generation_id=leader.generation_id, member_id=leader.member_id)
-    assert at(3).ask(beat, version=3).error_code == 0
+    assert at(3).call(ApiKey.HEARTBEAT, 3, **leader).error_code == 0
     with pytest.raises(TypeError, match="either group= or transactional_id="):
         broker.move_coordinator(to=1)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import socket
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
+from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import decode_response, encode_request, frame
 from kip848_client.wire.schema import Request, Response
+from tests.support.messages import message
 
 ResponseT = TypeVar("ResponseT", bound=Response)
 
@@ -30,6 +32,10 @@ class RawConnection:
         """Send one request and read its answer."""
         self.send(request, version=version)
         return self.read(request)
+
+    def call(self, api: ApiKey, version: int, **fields: Any) -> Any:
+        """Send the request of *api* with these *fields*, and read its answer; see `messages.message`."""
+        return self.ask(message(api, fields), version=version)
 
     def send(self, request: Request[ResponseT], *, version: int) -> None:
         """Send one request; its answer is read later."""

@@ -19,10 +19,10 @@ from kip848_client.broker.apis import ApiTable
 from kip848_client.errors import ErrorCode
 from kip848_client.model import ZERO_UUID
 from kip848_client.wire.api_keys import ApiKey
-from kip848_client.wire.messages import message_pair
 from kip848_client.wire.messages.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
 from kip848_client.wire.record_batch import Record, build_batch
-from kip848_client.wire.schema import ArrayOf, Request, WireStruct, fields_of
+from kip848_client.wire.schema import Request
+from tests.support.messages import Fields, message
 from tests.support.raw_connection import RawConnection
 from tests.support.waiting import wait_until
 
@@ -152,30 +152,7 @@ class Scene(msgspec.Struct):
         return answers[-1]
 
 
-Fields = Mapping[str, Any]
-"""Fields of a message by name; structs are mappings, arrays are lists."""
-
 Row = Callable[[Scene, int], Request[Any]]
-
-
-def message(api_key: int, fields: Fields) -> Request[Any]:
-    """The request of an API, with its defaults for what is not in *fields*."""
-    made = _struct(message_pair(ApiKey(api_key)).request, fields)
-    assert isinstance(made, Request)
-    return made
-
-
-def _struct(cls: type[WireStruct], fields: Fields) -> WireStruct:
-    kinds = {field.name: field.kind for field in fields_of(cls)}
-    return cls(**{name: _of_kind(kinds[name], value) for name, value in fields.items()})
-
-
-def _of_kind(kind: object, value: Any) -> Any:
-    if isinstance(kind, ArrayOf) and value is not None:
-        return tuple(_of_kind(kind.element, item) for item in value)
-    if isinstance(kind, type) and value is not None:
-        return _struct(kind, value)
-    return value
 
 
 def error_codes(message: object) -> set[int]:

@@ -26,6 +26,7 @@ from kip848_client.clock import ManualClock
 from kip848_client.journal import NullJournal
 from kip848_client.wire.record_batch import Record, build_batch
 from kip848_client.wire.schema import Request, Response
+from tests.support.messages import Fields, message
 
 if TYPE_CHECKING:
     from kip848_client.broker.groups import GroupHost
@@ -128,9 +129,11 @@ class Asked(msgspec.Struct, eq=False):
         return bool(self.answers)
 
 
-def ask(broker: BrokerState, api: ModuleType, request: Request[Any], *, version: int | None = None) -> Asked:
-    """Give *request* to the handler of *api*; by default in its newest version."""
+def ask(broker: BrokerState, api: ModuleType, request: Request[Any] | Fields, *, version: int | None = None) -> Asked:
+    """Give *request*, or the one with these fields, to the handler of *api*; by default in its newest version."""
     asked: Asked
+    if not isinstance(request, Request):
+        request = message(api.API_KEY, request)
 
     def complete(context: RequestContext) -> None:
         asked.answers.append(context.response)
@@ -162,7 +165,9 @@ def _at_once(work: Slices) -> Response | None:
             return cast("Response | None", end.value)
 
 
-def answer_of(broker: BrokerState, api: ModuleType, request: Request[Any], *, version: int | None = None) -> Any:
+def answer_of(
+    broker: BrokerState, api: ModuleType, request: Request[Any] | Fields, *, version: int | None = None
+) -> Any:
     """The answer of a handler that answers at once."""
     asked = ask(broker, api, request, version=version)
     assert len(asked.answers) == 1, "the request was parked"

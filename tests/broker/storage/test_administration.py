@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from kip848_client.broker.apis import alter_configs, delete_records, describe_log_dirs, fetch, list_offsets
 from kip848_client.errors import ErrorCode
-from kip848_client.wire.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
-from kip848_client.wire.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
-from kip848_client.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
-from kip848_client.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kip848_client.wire.messages.fetch import PartitionData
 from tests.broker.storage.harness import QuietBroker, a_batch, a_broker, answer_of
 
 TOPIC = 2
@@ -29,24 +21,23 @@ def with_records(count: int) -> QuietBroker:
     return broker
 
 
-def fetched(broker: QuietBroker, *asked: FetchPartition) -> tuple[int, list[PartitionData]]:
-    request = FetchRequest(topics=(FetchTopic(topic="t", partitions=asked),))
-    answer = answer_of(broker, fetch, request, version=12)
-    return answer.error_code, [item for topic in answer.responses for item in topic.partitions]
+def fetched(broker: QuietBroker, **asked: int) -> PartitionData:
+    """What a Fetch of partition 0 is answered."""
+    topics = [{"topic": "t", "partitions": [{"partition_max_bytes": 1000} | asked]}]
+    data: PartitionData = answer_of(broker, fetch, {"topics": topics}, version=12).responses[0].partitions[0]
+    return data
 
 
 def test_deleted_records_are_gone_for_readers_and_the_beginning_moves() -> None:
     """Broken: tests of auto.offset.reset, which delete the records that a consumer stood at, test nothing."""
     broker = with_records(5)
-    partitions = (DeleteRecordsPartition(offset=3), DeleteRecordsPartition(partition_index=7, offset=1))
-    request = DeleteRecordsRequest(topics=(DeleteRecordsTopic(name="t", partitions=partitions),))
-    done, missing = answer_of(broker, delete_records, request).topics[0].partitions
+    asked = [{"name": "t", "partitions": [{"offset": 3}, {"partition_index": 7, "offset": 1}]}]
+    done, missing = answer_of(broker, delete_records, {"topics": asked}).topics[0].partitions
     assert (done.low_watermark, done.error_code) == (3, ErrorCode.NONE)
     assert (missing.low_watermark, missing.error_code) == (-1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    _, (refused,) = fetched(broker, FetchPartition(fetch_offset=2, partition_max_bytes=1000))
-    assert refused.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-    asked = ListOffsetsTopic(name="t", partitions=(ListOffsetsPartition(timestamp=EARLIEST),))
-    answer = answer_of(broker, list_offsets, ListOffsetsRequest(topics=(asked,)))
+    assert fetched(broker, fetch_offset=2).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    earliest = [{"name": "t", "partitions": [{"timestamp": EARLIEST}]}]
+    answer = answer_of(broker, list_offsets, {"topics": earliest})
     assert answer.topics[0].partitions[0].offset == 3
 
 
@@ -54,9 +45,9 @@ def test_what_a_replaced_configuration_does_not_name_is_a_default_again() -> Non
     """Broken: tools of the older way leave settings behind that they mean to take back."""
     broker = with_records(0)
     broker.topics.set_configs("t", {"retention.ms": "1", "cleanup.policy": "compact"})
-    configs = (AlterableConfig(name="retention.ms", value="2"),)
-    resource = AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=configs)
-    answer = answer_of(broker, alter_configs, AlterConfigsRequest(resources=(resource,)))
+    configs = [{"name": "retention.ms", "value": "2"}]
+    resource = {"resource_type": TOPIC, "resource_name": "t", "configs": configs}
+    answer = answer_of(broker, alter_configs, {"resources": [resource]})
     topic = broker.topics.get("t")
     assert answer.responses[0].error_code == ErrorCode.NONE
     assert topic is not None
@@ -66,11 +57,11 @@ def test_what_a_replaced_configuration_does_not_name_is_a_default_again() -> Non
 def test_a_folder_is_described_with_the_bytes_of_the_partitions_that_were_asked_for() -> None:
     """Broken: administrators see no sizes, or those of partitions that they did not ask for."""
     broker = with_records(3)
-    asked = DescribableLogDirTopic(topic="t", partitions=(0, 9))
-    (folder,) = answer_of(broker, describe_log_dirs, DescribeLogDirsRequest(topics=(asked,))).results
+    asked = [{"topic": "t", "partitions": [0, 9]}]
+    (folder,) = answer_of(broker, describe_log_dirs, {"topics": asked}).results
     (partition,) = folder.topics[0].partitions
     assert (partition.partition_index, partition.partition_size) == (0, 3 * len(a_batch(b"0")))
-    (everything,) = answer_of(broker, describe_log_dirs, DescribeLogDirsRequest(topics=None)).results
+    (everything,) = answer_of(broker, describe_log_dirs, {"topics": None}).results
     assert [item.partition_index for item in everything.topics[0].partitions] == [0, 1]
 
 
@@ -81,6 +72,6 @@ def test_a_reader_beyond_the_end_of_its_epoch_is_told_where_it_ended() -> None:
     assert topic is not None
     topic.partitions[0].set_leader_epoch(4)
     broker.topics.append(topic, 0, a_batch(b"new"))
-    _, (answer,) = fetched(broker, FetchPartition(fetch_offset=3, last_fetched_epoch=0, partition_max_bytes=1000))
+    answer = fetched(broker, fetch_offset=3, last_fetched_epoch=0)
     assert (answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == (0, 2)
     assert (answer.error_code, answer.records) == (ErrorCode.NONE, b"")

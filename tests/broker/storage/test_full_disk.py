@@ -18,12 +18,9 @@ import pytest
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.errors import DataDirError, ErrorCode
 from kip848_client.journal import MemoryJournal
-from kip848_client.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.produce import (
-    PartitionProduceData,
     PartitionProduceResponse,
-    ProduceRequest,
-    TopicProduceData,
 )
 from tests.broker.storage.harness import a_batch, a_registry, opened
 from tests.broker.test_command import wait_for_ready
@@ -45,10 +42,10 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
 
 def produce(connection: RawConnection, *values: bytes) -> PartitionProduceResponse:
-    data = PartitionProduceData(index=0, records=a_batch(*values))
-    topics = (TopicProduceData(name="orders", partition_data=(data,)),)
-    request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topics)
-    return connection.ask(request, version=9).responses[0].partition_responses[0]
+    topics = [{"name": "orders", "partition_data": [{"index": 0, "records": a_batch(*values)}]}]
+    answer = connection.call(ApiKey.PRODUCE, 9, acks=-1, timeout_ms=1000, topic_data=topics)
+    response: PartitionProduceResponse = answer.responses[0].partition_responses[0]
+    return response
 
 
 def test_path_and_cause_are_told_once_to_the_log_the_journal_and_every_client(
@@ -64,8 +61,8 @@ def test_path_and_cause_are_told_once_to_the_log_the_journal_and_every_client(
         assert produce(connection, b"a").error_code == 0
         full_disk.set()
         refused = [produce(connection, b"b") for _ in range(3)]
-        topics = (CreatableTopic(name="more", num_partitions=1, replication_factor=1),)
-        created = connection.ask(CreateTopicsRequest(topics=topics, timeout_ms=1000), version=5).topics[0]
+        more = {"name": "more", "num_partitions": 1, "replication_factor": 1}
+        created = connection.call(ApiKey.CREATE_TOPICS, 5, topics=[more], timeout_ms=1000).topics[0]
         full_disk.clear()
         assert produce(connection, b"c" * 200).base_offset == 1
 

@@ -1,23 +1,13 @@
-"""ListOffsets, OffsetForLeaderEpoch and InitProducerId, without a network."""
+"""ListOffsets and OffsetForLeaderEpoch, without a network."""
 
 from __future__ import annotations
 
 import pytest
 
-from kip848_client.broker.apis import init_producer_id, list_offsets, offset_for_leader_epoch
+from kip848_client.broker.apis import list_offsets, offset_for_leader_epoch
 from kip848_client.errors import ErrorCode
-from kip848_client.wire.messages.init_producer_id import InitProducerIdRequest
 from kip848_client.wire.messages.list_offsets import (
-    ListOffsetsPartition,
     ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
-from kip848_client.wire.messages.offset_for_leader_epoch import (
-    EpochEndOffset,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
 )
 from tests.broker.storage.harness import QuietBroker, a_batch, a_broker, answer_of
 
@@ -44,19 +34,11 @@ def listed(
     isolation_level: int = 0,
 ) -> list[ListOffsetsPartitionResponse]:
     """Answers for (partition, timestamp)."""
-    request = ListOffsetsRequest(
-        replica_id=-1,
-        isolation_level=isolation_level,
-        topics=(
-            ListOffsetsTopic(
-                name=topic,
-                partitions=tuple(
-                    ListOffsetsPartition(partition_index=index, timestamp=at, current_leader_epoch=leader_epoch)
-                    for index, at in partitions
-                ),
-            ),
-        ),
-    )
+    asked = [
+        {"partition_index": index, "timestamp": at, "current_leader_epoch": leader_epoch} for index, at in partitions
+    ]
+    topics = [{"name": topic, "partitions": asked}]
+    request = {"replica_id": -1, "isolation_level": isolation_level, "topics": topics}
     response = answer_of(broker, list_offsets, request, version=version)
     return [partition for answer in response.topics for partition in answer.partitions]
 
@@ -127,36 +109,6 @@ def test_another_leader_epoch_is_told_so(claimed: int, error: int) -> None:
     broker = a_filled_broker()
 
     assert listed(broker, (0, -1), leader_epoch=claimed)[0].error_code == error
-    assert epoch_end(broker, 0, current_leader_epoch=claimed).error_code == error
-
-
-def epoch_end(
-    broker: QuietBroker, leader_epoch: int, *, partition: int = 0, current_leader_epoch: int = -1
-) -> EpochEndOffset:
-    request = OffsetForLeaderEpochRequest(
-        topics=(
-            OffsetForLeaderTopic(
-                topic="orders",
-                partitions=(
-                    OffsetForLeaderPartition(
-                        partition=partition, leader_epoch=leader_epoch, current_leader_epoch=current_leader_epoch
-                    ),
-                ),
-            ),
-        )
-    )
-    response = answer_of(broker, offset_for_leader_epoch, request)
-    answer = response.topics[0].partitions[0]
-    assert isinstance(answer, EpochEndOffset)
-    return answer
-
-
-def test_every_idempotent_producer_gets_an_id_of_its_own() -> None:
-    """Broken: two producers share an id and refuse each other's sequences."""
-    broker = a_broker()
-    request = InitProducerIdRequest(transactional_id=None, producer_id=3, producer_epoch=7)
-
-    answers = [answer_of(broker, init_producer_id, request) for _ in range(2500)]
-
-    assert len({answer.producer_id for answer in answers}) == 2500
-    assert {(answer.error_code, answer.producer_epoch) for answer in answers} == {(0, 0)}
+    asked = [{"topic": "orders", "partitions": [{"leader_epoch": 0, "current_leader_epoch": claimed}]}]
+    ends = answer_of(broker, offset_for_leader_epoch, {"topics": asked}).topics[0].partitions
+    assert [end.error_code for end in ends] == [error]

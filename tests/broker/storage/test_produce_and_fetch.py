@@ -10,32 +10,20 @@ import pytest
 from kip848_client.broker.apis import fetch, produce
 from kip848_client.errors import ErrorCode, ProtocolError
 from kip848_client.model import ZERO_UUID
-from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from kip848_client.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kip848_client.wire.messages.fetch import FetchResponse, PartitionData
 from kip848_client.wire.record_batch import batches_of, records_of
 from tests.broker.storage.harness import Asked, QuietBroker, a_batch, a_broker, answer_of, ask
 
 
 def a_produce(
     topic: str, *batches: bytes | None, acks: int = -1, first_partition: int = 0, topic_id: uuid.UUID = ZERO_UUID
-) -> ProduceRequest:
-    return ProduceRequest(
-        acks=acks,
-        timeout_ms=1000,
-        topic_data=(
-            TopicProduceData(
-                name=topic,
-                topic_id=topic_id,
-                partition_data=tuple(
-                    PartitionProduceData(index=index, records=batch)
-                    for index, batch in enumerate(batches, start=first_partition)
-                ),
-            ),
-        ),
-    )
+) -> dict[str, Any]:
+    data = [{"index": index, "records": batch} for index, batch in enumerate(batches, start=first_partition)]
+    topics = [{"name": topic, "topic_id": topic_id, "partition_data": data}]
+    return {"acks": acks, "timeout_ms": 1000, "topic_data": topics}
 
 
-def produced(broker: QuietBroker, request: ProduceRequest, *, version: int = 12) -> list[Any]:
+def produced(broker: QuietBroker, request: dict[str, Any], *, version: int = 12) -> list[Any]:
     response = answer_of(broker, produce, request, version=version)
     return [partition for topic in response.responses for partition in topic.partition_responses]
 
@@ -43,42 +31,22 @@ def produced(broker: QuietBroker, request: ProduceRequest, *, version: int = 12)
 def a_fetch(
     topic: str,
     *offsets: int,
-    max_wait_ms: int = 0,
-    min_bytes: int = 1,
-    max_bytes: int = 50_000_000,
     partition_max_bytes: int = 1_000_000,
     topic_id: uuid.UUID = ZERO_UUID,
     current_leader_epoch: int = -1,
-    isolation_level: int = 0,
-) -> FetchRequest:
-    return FetchRequest(
-        max_wait_ms=max_wait_ms,
-        min_bytes=min_bytes,
-        max_bytes=max_bytes,
-        isolation_level=isolation_level,
-        topics=(
-            FetchTopic(
-                topic=topic,
-                topic_id=topic_id,
-                partitions=tuple(
-                    FetchPartition(
-                        partition=index,
-                        fetch_offset=offset,
-                        partition_max_bytes=partition_max_bytes,
-                        current_leader_epoch=current_leader_epoch,
-                    )
-                    for index, offset in enumerate(offsets)
-                ),
-            ),
-        ),
-    )
+    **fields: int,
+) -> dict[str, Any]:
+    of_each = {"partition_max_bytes": partition_max_bytes, "current_leader_epoch": current_leader_epoch}
+    partitions = [{"partition": index, "fetch_offset": offset} | of_each for index, offset in enumerate(offsets)]
+    topics = [{"topic": topic, "topic_id": topic_id, "partitions": partitions}]
+    return {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 50_000_000, "topics": topics} | fields
 
 
 def fetched(response: FetchResponse) -> list[PartitionData]:
     return [partition for topic in response.responses for partition in topic.partitions]
 
 
-def fetched_now(broker: QuietBroker, request: FetchRequest, *, version: int = 12) -> list[PartitionData]:
+def fetched_now(broker: QuietBroker, request: dict[str, Any], *, version: int = 12) -> list[PartitionData]:
     return fetched(answer_of(broker, fetch, request, version=version))
 
 
@@ -199,12 +167,8 @@ def test_an_unknown_topic_alone_is_answered_at_once_but_beside_others_it_waits_w
     """Broken: a consumer that still asks for a deleted topic spins, or a lone one waits without need."""
     broker = a_broker({"orders": 1})
     assert fetched_now(broker, a_fetch("nowhere", 0, max_wait_ms=500))[0].error_code == 3
-    both = FetchRequest(
-        max_wait_ms=500,
-        min_bytes=1,
-        max_bytes=1000,
-        topics=a_fetch("orders", 0).topics + a_fetch("nowhere", 0).topics,
-    )
+    both = a_fetch("orders", 0, max_wait_ms=500)
+    both["topics"] += a_fetch("nowhere", 0)["topics"]
 
     asked = ask(broker, fetch, both, version=12)
     assert not asked.answered

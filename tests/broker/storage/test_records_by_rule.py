@@ -7,10 +7,7 @@ import pytest
 from kip848_client.broker.apis import produce
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.produce import (
-    PartitionProduceData,
     PartitionProduceResponse,
-    ProduceRequest,
-    TopicProduceData,
 )
 from kip848_client.wire.record_batch import Record, build_batch
 from tests.broker.storage.harness import QuietBroker, a_broker, answer_of
@@ -32,8 +29,8 @@ def batch(*records: tuple[bytes | None, int], attributes: int = 0) -> bytes:
 
 
 def produced(broker: QuietBroker, records: bytes) -> PartitionProduceResponse:
-    topic = TopicProduceData(name="t", partition_data=(PartitionProduceData(records=records),))
-    answer = answer_of(broker, produce, ProduceRequest(acks=-1, topic_data=(topic,)), version=12)
+    topic = {"name": "t", "partition_data": [{"records": records}]}
+    answer = answer_of(broker, produce, {"acks": -1, "topic_data": [topic]}, version=12)
     (result,) = answer.responses[0].partition_responses
     assert isinstance(result, PartitionProduceResponse)
     return result

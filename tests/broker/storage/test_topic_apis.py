@@ -7,6 +7,7 @@ import uuid
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict
 
 from kip848_client.broker.apis import (
     create_partitions,
@@ -21,25 +22,7 @@ from kip848_client.broker.topics import PartitionsAdded, TopicChange, TopicCreat
 from kip848_client.errors import ErrorCode
 from kip848_client.model import ZERO_UUID
 from kip848_client.wire.codec import encode_response
-from kip848_client.wire.messages.create_partitions import (
-    CreatePartitionsAssignment,
-    CreatePartitionsRequest,
-    CreatePartitionsTopic,
-)
-from kip848_client.wire.messages.create_topics import (
-    CreatableReplicaAssignment,
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-)
-from kip848_client.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from kip848_client.wire.messages.describe_cluster import DescribeClusterRequest
-from kip848_client.wire.messages.describe_topic_partitions import (
-    Cursor,
-    DescribeTopicPartitionsRequest,
-    TopicRequest,
-)
-from kip848_client.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from kip848_client.wire.messages.metadata import MetadataResponse
 from tests.broker.storage.harness import QuietBroker, a_broker, answer_of
 
 # -- Metadata
@@ -48,13 +31,8 @@ from tests.broker.storage.harness import QuietBroker, a_broker, answer_of
 def described(
     broker: QuietBroker, *names: str | uuid.UUID | None, version: int = 13, may_create: bool = True
 ) -> MetadataResponse:
-    topics = tuple(
-        MetadataRequestTopic(name=None, topic_id=name)
-        if isinstance(name, uuid.UUID)
-        else MetadataRequestTopic(name=name)
-        for name in names
-    )
-    request = MetadataRequest(topics=topics, allow_auto_topic_creation=may_create)
+    topics = [{"name": None, "topic_id": name} if isinstance(name, uuid.UUID) else {"name": name} for name in names]
+    request = {"topics": topics, "allow_auto_topic_creation": may_create}
     response = answer_of(broker, metadata, request, version=version)
     assert isinstance(response, MetadataResponse)
     return response
@@ -85,7 +63,7 @@ def test_an_empty_list_of_topics_means_none_but_in_version_0_all(version: int, e
     broker = a_broker({"b": 1, "a": 1})
 
     assert [topic.name for topic in described(broker, version=version).topics] == expected
-    everything = answer_of(broker, metadata, MetadataRequest(topics=None), version=max(1, version))
+    everything = answer_of(broker, metadata, {"topics": None}, version=max(1, version))
     assert [topic.name for topic in everything.topics] == ["a", "b"]
 
 
@@ -133,21 +111,18 @@ def test_a_topic_that_is_asked_for_twice_is_answered_once() -> None:
 def test_topics_are_described_page_by_page_without_a_gap(limit: int) -> None:
     """Broken: the Java AdminClient describes some partitions twice, or never ends."""
     broker = a_broker({"b": 3, "a": 1, "d": 2})
-    asked = tuple(TopicRequest(name=name) for name in ("d", "b", "a", "c"))
+    asked = [{"name": name} for name in ("d", "b", "a", "c")]
     seen: list[tuple[str, int]] = []
-    cursor: Cursor | None = Cursor()
-    pages = 0
+    request: dict[str, Any] = {"topics": asked, "response_partition_limit": limit, "cursor": None}
 
-    while cursor is not None:
-        request = DescribeTopicPartitionsRequest(
-            topics=asked, response_partition_limit=limit, cursor=cursor if pages else None
-        )
+    while True:
         response = answer_of(broker, describe_topic_partitions, request)
         found = [(topic.name, part.partition_index) for topic in response.topics for part in topic.partitions]
         assert len(found) <= max(1, limit)
         seen += found
-        cursor = response.next_cursor
-        pages += 1
+        if response.next_cursor is None:
+            break
+        request["cursor"] = asdict(response.next_cursor)
 
     assert seen == [("a", 0), ("b", 0), ("b", 1), ("b", 2), ("d", 0), ("d", 1)]
 
@@ -156,9 +131,9 @@ def test_all_topics_are_described_when_none_is_named_and_an_unknown_one_says_so(
     """Broken: kafka-topics.sh --describe shows nothing."""
     broker = a_broker({"a": 1})
 
-    everything = answer_of(broker, describe_topic_partitions, DescribeTopicPartitionsRequest())
-    asked = (TopicRequest(name="nowhere"), TopicRequest(name="not/valid"))
-    missing = answer_of(broker, describe_topic_partitions, DescribeTopicPartitionsRequest(topics=asked))
+    everything = answer_of(broker, describe_topic_partitions, {})
+    asked = {"topics": [{"name": "nowhere"}, {"name": "not/valid"}]}
+    missing = answer_of(broker, describe_topic_partitions, asked)
 
     (topic,) = everything.topics
     assert (topic.name, topic.topic_id, topic.error_code) == ("a", uuid.UUID(int=100), 0)
@@ -174,11 +149,11 @@ def test_all_topics_are_described_when_none_is_named_and_an_unknown_one_says_so(
 @pytest.mark.parametrize("name", ["a", "nowhere", "not/valid"])
 def test_metadata_shows_what_the_client_may_do_with_a_topic_even_one_that_is_missing(name: str) -> None:
     """A tool asks this before it offers to create or write a topic; without the answer it would offer nothing."""
-    asked = MetadataRequest(
-        topics=(MetadataRequestTopic(name=name),),
-        allow_auto_topic_creation=False,
-        include_topic_authorized_operations=True,
-    )
+    asked = {
+        "topics": [{"name": name}],
+        "allow_auto_topic_creation": False,
+        "include_topic_authorized_operations": True,
+    }
 
     (topic,) = answer_of(a_broker({"a": 1}), metadata, asked, version=12).topics
 
@@ -192,9 +167,9 @@ def test_describe_cluster_names_the_broker_and_refuses_controllers() -> None:
     """Broken: kafka-cluster.sh and admin clients do not find the controller."""
     broker = a_broker()
 
-    cluster = answer_of(broker, describe_cluster, DescribeClusterRequest(include_cluster_authorized_operations=True))
-    controllers = answer_of(broker, describe_cluster, DescribeClusterRequest(endpoint_type=2))
-    nonsense = answer_of(broker, describe_cluster, DescribeClusterRequest(endpoint_type=9))
+    cluster = answer_of(broker, describe_cluster, {"include_cluster_authorized_operations": True})
+    controllers = answer_of(broker, describe_cluster, {"endpoint_type": 2})
+    nonsense = answer_of(broker, describe_cluster, {"endpoint_type": 9})
 
     assert [(node.broker_id, node.host, node.port) for node in cluster.brokers] == [(1, "127.0.0.1", 9092)]
     assert (cluster.controller_id, cluster.cluster_id, cluster.error_code) == (1, "a-cluster-of-one-node_", 0)
@@ -206,12 +181,16 @@ def test_describe_cluster_names_the_broker_and_refuses_controllers() -> None:
 # -- CreateTopics
 
 
-def a_topic(name: str = "orders", partitions: int = 2, replicas: int = 1, **more: Any) -> CreatableTopic:
-    return CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas, **more)
+def a_topic(name: str = "orders", partitions: int = 2, replicas: int = 1, **more: Any) -> dict[str, Any]:
+    return {"name": name, "num_partitions": partitions, "replication_factor": replicas} | more
 
 
-def created(broker: QuietBroker, *topics: CreatableTopic, validate_only: bool = False) -> list[Any]:
-    request = CreateTopicsRequest(topics=topics, validate_only=validate_only)
+def assigned(partition: int, broker_id: int = 1) -> dict[str, Any]:
+    return {"partition_index": partition, "broker_ids": [broker_id]}
+
+
+def created(broker: QuietBroker, *topics: dict[str, Any], validate_only: bool = False) -> list[Any]:
+    request = {"topics": topics, "validate_only": validate_only}
     return list(answer_of(broker, create_topics, request).topics)
 
 
@@ -220,7 +199,7 @@ def test_a_created_topic_is_there_with_id_partitions_and_configuration() -> None
     broker = a_broker()
     changes: list[TopicChange] = []
     broker.topics.subscribe(changes.append)
-    configs = (CreatableTopicConfig(name="retention.ms", value="1000"),)
+    configs = [{"name": "retention.ms", "value": "1000"}]
 
     (result,) = created(broker, a_topic(configs=configs))
 
@@ -238,7 +217,7 @@ def test_a_created_topic_is_there_with_id_partitions_and_configuration() -> None
 def test_defaults_are_filled_in_and_a_manual_assignment_counts_partitions() -> None:
     """Broken: topics created with -1, as all admin clients do by default, get no partition."""
     broker = a_broker(config={"num.partitions": 4})
-    assignments = tuple(CreatableReplicaAssignment(partition_index=index, broker_ids=(1,)) for index in range(3))
+    assignments = [assigned(index) for index in range(3)]
 
     by_default, by_hand = created(broker, a_topic("a", -1, -1), a_topic("b", -1, -1, assignments=assignments))
 
@@ -272,49 +251,49 @@ def test_validate_only_creates_nothing() -> None:
         (a_topic(replicas=0), ErrorCode.INVALID_REPLICATION_FACTOR, "larger than 0"),
         (a_topic(replicas=3), ErrorCode.INVALID_REPLICATION_FACTOR, "only 1 broker"),
         (
-            a_topic(configs=(CreatableTopicConfig(name="retention.mss", value="1"),)),
+            a_topic(configs=[{"name": "retention.mss", "value": "1"}]),
             ErrorCode.INVALID_CONFIG,
             "Unknown topic config name: retention.mss; did you mean retention.ms",
         ),
         (
-            a_topic(configs=(CreatableTopicConfig(name="retention.ms", value="soon"),)),
+            a_topic(configs=[{"name": "retention.ms", "value": "soon"}]),
             ErrorCode.INVALID_CONFIG,
             "not a whole number",
         ),
         (
-            a_topic(configs=(CreatableTopicConfig(name="retention.ms", value=None),)),
+            a_topic(configs=[{"name": "retention.ms", "value": None}]),
             ErrorCode.INVALID_CONFIG,
             "Null value",
         ),
         (
-            a_topic(configs=(CreatableTopicConfig(name="message.timestamp.type", value="LogAppendTime"),)),
+            a_topic(configs=[{"name": "message.timestamp.type", "value": "LogAppendTime"}]),
             ErrorCode.INVALID_CONFIG,
             "use CreateTime",
         ),
         (
-            a_topic(assignments=(CreatableReplicaAssignment(partition_index=0, broker_ids=(1,)),)),
+            a_topic(assignments=[assigned(0)]),
             ErrorCode.INVALID_REQUEST,
             "replication factor was not set to -1",
         ),
         (
-            a_topic(replicas=-1, assignments=(CreatableReplicaAssignment(partition_index=0, broker_ids=(1,)),)),
+            a_topic(replicas=-1, assignments=[assigned(0)]),
             ErrorCode.INVALID_REQUEST,
             "numPartitions was not set to -1",
         ),
         (
-            a_topic("b", -1, -1, assignments=(CreatableReplicaAssignment(partition_index=1, broker_ids=(1,)),)),
+            a_topic("b", -1, -1, assignments=[assigned(1)]),
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "consecutive 0-based",
         ),
         (
-            a_topic("b", -1, -1, assignments=(CreatableReplicaAssignment(partition_index=0, broker_ids=(2,)),)),
+            a_topic("b", -1, -1, assignments=[assigned(0, 2)]),
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "only broker 1",
         ),
     ],
 )
 def test_a_topic_that_kafka_would_refuse_is_refused_with_the_same_code(
-    topic: CreatableTopic, error: ErrorCode, says: str
+    topic: dict[str, Any], error: ErrorCode, says: str
 ) -> None:
     """Broken: set-up code that works here fails in production."""
     broker = a_broker({"there": 1, "with.dot": 1})
@@ -342,10 +321,8 @@ def test_a_name_that_is_sent_twice_is_refused_once() -> None:
 def grown(
     broker: QuietBroker, *topics: tuple[str, int], validate_only: bool = False, assigned: Any = None
 ) -> list[int]:
-    request = CreatePartitionsRequest(
-        topics=tuple(CreatePartitionsTopic(name=name, count=count, assignments=assigned) for name, count in topics),
-        validate_only=validate_only,
-    )
+    asked = [{"name": name, "count": count, "assignments": assigned} for name, count in topics]
+    request = {"topics": asked, "validate_only": validate_only}
     return [result.error_code for result in answer_of(broker, create_partitions, request).results]
 
 
@@ -370,7 +347,7 @@ def test_a_grown_topic_keeps_its_records_and_tells_its_listeners() -> None:
 def test_a_topic_only_grows() -> None:
     """Broken: partitions disappear under their consumers."""
     broker = a_broker({"orders": 2})
-    one = (CreatePartitionsAssignment(broker_ids=(1,)),)
+    one = [{"broker_ids": [1]}]
 
     assert grown(broker, ("orders", 2)) == [ErrorCode.INVALID_PARTITIONS]
     assert grown(broker, ("orders", 1)) == [ErrorCode.INVALID_PARTITIONS]
@@ -378,7 +355,7 @@ def test_a_topic_only_grows() -> None:
     assert grown(broker, ("nowhere", 3)) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert grown(broker, ("orders", 3), ("orders", 4)) == [ErrorCode.INVALID_REQUEST]
     assert grown(broker, ("orders", 4), assigned=one) == [ErrorCode.INVALID_REPLICA_ASSIGNMENT]
-    elsewhere = (CreatePartitionsAssignment(broker_ids=(7,)),)
+    elsewhere = [{"broker_ids": [7]}]
     assert grown(broker, ("orders", 3), assigned=elsewhere) == [ErrorCode.INVALID_REPLICA_ASSIGNMENT]
     assert grown(broker, ("orders", 3), validate_only=True) == [0]
     topic = broker.topics.get("orders")
@@ -390,21 +367,13 @@ def test_a_topic_only_grows() -> None:
 # -- DeleteTopics
 
 
-def deleted(
-    broker: QuietBroker, *topics: str | uuid.UUID | DeleteTopicState, version: int = 6
-) -> list[tuple[Any, int]]:
-    if version < 6:
-        request = DeleteTopicsRequest(topic_names=tuple(str(topic) for topic in topics))
-    else:
-        states = [
-            DeleteTopicState(name=topic)
-            if isinstance(topic, str)
-            else DeleteTopicState(topic_id=topic)
-            if isinstance(topic, uuid.UUID)
-            else topic
-            for topic in topics
-        ]
-        request = DeleteTopicsRequest(topics=tuple(states))
+def deleted(broker: QuietBroker, *topics: str | uuid.UUID | dict[str, Any], version: int = 6) -> list[tuple[Any, int]]:
+    """Delete topics by name, by id, or by both in the fields of the request."""
+    states = [
+        topic if isinstance(topic, dict) else {"name" if isinstance(topic, str) else "topic_id": topic}
+        for topic in topics
+    ]
+    request = {"topic_names": topics} if version < 6 else {"topics": states}
     response = answer_of(broker, delete_topics, request, version=version)
     return [(result.name, result.error_code) for result in response.responses]
 
@@ -428,7 +397,7 @@ def test_what_cannot_be_deleted_is_refused_by_itself() -> None:
     broker = a_broker({"a": 1, "b": 1})
     a_id, unknown = uuid.UUID(int=100), uuid.UUID(int=5)
 
-    both = DeleteTopicState(name="a", topic_id=a_id)
+    both = {"name": "a", "topic_id": a_id}
     answers = deleted(broker, "nowhere", unknown, both, ZERO_UUID, a_id, "a", "b", "twice", "twice")
 
     assert answers == [

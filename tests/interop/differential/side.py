@@ -15,9 +15,9 @@ import msgspec
 
 from kip848_client.wire.api_keys import ApiKey
 from tests.interop.kafka_wire import Json
+from tests.support.messages import Fields, message
 from tests.support.raw_connection import RawConnection
 from tests.support.waiting import wait_until
-from tests.support.well_formed_requests import Fields, message
 
 Partitions = dict[str, list[int]]
 """Topic id -> partitions, ascending."""

@@ -22,9 +22,10 @@ from kip848_client.wire.schema import Request
 from tests.interop.conftest import require_kafka
 from tests.interop.differential.talk import Talk
 from tests.interop.kafka_broker import KafkaBroker
+from tests.support.messages import Fields, message
 from tests.support.raw_connection import RawConnection
 from tests.support.waiting import wait_until
-from tests.support.well_formed_requests import ROWS, Fields, Scene, error_codes, message
+from tests.support.well_formed_requests import ROWS, Scene, error_codes
 
 pytestmark = [pytest.mark.interop, pytest.mark.kafka]
 

@@ -21,7 +21,7 @@ from tests.interop.differential.conversation import Conversation
 from tests.interop.differential.side import Side, rows
 from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
 from tests.interop.kafka_wire import Json
-from tests.support.well_formed_requests import Fields
+from tests.support.messages import Fields
 
 pytestmark = [pytest.mark.interop, pytest.mark.kafka]
 

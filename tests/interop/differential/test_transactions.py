@@ -22,6 +22,7 @@ from kip848_client.wire.record_batch import batches_of
 from tests.interop.differential.classic_side import in_order
 from tests.interop.differential.talk import Talk
 from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
+from tests.support.messages import message
 from tests.support.raw_connection import RawConnection
 from tests.support.transactions import (
     TRANSACTIONAL,
@@ -33,7 +34,6 @@ from tests.support.transactions import (
     values_in,
 )
 from tests.support.waiting import wait_until
-from tests.support.well_formed_requests import message
 
 pytestmark = [pytest.mark.interop, pytest.mark.kafka]
 
