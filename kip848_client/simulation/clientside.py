@@ -94,11 +94,6 @@ class ClientSide:
         """The last generation of a classic group for which it assigned."""
 
     @property
-    def link(self) -> SimulatedConnection | None:
-        """The connection to the coordinator, open or not."""
-        return self._coordinator
-
-    @property
     def connected(self) -> bool:
         """Whether there is a connection to the coordinator, on which a request can be written."""
         return self._coordinator is not None and self._coordinator.open

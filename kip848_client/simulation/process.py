@@ -16,7 +16,6 @@ from kip848_client.member.member import Member
 from kip848_client.member.settings import GroupProtocol, MemberConfig
 from kip848_client.member.states import MemberState
 from kip848_client.model import Subscription, TopicPartition
-from kip848_client.simulation.network import SimulatedConnection
 from kip848_client.simulation.scenario import Behaviour
 from kip848_client.simulation.world import Timer, World
 
@@ -25,17 +24,10 @@ OUTSIDE_GROUP: Final = frozenset({MemberState.UNJOINED, MemberState.RELEASING_AS
 
 
 class Links(Protocol):
-    """The connections of a process."""
+    """What observers see of the connections of a process."""
 
-    heard_ms: int
-    """When a heartbeat of it was accepted last; -1 is never. Virtual time, as below."""
     connected_ms: int
-    """When it connected to a coordinator last."""
-
-    @property
-    def link(self) -> SimulatedConnection | None:
-        """The connection to the coordinator, open or not."""
-        ...
+    """When it connected to a coordinator last, in virtual time; -1 is never."""
 
     @property
     def connected(self) -> bool:
@@ -44,30 +36,16 @@ class Links(Protocol):
 
 
 class Loop(Protocol):
-    """The application's thread."""
+    """What observers see of the application's thread."""
 
     @property
     def calls_waiting(self) -> int:
         """Listener calls that wait for poll()."""
         ...
 
-    @property
-    def busy(self) -> bool:
-        """Whether a listener runs, or the application does not call poll()."""
-        ...
-
     def holds(self, partition: TopicPartition) -> bool:
         """Whether a partition is paused, or not fetched at all."""
         ...
-
-
-class Assignors(Protocol):
-    """The client-side assignors of a process."""
-
-    listens: bool
-    """Whether there are assignors."""
-    asks: bool
-    """The application asked for a reassignment that the coordinator does not know of yet."""
 
 
 class Process(ABC):
@@ -81,7 +59,6 @@ class Process(ABC):
 
     network: Links
     application: Loop
-    assignor: Assignors
 
     def __init__(
         self,

@@ -89,7 +89,7 @@ class Stage:
             self.cluster,
             encoded=scenario.encoded,
             stuck_ms=10 * scenario.heartbeat_interval_ms,
-            topic_name=self.cluster.topics.name_of,
+            topic_name=self.cluster.topics.names.get,
         )
         self.consumers: Final[list[SimulatedConsumer]] = []
         self._ended: Final[set[SimulatedConsumer]] = set()
@@ -155,6 +155,7 @@ class Stage:
         if instance_id is None and scenario.statics and rng.random() < scenario.statics:
             instance_id = f"instance-{self._number}"
         offers = OFFERED if scenario.assignors and rng.random() < scenario.assignors else ()
+        no_reset = bool(scenario.no_reset) and self.world.random(f"reset {name}").random() < scenario.no_reset
         cooperative = True
         if is_classic:
             offers, cooperative = offered_classic(self.world.random(f"strategy {name}").choice(self._strategies))
@@ -169,7 +170,7 @@ class Stage:
             client_assignors=offers,
             assignor_fallback=self._number % 2 == 0,
             assignor_timeout_ms=scenario.max_poll_interval_ms // 2,
-            auto_offset_reset=self._reset_policy(name),
+            auto_offset_reset=ResetPolicy.NONE if no_reset else ResetPolicy.EARLIEST,
             auto_commit_interval_ms=rng.choice((None, scenario.auto_commit_ms)),
             # A process that comes back after a crash waits for the session of its former self to end.
             unreleased_instance_retry_ms=10 * (scenario.duration_ms + scenario.session_timeout_ms),
@@ -203,11 +204,6 @@ class Stage:
         self.world.history.add(self.world.now_ms, name, "started", **details)
         consumer.start(self.subscription(rng, everything=everything or self._number == 1 or self.healed))
         return consumer
-
-    def _reset_policy(self, name: str) -> ResetPolicy:
-        part = self.scenario.no_reset
-        none = bool(part) and self.world.random(f"reset {name}").random() < part
-        return ResetPolicy.NONE if none else ResetPolicy.EARLIEST
 
     def subscription(self, rng: random.Random, *, everything: bool = False) -> Subscription:
         """Some of the topics, by name or by pattern."""

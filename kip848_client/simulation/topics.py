@@ -92,10 +92,6 @@ class Topics:
         """The id of a topic that a message names by either; None if there is no such topic."""
         return topic_id if topic_id.int else self.id_of(name)
 
-    def name_of(self, topic_id: UUID) -> str | None:
-        """The name that a topic has, or had."""
-        return self.names.get(topic_id)
-
     def described(self, topic_ids: frozenset[UUID], *, lag_ms: int) -> Mapping[UUID, str]:
         """The metadata for *topic_ids* from a broker that lags *lag_ms* behind."""
         known_ms = self._world.now_ms - lag_ms
