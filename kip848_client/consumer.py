@@ -13,7 +13,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, NoReturn, Self, TypeAlias, TypeVar
 
 from kip848_client.client.app_thread import BRIEF_SLICE_S, SLICE_S
 from kip848_client.client.assembly import build_group_member
@@ -918,6 +918,9 @@ class Consumer:
                 raise
             # The block's own exception matters more than a later error of close().
             log_event(logging.WARNING, LogEvent.ERROR_DROPPED, error=repr(error))
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a consumer cannot be sent to another process, or copied; make one there")
 
     def __repr__(self) -> str:
         view = self._group.view

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, NoReturn, Self, TypeAlias, cast
 
 import anyio
 import anyio.lowlevel
@@ -473,6 +473,9 @@ class AsyncConsumer:
                 raise
             # The block's own exception matters more than a later error of close().
             log_event(logging.WARNING, LogEvent.ERROR_DROPPED, error=repr(error))
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a consumer cannot be sent to another process, or copied; make one there")
 
     def __repr__(self) -> str:
         return repr(self._consumer).replace("<Consumer", "<AsyncConsumer", 1)

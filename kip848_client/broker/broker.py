@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar, assert_never
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Self, TypeVar, assert_never
 
 import msgspec
 
@@ -239,6 +239,9 @@ class EmbeddedBroker:
         )
 
         self.aio: Final = AsyncWaits(self)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a broker cannot be sent to another process, or copied; pass its bootstrap_servers")
 
     def __repr__(self) -> str:
         if not self.running:
@@ -654,13 +657,13 @@ class EmbeddedBroker:
         self._on_loop(lambda broker: broker.transactions.add_waiter(transactional_id, state, future))
         try:
             return future.result(timeout_s)
-        except concurrent.futures.TimeoutError as error:
+        except concurrent.futures.TimeoutError:
             known = self.transactions() if self.running else ()
             now = next((each for each in known if each.transactional_id == transactional_id), None)
             raise RequestTimeoutError(
                 f"transactional id {transactional_id!r}: not in state {state} within {timeout_s} s; "
                 f"{'there is no such id' if now is None else now}"
-            ) from error
+            ) from None
         finally:
             future.cancel()
 
@@ -877,10 +880,10 @@ class EmbeddedBroker:
         watch = self._on_loop(begin)
         try:
             return future.result(timeout_s)
-        except concurrent.futures.TimeoutError as error:
+        except concurrent.futures.TimeoutError:
             there = len(self.records(topic, partition, committed=committed))
             where = topic if partition is None else f"{topic}-{partition}"
-            raise RequestTimeoutError(f"{where} has {there} records, not {count}, after {timeout_s} s") from error
+            raise RequestTimeoutError(f"{where} has {there} records, not {count}, after {timeout_s} s") from None
         finally:
             future.cancel()
             if self.running:
@@ -953,12 +956,12 @@ class EmbeddedBroker:
         self._on_loop(lambda state: state.groups.add_waiter(group_id, predicate, future))
         try:
             return future.result(timeout_s)
-        except concurrent.futures.TimeoutError as error:
+        except concurrent.futures.TimeoutError:
             now = self.group(group_id) if self.running else None
             raise RequestTimeoutError(
                 f"group {group_id!r}: {what}: not within {timeout_s} s; "
                 f"{'there is no such group' if now is None else now}"
-            ) from error
+            ) from None
         finally:
             future.cancel()
 

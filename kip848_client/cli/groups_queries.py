@@ -219,6 +219,29 @@ def ask(conf: Mapping[str, str], question: Callable[[Cluster], Awaitable[AnswerT
     return asyncio.run(answer())
 
 
+def reach(conf: Mapping[str, str], *, timeout_ms: int) -> None:
+    """Connect and disconnect: librdkafka, which other commands use, only says that no broker answers.
+
+    Raises:
+        ConfigError: a property of *conf* is wrong.
+        Kip848Error: no broker answers, or one refuses; the message says why.
+    """
+
+    async def nothing(_: Cluster) -> None: ...
+
+    ask(conf, nothing, timeout_ms=timeout_ms)
+
+
+_ADVICE: Final[Mapping[int, str]] = {
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: (
+        "this user needs DESCRIBE on the group, DELETE to delete it, READ to reset its offsets"
+    ),
+    ErrorCode.GROUP_ID_NOT_FOUND: "see kip848 groups list",
+    ErrorCode.NON_EMPTY_GROUP: "stop its members first",
+}
+"""What to do about a code that a broker answers."""
+
+
 class Cluster:
     """Connections to the brokers of a cluster, made when they are needed."""
 
@@ -614,4 +637,5 @@ def _partitions(assignment: described.Assignment) -> tuple[TopicPartition, ...]:
 
 def _check(code: int, what: str) -> None:
     if code:
-        raise error_for_code(code, what)
+        advice = _ADVICE.get(code)
+        raise error_for_code(code, f"{what}; {advice}" if advice else what)

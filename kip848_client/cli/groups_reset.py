@@ -6,6 +6,7 @@ Without ``--execute`` it only shows what it would commit.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -115,7 +116,10 @@ async def _plan(
             new = old + arguments.shift_by
         else:
             new = since[partition] if since.get(partition, -1) >= 0 else high
-        moves.append(Move(partition, old, min(max(new, low), high)))
+        nearest = min(max(new, low), high)
+        if nearest != new:
+            print(f"{partition} has offsets {low:,} to {high:,}: {nearest:,} instead of {new:,}", file=sys.stderr)
+        moves.append(Move(partition, old, nearest))
     return moves
 
 

@@ -20,7 +20,8 @@ from typing import Any
 
 import msgspec
 
-from kip848_client.cli.properties import add_client_arguments
+from kip848_client.cli.groups_queries import reach
+from kip848_client.cli.properties import add_client_arguments, read_properties
 from kip848_client.cli.topics import client_conf
 from kip848_client.errors import ConfigError, Kip848Error
 
@@ -67,6 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError("--key-separator is for lines; with --json the key is a field")
     if arguments.partition is not None and arguments.partition < 0:
         raise ConfigError(f"--partition {arguments.partition}: 0 or more")
+    reach(read_properties(arguments), timeout_ms=int(arguments.timeout * 1000))
     failures: list[str] = []
     written = 0
 

@@ -12,10 +12,13 @@ import os
 from pathlib import Path
 from typing import Final
 
+from kip848_client.config.consumer import nearest_key
 from kip848_client.errors import ConfigError
 
 BOOTSTRAP_VARIABLE: Final = "KIP848_BOOTSTRAP"
 CONFIG_VARIABLE: Final = "KIP848_CONFIG"
+MISSPELT: Final = 0.9
+"""How similar to a known key an unknown one is a mistake; a file may also have properties of producers."""
 
 
 def add_client_arguments(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
@@ -39,8 +42,8 @@ def read_properties(arguments: argparse.Namespace) -> dict[str, str]:
     """The properties of a client, with ``bootstrap.servers``.
 
     Raises:
-        ConfigError: no broker is named; an option is not KEY=VALUE; or a file cannot be read. A line of a file is not
-            shown: it may be a secret.
+        ConfigError: no broker is named; a key is misspelt; an option is not KEY=VALUE; or a file cannot be read. A line
+            of a file is not shown: it may be a secret.
     """
     properties: dict[str, str] = {}
     named = os.environ.get(CONFIG_VARIABLE)
@@ -58,6 +61,10 @@ def read_properties(arguments: argparse.Namespace) -> dict[str, str]:
         if not equals or not key.strip():
             raise ConfigError(f"-X {text!r} is not KEY=VALUE")
         properties[key.strip()] = value.strip()
+    for key in properties:
+        meant = nearest_key(key, cutoff=MISSPELT)
+        if meant not in {key, None}:
+            raise ConfigError(f"{key} is not a property; did you mean {meant}?")
     if not properties.get("bootstrap.servers"):
         raise ConfigError(
             f"no broker is named: give --bootstrap HOST:PORT, set {BOOTSTRAP_VARIABLE}, or write "

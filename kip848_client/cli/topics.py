@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from kip848_client.cli.broker import parse_topics
+from kip848_client.cli.groups_queries import reach
 from kip848_client.cli.properties import add_client_arguments, read_properties
 from kip848_client.cli.tables import table
 from kip848_client.errors import ConfigError, ConnectionLostError, ErrorCode, RequestTimeoutError, error_for_code
@@ -103,6 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
         "records": _records,
         "delete": _delete,
     }
+    reach(read_properties(arguments), timeout_ms=int(arguments.timeout * 1000))
     try:
         return actions[arguments.action](arguments)
     except (ConnectionLostError, RequestTimeoutError) as error:  # librdkafka's text has no address

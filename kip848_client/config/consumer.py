@@ -386,12 +386,12 @@ def _known_keys() -> frozenset[str]:
     return DATA_PLANE_KEYS | _OWN_KEYS | OWN_SECURITY_KEYS | OWN_ASSIGNOR_KEYS | CLASSIC_KEYS.keys()
 
 
-def nearest_key(key: str) -> str | None:
-    """The known key most similar to *key*, or None if none is near."""
+def nearest_key(key: str, *, cutoff: float = 0.6) -> str | None:
+    """The known key most similar to *key*, or None if none is near: *cutoff* is `difflib`'s."""
     import difflib  # here: only a mistake needs it
 
     known = sorted(_known_keys())
-    found = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+    found = difflib.get_close_matches(key, known, n=1, cutoff=cutoff)
     return found[0] if found else None
 
 

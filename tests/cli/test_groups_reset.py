@@ -64,6 +64,12 @@ def test_offsets_are_shown_first_and_committed_on_request(
     assert billing.committed("billing") == {("orders", 0): 4} | {("orders", p): offset for p, offset in new.items()}
 
 
+def test_an_offset_outside_of_the_partition_is_told(billing: EmbeddedBroker, capsys: Captured) -> None:
+    """The nearest one is committed, and an operator who mistyped it would not notice."""
+    assert groups(billing, "reset-offsets", "billing", "--topic", "orders:0", "--to-offset", "999") == 0
+    assert "instead of 999" in capsys.readouterr().err
+
+
 def test_a_group_at_work_is_left_alone(billing: EmbeddedBroker, capsys: Captured) -> None:
     """Its members would go on from where they are, and commit that."""
     conf = {"bootstrap.servers": billing.bootstrap_servers, "group.id": "billing", "client.id": "a"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 import kip848_client
@@ -43,3 +45,10 @@ def test_no_hint_names_something_that_is_here() -> None:
     assert not NAMES.keys() & set(kip848_client.__all__)
     assert not [name for name in METHODS if hasattr(Consumer, name) or hasattr(AsyncConsumer, name)]
     assert not KEYS.keys() & DATA_PLANE_KEYS
+
+
+@pytest.mark.parametrize("kind", [Consumer, AsyncConsumer, kip848_client.EmbeddedBroker])
+def test_what_belongs_to_one_process_is_not_sent_to_another(kind: type[object]) -> None:
+    """multiprocessing and Spark pickle arguments; pickle's own error names an inner object that no user knows."""
+    with pytest.raises(TypeError, match="cannot be sent to another process"):
+        pickle.dumps(kind.__new__(kind))
