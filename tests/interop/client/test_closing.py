@@ -12,7 +12,7 @@ from kip848_client.errors import ErrorCode
 from kip848_client.faults import ALWAYS, close, drop, error
 from kip848_client.faults.actions import Action
 from tests.interop.client.conftest import MakeConsumer
-from tests.interop.client.drive import HEARTBEAT, Produce, drive, is_our_lookup, keys_of
+from tests.interop.client.drive import HEARTBEAT, Produce, drive, is_our_lookup
 from tests.support.waiting import SOON_S, outlast
 
 pytestmark = pytest.mark.interop
@@ -39,25 +39,6 @@ def test_a_second_close_does_nothing(make_consumer: MakeConsumer, produce: Produ
     consumer.raw.close()
     consumer.raw.close()
     assert consumer.listener.names() == ["assigned", "revoked"]
-
-
-def test_a_commit_that_stays_stale_does_not_keep_close(
-    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
-) -> None:
-    """What could not be committed is read again by the next consumer; nothing hangs, nothing is skipped."""
-    produce("orders", 5)
-    first = make_consumer().subscribe("orders")
-    drive(first, until=lambda: len(first.delivered) == 20)
-    rule = broker.faults.on("OffsetCommit", error(ErrorCode.STALE_MEMBER_EPOCH), group="g", times=ALWAYS)
-    began_s = time.monotonic()
-    first.raw.close(timeout_s=1.0)
-    assert time.monotonic() - began_s < SOON_S
-    assert rule.hits
-    broker.faults.clear()
-
-    second = make_consumer().subscribe("orders")
-    drive(second, until=lambda: len(second.delivered) == 20)
-    assert set(second.delivered) == keys_of("orders", 5)
 
 
 def lose_the_coordinator(broker: EmbeddedBroker, action: Action) -> None:

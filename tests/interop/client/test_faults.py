@@ -22,6 +22,7 @@ from kip848_client.faults import (
     drop,
     duplicate,
     error,
+    hold,
     lose_reply,
 )
 from kip848_client.faults.actions import Action
@@ -173,3 +174,20 @@ def test_chaos_ends_and_all_records_are_read(
     drive(one, two, until=lambda: set(one.delivered) | set(two.delivered) == keys_of("orders", 50))
     broker.wait_for_group("g", state="Stable", members=2)
     drive(one, two, until=lambda: sorted(one.partitions + two.partitions) == [0, 1, 2, 3])
+
+
+def test_a_topic_that_vanishes_before_its_offsets_are_looked_up_is_no_error(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
+) -> None:
+    """A service subscribes to many topics, and one of them is deleted while it starts: poll() must not raise."""
+    broker.create_topic("gone")
+    produce("orders", 5)
+    rule = broker.faults.on("OffsetFetch", hold(), group="g")
+    consumer = make_consumer().subscribe("orders", "gone")
+    drive(consumer, until=lambda: rule.hits)
+
+    broker.delete_topic("gone")
+    rule.release()
+
+    drive(consumer, until=lambda: len(consumer.delivered) == 20)
+    drive(consumer, until=lambda: len(consumer.partitions) == 4)

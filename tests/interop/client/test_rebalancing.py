@@ -17,10 +17,8 @@ from kip848_client import (
 )
 from kip848_client.errors import (
     CommitFailedError,
-    FencedInstanceIdError,
     ListenerError,
     MaxPollExceededError,
-    UnreleasedInstanceIdError,
 )
 from kip848_client.journal import MemoryJournal
 from kip848_client.model import TopicPartition as ModelPartition
@@ -250,20 +248,6 @@ def test_close_without_time_still_leaves(broker: EmbeddedBroker, make_consumer: 
 
     assert time.monotonic() - began < SOON_S
     broker.wait_for("g", lambda group: not group.members)
-
-
-def test_a_second_holder_of_an_instance_id_is_refused(broker: EmbeddedBroker, make_consumer: MakeConsumer) -> None:
-    """Two processes with one group.instance.id are a mistake; the newcomer hears of it, once, and stops."""
-    first = make_consumer(group_instance_id="one").subscribe("orders")
-    drive(first, until=lambda: len(first.partitions) == 4)
-    second = make_consumer(group_instance_id="one").subscribe("orders")
-
-    with pytest.raises((UnreleasedInstanceIdError, FencedInstanceIdError)):
-        drive(second, until=lambda: False)
-    assert second.raw.state is MemberState.FATAL
-    with pytest.raises((UnreleasedInstanceIdError, FencedInstanceIdError)):
-        second.raw.poll(0)
-    second.raw.close()
 
 
 def test_the_event_log_tells_the_life_of_a_member(make_consumer: MakeConsumer, produce: Produce) -> None:

@@ -70,7 +70,6 @@ ANY: Final = DescribeAclsRequest(
     permission_type=1,
 )
 
-Sides = tuple[RawConnection, RawConnection]
 Probe = tuple[ApiKey, int]
 PROBES: Final[Mapping[int, Mapping[str, Probe]]] = {
     TOPIC: {
