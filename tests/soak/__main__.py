@@ -162,7 +162,8 @@ class Soak:
     def _write_to(self, topic: str, partitions: int, *, life: str | None = None) -> None:
         servers, rate = self._broker.bootstrap_servers, self._arguments.rate
         stream = Stream(servers, topic, partitions=partitions, records_per_second=rate, life=life)
-        self._streams[topic] = stream.__enter__()
+        self._streams[topic] = stream
+        stream.start()
 
     def _start(self, client: str) -> None:
         self._fleet.start(client, topics=STABLE_TOPIC if client == "librdkafka" else None)

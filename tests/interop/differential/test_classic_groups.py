@@ -85,7 +85,7 @@ class Habits(msgspec.Struct, frozen=True):
 def _join(rng: random.Random, client: str, habits: Habits) -> Make:
     static = habits.instance(rng, client)
     fresh = static is not None and rng.random() < 0.3  # a process that has restarted
-    version = rng.choice([5, 8, 9] if static else [3, 4, 7, 9])
+    version = rng.choice([5, 8, 9] if static else [2, 3, 4, 7, 9] if habits.odd else [3, 4, 7, 9])
     # A consumer group takes any id that it does not know. Those that Kafka makes there would come in another order each
     # time, and the assignor gives out partitions in the order of ids.
     own_id = f"{client}-{rng.randrange(10**9):022}"
@@ -120,7 +120,7 @@ def _join(rng: random.Random, client: str, habits: Habits) -> Make:
 def _sync(rng: random.Random, client: str, habits: Habits) -> Make:
     off = rng.choice([0] * 8 + [-1, 1])
     custom = rng.choice([None] * 12 + [b"user data", b"?"])
-    version = rng.choice([3, 5])
+    version = rng.choice([3, 4, 5])
     instance = habits.instance(rng, client)
     named = rng.choice(["range", "sticky", None]) if habits.odd else "range"
 
@@ -151,6 +151,7 @@ def _sync(rng: random.Random, client: str, habits: Habits) -> Make:
 
 def _beat(rng: random.Random, client: str, habits: Habits) -> Make:
     off = rng.choice([0] * 8 + [-1, 1])
+    version = rng.choice([3, 4])
     instance = habits.instance(rng, client)
     return lambda side: (
         HeartbeatRequest(
@@ -159,7 +160,7 @@ def _beat(rng: random.Random, client: str, habits: Habits) -> Make:
             member_id=side.ids[client] or "nobody",
             group_instance_id=instance,
         ),
-        4,
+        version,
     )
 
 
@@ -329,8 +330,9 @@ class Conversation:
             # A member with a request that waits sends no other: what becomes of the older one differs on purpose.
             busy = {waiting.client for waiting in ours.waiting.values()}
             free = [client for client in actions if client not in busy]
-            if classic_first:
-                free = [one for one in free if one in CLASSIC] if number < 10 else [*free, *set(free) & set(CONSUMER)]
+            if classic_first:  # and later those on KIP-848 act more often
+                old, new = ([one for one in free if one in some] for some in (CLASSIC, CONSUMER))
+                free = old if number < 10 else [*old, *new, *new]
             client = rng.choice(free or [list(actions)[-1]])
             weighted = actions[client] if free or client in CONSUMER else [(1, _look), (1, _beat), (1, _leave)]
             ((_, act),) = rng.choices(weighted, [weight for weight, _ in weighted])

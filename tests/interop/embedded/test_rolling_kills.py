@@ -52,8 +52,8 @@ def broker() -> Iterator[EmbeddedBroker]:
         yield running
 
 
-class Ours(Polling):
-    """`AsyncConsumer`; `OurMember` is a `Consumer`."""
+class AsyncMember(Polling):
+    """`AsyncConsumer`."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap_servers = bootstrap_servers
@@ -73,7 +73,7 @@ class Ours(Polling):
 
 READERS: Final[dict[str, Callable[[str], Member]]] = {
     "ours": lambda servers: OurMember(servers, TOPIC, CONF, group_id="g"),
-    "ours in asyncio": Ours,
+    "ours in asyncio": AsyncMember,
     "librdkafka, consumer protocol": lambda servers: MemberThread(servers, [TOPIC]),
     "librdkafka, classic protocol": lambda servers: MemberThread(servers, [TOPIC], group_protocol="classic"),
     "kafka-python": lambda servers: classic_member("kafka-python", servers, [TOPIC]),

@@ -160,13 +160,17 @@ class Stream:
         self.grow(partitions)
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread.start()
 
     def grow(self, partitions: int) -> None:
         """From now on write to so many partitions."""
