@@ -21,6 +21,7 @@ from kip848_client.errors import ConfigError, IllegalStateError
 from tests.aio.world import Notes, committed, new_consumer, poll_until, read, state_of_group, until
 from tests.interop.client.conftest import QUIET
 from tests.interop.client.drive import Key, Produce, key, keys_of
+from tests.support.waiting import TIMEOUT_S
 
 pytestmark = [pytest.mark.interop, pytest.mark.anyio]
 
@@ -380,7 +381,7 @@ def test_a_program_that_ends_without_close_leaves_the_group(broker: EmbeddedBrok
         [sys.executable, "-W", "ignore:This process", "-c", PROGRAM, broker.bootstrap_servers],
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=TIMEOUT_S,
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, ""), done.stderr

@@ -16,7 +16,7 @@ from kip848_client.errors import ErrorCode, RequestTimeoutError
 from kip848_client.faults import ALWAYS, drop, error
 from tests.aio.world import Notes, committed, new_consumer, poll_until, read, state_of_group, until
 from tests.interop.client.drive import Produce
-from tests.support.waiting import SOON_S
+from tests.support.waiting import SOON_S, TIMEOUT_S
 
 pytestmark = [pytest.mark.interop, pytest.mark.anyio]
 
@@ -263,7 +263,7 @@ def test_ctrl_c_commits_and_leaves_the_group(
             if place == "poll":
                 assert process.stdout.readline() == "0\n"
             process.send_signal(signal.SIGINT)
-            output, _ = process.communicate(timeout=90)
+            output, _ = process.communicate(timeout=TIMEOUT_S)
         finally:
             process.kill()
     assert output.endswith("revoked\ninterrupted\n")
@@ -278,6 +278,6 @@ def test_ctrl_c_that_does_not_wake_the_main_thread_is_heard(
 ) -> None:
     """It comes while the event loop goes to sleep; here always so, as another thread gets the signal."""
     program = [sys.executable, "-c", PROGRAM, broker.bootstrap_servers, backend, "asleep"]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=90, check=True)
+    done = subprocess.run(program, capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
     assert done.stdout == "assigned\nrevoked\ninterrupted\n"
     assert state_of_group(broker) == "Empty"

@@ -16,8 +16,9 @@ from confluent_kafka import Producer
 from kip848_client import EmbeddedBroker, Message, TopicPartition
 from kip848_client.aio import AsyncConsumer, AsyncConsumerRebalanceListener
 from kip848_client.errors import IllegalStateError
-from tests.aio.world import TIMEOUT_S, new_consumer
+from tests.aio.world import new_consumer
 from tests.interop.client.drive import key
+from tests.support.waiting import TIMEOUT_S
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.anyio]
 

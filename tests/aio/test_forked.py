@@ -11,6 +11,7 @@ from kip848_client import EmbeddedBroker
 from tests.aio.world import committed, state_of_group
 from tests.interop.client.drive import Produce
 from tests.support.marks import crossed
+from tests.support.waiting import TIMEOUT_S
 
 pytestmark = pytest.mark.interop
 
@@ -94,7 +95,7 @@ def test_a_child_of_fork_is_refused_and_its_parent_goes_on(
     """Pre-forking servers: an error and not a hang, whatever the tasks of the parent were waiting for."""
     produce("orders", 20 if moment == "buffered" else 1, partitions=[0])
     program = [sys.executable, "-W", "error", "-c", PROGRAM, broker.bootstrap_servers, backend, moment]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=90, check=False)
+    done = subprocess.run(program, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert done.returncode == 0, done.stderr
     first = "child ended with 0" if moment == "returned" else "refused"
     assert done.stdout == f"{first}\nread 0 STABLE\nclosed\n"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from typing import Final
 
 import anyio
 
@@ -15,8 +14,7 @@ from kip848_client.journal import Journal
 from kip848_client.model import TopicPartition as InternalPartition
 from tests.interop.client.conftest import CALLBACKS, QUIET
 from tests.interop.client.drive import Key, key
-
-TIMEOUT_S: Final = 60.0
+from tests.support.waiting import TIMEOUT_S
 
 
 class Notes(AsyncConsumerRebalanceListener):

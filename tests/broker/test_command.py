@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
 
 import pytest
 
@@ -19,9 +18,7 @@ from kip848_client.errors import ConfigError
 from kip848_client.journal import read_journal
 from kip848_client.wire.messages.metadata import MetadataRequest
 from tests.support.raw_connection import RawConnection
-from tests.support.waiting import wait_until
-
-TIMEOUT_S: Final = 60.0
+from tests.support.waiting import TIMEOUT_S, wait_until
 
 Start = Callable[..., subprocess.Popen[str]]
 

@@ -11,7 +11,6 @@ import struct
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Final
 
 import pytest
 from hypothesis import given, settings
@@ -27,9 +26,7 @@ from kip848_client.errors import ProtocolError
 from kip848_client.wire.codec import RequestHeader
 from kip848_client.wire.schema import Response
 from tests.support.raw_connection import RawConnection
-from tests.support.waiting import wait_until
-
-TIMEOUT_S: Final = 60.0
+from tests.support.waiting import TIMEOUT_S, wait_until
 
 
 class Text(Response, frozen=True):

@@ -45,9 +45,7 @@ from tests.support.transactions import (
     fetched,
     values_in,
 )
-from tests.support.waiting import wait_until
-
-TIMEOUT_S = 30.0
+from tests.support.waiting import TIMEOUT_S, wait_until
 
 pytestmark = pytest.mark.kip848_broker(topics={TOPIC: 3})
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Producer
 
+from tests.support.waiting import TIMEOUT_S
+
 if TYPE_CHECKING:
     from kip848_client.broker import EmbeddedBroker
-
-TIMEOUT_S = 90.0
 
 
 def produce(broker: EmbeddedBroker, count: int) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kip848_client.cli import main
+from tests.support.waiting import TIMEOUT_S
 
 COMMANDS = (
     ("--help",),
@@ -22,7 +23,7 @@ COMMANDS = (
 def run(arguments: tuple[str, ...], *, into: str) -> subprocess.CompletedProcess[str]:
     with Path(into).open("w") as stdout:
         command = [sys.executable, "-m", "kip848_client", *arguments]
-        return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+        return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=TIMEOUT_S, check=False)
 
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)

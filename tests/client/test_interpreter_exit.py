@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from tests.support.waiting import TIMEOUT_S
+
 PROGRAM = """
 import logging, threading
 from kip848_client import Consumer, EmbeddedBroker
@@ -37,7 +39,7 @@ def test_a_broker_that_is_gone_while_the_interpreter_ends_is_no_crash_of_the_hea
         [sys.executable, "-c", PROGRAM],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=TIMEOUT_S,
         check=False,
         stdin=subprocess.DEVNULL,
     )

@@ -18,10 +18,9 @@ from confluent_kafka import Producer
 
 from kip848_client import Consumer, EmbeddedBroker, TopicPartition
 from tests.support.local_state import check_local_state
-from tests.support.waiting import wait_until
+from tests.support.waiting import TIMEOUT_S, wait_until
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-TIMEOUT_S = 90.0
 
 
 def produce(broker: EmbeddedBroker, topic: str, *records: tuple[str, str]) -> None:

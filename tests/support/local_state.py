@@ -15,10 +15,9 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from tests.support.waiting import wait_until
+from tests.support.waiting import TIMEOUT_S, wait_until
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "local_state.py"
-TIMEOUT_S = 90.0
 
 
 def check_local_state(bootstrap: str, folder: Path, *, protocol: str) -> None:

@@ -10,10 +10,9 @@ from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import decode_response, encode_request, frame
 from kip848_client.wire.schema import Request, Response
 from tests.support.messages import message
+from tests.support.waiting import TIMEOUT_S
 
 ResponseT = TypeVar("ResponseT", bound=Response)
-
-TIMEOUT_S: Final = 60.0
 
 
 class RawConnection:

@@ -12,6 +12,12 @@ from typing import Final
 
 _PAUSE_S: Final = 0.005
 
+TIMEOUT_S: Final = 120.0
+"""How long a test waits for what must come about: of a thread, a child process, a client, a server.
+
+Only a failing test waits for as long; a machine that is busy with thirty other things needs most of a minute.
+"""
+
 SOON_S: Final = 20.0
 """The limit for a call that ends soon, or by a deadline of less than two seconds, as opposed to one that waits.
 
@@ -22,7 +28,7 @@ minute and more), and many times what it needs: machines that run tests pause, a
 
 def wait_until(
     predicate: Callable[[], object],
-    timeout_s: float = 60.0,
+    timeout_s: float = TIMEOUT_S,
     what: str = "the condition",
     *,
     every_s: float = _PAUSE_S,

@@ -14,6 +14,7 @@ from kip848_client.wire.compiler import source_of
 from kip848_client.wire.messages import SUPPORTED_API_KEYS, message_pair
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from kip848_client.wire.schema import INT32, ArrayOf, Int32, Versions, WireStruct, fields_of, wire
+from tests.support.waiting import TIMEOUT_S
 from tests.wire.strategies import Case, all_cases
 
 
@@ -109,6 +110,8 @@ def test_the_codec_loads_neither_the_network_nor_unused_messages() -> None:
         "assert loaded == {'kip848_client.wire.messages.consumer_group_heartbeat'}, loaded;"
         "assert not {'anyio', 'asyncio', 'socket', 'ssl', 'confluent_kafka'} & set(sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=90, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
 
     assert done.returncode == 0, done.stderr

@@ -25,6 +25,7 @@ from kip848_client.wire.messages.produce import (
 from tests.broker.storage.harness import a_batch, a_registry, opened
 from tests.broker.test_command import wait_for_ready
 from tests.support.raw_connection import RawConnection
+from tests.support.waiting import TIMEOUT_S
 
 
 @pytest.fixture
@@ -135,7 +136,7 @@ def test_the_command_says_in_one_line_what_it_cannot_write(tmp_path: Path) -> No
             resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (20_000, 20_000))
             answers = [produce(connection, b"x" * 1000) for _ in range(30)]
         process.terminate()
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=TIMEOUT_S)
     finally:
         process.kill()
         process.communicate()

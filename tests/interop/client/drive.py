@@ -12,8 +12,8 @@ from confluent_kafka import Producer
 from kip848_client import Consumer, ConsumerRebalanceListener, Message, TopicPartition
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
+from tests.support.waiting import TIMEOUT_S
 
-TIMEOUT_S: Final = 60.0
 SLICE_S: Final = 0.02
 
 HEARTBEAT: Final = ConsumerGroupHeartbeatRequest

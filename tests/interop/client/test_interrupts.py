@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -138,21 +137,3 @@ def test_what_was_committed_by_hand_is_not_repeated(
     consumer.raw.close()
     [committed] = make_consumer().raw.committed([TopicPartition("one", 0)])
     assert committed.offset == 3
-
-
-def test_ctrl_c_while_a_question_to_the_cluster_imports_is_ctrl_c(
-    make_consumer: MakeConsumer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """confluent_kafka imports its admin module inside list_topics(), and tells what ends that as an ImportError."""
-
-    class Interrupted:
-        def find_spec(self, name: str, *_: object) -> None:
-            if name == "confluent_kafka.admin":
-                raise InterruptError
-
-    consumer = make_consumer().raw
-    monkeypatch.delitem(sys.modules, "confluent_kafka.admin", raising=False)
-    monkeypatch.setattr(sys, "meta_path", [Interrupted(), *sys.meta_path])
-
-    with pytest.raises(InterruptError):
-        consumer.list_topics(timeout=10.0)

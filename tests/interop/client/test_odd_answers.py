@@ -23,7 +23,8 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
 )
 from kip848_client.wire.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from tests.interop.client.conftest import MakeConsumer
-from tests.interop.client.drive import HEARTBEAT, TIMEOUT_S, Produce, drive, is_our_lookup
+from tests.interop.client.drive import HEARTBEAT, Produce, drive, is_our_lookup
+from tests.support.waiting import TIMEOUT_S
 
 pytestmark = pytest.mark.interop
 

@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient
 
 from kip848_client.broker.logged_request import LoggedRequest
 from kip848_client.wire.messages.fetch import FetchRequest
-from tests.interop.embedded.holding import TIMEOUT_S, Key, Polling
-from tests.support.waiting import wait_until
+from tests.interop.embedded.holding import Key, Polling
+from tests.support.waiting import TIMEOUT_S, wait_until
 
 
 def quiet(conf: dict[str, object]) -> dict[str, object]:

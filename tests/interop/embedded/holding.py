@@ -15,7 +15,7 @@ from typing import Final, Self
 
 import msgspec
 
-TIMEOUT_S: Final = 60.0
+from tests.support.waiting import TIMEOUT_S
 
 Partition = tuple[str, int]
 

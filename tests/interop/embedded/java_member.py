@@ -12,10 +12,10 @@ from typing import IO, Final
 
 from tests.interop.embedded.holding import Member
 from tests.interop.kafka_libs import KafkaUnavailableError, java_command, kafka_libs
+from tests.support.waiting import TIMEOUT_S
 
 SOURCE: Final = Path(__file__).parent / "java" / "JavaClient.java"
 LOGGING: Final = Path(__file__).parents[1] / "kafka" / "log4j2.properties"
-TIMEOUT_S: Final = 120.0
 
 
 def java_client(classes: Path) -> list[str]:

@@ -14,8 +14,8 @@ from confluent_kafka.admin import AdminClient
 from kip848_client import Consumer, GroupAuthorizationError, TopicAuthorizationError
 from kip848_client.broker import BrokerSasl, EmbeddedBroker
 from kip848_client.errors import AuthenticationError, ErrorCode, Kip848Error
+from tests.support.waiting import TIMEOUT_S
 
-TIMEOUT_S = 20.0
 kit: Any = kafka_admin  # most of its names are exported in a way that mypy does not see
 
 

@@ -14,8 +14,8 @@ from kip848_client.broker.snapshots import GroupSnapshot
 from kip848_client.model import TopicPartition
 from tests.interop.embedded.clients import MemberThread, all_keys, continues_a_session, produce
 from tests.interop.embedded.holding import Key
-from tests.interop.embedded.java_member import TIMEOUT_S, JavaMember
-from tests.support.waiting import wait_until
+from tests.interop.embedded.java_member import JavaMember
+from tests.support.waiting import TIMEOUT_S, wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 # The time limit leaves room for the first download of the jars.

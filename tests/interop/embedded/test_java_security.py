@@ -10,9 +10,9 @@ from confluent_kafka import Producer
 
 from kip848_client.broker import BrokerSasl, BrokerTls, EmbeddedBroker
 from tests.interop.embedded.clients import all_keys
-from tests.interop.embedded.java_member import TIMEOUT_S, JavaMember
+from tests.interop.embedded.java_member import JavaMember
 from tests.security.certificates import Authority
-from tests.support.waiting import wait_until
+from tests.support.waiting import TIMEOUT_S, wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 

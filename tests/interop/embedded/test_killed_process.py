@@ -17,11 +17,10 @@ import pytest
 
 from kip848_client.model import TopicPartition
 from tests.interop.embedded.clients import MemberThread, place_of, read_committed
-from tests.interop.embedded.holding import TIMEOUT_S
 from tests.interop.embedded.writing import TransactionThread
 from tests.interop.real.administrator import Administrator
 from tests.interop.real.fleet import Stream
-from tests.support.waiting import wait_until
+from tests.support.waiting import TIMEOUT_S, wait_until
 
 pytestmark = pytest.mark.interop
 

@@ -21,8 +21,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from kip848_client.broker import EmbeddedBroker
 from tests.interop.embedded.clients import MemberThread, admin_of, produce
-from tests.interop.embedded.holding import TIMEOUT_S
-from tests.support.waiting import wait_until
+from tests.support.waiting import TIMEOUT_S, wait_until
 
 pytestmark = pytest.mark.interop
 

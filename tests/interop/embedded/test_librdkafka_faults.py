@@ -12,8 +12,7 @@ from kip848_client.errors import ErrorCode
 from kip848_client.faults import ALWAYS, close, coordinator_not_here, cut_reply, error, lose_reply
 from kip848_client.faults.actions import Action
 from tests.interop.embedded.clients import MemberThread, all_keys, produce, quiet
-from tests.interop.embedded.holding import TIMEOUT_S
-from tests.support.waiting import wait_until
+from tests.support.waiting import TIMEOUT_S, wait_until
 
 pytestmark = pytest.mark.interop
 

@@ -10,8 +10,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 
 from kip848_client.broker import EmbeddedBroker
 from tests.interop.embedded.clients import quiet
-from tests.interop.embedded.holding import TIMEOUT_S
-from tests.support.waiting import wait_until
+from tests.support.waiting import TIMEOUT_S, wait_until
 
 pytestmark = pytest.mark.interop
 

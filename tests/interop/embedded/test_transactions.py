@@ -16,10 +16,9 @@ from kip848_client import TopicPartition as OurPartition
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.model import TopicPartition as ModelPartition
 from tests.interop.embedded.clients import read_committed
+from tests.support.waiting import TIMEOUT_S
 
 pytestmark = pytest.mark.interop
-
-TIMEOUT_S = 60.0
 
 
 @pytest.fixture

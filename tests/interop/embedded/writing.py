@@ -10,8 +10,7 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from tests.interop.embedded.clients import quiet
-from tests.interop.embedded.holding import TIMEOUT_S
-from tests.support.waiting import wait_until
+from tests.support.waiting import TIMEOUT_S, wait_until
 
 
 class TransactionThread:

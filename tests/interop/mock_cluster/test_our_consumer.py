@@ -14,7 +14,8 @@ from confluent_kafka import Consumer as LibrdkafkaConsumer
 from confluent_kafka import Producer
 
 from kip848_client import Consumer, TopicPartition
-from tests.interop.client.drive import TIMEOUT_S, ConsumerUnderTest, delivered_once, drive, key, keys_of
+from tests.interop.client.drive import ConsumerUnderTest, delivered_once, drive, key, keys_of
+from tests.support.waiting import TIMEOUT_S
 
 pytestmark = pytest.mark.interop
 

@@ -20,7 +20,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from kip848_client.model import TopicPartition
 from tests.interop.real.ledger import Entry, Ledger, entries_of
-from tests.interop.real.members import TIMEOUT_S
+from tests.support.waiting import TIMEOUT_S
 
 REPOSITORY: Final = Path(__file__).parents[3]
 LINES_SHOWN: Final = 30

@@ -17,7 +17,8 @@ from kip848_client.model import TopicPartition
 from tests.interop.conftest import create_topic, unique_name
 from tests.interop.real.administrator import Administrator
 from tests.interop.real.ledger import Ledger, judge
-from tests.interop.real.members import TIMEOUT_S, LibrdkafkaMember, Member, OurMember, take_turns
+from tests.interop.real.members import LibrdkafkaMember, Member, OurMember, take_turns
+from tests.support.waiting import TIMEOUT_S
 
 BOTH: Final = ["embedded", pytest.param("kafka", marks=pytest.mark.kafka)]
 """Brokers of a test that runs on each."""

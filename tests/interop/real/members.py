@@ -17,8 +17,8 @@ from kip848_client.config import ConfigValue
 from kip848_client.journal import MemoryJournal
 from kip848_client.model import TopicPartition
 from tests.interop.real.ledger import Ledger
+from tests.support.waiting import TIMEOUT_S
 
-TIMEOUT_S: Final = 60.0
 SLICE_S: Final = 0.02
 BATCH: Final = 500
 QUIET: Final[dict[str, ConfigValue]] = {"log_level": 0, "error_cb": lambda _error: None}

@@ -12,12 +12,15 @@ from confluent_kafka import Producer
 from kip848_client import KafkaError, MemberState
 from kip848_client.errors import RequestTimeoutError
 from tests.interop.conftest import require_kafka
-from tests.interop.kafka_broker import KafkaBroker
+from tests.interop.kafka_broker import START_TIMEOUT_S, STOP_TIMEOUT_S, KafkaBroker
 from tests.interop.real.group import Group
 from tests.interop.real.members import take_turns
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.interop, pytest.mark.kafka, pytest.mark.slow]
+AWAY_S = STOP_TIMEOUT_S + START_TIMEOUT_S
+"""A restart ends by then: the broker is back, or the reason was raised."""
+
+pytestmark = [pytest.mark.interop, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
 PARTITIONS = 4
 QUICK_RECOVERY = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
@@ -82,7 +85,7 @@ def test_members_live_on_through_a_restart_of_their_coordinator(
     quiet_since = [len(member.told) for member in members]
 
     with meanwhile(lambda: disturb(broker)) as restarting:
-        take_turns(*members, until=lambda: not restarting.is_alive(), what="the broker")
+        take_turns(*members, until=lambda: not restarting.is_alive(), what="the broker", timeout_s=AWAY_S)
     group.write(topic, 50, partitions=PARTITIONS)
     group.read_all(*members)
     group.settle(*members)
@@ -147,7 +150,7 @@ def test_a_consumer_that_is_started_before_its_broker_joins_when_it_is_there(
 
     assert member.take() == 0
     with meanwhile(broker.start) as starting:
-        take_turns(member, until=lambda: not starting.is_alive(), what="the broker")
+        take_turns(member, until=lambda: not starting.is_alive(), what="the broker", timeout_s=AWAY_S)
     group.read_all(member)
 
     group.assert_read_once()
@@ -165,7 +168,7 @@ def test_a_broker_that_is_killed_in_the_middle_of_a_rebalance_costs_no_record(
     broker.kill()
 
     with meanwhile(broker.start) as starting:
-        take_turns(first, second, until=lambda: not starting.is_alive(), what="the broker")
+        take_turns(first, second, until=lambda: not starting.is_alive(), what="the broker", timeout_s=AWAY_S)
     group.settle(first, second)
     group.write(topic, 30, partitions=PARTITIONS)
     group.read_all(first, second)
@@ -183,7 +186,7 @@ def test_a_topic_that_is_created_again_after_a_restart_is_read(
     group.write(topic, 10, partitions=PARTITIONS)
     group.read_all(member)
     with meanwhile(lambda: disturb(broker)) as restarting:
-        take_turns(member, until=lambda: not restarting.is_alive(), what="the broker")
+        take_turns(member, until=lambda: not restarting.is_alive(), what="the broker", timeout_s=AWAY_S)
     group.write(topic, 10, partitions=PARTITIONS)
     group.read_all(member)
 

@@ -13,7 +13,8 @@ from kip848_client.model import TopicPartition
 from tests.interop.conftest import unique_name
 from tests.interop.embedded.clients import read_committed
 from tests.interop.real.group import Group
-from tests.interop.real.members import SLICE_S, TIMEOUT_S, number_of, take_turns
+from tests.interop.real.members import SLICE_S, number_of, take_turns
+from tests.support.waiting import TIMEOUT_S
 
 pytestmark = pytest.mark.interop
 

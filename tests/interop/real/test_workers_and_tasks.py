@@ -11,10 +11,9 @@ from confluent_kafka.cimpl import NewTopic
 from kip848_client import LeaderElection, UnsupportedByBrokerError
 from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
 from tests.support.local_state import check_local_state
+from tests.support.waiting import TIMEOUT_S
 
 pytestmark = [pytest.mark.interop, pytest.mark.kafka]
-
-TIMEOUT_S = 60.0
 
 
 def test_a_broker_without_workers_is_told_from_one_that_is_gone(kafka_broker: KafkaBroker | ExternalKafka) -> None:
