@@ -178,7 +178,7 @@ class _Check:
         if self._unreadable:
             self._found.append(Violation(f"these name no partition: {_listed(self._unreadable)}"))
         if self._unknown:
-            text = f"these partitions are not of a topic that the group subscribes to: {_listed(sorted(self._unknown))}"
+            text = f"these do not exist, or no member subscribes to their topic: {_listed(sorted(self._unknown))}"
             self._found.append(Violation(text))
         if self._twice:
             listed = [f"{tip} ({', '.join(map(repr, self._twice[tip]))})" for tip in sorted(self._twice)]

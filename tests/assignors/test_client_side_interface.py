@@ -96,7 +96,7 @@ def test_a_member_that_is_left_out_gets_nothing() -> None:
         ),
         (
             GroupAssignment.of({"b": [("t", 0), ("t", 1), ("u", 0), ("u", 7), ("v", 0)]}),
-            "these partitions are not of a topic that the group subscribes to: u-7, v-0",
+            "these do not exist, or no member subscribes to their topic: u-7, v-0",
             [],
             [],
         ),
