@@ -12,12 +12,13 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
 from tests.mutants.generated import Mutation, mutate
-from tests.mutants.plays import PLAYS, judge, plays
+from tests.mutants.plays import PLAYS, Play, judge, plays
 from tests.mutants.sources import ROOT, ChangedModule, path_of
 
 _OF_BROKER: Final = "tests/broker/test_transactions.py"
@@ -31,6 +32,8 @@ UNIT_TESTS: Final = {
     "broker": (_OF_BROKER,),
 }
 """The tests of each core, the likelier ones first; no core imports another."""
+_FIRST_PLAYS: Final = 5
+"""Plays before the unit tests: most changes break the first, and all unit tests cost as much as twenty plays."""
 CPU_S: Final = 300
 """Processor time of one process; it is killed then."""
 _MEMORY_BYTES: Final = 3 * 2**30
@@ -81,7 +84,9 @@ def try_one(mutation: Mutation, *, play_count: int = PLAYS) -> Outcome:
 
 
 def _verdict(module: str, name: str, *, play_count: int) -> Outcome:
-    """Put the mutant in, and ask the simulation, then the unit tests. The process is of no use afterwards.
+    """Put the mutant in, and ask a few plays, then the unit tests, which are quicker than all plays, then the other plays.
+
+    The process is of no use afterwards.
 
     Raises:
         RuntimeError, KeyError: the mutant was not put in, or its tests were not run.
@@ -92,13 +97,23 @@ def _verdict(module: str, name: str, *, play_count: int) -> Outcome:
         import tests.simulation.probes  # noqa: F401
     except Exception as error:
         return Outcome(name=name, caught_by="import", message=repr(error))
-    for play in plays(module, play_count):
-        if (heard := judge(play)) is not None:
-            return Outcome(name=name, caught_by=heard[0], message=heard[1][:300])
+    every_play = plays(module, play_count)
+    if (noticed := _noticed_by(every_play[:_FIRST_PLAYS], name)) is not None:
+        return noticed
     outcome = _unit_tests(name, UNIT_TESTS[module.split(".")[1]])
     if module not in sys.modules:
         raise RuntimeError(f"neither plays nor unit tests imported {module}")
-    return outcome
+    if outcome.caught_by:
+        return outcome
+    return _noticed_by(every_play[_FIRST_PLAYS:], name) or outcome
+
+
+def _noticed_by(some: Sequence[Play], name: str) -> Outcome | None:
+    """What the first of some plays that notices the mutant says."""
+    for play in some:
+        if (heard := judge(play)) is not None:
+            return Outcome(name=name, caught_by=heard[0], message=heard[1][:300])
+    return None
 
 
 def _unit_tests(name: str, folders: tuple[str, ...]) -> Outcome:
