@@ -131,7 +131,7 @@ def check_batch(records: bytes, *, max_bytes: int = MESSAGE_BYTES_MAX_DEFAULT) -
         raise _invalid("clients may not write control batches")
     if header.is_log_append_time:
         raise BrokerError("only a broker may set LogAppendTime in a batch", code=ErrorCode.INVALID_TIMESTAMP)
-    if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
+    if header.last_offset_delta != header.record_count - 1:
         raise _invalid(
             f"record batch counts {header.record_count} records, its last offset delta is {header.last_offset_delta}"
         )

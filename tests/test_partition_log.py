@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kip848_client.errors import BrokerError, ErrorCode
+from kip848_client.errors import BrokerError, ErrorCode, RefusedRecordsError
 from kip848_client.partition_log import EpochEndOffset, PartitionLog, TimestampAndOffset
-from kip848_client.producer_batches import PRODUCERS_KEPT, RecordAllowance, check_batch
+from kip848_client.producer_batches import PRODUCERS_KEPT, RecordAllowance, RecordRules, check_batch, check_records
 from kip848_client.wire.record_batch import (
     COMPRESSION_GZIP,
     HEADER_SIZE,
@@ -202,6 +203,7 @@ def _with(offset: int, value: bytes, *, batch: bytes | None = None) -> bytes:
     [
         (b"", ErrorCode.INVALID_RECORD, "needs one record batch"),
         (b"\0" * 16, ErrorCode.INVALID_RECORD, "needs one record batch"),
+        (b"\0" * 16 + b"\2", ErrorCode.CORRUPT_MESSAGE, "length 0"),
         (_with(16, b"\1"), ErrorCode.INVALID_RECORD, "only format 2"),
         (_with(16, b"\3"), ErrorCode.CORRUPT_MESSAGE, "format 3"),
         (_with(8, b"\0\0\0\1"), ErrorCode.CORRUPT_MESSAGE, "length 1"),
@@ -211,6 +213,7 @@ def _with(offset: int, value: bytes, *, batch: bytes | None = None) -> bytes:
         (a_batch(1) + a_batch(2), ErrorCode.INVALID_RECORD, "exactly one record batch"),
         (_with(0, (7).to_bytes(8, "big")), ErrorCode.INVALID_RECORD, "must be 0, got 7"),
         (_with(57, (3).to_bytes(4, "big")), ErrorCode.INVALID_RECORD, "counts 3 records"),
+        (_with(57, bytes(4)), ErrorCode.INVALID_RECORD, "counts 0 records"),
         (_with(57, b"\xff\xff\xff\xff"), ErrorCode.INVALID_RECORD, "claims -1 records"),
         (_with(22, b"\x20"), ErrorCode.INVALID_RECORD, "control"),
         (_with(22, b"\x08"), ErrorCode.INVALID_TIMESTAMP, "LogAppendTime"),
@@ -226,6 +229,36 @@ def test_what_is_not_one_batch_of_a_producer_is_refused(records: bytes, error: E
         log.append(records, max_bytes=1000)
 
     assert (code_of(raised), log.log_end_offset) == (error, 0)
+
+
+@pytest.mark.parametrize(
+    ("rules", "error", "refused"),
+    [
+        (RecordRules(), None, []),
+        (RecordRules(keys_required=True), ErrorCode.INVALID_RECORD, [1]),
+        (RecordRules(timestamp_min=10, timestamp_max=30), None, []),
+        (RecordRules(timestamp_min=11), ErrorCode.INVALID_TIMESTAMP, [0]),
+        (RecordRules(timestamp_min=21, timestamp_max=29), ErrorCode.INVALID_TIMESTAMP, [0, 1, 2]),
+        (RecordRules(timestamp_max=29), ErrorCode.INVALID_TIMESTAMP, [2]),
+    ],
+)
+@pytest.mark.parametrize("is_opened", [True, False])
+def test_records_that_break_a_rule_of_the_topic_are_named(
+    rules: RecordRules, error: ErrorCode | None, refused: list[int], is_opened: bool
+) -> None:
+    """Broken: a topic takes what Kafka refuses, or a producer isn't told which of its records are wrong.
+
+    Records that are not opened can be refused for the latest timestamp only, which stands in the header.
+    """
+    times = {10: b"k", 20: None, 30: b"k", -1: b"k"}
+    batch = build_batch([Record(b"v", key, timestamp=time) for time, key in times.items()])
+    header = parse_batch_header(batch)
+    if not is_opened and (rules.timestamp_max is None or rules.timestamp_max >= 30):
+        error = None
+    with nullcontext() if error is None else pytest.raises(RefusedRecordsError) as raised:
+        check_records(batch, header, rules, allowance=RecordAllowance(4 if is_opened else 3))
+    if raised is not None:
+        assert (raised.value.code, sorted(raised.value.records)) == (error, refused if is_opened else [])
 
 
 @given(st.binary(max_size=200) | st.binary(max_size=HEADER_SIZE + 20).map(lambda tail: a_batch(1)[:20] + tail))
@@ -419,6 +452,66 @@ def test_a_leader_epoch_does_not_go_back() -> None:
 
     with pytest.raises(ValueError, match="leader epoch 1 is below the current 2"):
         log.set_leader_epoch(1)
+
+
+# -- other batches
+
+
+@pytest.mark.parametrize(("end", "left"), [(0, 0), (1, 0), (2, 2), (3, 2), (4, 2), (5, 5), (6, 6), (9, 6)])
+def test_a_log_that_loses_its_newest_records_ends_with_a_whole_batch(end: int, left: int) -> None:
+    """Broken: after the loss of a leader a consumer reads half a batch, or the log forgets epochs and producers."""
+    log = PartitionLog(leader_epoch=1)
+    log.append(a_batch(10, 20, producer=(9, 0, 0)))
+    log.set_leader_epoch(2)
+    log.append(a_batch(30, 40, 50, producer=(9, 0, 2)))
+    log.append(a_batch(60, producer=(9, 0, 5)))
+
+    assert log.truncate(end) == log.log_end_offset == left
+
+    assert offsets_in(log.read(0, 10**6)) == list(range(left))
+    assert (log.leader_epoch, log.log_start_offset) == (2, 0)
+    assert [log.epoch_at(offset) for offset in range(left)] == [1, 1, 2, 2, 2, 2][:left]
+    assert log.append(a_batch(70, producer=(9, 0, left))).base_offset == left
+    assert log.offset_for_timestamp(65) == TimestampAndOffset(70, left, 2)
+
+
+def test_a_log_cannot_lose_records_below_its_start() -> None:
+    """Broken: the start of the log is beyond its end, and consumers are sent from one to the other."""
+    log = a_log([10], [20], [30])
+    log.delete_records(2)
+
+    with pytest.raises(BrokerError, match="begins at 2; it cannot end at 1") as error:
+        log.truncate(1)
+
+    assert (code_of(error), log.log_end_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 3)
+    assert (log.truncate(2), log.log_start_offset) == (2, 2)
+
+
+def test_only_an_empty_log_begins_elsewhere() -> None:
+    """Broken: records of a restored log get other offsets."""
+    log = PartitionLog(leader_epoch=3)
+    log.begin_at(7)
+    assert (log.log_start_offset, log.log_end_offset, log.leader_epoch) == (7, 7, 3)
+    assert log.append(a_batch(1)).base_offset == 7
+    with pytest.raises(ValueError, match="holds batches"):
+        log.begin_at(9)
+
+
+def test_compaction_replaces_batches_and_moves_no_offset() -> None:
+    """Broken: after compaction a search by time or a read by size finds other records."""
+    log = a_log([10, 90], [20], [30])
+    _, *rest = log.batches()
+    shorter = build_batch([Record(b"", timestamp=10)])
+
+    log.replace_batches([shorter, *rest])
+
+    assert log.batches() == (shorter, *rest)
+    assert log.read(2, len(rest[0])) == rest[0]
+    assert log.offset_for_timestamp(15) == TimestampAndOffset(20, 2, 0)
+    assert log.end_of_read(0, len(shorter)) == 2
+    for wrong in (rest, [rest[0], shorter, rest[1]]):
+        with pytest.raises(ValueError, match="do not begin where"):
+            log.replace_batches(wrong)
 
 
 # -- restore

@@ -40,6 +40,7 @@ from kip848_client.member.assignor_events import (
 )
 from kip848_client.member.assignor_notices import AssignorNotices
 from kip848_client.member.context import Context
+from kip848_client.member.deadlines import earliest
 from kip848_client.member.error_tables import RoundErrorClass, round_error_class
 from kip848_client.member.events import Destination, MetadataUpdated, RequestFailed
 from kip848_client.member.failures import is_passing
@@ -396,9 +397,5 @@ class AssignorRound:
         """When `watch`, `advance` or `holds_back` would change by time alone."""
         if not self._usable:
             return self._calls.deadline_ms()
-        times = (
-            self._calls.deadline_ms(),
-            self._notices.deadline_ms(),
-            self._describe_ms() if self._calls.free else None,
-        )
-        return min((time for time in times if time is not None), default=None)
+        described_ms = self._describe_ms() if self._calls.free else None
+        return earliest((self._calls.deadline_ms(), self._notices.deadline_ms(), described_ms))

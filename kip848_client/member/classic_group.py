@@ -36,6 +36,7 @@ from kip848_client.member.classic_leaving import ClassicLeaving
 from kip848_client.member.classic_reconciler import ClassicReconciler
 from kip848_client.member.commits import Commits
 from kip848_client.member.context import Context
+from kip848_client.member.deadlines import earliest
 from kip848_client.member.discovery import Discovery
 from kip848_client.member.events import (
     FailureKind,
@@ -387,14 +388,13 @@ class ClassicGroup:
         if self._round.is_leader and self._led_generation == self._context.epoch:
             # Also if it has just come back: what changed since its assignment is not assigned (R250).
             topics, known = self._assignors.all_topics, self._assignors.described_topics
-            self._topics.watch(topics, known=known, pattern=subscription.pattern, matched=self._matched | topics)
+            self._topics.watch(topics, known=known, pattern=subscription.pattern, matched=self._matched)
         elif self._round.is_leader or self._round.leader == "":
             # Compare with the first answer: this member does not know from which topics the assignment was made.
             topics = self._subscribed_topics
-            self._topics.watch(topics, known=None, pattern=subscription.pattern, matched=self._matched | topics)
+            self._topics.watch(topics, known=None, pattern=subscription.pattern, matched=self._matched)
         elif subscription.pattern is not None:
-            topics = self._matched
-            self._topics.watch(frozenset(), known={}, pattern=subscription.pattern, matched=topics)
+            self._topics.watch(frozenset(), known={}, pattern=subscription.pattern, matched=self._matched)
 
     def removed(self, *, keep_id: bool) -> None:
         """As in `RoundOwner`; also what a heartbeat tells."""
@@ -532,7 +532,7 @@ class ClassicGroup:
                 times.append(self._round.deadline_ms())
         if context.link is not None:
             times.append(self._heartbeats.deadline_ms())
-        return min((time for time in times if time is not None), default=None)
+        return earliest(times)
 
     def hand_over(self, event: HandOverRequested) -> None:
         """As in `GroupPart`; refused, because only a join moves partitions here."""

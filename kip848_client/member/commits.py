@@ -42,6 +42,7 @@ from kip848_client.errors import (
 from kip848_client.member.backoff import Backoff
 from kip848_client.member.commit_requests import build_commit, read_commit
 from kip848_client.member.context import Context
+from kip848_client.member.deadlines import earliest
 from kip848_client.member.error_tables import CommitErrorClass, commit_error_class, forgets_coordinator
 from kip848_client.member.events import (
     AUTOMATIC_COMMIT_ID,
@@ -223,15 +224,14 @@ class Commits:
             return None
         now_ms = self._context.now_ms
         interval_due = self._due_ms is not None and self._due_ms > now_ms and self._interval_allowed()
-        first_ms = self._due_ms if interval_due else None
-        for commit in self._queue:
-            if commit.deadline_ms is not None and (first_ms is None or commit.deadline_ms < first_ms):
-                first_ms = commit.deadline_ms
-            if commit.request_id is None and not commit.ended and self._context.link is not None:
-                ready_ms = commit.backoff.ready_ms
-                if ready_ms > now_ms and (first_ms is None or ready_ms < first_ms):
-                    first_ms = ready_ms
-        return first_ms
+        times = [self._due_ms if interval_due else None, *(commit.deadline_ms for commit in self._queue)]
+        if self._context.link is not None:
+            times += [
+                commit.backoff.ready_ms
+                for commit in self._queue
+                if commit.request_id is None and not commit.ended and commit.backoff.ready_ms > now_ms
+            ]
+        return earliest(times)
 
     def _try(self, commit: _Commit) -> None:
         context = self._context

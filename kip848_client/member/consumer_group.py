@@ -18,6 +18,7 @@ from kip848_client.member.assignor_events import AssignorEvent
 from kip848_client.member.assignor_round import AssignorRound
 from kip848_client.member.commits import Commits
 from kip848_client.member.context import Context
+from kip848_client.member.deadlines import earliest
 from kip848_client.member.discovery import Discovery
 from kip848_client.member.events import HandOverRequested, MetadataUpdated, TopicsDescribed
 from kip848_client.member.group_part import GroupFacts
@@ -75,16 +76,8 @@ class ConsumerGroup:
 
     def deadline_ms(self) -> int | None:
         """As in `GroupPart`."""
-        deadline_ms = self._membership.deadline_ms()
-        if self._hand_over.active:
-            at_ms = self._hand_over.deadline_ms()
-            if at_ms is not None and (deadline_ms is None or at_ms < deadline_ms):
-                deadline_ms = at_ms
-        for part in (self._reconciler, self._assignors):
-            at_ms = part.deadline_ms()
-            if at_ms is not None and (deadline_ms is None or at_ms < deadline_ms):
-                deadline_ms = at_ms
-        return deadline_ms
+        parts = (self._membership, self._hand_over, self._reconciler, self._assignors)
+        return earliest(part.deadline_ms() for part in parts)
 
     def polled(self) -> None:
         """As in `GroupPart`."""

@@ -25,6 +25,7 @@ from typing import Final
 
 from kip848_client.errors import Kip848Error, MaxPollExceededError
 from kip848_client.member.context import Context
+from kip848_client.member.deadlines import earliest
 from kip848_client.member.events import Fail, LeaveDone, LeaveRequested
 from kip848_client.member.leave_steps import LeaveSteps
 from kip848_client.member.positions import Positions
@@ -68,12 +69,8 @@ class GroupExit:
 
     def deadline_ms(self) -> int | None:
         """When `check_poll_timer`, or the end of the wait for a leave, is due."""
-        first_ms = self._leaving.deadline_ms()
-        if self._context.phase in MEMBER:
-            poll_ms = self._last_poll_ms + self._context.config.max_poll_interval_ms + 1
-            if first_ms is None or poll_ms < first_ms:
-                first_ms = poll_ms
-        return first_ms
+        poll_ms = self._last_poll_ms + self._context.config.max_poll_interval_ms + 1
+        return earliest((self._leaving.deadline_ms(), poll_ms if self._context.phase in MEMBER else None))
 
     # ----------------------------------------------------------------------------------------------------- leaving
 

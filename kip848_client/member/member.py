@@ -25,6 +25,7 @@ from kip848_client.member.assignor_events import (
 from kip848_client.member.commits import Commits
 from kip848_client.member.consumer_group import ConsumerGroup
 from kip848_client.member.context import Context
+from kip848_client.member.deadlines import earliest
 from kip848_client.member.discovery import Discovery
 from kip848_client.member.events import (
     AppPolled,
@@ -298,16 +299,10 @@ class Member:
 
     def deadline_ms(self) -> int | None:
         """When the next `Tick` is due, or None if only an event can matter. After a `Tick`, later than that one."""
-        deadline_ms = self._group.deadline_ms()
-        for part in self._with_deadlines:
-            at_ms = part.deadline_ms()
-            if at_ms is not None and (deadline_ms is None or at_ms < deadline_ms):
-                deadline_ms = at_ms
+        times = [self._group.deadline_ms(), *(part.deadline_ms() for part in self._with_deadlines)]
         if self._context.link is None:
-            at_ms = self._discovery.deadline_ms(wanted=self._coordinator_wanted)
-            if at_ms is not None and (deadline_ms is None or at_ms < deadline_ms):
-                deadline_ms = at_ms
-        return deadline_ms
+            times.append(self._discovery.deadline_ms(wanted=self._coordinator_wanted))
+        return earliest(times)
 
     @property
     def phase(self) -> Phase:

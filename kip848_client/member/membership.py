@@ -29,6 +29,7 @@ from kip848_client.errors import (
 from kip848_client.member.assignment import partitions_from_wire, pending_from_wire
 from kip848_client.member.assignor_round import AssignorRound
 from kip848_client.member.context import MIN_REPEAT_MS, Context
+from kip848_client.member.deadlines import earliest
 from kip848_client.member.discovery import Discovery
 from kip848_client.member.error_tables import FATAL_ADVICE, HeartbeatErrorClass, heartbeat_error_class
 from kip848_client.member.events import (
@@ -141,12 +142,8 @@ class Membership:
     def deadline_ms(self) -> int | None:
         """When `advance` or `GroupExit.check_poll_timer` would do something by time alone."""
         context = self._context
-        first_ms = self.exit.deadline_ms()
-        if context.link is not None:
-            heartbeat_ms = self._heartbeats.deadline_ms()
-            if heartbeat_ms is not None and (first_ms is None or heartbeat_ms < first_ms):
-                first_ms = heartbeat_ms
-        return first_ms
+        heartbeat_ms = self._heartbeats.deadline_ms() if context.link is not None else None
+        return earliest((self.exit.deadline_ms(), heartbeat_ms))
 
     def _send_heartbeat(self) -> None:
         context = self._context

@@ -37,6 +37,9 @@ def test_properties_are_read_by_kafka_s_names_over_a_profile() -> None:
             "group.consumer.max.size": "7",
             "group.consumer.assignors": " range , uniform ",
             "offsets.retention.minutes": "1",
+            "kip848.client.assignors.enable": " True ",
+            "group.coordinator.rebalance.protocols": "classic, consumer, connect",
+            "group.consumer.migration.policy": " Upgrade",
         },
         profile="kafka",
     )
@@ -44,6 +47,8 @@ def test_properties_are_read_by_kafka_s_names_over_a_profile() -> None:
     assert config.consumer_assignors == ("range", "uniform")
     assert config.offsets_retention_ms == 60_000
     assert config.consumer_heartbeat_interval_ms == 5_000
+    assert (config.client_assignors, config.connect_groups) == (True, True)
+    assert (config.may_upgrade, config.may_downgrade) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -60,6 +65,14 @@ def test_properties_are_read_by_kafka_s_names_over_a_profile() -> None:
             {"group.consumer.session.timeout.ms": "500", "group.consumer.heartbeat.interval.ms": "500"},
             "must be less than",
         ),
+        (
+            {"group.connect.session.timeout.ms": "500", "group.connect.heartbeat.interval.ms": "500"},
+            "a ninth of it is usual",
+        ),
+        ({"group.min.session.timeout.ms": "501", "group.max.session.timeout.ms": "500"}, "must not be above"),
+        ({"group.coordinator.rebalance.protocols": "classic"}, "consumer can't be left out here"),
+        ({"group.coordinator.rebalance.protocols": "classic,consumer,share"}, "share can't be added here"),
+        ({"kip848.client.assignors.enable": "yes"}, "must be true or false, got 'yes'"),
     ],
 )
 def test_a_wrong_property_is_refused_with_what_would_be_right(properties: dict[str, str], said: str) -> None:

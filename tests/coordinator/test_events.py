@@ -6,6 +6,7 @@ from uuid import UUID
 
 from kip848_client.coordinator import GroupEvent, to_journal
 from kip848_client.journal import EVENTS
+from tests.support.classic_harness import ClassicHarness
 from tests.support.coordinator_harness import Harness
 
 
@@ -78,6 +79,44 @@ def test_refusals_and_commits_are_told() -> None:
     assert (fenced.event, dict(fenced.fields)) == ("member_fenced", {"error": "FENCED_MEMBER_EPOCH", "sent_epoch": 9})
     assert (committed.event, dict(committed.fields)) == ("offsets_committed", {"offsets": {"foo-0": 5}})
     assert (refused.event, refused.fields["error"]) == ("commit_refused", "STALE_MEMBER_EPOCH")
+
+
+def test_the_life_of_a_classic_group_is_told() -> None:
+    """A slow rebalance of a classic group is seen from the join that began it to its end."""
+    h = ClassicHarness()
+    (a,) = h.stable("a")
+    b, _ = h.joining()
+    h.join_group(a)
+    h.sync_group(a, 2)
+    h.leave_group(b)
+    told = [(event.event, event.member_id, event.group_epoch, dict(event.fields)) for event in h.events]
+    assert told == [
+        ("member_joined", a, 0, {"topics": ["foo"], "instance_id": None}),
+        ("classic_generation_began", None, 1, {"protocol": "range", "leader": a, "members": [a]}),
+        ("group_state_changed", None, 1, {"old": "Empty", "new": "CompletingRebalance"}),
+        ("group_state_changed", None, 1, {"old": "CompletingRebalance", "new": "Stable"}),
+        ("member_joined", b, 1, {"topics": ["foo"], "instance_id": None}),
+        ("group_state_changed", None, 1, {"old": "Stable", "new": "PreparingRebalance"}),
+        ("classic_generation_began", None, 2, {"protocol": "range", "leader": a, "members": [a, b]}),
+        ("group_state_changed", None, 2, {"old": "PreparingRebalance", "new": "CompletingRebalance"}),
+        ("group_state_changed", None, 2, {"old": "CompletingRebalance", "new": "Stable"}),
+        ("member_left", b, 2, {"reason": "leave"}),
+        ("group_state_changed", None, 2, {"old": "Stable", "new": "PreparingRebalance"}),
+    ]
+    assert {event.client_id for event in h.events if event.member_id} == {"client"}
+
+
+def test_a_static_member_of_a_classic_group_that_is_back_is_told() -> None:
+    """A restart that moves nothing can still be found in the log."""
+    h = ClassicHarness()
+    old = h.join_group(instance="i").answer.member_id
+    h.sync_group(old, 1)
+    h.events.clear()
+    new = h.join_group(instance="i").answer.member_id
+    assert [(event.event, event.member_id, dict(event.fields)) for event in h.events] == [
+        ("member_left", old, {"reason": "replaced"}),
+        ("member_joined", new, {"topics": ["foo"], "instance_id": "i"}),
+    ]
 
 
 def test_every_event_is_listed_and_can_be_written() -> None:

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import AuthenticationError, CommitFailedError, RequestTimeoutError, RetriableCommitFailedError
+from kip848_client.member.commit_requests import read_fetch
 from kip848_client.member.events import AUTOMATIC_COMMIT_ID, CommitDone, CommitKind, FailureKind
 from kip848_client.member.states import Phase
 from kip848_client.model import OffsetAndMetadata, TopicPartition
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
+from kip848_client.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
 from tests.spec.arrange import AUTO_MS, auto_committing, commits, pass_time, stable
 from tests.support.member_harness import INTERVAL_MS, positions
 
@@ -129,3 +138,33 @@ def test_a_position_is_committed_again_after_the_partition_came_back() -> None:
     pass_time(member, AUTO_MS)
     member.poll(positions(t_0=5))
     assert [offsets for _, offsets in commits(member)] == [{"t-0": 5}]
+
+
+def test_an_answer_about_offsets_counts_for_what_was_asked_only() -> None:
+    """A broker that mixes answers up must not move a consumer to an offset of another group or partition."""
+    asked = frozenset({TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2), TopicPartition("t", 3)})
+    request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g"),))
+
+    def group(group_id: str, offset: int) -> OffsetFetchResponseGroup:
+        found = ((0, offset, 0), (1, -1, 0), (2, 5, ErrorCode.UNSTABLE_OFFSET_COMMIT), (7, 9, 0))
+        return OffsetFetchResponseGroup(
+            group_id=group_id,
+            topics=(
+                OffsetFetchResponseTopics(
+                    name="t",
+                    partitions=tuple(
+                        OffsetFetchResponsePartitions(partition_index=index, committed_offset=at, error_code=error)
+                        for index, at, error in found
+                    ),
+                ),
+            ),
+        )
+
+    result = read_fetch(request, OffsetFetchResponse(groups=(group("other", 90), group("g", 0))), asked)
+
+    assert result.code == ErrorCode.NONE
+    assert result.offsets == {TopicPartition("t", 0): OffsetAndMetadata(0)}
+    assert result.failed == {
+        TopicPartition("t", 2): ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        TopicPartition("t", 3): ErrorCode.UNKNOWN_SERVER_ERROR,
+    }

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kip848_client.errors import ConfigError
-from kip848_client.member.settings import MemberConfig, ResetPolicy
+from kip848_client.member.settings import GroupProtocol, MemberConfig, ResetPolicy
+from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
 
 
 def test_the_defaults_are_kafkas() -> None:
@@ -29,9 +30,39 @@ def test_the_defaults_are_kafkas() -> None:
         ({"retry_backoff_max_ms": -1}, "retry.backoff.max.ms"),
         ({"auto_commit_interval_ms": -1}, "auto.commit.interval.ms"),
         ({"unreleased_instance_retry_ms": -1}, "unreleased_instance_retry_ms"),
+        ({"assignor_timeout_ms": 0}, "group.local.assignors.timeout.ms"),
+        ({"heartbeat_interval_max_ms": 0}, "heartbeat.interval.max.ms"),
+        ({"session_timeout_ms": 0}, "session.timeout.ms"),
+        ({"heartbeat_interval_ms": 0}, "heartbeat.interval.ms"),
+        ({"topic_refresh_ms": -1}, "topic.metadata.refresh.interval.ms"),
+        ({"protocol": GroupProtocol.CLASSIC}, "needs an assignor that it can offer"),
+        ({"server_assignor": "uniform", "client_assignors": (Assignor("mine", 0, 0),)}, "exclude each other"),
     ],
 )
 def test_a_senseless_setting_is_named(settings: dict[str, object], named: str) -> None:
     """The message says which key to change."""
     with pytest.raises(ConfigError, match=named):
         MemberConfig(**({"group_id": "g", "member_id": "m"} | settings))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("setting", "least"),
+    [
+        ("max_poll_interval_ms", 1),
+        ("rebalance_timeout_ms", 1),
+        ("request_timeout_ms", 1),
+        ("retry_backoff_ms", 0),
+        ("retry_backoff_max_ms", 0),
+        ("auto_commit_interval_ms", 0),
+        ("unreleased_instance_retry_ms", 0),
+        ("assignor_timeout_ms", 1),
+        ("heartbeat_interval_max_ms", 1),
+        ("session_timeout_ms", 1),
+        ("heartbeat_interval_ms", 1),
+        ("topic_refresh_ms", 1),
+    ],
+)
+def test_the_least_value_of_a_setting_is_accepted(setting: str, least: int) -> None:
+    """A test that wants no waiting can have it."""
+    config = MemberConfig(**({"group_id": "g", "member_id": "m"} | {setting: least}))  # type: ignore[arg-type]
+    assert getattr(config, setting) == least

@@ -159,7 +159,7 @@ class _Finder:
     def _block(self, block: list[ast.stmt], *, skip: int = 0) -> Iterator[_Site]:
         for position in range(skip, len(block)):
             statement = block[position]
-            if isinstance(statement, ast.Assert | ast.Pass | ast.ClassDef):
+            if isinstance(statement, ast.Assert | ast.Pass | ast.ClassDef) or _asserts(statement):
                 continue
             if isinstance(statement, ast.Raise):
                 yield self._deletion(block, position)
@@ -291,6 +291,17 @@ def _is_action(statement: ast.stmt) -> bool:
         case ast.AugAssign() | ast.Continue() | ast.Break() | ast.Delete():
             return True
         case ast.Return(value=None):
+            return True
+        case _:
+            return False
+
+
+def _asserts(statement: ast.stmt) -> bool:
+    """Whether it says that this place is never reached: `assert_never()`, or an `AssertionError`."""
+    match statement:
+        case ast.Expr(value=ast.Call(func=ast.Name(id="assert_never"))):
+            return True
+        case ast.Raise(exc=ast.Call(func=ast.Name(id="AssertionError"))):
             return True
         case _:
             return False

@@ -22,13 +22,14 @@ from tests.mutants.plays import PLAYS, Play, judge, plays
 from tests.mutants.sources import ROOT, ChangedModule, path_of
 
 _OF_BROKER: Final = "tests/broker/test_transactions.py"
+_OF_LOGS: Final = ("tests/test_partition_log.py", "tests/broker/storage/test_records_by_rule.py", _OF_BROKER)
 UNIT_TESTS: Final = {
     "member": ("tests/transcripts", "tests/member", "tests/spec"),
-    "coordinator": ("tests/transcripts", "tests/coordinator", "tests/spec"),
+    "coordinator": ("tests/transcripts", "tests/coordinator", "tests/spec", _OF_BROKER),
     "worker": ("tests/worker",),
     "transactions": ("tests/transactions", "tests/properties/test_transaction_machine.py", _OF_BROKER),
-    "partition_log": ("tests/test_partition_log.py", _OF_BROKER),
-    "producer_batches": ("tests/test_partition_log.py", _OF_BROKER),
+    "partition_log": _OF_LOGS,
+    "producer_batches": _OF_LOGS,
     "broker": (_OF_BROKER,),
 }
 """The tests of each core, the likelier ones first; no core imports another."""
@@ -84,7 +85,7 @@ def try_one(mutation: Mutation, *, play_count: int = PLAYS) -> Outcome:
 
 
 def _verdict(module: str, name: str, *, play_count: int) -> Outcome:
-    """Put the mutant in, and ask a few plays, then the unit tests, which are quicker than all plays, then the other plays.
+    """Put the mutant in; ask a few plays, then the unit tests, which are quicker than all plays, then the other plays.
 
     The process is of no use afterwards.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from kip848_client.assignors.interface import (
 )
 from kip848_client.assignors.user_data import AssignmentFrame, SubscriptionFrame, read_assignment_frame
 from kip848_client.error_codes import ErrorCode
-from kip848_client.errors import AuthenticationError
+from kip848_client.errors import AuthenticationError, ProtocolError
 from kip848_client.member.assignor_events import ReassignmentRequested, RunAssignor
 from kip848_client.member.classic_heartbeat import EARLY_FIRST_MS
 from kip848_client.member.events import (
@@ -34,10 +35,11 @@ from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_protocol import decode_assignment
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.heartbeat import HeartbeatRequest
-from kip848_client.wire.messages.join_group import JoinGroupRequest
+from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kip848_client.wire.messages.leave_group import LeaveGroupRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kip848_client.wire.schema import Request, Response
 from tests.support.member_harness import INTERVAL_MS, MAX_POLL_MS, ClassicMemberHarness, a_member, held, positions
 
 ALL = {"t": range(6)}
@@ -221,6 +223,45 @@ def test_r206_an_assignment_that_a_rebalance_overtakes_is_dropped() -> None:
     assert not member.requests(JoinGroupRequest), "no storm"
     member.advance(1000)
     assert member.joining().member_id == "m-1"
+
+
+@pytest.mark.parametrize("called", ["assigned", "revoked"])
+def test_r206_a_rebalance_during_a_callback_is_joined_once_the_callback_has_ended(called: str) -> None:
+    """The group waits for this member, which must not join while the application still handles partitions."""
+    member = cooperative({"t": range(2)})
+    if called == "assigned":
+        member.beat(REBALANCE)
+        member.answer_join(generation=2)
+        member.answer_sync({"t": [0, 1, 2]})
+        partitions: tuple[str, ...] = ("t-2",)
+    else:
+        member.subscribe("u")
+        partitions = ("t-0", "t-1")
+    member.poll()
+    member.beat(REBALANCE)
+    assert not member.requests(JoinGroupRequest)
+    member.finish_call(called, *partitions)
+    member.answer_join(generation=3)
+    member.answer_sync({"t": [0, 1, 2]} if called == "assigned" else {})
+    member.poll()
+    assert not member.requests(JoinGroupRequest), "one join answers it"
+
+
+def test_r206_three_new_rounds_in_a_row_begin_at_once_and_a_finished_round_counts_anew() -> None:
+    """A group that rebalances without end must not burn the coordinator; a member must not pay for it later."""
+    member = cooperative({})
+    for generation in (2, 10):
+        member.beat(REBALANCE)
+        for number in range(4):
+            assert len(member.requests(JoinGroupRequest)) == 1, number
+            member.answer_join(generation=generation + number)
+            member.answer_sync(error=REBALANCE)
+        assert not member.requests(JoinGroupRequest), "the fourth waits"
+        member.advance(200)
+        member.answer_join(generation=generation + 4)
+        member.answer_sync({})
+        member.listeners_finish = True
+        member.poll()
 
 
 def test_r207_a_removed_member_loses_everything_and_keeps_its_id_if_only_the_generation_is_wrong() -> None:
@@ -682,6 +723,20 @@ def test_r222_a_topic_that_is_unsubscribed_is_given_up_before_the_join() -> None
     member.answer_join(generation=2)
     member.answer_sync({"u": [0]})
     assert member.said().topics == ("u", "v"), "what came was about another subscription"
+    assert member.joining().reason == "the subscription changed"
+
+
+def test_r222_an_assignment_of_topics_that_are_not_subscribed_is_refused() -> None:
+    """A leader that is wrong about the present subscription is asked again, but not in a busy loop."""
+    member = cooperative({})
+    member.beat(REBALANCE)
+    for generation in (2, 3):
+        member.answer_join(generation=generation)
+        member.answer_sync({"t": [0], "u": [0]})
+        assert not member.requests(JoinGroupRequest)
+        member.advance(1_000)
+        assert member.joining().reason == "the assignment does not match the subscription"
+    assert (member.calls, member.owned) == ([], [])
 
 
 def test_r222_what_is_unsubscribed_is_given_up_before_a_join_is_repeated() -> None:
@@ -695,6 +750,33 @@ def test_r222_what_is_unsubscribed_is_given_up_before_a_join_is_repeated() -> No
     member.poll()
     member.finish_call("revoked", "t-0")
     assert (member.said().topics, member.listed()) == (("u",), [])
+
+
+def test_r221_the_topics_that_a_pattern_matches_are_asked_for_again_after_each_backoff() -> None:
+    """A member must not hold up brokers that cannot answer, and must join once they can."""
+    member = ClassicMemberHarness(settings={"retry_backoff_ms": 100})
+    member.subscribe(pattern="[tu]")
+    member.describes = False
+    member.poll()
+    first = member.describing
+    member.fail_describing()
+    member.advance(99)
+    assert member.describing == first
+    member.describes = True
+    member.advance(1)
+    assert member.said().topics == ("t", "u")
+
+
+def test_r221_another_pattern_is_matched_before_the_join_that_waits() -> None:
+    """The member would join with the topics of the pattern that it gave up."""
+    member = ClassicMemberHarness()
+    member.subscribe(pattern="t")
+    member.describes = False
+    member.poll()
+    member.describes = True
+    member.partition_counts = {"u": 6}
+    member.subscribe(pattern="u")
+    assert member.said().topics == ("u",)
 
 
 def test_r221_a_pattern_that_was_given_up_is_not_matched_any_more() -> None:
@@ -754,14 +836,81 @@ def test_r242_a_leader_that_was_replaced_joins_once_more_unless_its_group_is_eag
     assert not member.emitted(RunAssignor)
 
 
-def test_r220_a_sync_of_another_protocol_stops_the_member() -> None:
+@pytest.mark.parametrize(
+    ("request_type", "said"),
+    [
+        (JoinGroupRequest, {"protocol_name": "other"}),
+        (JoinGroupRequest, {"protocol_type": "connect"}),
+        (SyncGroupRequest, {"protocol_name": "other"}),
+        (SyncGroupRequest, {"protocol_type": "connect"}),
+    ],
+)
+def test_r220_a_round_of_another_protocol_stops_the_member(
+    request_type: type[Request[Response]], said: dict[str, Any]
+) -> None:
     """What it carries means something else."""
     member = ClassicMemberHarness()
     member.subscribe("t")
     member.poll()
-    member.answer_join()
-    member.answer(SyncGroupRequest, SyncGroupResponse(protocol_type="consumer", protocol_name="other"))
-    assert (member.phase(), len(member.emitted(Fail))) == (Phase.FATAL_DONE, 1)
+    answer: dict[str, Any] = {"protocol_type": "consumer", "protocol_name": "cooperative-sticky", **said}
+    if request_type is JoinGroupRequest:
+        member.answer(JoinGroupRequest, JoinGroupResponse(generation_id=1, member_id="m-1", leader="x", **answer))
+    else:
+        member.answer_join()
+        member.answer(SyncGroupRequest, SyncGroupResponse(**answer))
+    (failure,) = member.emitted(Fail)
+    assert getattr(failure.error, "code", None) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert member.phase() is Phase.FATAL_DONE
+
+
+@pytest.mark.parametrize(
+    ("request_type", "answer", "says"),
+    [
+        (
+            JoinGroupRequest,
+            JoinGroupResponse(generation_id=1, protocol_name="cooperative-sticky", leader="m-1", member_id="m-1"),
+            "leader of a group that it is not in",
+        ),
+        (SyncGroupRequest, SyncGroupResponse(assignment=b"\0"), "the leader's assignment cannot be read"),
+        (JoinGroupRequest, None, "scripted"),
+        (SyncGroupRequest, None, "scripted"),
+    ],
+    ids=["leads no members", "assignment unreadable", "join unreadable", "sync unreadable"],
+)
+def test_r220_an_answer_that_makes_no_sense_is_told_and_asked_for_again_after_the_backoff(
+    request_type: type[Request[Response]], answer: Response | None, says: str
+) -> None:
+    """One broken answer must neither stop an application for good nor be asked for in a busy loop."""
+    member = ClassicMemberHarness()
+    member.subscribe("t")
+    member.poll()
+    if request_type is SyncGroupRequest:
+        member.answer_join()
+    if answer is None:
+        member.fail(request_type, FailureKind.MALFORMED)
+    else:
+        member.answer(request_type, answer)
+    (surfaced,) = member.emitted(SurfaceError)
+    assert isinstance(surfaced.error, ProtocolError)
+    assert says in str(surfaced.error)
+    assert not member.emitted(Fail)
+    assert not member.requests(JoinGroupRequest)
+    assert not member.requests(SyncGroupRequest)
+    member.advance(100)
+    assert bool(member.requests(SyncGroupRequest)) == (request_type is SyncGroupRequest and answer is None)
+    assert bool(member.requests(JoinGroupRequest)) != bool(member.requests(SyncGroupRequest))
+
+
+def test_r220_an_answer_without_a_generation_makes_the_member_join_again_with_its_id() -> None:
+    """As Java; the member would otherwise send requests of no generation."""
+    member = ClassicMemberHarness()
+    member.subscribe("t")
+    member.poll()
+    member.answer_join(error=ErrorCode.MEMBER_ID_REQUIRED)
+    member.answer_join(generation=-1)
+    assert not member.requests(SyncGroupRequest)
+    member.poll()
+    assert member.joining().member_id == "m-1"
 
 
 def test_r220_a_pattern_that_is_no_pattern_stops_the_member() -> None:

@@ -16,7 +16,7 @@ from kip848_client.errors import (
     TopicAuthorizationError,
 )
 from kip848_client.member.error_tables import COMMIT_CODES, CommitErrorClass, commit_error_class
-from kip848_client.member.events import CallAbandoned, CommitDone, CommitKind, OffsetsFetched, SurfaceError
+from kip848_client.member.events import CallAbandoned, CommitDone, CommitKind, FailureKind, OffsetsFetched, SurfaceError
 from kip848_client.member.states import MemberState
 from kip848_client.model import ZERO_UUID
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -101,6 +101,18 @@ def test_r105_a_synchronous_commit_is_retried_until_its_deadline(code: ErrorCode
     assert isinstance(error, RequestTimeoutError)
     assert code.name in str(error)
     assert error.__cause__ is not None
+
+
+def test_r105_a_synchronous_commit_without_an_answer_is_sent_again_after_the_backoff() -> None:
+    """A connection that breaks during commit() must not cost the commit."""
+    member = stable()
+    call = member.commit(positions(t_0=5))
+    member.fail(OffsetCommitRequest, FailureKind.TIMED_OUT)
+    assert commits(member) == []
+    member.advance(100)
+    assert commits(member) == [(1, {"t-0": 5})]
+    member.answer_commit()
+    assert member.commit_error(call) is None
 
 
 def test_r105_one_attempt_is_made_even_without_time() -> None:
@@ -228,6 +240,16 @@ def test_r112_missing_permission_names_every_topic() -> None:
     error = member.commit_error(call)
     assert isinstance(error, TopicAuthorizationError)
     assert error.topics == ("t", "u")
+
+
+def test_r112_missing_permission_names_the_group() -> None:
+    """The administrator reads what to grant, and to whom; any other error does not speak of permissions."""
+    for code, says_so in ((ErrorCode.GROUP_AUTHORIZATION_FAILED, True), (ErrorCode.UNKNOWN_SERVER_ERROR, False)):
+        member = stable(user="alice")
+        call = member.commit(positions(t_0=1))
+        member.answer_commit(code)
+        text = str(member.commit_error(call))
+        assert ("user 'alice' needs READ on group 'orders-group'" in text) is says_so
 
 
 def test_r112_any_other_error_goes_before_it() -> None:

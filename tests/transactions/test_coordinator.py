@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from kip848_client.error_codes import ErrorCode
+from kip848_client.transactions import coordinator as coordinator_module
 from kip848_client.transactions.coordinator import Outcome, TransactionCoordinator
 from kip848_client.transactions.records import record_of, transaction_of
 from kip848_client.transactions.transaction import Transaction, TransactionState
@@ -110,6 +113,109 @@ def test_a_fence_at_the_last_epoch_uses_the_one_that_no_producer_is_given() -> N
     assert driver.init().error == ErrorCode.CONCURRENT_TRANSACTIONS
     assert driver.add(old, LAST_EPOCH).error == ErrorCode.PRODUCER_FENCED
     assert answer(driver.init()) == (0, old + 1, 0)
+
+
+@pytest.mark.parametrize("epoch", [LAST_EPOCH - 1, LAST_EPOCH, 1])
+def test_only_the_last_epoch_of_the_previous_producer_id_holds_the_id(epoch: int) -> None:
+    """A zombie of weeks ago would get the producer id that the present producer writes with."""
+    driver = Driver()
+    old = driver.at_the_last_epoch()
+    driver.init(producer_id=old, epoch=LAST_EPOCH)
+    expected = (0, old + 1, 0) if epoch == LAST_EPOCH else (ErrorCode.PRODUCER_FENCED, -1, -1)
+    assert answer(driver.init(producer_id=old, epoch=epoch)) == expected
+    assert driver.init(producer_id=old + 7, epoch=LAST_EPOCH).error == ErrorCode.PRODUCER_FENCED
+
+
+def _one_epoch_on() -> Driver:
+    """Producer 100 at epoch 1, whose epoch 0 was shut out; no transaction is open."""
+    driver = Driver()
+    driver.init()
+    driver.init()
+    return driver
+
+
+ENDING = {"producer_id": 100, "epoch": 1, "commit": True, "now_ms": 1_000}
+ADDING = {"producer_id": 100, "epoch": 1, "partitions": (FOO,), "now_ms": 1_000}
+
+
+@pytest.mark.parametrize(
+    ("request_name", "transactional_id", "sent", "error"),
+    [
+        ("init_producer_id", "", {"timeout_ms": 1, "now_ms": 1}, ErrorCode.INVALID_REQUEST),
+        ("init_producer_id", "tx", {"timeout_ms": 1, "now_ms": 1, "epoch": 1}, ErrorCode.INVALID_REQUEST),
+        ("init_producer_id", "tx", {"timeout_ms": 1, "now_ms": 1, "producer_id": 100}, ErrorCode.INVALID_REQUEST),
+        ("init_producer_id", "tx", {"timeout_ms": 0, "now_ms": 1}, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+        ("init_producer_id", "tx", {"timeout_ms": 900_001, "now_ms": 1}, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+        ("init_producer_id", "tx", {"timeout_ms": 900_000, "now_ms": 1}, ErrorCode.NONE),
+        ("add_partitions", "", ADDING, ErrorCode.INVALID_REQUEST),
+        ("add_partitions", "other", ADDING, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+        ("add_partitions", "tx", ADDING | {"producer_id": 99}, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+        ("add_partitions", "tx", ADDING | {"epoch": 0}, ErrorCode.PRODUCER_FENCED),
+        ("end", "", ENDING | {"moves_epoch": True}, ErrorCode.INVALID_REQUEST),
+        ("end", "other", ENDING | {"moves_epoch": True}, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+        ("end", "tx", ENDING | {"moves_epoch": True, "producer_id": 99}, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+        ("end", "tx", ENDING | {"moves_epoch": True, "epoch": 2}, ErrorCode.PRODUCER_FENCED),
+        ("end", "tx", ENDING | {"moves_epoch": True, "epoch": 0}, ErrorCode.PRODUCER_FENCED),
+        ("end", "tx", ENDING | {"moves_epoch": False, "producer_id": 99}, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+        ("end", "tx", ENDING | {"moves_epoch": False, "epoch": 0}, ErrorCode.PRODUCER_FENCED),
+        ("abort", "other", {"now_ms": 1}, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND),
+        ("abort", "tx", {"now_ms": 1}, ErrorCode.INVALID_TXN_STATE),
+    ],
+)
+def test_a_request_that_does_not_fit_is_refused_with_kafka_s_code(
+    request_name: str, transactional_id: str, sent: dict[str, Any], error: ErrorCode
+) -> None:
+    """The code decides whether a producer tries again, begins anew or stops for good."""
+    coordinator = _one_epoch_on().coordinator
+    outcome = getattr(coordinator, request_name)(transactional_id, **sent)
+    assert outcome.error == error
+    assert (outcome.transaction is None) == (error != ErrorCode.NONE)
+
+
+@pytest.mark.parametrize(
+    ("sent", "error"),
+    [
+        ({}, ErrorCode.NONE),
+        ({"partition": ("foo", 1)}, ErrorCode.TRANSACTION_ABORTABLE),
+        ({"epoch": 0}, ErrorCode.PRODUCER_FENCED),
+    ],
+)
+def test_a_write_is_verified_against_the_open_transaction(sent: dict[str, Any], error: ErrorCode) -> None:
+    """A batch that no transaction owns would never be aborted, and would stop every reader of committed records."""
+    driver = _one_epoch_on()
+    full: dict[str, Any] = {"producer_id": 100, "epoch": 1, "partition": FOO} | sent
+    verify = partial(driver.coordinator.verify, "tx", **full)
+    assert verify() == (error if error == ErrorCode.PRODUCER_FENCED else ErrorCode.TRANSACTION_ABORTABLE)
+    driver.add(100, 1)
+    assert verify() == error
+
+
+def test_too_many_ids_and_partitions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that makes up names would fill the memory of the broker."""
+    monkeypatch.setattr(coordinator_module, "IDS_MAX", 2)
+    monkeypatch.setattr(coordinator_module, "PARTITIONS_MAX", 2)
+    driver = Driver()
+    producer_id = driver.init().producer_id
+    driver.init_other("a")
+    refused = driver.coordinator.init_producer_id("b", timeout_ms=5_000, now_ms=1)
+    assert refused.error == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    add = partial(driver.coordinator.add_partitions, "tx", producer_id=producer_id, epoch=0, now_ms=1)
+    assert add(partitions=[("foo", index) for index in range(2)]).error == ErrorCode.NONE
+    assert add(partitions=[("foo", index) for index in range(3)]).error == ErrorCode.INVALID_REQUEST
+
+
+def test_deadlines_of_transactions_that_ended_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A producer that commits every few milliseconds would fill the memory until its first deadline comes."""
+    monkeypatch.setattr(coordinator_module, "_DEADLINES_KEPT", 3)
+    driver = Driver()
+    producer_id = driver.init().producer_id
+    for epoch in range(20):
+        driver.add(producer_id, epoch)
+        assert len(driver.coordinator._deadlines) <= 2 * len(driver.coordinator) + 3
+        driver.now_ms += 1
+        driver.end(producer_id, epoch)
+    driver.add(producer_id, 20)
+    assert driver.coordinator.deadline_ms() == driver.now_ms + 5_000
 
 
 def test_the_time_of_a_transaction_counts_from_its_first_partition() -> None:

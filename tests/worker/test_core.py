@@ -353,6 +353,61 @@ def test_a_failure_is_followed_by_a_heartbeat_with_every_field() -> None:
     assert bench.request().catalog is not None
 
 
+def test_a_callback_that_ended_before_does_not_end_the_present_one() -> None:
+    """A unit would count as stopped while it still runs, and another worker would start it."""
+    bench = running()
+    bench.pass_time(INTERVAL_MS)
+    bench.answer(2, "a")
+    assert bench.last_call == ("on_revoked", ["b"])
+    bench.step(CallbackDone(bench.calls[0].call_id))
+    bench.pass_time(INTERVAL_MS)
+    assert bench.owned() != ["a"]
+    bench.done()
+    bench.step(CallbackDone(bench.calls[-1].call_id))  # nothing runs
+    bench.answer(2)
+    assert bench.owned() == ["a"]
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE])
+def test_a_worker_looks_for_the_coordinator_that_moved_and_says_everything_to_it(code: ErrorCode) -> None:
+    """A restart of one broker must not cost a worker its units."""
+    bench = running()
+    bench.pass_time(INTERVAL_MS)
+    bench.answer(code=code)
+    bench.pass_time(1_000)
+    assert [send.anew for send in bench.sent[-2:]] == [False, True]
+    assert (bench.request().member_epoch, bench.owned(), bench.request().rebalance_timeout_ms) == (
+        1,
+        ["a", "b"],
+        60_000,
+    )
+    assert bench.core.view().assignment
+
+
+def test_closing_ends_at_its_deadline_whatever_still_runs() -> None:
+    """A callback that hangs, or a coordinator that is gone, must not hang the process that wants to end."""
+    bench = running()
+    bench.step(CloseRequested(deadline_ms=bench.now_ms + 3_000, for_a_while=False))
+    bench.pass_time(2_999)
+    assert not any(isinstance(effect, StopNow | Left) for effect in bench.effects)
+    bench.now_ms += 1
+    bench.step(Tick())
+    stop, left = bench.effects[-2:]
+    assert isinstance(stop, StopNow)
+    assert [str(owned.unit) for owned in stop.units] == ["a", "b"]
+    assert isinstance(left, Left)
+
+
+def test_a_leave_without_an_answer_is_a_leave() -> None:
+    """The coordinator removes the worker after its session; the process need not wait for that."""
+    bench = running()
+    bench.step(CloseRequested(deadline_ms=bench.now_ms + 30_000, for_a_while=False))
+    bench.done()
+    assert bench.request().member_epoch == -1
+    bench.step(NotAnswered(bench.sent[-1].request_id, ConnectionLostError("cut")))
+    assert isinstance(bench.effects[-1], Left)
+
+
 @pytest.mark.parametrize(("leader", "due_ms"), [("m", 9_000), ("other", 9_000 + SESSION_MS)])
 def test_the_delay_of_a_plan_ends_with_one_request(leader: str, due_ms: int) -> None:
     """Scenarios 52 and 53: the worker that planned asks for the next plan, the others only if it does not."""

@@ -64,7 +64,8 @@ def handle_join(
     join.run()
     if mixed is not None and turn.group.exists:
         # An empty group of the new protocol gives its name up to the classic one; its offsets stay.
-        turn.batch.records[:0] = deletion.tombstones_of(state, group_id)
+        # The first join of a group writes no other record.
+        turn.batch.records.extend(deletion.tombstones_of(state, group_id))
     return turn.result()
 
 

@@ -201,10 +201,7 @@ class Turn:
             self.refuse_sync(member_id, ErrorCode.UNKNOWN_MEMBER_ID)
             self.cancel_session(member_id)
             self.note("member_left", member=self.group.members[member_id], fields={"reason": reason})
-        owed_before = bool(self.group.pending_syncs)
         self.group = without(self.group, gone)
-        if owed_before and not self.group.pending_syncs:
-            self.cancel_sync_timer()
 
     def forget_pending(self, member_id: str) -> None:
         """Forget an id that was handed out and not used."""
