@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 
 import anyio
 import anyio.abc
+import anyio.lowlevel
 
 from kip848_client.client.request_sender import BrokerConnection, RequestSender
 from kip848_client.errors import ConnectionLostError
@@ -87,7 +88,7 @@ class CoordinatorManager:
         """
         connection = self._connection
         if urgent:
-            self._end_pause()
+            await self._end_pause()
         elif connection is not None:
             await self._pause(connection)
         if connection is None or connection.closed:
@@ -172,10 +173,12 @@ class CoordinatorManager:
                 finally:
                     self._paused.discard(scope)
 
-    def _end_pause(self) -> None:
+    async def _end_pause(self) -> None:
         self._pause_ends_s = 0.0
         for scope in self._paused:
             scope.cancel()  # ends the wait only; the request goes on
+        while self._paused:  # those that waited are written first: a commit after the leave would be refused
+            await anyio.lowlevel.checkpoint()
 
     async def aclose(self) -> None:
         """Close the connection, if there is one; its loss is not reported."""

@@ -116,8 +116,13 @@ def test_a_coordinator_that_wants_a_pause_gets_it(broker: EmbeddedBroker, make_c
     assert following.ts_ms - throttled.ts_ms >= 390
 
 
+@pytest.mark.parametrize(("automatic", "commits"), [(True, 2), (False, 1)])
 def test_a_pause_does_not_keep_the_commits_and_the_leave_of_close(
-    broker: EmbeddedBroker, make_consumer: MakeConsumer, monkeypatch: pytest.MonkeyPatch
+    broker: EmbeddedBroker,
+    make_consumer: MakeConsumer,
+    monkeypatch: pytest.MonkeyPatch,
+    automatic: bool,
+    commits: int,
 ) -> None:
     """A shutdown during a quota's pause would lose its commits, and the group would wait for the end of the session."""
     monkeypatch.setattr(coordinator_manager, "THROTTLE_MS_MAX", HOUR_MS)
@@ -130,14 +135,14 @@ def test_a_pause_does_not_keep_the_commits_and_the_leave_of_close(
             paused.set()
 
     monkeypatch.setattr(CoordinatorManager, "answered", answered_and_told)
-    consumer = make_consumer().subscribe("orders")
-    drive(consumer, until=lambda: len(consumer.partitions) == 4)
+    consumer = make_consumer(enable_auto_commit=automatic).subscribe("orders")
+    drive(consumer, until=lambda: len(consumer.partitions) == 4 and broker.requests.of("Fetch"))
     broker.faults.on(HEARTBEAT, throttling(HOUR_MS))
     assert paused.wait(TIMEOUT_S)
     consumer.raw.commit(offsets=[TopicPartition("orders", 0, 0)])
     consumer.raw.close(timeout_s=60)
 
-    assert len(broker.requests.of("OffsetCommit")) == 2, "the call's and the automatic one"
+    assert [one.errors for one in broker.requests.of("OffsetCommit")] == [()] * commits
     leave: Any = broker.requests.of(HEARTBEAT)[-1].request
     assert leave.member_epoch == -1
 
