@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from kip848_client.coordinator import CoordinatorRecord, OffsetRetentionDue, TopicInfo
 from kip848_client.errors import ErrorCode
+from kip848_client.model import ZERO_UUID
 from kip848_client.wire.messages.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -255,6 +256,15 @@ def test_topic_ids_are_resolved_and_echoed_in_version_10() -> None:
     (topic,) = h.send(OffsetFetchRequest(groups=(group,)), version=10).groups[0].topics
     assert topic.topic_id == UUID(int=999)
     assert topic.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_topics_have_no_id_in_an_answer_by_name() -> None:
+    """Version 9 has no field for topic ids; a client would be answered by an error of encoding."""
+    h = _member_at_2()
+    h.commit("m", 2, {"foo": {0: 5}})
+    everything = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=None),))
+    (topic,) = h.send(everything, version=9).groups[0].topics
+    assert (topic.name, topic.topic_id) == ("foo", ZERO_UUID)
 
 
 def test_offsets_of_a_deleted_topic_go_with_it() -> None:
