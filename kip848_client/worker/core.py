@@ -261,7 +261,9 @@ class WorkerCore:
 
     def deadline_ms(self) -> int | None:
         """When a `Tick` is due; None if only another event can move the worker."""
-        if self._phase in (Phase.LEFT, Phase.FATAL) and self._calling is None and not self._owned:
+        if self._phase is Phase.LEFT:
+            return None  # a callback may still run; its end is an event
+        if self._phase is Phase.FATAL and self._calling is None and not self._owned:
             return None
         due = [] if self._in_flight else [self._beat_due_ms]
         due += [self._release_at_ms() if self._owned and not self._lost else None, self._retry_stop_ms]
