@@ -87,6 +87,8 @@ from kip848_client.broker.topics import (
 from kip848_client.broker.transaction_shards import TransactionShards
 from kip848_client.broker.transactions import TransactionHost, abort_orphans
 from kip848_client.clock import Clock, ManualClock, SystemClock
+from kip848_client.coordinator.classic.group import ClassicState
+from kip848_client.coordinator.group import GroupState
 from kip848_client.coordinator.timers import TimerKind
 from kip848_client.errors import (
     BrokerError,
@@ -114,6 +116,7 @@ ResultT = TypeVar("ResultT")
 
 
 _FIGURES_TIMEOUT_S: Final = 1.0
+_GROUP_STATES: Final = tuple(dict.fromkeys(map(str, (*GroupState, *ClassicState))))
 NODES_MAX: Final = 100
 
 load_apis()  # while the module is imported, so that a start takes milliseconds
@@ -915,8 +918,11 @@ class EmbeddedBroker:
                 of a classic group.
 
         Raises:
+            ConfigError: no group is ever in such a state.
             RequestTimeoutError: the time is up; the message shows the current group.
         """
+        if state is not None and state.lower() not in {name.lower() for name in _GROUP_STATES}:
+            raise ConfigError(f"no group is ever {state!r}; its states are {', '.join(_GROUP_STATES)}")
         return self.wait_for(
             group_id,
             lambda group: (

@@ -252,6 +252,12 @@ def test_waiting_for_a_missing_group_ends_in_time_and_shows_the_group() -> None:
             broker.wait_for_group("g", state="Stable", members=2, timeout_s=0.02)
 
 
+def test_waiting_for_a_state_that_no_group_has_is_refused_at_once() -> None:
+    """A misspelt state would cost the whole time, and look like a group that does not settle."""
+    with EmbeddedBroker() as broker, pytest.raises(ConfigError, match=r"no group is ever 'Stabel'; .*, Stable, "):
+        broker.wait_for_group("g", state="Stabel")
+
+
 def test_stop_wakes_calls_that_wait_for_a_group() -> None:
     """A waiting thread of a test that is torn down must end."""
     broker = EmbeddedBroker().start()
