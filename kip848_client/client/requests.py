@@ -106,7 +106,7 @@ class NetworkPerformer:
                 return
             self._coordinator.answered(answer)
             response = self._heard(request, answer, began_s)
-            on_end(ResponseReceived(effect.request_id, response) if effect.expect_answer else None)
+            on_end(ResponseReceived(effect.request_id, response))
 
         try:
             return self._coordinator.start(
@@ -121,7 +121,7 @@ class NetworkPerformer:
             match effect:
                 case SendRequest():
                     response = await self._send(effect)
-                    return ResponseReceived(effect.request_id, response) if effect.expect_answer else None
+                    return ResponseReceived(effect.request_id, response)
                 case ConnectCoordinator(request_id=request_id, node=node, timeout_ms=timeout_ms):
                     versions = await self._coordinator.connect(node, timeout_ms=timeout_ms, tasks=self._tasks)
                     self._observer.coordinator_connected(node_id=node.node_id, host=node.host, port=node.port)
@@ -169,12 +169,10 @@ class NetworkPerformer:
         self._observer.answered(response, ms=(time.perf_counter() - began_s) * 1_000)
         return response
 
-    def _failed(self, effect: MemberRequest, error: Kip848Error) -> RequestFailed | None:
+    def _failed(self, effect: MemberRequest, error: Kip848Error) -> RequestFailed:
         kind = failure_kind(error)
         what = effect.request if isinstance(effect, SendRequest) else effect
         self._observer.request_failed(what, kind=kind.value, error=error)
-        if isinstance(effect, SendRequest) and not effect.expect_answer:
-            return None
         return RequestFailed(effect.request_id, kind, str(error))
 
     def _coordinator_lost(self, node_id: int) -> None:

@@ -314,7 +314,6 @@ class SendRequest(msgspec.Struct, frozen=True):
         timeout_ms: relative; on expiry the connection is closed, so that no late answer can arrive, and
             `RequestFailed` (TIMED_OUT) is posted.
         max_version: highest version to use although both sides know newer ones, or None.
-        expect_answer: False for a request whose answer does not matter; nothing is posted for it.
         urgent: the consumer leaves or closes: also write it during the pause that a throttling coordinator asked for.
     """
 
@@ -323,7 +322,6 @@ class SendRequest(msgspec.Struct, frozen=True):
     request: Request[Response]
     timeout_ms: int
     max_version: int | None = None
-    expect_answer: bool = True
     urgent: bool = False
 
 

@@ -100,7 +100,7 @@ class ScriptedCoordinator:
                     await anyio.sleep_forever()
                 special = self.answers.get(type(request))
                 answer = special(request) if special is not None else self._answer(request)
-                return ResponseReceived(effect.request_id, answer) if effect.expect_answer else None
+                return ResponseReceived(effect.request_id, answer)
             case ConnectCoordinator():
                 return CoordinatorConnected(effect.request_id, _VERSIONS)
             case RequestMetadata():

@@ -397,13 +397,13 @@ class TranscriptConsumer:
             self.answers_to_lose.remove(lost)
             world.say(COORDINATOR, self.name, f"(lost) {world.wording().message(response)}")
             self._time_out(effect.request_id, effect.timeout_ms)
-        elif effect.expect_answer:
-            if not (world.said_once_since(began) and is_steady(request, response)):
-                world.say(COORDINATOR, self.name, world.wording().message(response))
-            else:
-                world.take_back(began)
-                world.steady_heartbeat(self.name)
-            self.post(events.ResponseReceived(effect.request_id, response))
+            return
+        if not (world.said_once_since(began) and is_steady(request, response)):
+            world.say(COORDINATOR, self.name, world.wording().message(response))
+        else:
+            world.take_back(began)
+            world.steady_heartbeat(self.name)
+        self.post(events.ResponseReceived(effect.request_id, response))
 
     def _time_out(self, request_id: int, timeout_ms: int) -> None:
         self._world.call_later(
