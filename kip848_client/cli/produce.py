@@ -95,7 +95,8 @@ def run(arguments: argparse.Namespace) -> int:
     if failures:
         try:
             is_missing = arguments.topic not in producer.list_topics(timeout=arguments.timeout).topics
-            why = "there is no such topic; see kip848 topics create" if is_missing else failures[0]
+            hidden = "there is no such topic; see kip848 topics create (or this user may not DESCRIBE it)"
+            why = hidden if is_missing else failures[0]
         except KafkaException:
             servers = client_conf(arguments)["bootstrap.servers"]
             why = f"no answer from {servers}: check that a broker listens there"
