@@ -181,10 +181,14 @@ def test_null_metadata_is_empty_metadata() -> None:
     ("version", "code"), [(9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (10, ErrorCode.UNKNOWN_TOPIC_ID)]
 )
 def test_an_unknown_topic_fails_alone(version: int, code: ErrorCode) -> None:
-    """A deleted topic does not stop the commit of the others."""
+    """A deleted topic neither stops the commit of the others, nor lets a zombie commit them."""
     h = _member_at_2()
-    codes = h.commit("m", 2, {"foo": {0: 5}, "gone": {0: 5}}, version=version)
-    assert codes == {("foo", 0): ErrorCode.NONE, ("gone", 0): code}
+    offsets = {"foo": {0: 5}, "gone": {0: 5}}
+    assert h.commit("m", 2, offsets, version=version) == {("foo", 0): ErrorCode.NONE, ("gone", 0): code}
+    assert h.commit("zombie", 2, offsets, version=version) == {
+        ("foo", 0): ErrorCode.UNKNOWN_MEMBER_ID,
+        ("gone", 0): code,
+    }
 
 
 def test_no_offset_is_minus_one_and_no_error() -> None:
@@ -205,6 +209,7 @@ def test_no_offset_is_minus_one_and_no_error() -> None:
         ("m", 3, ErrorCode.STALE_MEMBER_EPOCH),
         ("n", 2, ErrorCode.UNKNOWN_MEMBER_ID),
         (None, 2, ErrorCode.UNKNOWN_MEMBER_ID),
+        (None, 0, ErrorCode.UNKNOWN_MEMBER_ID),
         ("", -1, ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )

@@ -100,6 +100,17 @@ def test_a_second_member_with_the_same_pattern_has_its_topics_at_once() -> None:
     assert not h.tasks
 
 
+def test_a_second_member_has_its_pattern_matched_again_if_topics_were_created() -> None:
+    """It would read the old topics only, until a later heartbeat of either member."""
+    h = _topics()
+    h.join("a", None, regex="foo.*")
+    h.run_tasks()
+    h.create_topic("foo2", partitions=1)
+    h.advance(10_001)
+    h.join("b", None, regex="foo.*")
+    assert [task.regexes for task in h.tasks] == [("foo.*",)]
+
+
 def test_another_pattern_is_matched_together_with_those_already_there() -> None:
     """A second application version with another pattern gets its topics, too."""
     h = _topics()

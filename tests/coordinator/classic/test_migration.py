@@ -452,6 +452,8 @@ def test_a_static_classic_member_is_replaced_by_one_on_the_new_protocol_and_back
     assert (joined.member_epoch, set(h.group.members)) == (2, {"n", "s"})
     again = h.join_group("", instance="i", protocols=subscription()).answer.member_id
     assert set(h.group.members) == {"n", again}
+    arrived = [event.member_id for event in h.events if event.event == "member_joined"]
+    assert arrived == ["n", first, "s", again]
     assert h.join_group(first, instance="i", protocols=subscription()).code == ErrorCode.FENCED_INSTANCE_ID
     assert h.join_group("x", instance="j", protocols=subscription()).code == UNKNOWN
     h.verify_log()
