@@ -153,6 +153,13 @@ def test_a_waiting_reader_is_woken_by_the_end_and_not_by_the_records(
     assert values_in(reader.read(waiting).responses[0].partitions[0]) == [(0, b"a")]
 
 
+def test_a_transaction_begins_with_sequence_0(producer: RawProducer) -> None:
+    """The first batch was lost: the producer must not go on as if it had been written."""
+    for version in (12, 11):  # an older request neither: the partition waits for the transaction that a newer one began
+        assert producer.produce(sequence=4, version=version).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert producer.produce(sequence=0).error_code == ErrorCode.NONE
+
+
 def test_a_batch_is_not_overtaken_by_the_one_after_it_when_a_transaction_begins(producer: RawProducer) -> None:
     """The first batch is refused for the moment and sent again: the second was written, and the first is lost."""
     assert producer.produce(sequence=3, version=11).error_code == ErrorCode.TRANSACTION_ABORTABLE
