@@ -96,6 +96,7 @@ WANTED: Final[frozenset[Cell]] = frozenset(
 _NO_LISTENER: Final = "no listener call is under way in this phase"
 UNREACHABLE: Final[dict[Cell, str]] = {
     (Phase.JOINING, "heartbeat", 0): "the coordinator answers every join with an assignment, be it empty",
+    (Phase.LEAVE_REVOKING, "LeaveRequested", None): "one caller closes a consumer, and once (R135: tests/spec)",
     (Phase.LEAVE_REVOKING, "SubscriptionChanged", None): "a closed consumer subscribes to nothing (R128: tests/member)",
     **{
         (phase, "ListenerDone", raised): _NO_LISTENER
