@@ -193,11 +193,6 @@ class PartitionLog:
         """Bytes of all batches that are kept."""
         return self._positions[-1] - self._positions[0]
 
-    @property
-    def batch_count(self) -> int:
-        """How many batches are kept."""
-        return len(self._batches)
-
     # -- writing -------------------------------------------------------------------------------------------------
 
     def append(
@@ -343,8 +338,12 @@ class PartitionLog:
         """
         if leader_epoch < self._leader_epoch:
             raise ValueError(f"leader epoch {leader_epoch} is below the current {self._leader_epoch}")
+        if leader_epoch == self._leader_epoch:
+            return
         self._leader_epoch = leader_epoch
-        self._assign_epoch(leader_epoch, self._log_end_offset)
+        if self._epochs[-1][1] == self._log_end_offset:
+            self._epochs.pop()  # that epoch wrote nothing
+        self._epochs.append((leader_epoch, self._log_end_offset))
 
     def delete_records(self, before_offset: int) -> int:
         """Make everything below *before_offset* unreadable; whole batches below it are dropped.
@@ -394,7 +393,7 @@ class PartitionLog:
         shorter = PartitionLog(leader_epoch=min(self._epochs)[0], start_offset=start)
         for batch in kept:
             shorter.restore(batch)
-        shorter._log_start_offset = self._log_start_offset
+        shorter.delete_records(self._log_start_offset)
         shorter.set_leader_epoch(self._leader_epoch)
         vars(self).update(vars(shorter))
         return self._log_end_offset
@@ -465,10 +464,10 @@ class PartitionLog:
             BrokerError: OFFSET_OUT_OF_RANGE.
         """
         self.check_offset(offset)
-        if offset == self._log_end_offset:
+        if offset == self._log_end_offset or (committed and offset >= self.last_stable_offset):
             return 0
         end = self._stable_count() if committed else len(self._batches)
-        return max(0, self._positions[end] - self._positions[self._index_of(offset)])
+        return self._positions[end] - self._positions[self._index_of(offset)]
 
     def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True, committed: bool = False) -> bytes:
         """Whole batches from the one that holds *offset*; the reader skips the records before it.
@@ -544,7 +543,6 @@ class PartitionLog:
         self._positions.append(self._positions[-1] + len(batch))
         running = self._running_max_timestamps
         running.append(max(running[-1], header.max_timestamp) if running else header.max_timestamp)
-        self._assign_epoch(header.leader_epoch, header.base_offset)
         self._log_end_offset = header.base_offset + header.last_offset_delta + 1
         self._producers.appended(header)
         if header.is_transactional and header.is_control:
@@ -573,24 +571,12 @@ class PartitionLog:
             return len(self._batches)
         return bisect_left(self._base_offsets, self.last_stable_offset)
 
-    def _assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
-        last_epoch, last_start = self._epochs[-1]
-        if leader_epoch <= last_epoch:
-            return
-        if last_start == start_offset:
-            self._epochs.pop()  # that epoch wrote nothing
-        self._epochs.append((leader_epoch, start_offset))
-
     def _index_of(self, offset: int) -> int:
         return bisect_right(self._base_offsets, offset) - 1
 
     def _rebuild_timestamps(self) -> None:
-        running: list[int] = []
-        highest = -(2**63)
-        for batch in self._batches:
-            highest = max(highest, parse_batch_header(batch).max_timestamp)
-            running.append(highest)
-        self._running_max_timestamps = running
+        latest = [parse_batch_header(batch).max_timestamp for batch in self._batches]
+        self._running_max_timestamps = list(itertools.accumulate(latest, max))
 
     def _first_at_or_after(self, index: int, timestamp: int, allowance: RecordAllowance) -> TimestampAndOffset | None:
         batch = self._batches[index]

@@ -305,10 +305,6 @@ class ProducerSequences:
         """Every producer that is remembered, the one that was silent longest first."""
         return (producer.state() for producer in self._producers.values())
 
-    def __len__(self) -> int:
-        """How many producers are remembered."""
-        return len(self._producers)
-
 
 class ProducerState(NamedTuple):
     """One producer as its log knows it. -1 stands for "none"; `last_timestamp` is milliseconds since 1970."""

@@ -1,4 +1,7 @@
-"""The record log of one partition, against its docstrings and against a model of a few lines."""
+"""The record log of one partition: what it refuses, finds and forgets.
+
+What it says after any order of appends, transactions, deletions and truncations is in properties/test_log_machine.py.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kip848_client.errors import BrokerError, ErrorCode, RefusedRecordsError
-from kip848_client.partition_log import EpochEndOffset, PartitionLog, TimestampAndOffset
+from kip848_client.partition_log import EpochEndOffset, PartitionLog, PreparedAppend, TimestampAndOffset
 from kip848_client.producer_batches import PRODUCERS_KEPT, RecordAllowance, RecordRules, check_batch, check_records
 from kip848_client.wire.record_batch import (
     COMPRESSION_GZIP,
@@ -24,6 +27,7 @@ from kip848_client.wire.record_batch import (
 )
 from tests.support.work import lines_run
 
+TRANSACTIONAL, CONTROL = 0b01_0000, 0b10_0000
 REFUSALS = (ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_TIMESTAMP)
 NOT_FOUND = TimestampAndOffset(-1, -1, -1)
 
@@ -217,7 +221,9 @@ def _with(offset: int, value: bytes, *, batch: bytes | None = None) -> bytes:
         (_with(57, b"\xff\xff\xff\xff"), ErrorCode.INVALID_RECORD, "claims -1 records"),
         (_with(22, b"\x20"), ErrorCode.INVALID_RECORD, "control"),
         (_with(22, b"\x08"), ErrorCode.INVALID_TIMESTAMP, "LogAppendTime"),
-        (a_batch(1, producer=(5, 0, -1)), ErrorCode.INVALID_RECORD, "sequence -1"),
+        (a_batch(1, producer=(0, 0, -1)), ErrorCode.INVALID_RECORD, "sequence -1"),
+        (a_batch(1, producer=(5, -1, 0)), ErrorCode.INVALID_RECORD, "epoch -1"),
+        (_with(8, b"\1"), ErrorCode.INVALID_RECORD, "is cut off"),
         (a_batch(1, value=b"x" * 2000), ErrorCode.MESSAGE_TOO_LARGE, "max.message.bytes=1000"),
     ],
 )
@@ -276,6 +282,18 @@ def test_any_bytes_are_stored_or_refused_with_an_error_code(records: bytes) -> N
         log.append(records)
         assert len(log.read(0, 10**6)) == len(records)
         assert log.offset_of_max_timestamp().offset >= 0
+
+
+def test_the_longest_batch_that_a_topic_allows_is_taken() -> None:
+    """Broken: a producer that fills its batches to the limit is refused."""
+    batch = a_batch(1, value=b"x" * 100)
+    assert PartitionLog().append(batch, max_bytes=len(batch)).base_offset == 0
+
+
+def test_records_that_cannot_be_opened_are_taken() -> None:
+    """Broken: a topic with rules refuses a codec that only clients can unpack."""
+    batch = _with(22, b"\4")
+    PartitionLog().append(batch, rules=RecordRules(keys_required=True, timestamp_min=10**15))
 
 
 # -- idempotent producers
@@ -349,6 +367,121 @@ def test_producers_do_not_disturb_each_other_and_the_most_silent_is_forgotten() 
 
     assert log.append(first).duplicate is True
     assert log.append(second).duplicate is False
+
+
+# -- transactions
+
+
+def _written(*, commit_epochs: tuple[int, ...] = ()) -> PartitionLog:
+    """A log in which producer 9 with epoch 4 has a transaction open, after these coordinators ended others."""
+    log = PartitionLog()
+    log.append(a_batch(1, producer=(9, 4, 0), attributes=TRANSACTIONAL))
+    for coordinator_epoch in commit_epochs:
+        log.commit(_end(log, epoch=5, coordinator_epoch=coordinator_epoch))
+        log.append(a_batch(1, producer=(9, 5, 0), attributes=TRANSACTIONAL))
+    return log
+
+
+def _end(log: PartitionLog, *, epoch: int, coordinator_epoch: int = 0, moves_epoch: bool = True) -> PreparedAppend:
+    return log.prepare_marker(
+        9, epoch=epoch, commit=True, timestamp_ms=1, coordinator_epoch=coordinator_epoch, moves_epoch=moves_epoch
+    )
+
+
+def test_a_batch_outside_of_the_open_transaction_of_its_producer_is_refused() -> None:
+    """Broken: readers of committed records never see the batch, or see one that is rolled back."""
+    log = _written()
+
+    with pytest.raises(BrokerError, match="producer 9 has a transaction open") as error:
+        log.append(a_batch(2, producer=(9, 4, 1)))
+
+    assert code_of(error) == ErrorCode.INVALID_TXN_STATE
+    assert log.append(a_batch(2)).base_offset == 1
+
+
+@pytest.mark.parametrize(
+    ("epoch", "moves_epoch", "says"),
+    [(3, False, "has epoch 3"), (3, True, "has epoch 3"), (4, True, "has epoch 4"), (4, False, None), (5, True, None)],
+)
+def test_the_end_of_a_transaction_needs_an_epoch_that_fits(epoch: int, moves_epoch: bool, says: str | None) -> None:
+    """Broken: the end of an earlier transaction, late on the way, ends the one that is open."""
+    log = _written()
+    if says is None:
+        assert _end(log, epoch=epoch, moves_epoch=moves_epoch).base_offset == 1
+        return
+    with pytest.raises(BrokerError, match=f"{says}, the producer's current epoch is 4") as error:
+        _end(log, epoch=epoch, moves_epoch=moves_epoch)
+    assert code_of(error) == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_a_coordinator_that_was_replaced_ends_no_transaction() -> None:
+    """Broken: a coordinator that lost its office aborts what its successor commits."""
+    log = _written(commit_epochs=(2,))
+
+    with pytest.raises(BrokerError, match="coordinator epoch 1, epoch 2 wrote before") as error:
+        _end(log, epoch=6, coordinator_epoch=1)
+
+    assert code_of(error) == ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    assert _end(log, epoch=6, coordinator_epoch=2).duplicate is False
+
+
+def test_a_stored_end_of_a_transaction_that_says_nothing_is_refused() -> None:
+    """Broken: a damaged folder is served, and a transaction stays open for ever."""
+    damaged = build_batch([Record(b"", b"")], producer_id=9, producer_epoch=0, attributes=TRANSACTIONAL | CONTROL)
+
+    with pytest.raises(BrokerError, match="offset 0 does not end a transaction") as error:
+        PartitionLog().restore(damaged)
+
+    assert code_of(error) == ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize(
+    ("asked", "adds_partition", "sent", "highest"),
+    [
+        ([(0, 5)], False, 6, 5),
+        ([(0, 5), (0, 3), (0, 7)], False, 5, 3),
+        ([(0, 5), (1, 8)], False, 9, 8),
+        ([(1, 8), (0, 3)], False, 9, 8),
+        ([(0, 5)], True, 5, 0),
+        ([(0, -1)], False, 9, None),
+    ],
+)
+def test_a_transaction_begins_with_the_lowest_sequence_that_was_sent(
+    asked: list[tuple[int, int]], adds_partition: bool, sent: int, highest: int | None
+) -> None:
+    """Broken: a batch that was refused for the moment is overtaken by the one after it, and lost."""
+    log = PartitionLog()
+    for epoch, sequence in asked:
+        log.expect_transaction(0, epoch=epoch, sequence=sequence, adds_partition=adds_partition)
+    batch = a_batch(1, producer=(0, 1, sent), attributes=TRANSACTIONAL)
+
+    if highest is None:
+        assert log.append(batch).base_offset == 0
+        return
+    with pytest.raises(BrokerError, match=f"with sequence {sent}, expected at most {highest}") as error:
+        log.append(batch)
+    assert code_of(error) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert log.append(a_batch(1, producer=(0, 1, highest), attributes=TRANSACTIONAL)).base_offset == 0
+
+
+def test_a_zombie_begins_no_transaction() -> None:
+    """Broken: the coordinator is asked for a producer that its successor has fenced."""
+    log = _written()
+
+    with pytest.raises(BrokerError, match="sent epoch 3, its current epoch is 4") as error:
+        log.expect_transaction(9, epoch=3, sequence=0, adds_partition=False)
+
+    assert code_of(error) == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_the_end_of_the_transaction_before_does_not_end_what_is_expected() -> None:
+    """Broken: a late end makes a transaction begin in the middle, without the batch that is still on its way."""
+    log = _written()
+    log.expect_transaction(9, epoch=5, sequence=0, adds_partition=True)
+    log.commit(_end(log, epoch=5))
+
+    with pytest.raises(BrokerError, match="expected at most 0"):
+        log.append(a_batch(1, producer=(9, 5, 1), attributes=TRANSACTIONAL))
 
 
 # -- timestamps
@@ -515,28 +648,6 @@ def test_compaction_replaces_batches_and_moves_no_offset() -> None:
 
 
 # -- restore
-
-
-@given(st.lists(st.tuples(st.integers(1, 3), st.booleans()), max_size=10))
-def test_a_restored_log_is_the_log_that_was(appends: list[tuple[int, bool]]) -> None:
-    """Broken: after a restart offsets, epochs, timestamps or duplicates are no longer what they were."""
-    log, stored, sequence = PartitionLog(), [], 0
-    for count, new_epoch in appends:
-        if new_epoch:
-            log.set_leader_epoch(log.leader_epoch + 1)
-        stored.append(log.append(a_batch(*range(count), producer=(4, 0, sequence))).batch)
-        sequence += count
-
-    restored = PartitionLog()
-    for batch in stored:
-        restored.restore(batch)
-
-    assert restored.read(0, 10**6) == log.read(0, 10**6)
-    assert restored.log_end_offset == log.log_end_offset
-    assert [restored.epoch_at(offset) for offset in range(sequence)] == [log.epoch_at(n) for n in range(sequence)]
-    if appends:
-        last = a_batch(*range(appends[-1][0]), producer=(4, 0, sequence - appends[-1][0]))
-        assert restored.append(last).duplicate is True
 
 
 @pytest.mark.parametrize(

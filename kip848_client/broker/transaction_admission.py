@@ -70,16 +70,9 @@ class TransactionAdmission(ABC):
             partition=(topic, partition),
             is_adding=is_adding,
         )
-        if error is ErrorCode.COORDINATOR_NOT_AVAILABLE:
-            error = STORAGE_FAILED
-        elif error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            error = ErrorCode.NOT_ENOUGH_REPLICAS  # which every client takes for "try again"
-        elif error is ErrorCode.TRANSACTION_ABORTABLE and api_version < _FIRST_ABORTABLE_PRODUCE:
-            error = ErrorCode.INVALID_TXN_STATE
-        elif error is ErrorCode.CONCURRENT_TRANSACTIONS and api_version < _FIRST_ADDING_PRODUCE:
-            error = ErrorCode.NOT_ENOUGH_REPLICAS  # which older clients take for "try again"
         if error:
-            raise BrokerError(_reason(error, transactional_id, f"{topic}-{partition}"), code=error)
+            reason = _reason(error, transactional_id, f"{topic}-{partition}")
+            raise BrokerError(reason, code=_code_in_produce(error, api_version))
 
     def admit_offsets(self, request: TxnOffsetCommitRequest, *, api_version: int) -> ErrorCode:
         """Whether the transaction may commit offsets of the group."""
@@ -111,6 +104,18 @@ def code_in(error: ErrorCode, api_version: int, *, fenced_from: int) -> ErrorCod
     return error
 
 
+def _code_in_produce(error: ErrorCode, api_version: int) -> ErrorCode:
+    if error is ErrorCode.COORDINATOR_NOT_AVAILABLE:
+        return STORAGE_FAILED
+    if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        return ErrorCode.NOT_ENOUGH_REPLICAS  # which every client takes for "try again"
+    if error is ErrorCode.TRANSACTION_ABORTABLE and api_version < _FIRST_ABORTABLE_PRODUCE:
+        return ErrorCode.INVALID_TXN_STATE
+    if error is ErrorCode.CONCURRENT_TRANSACTIONS and api_version < _FIRST_ADDING_PRODUCE:
+        return ErrorCode.NOT_ENOUGH_REPLICAS  # which older clients take for "try again"
+    return error
+
+
 def _reason(error: ErrorCode, transactional_id: str, where: str) -> str:
     match error:
         case ErrorCode.INVALID_TXN_STATE | ErrorCode.TRANSACTION_ABORTABLE:
@@ -119,7 +124,9 @@ def _reason(error: ErrorCode, transactional_id: str, where: str) -> str:
             return f"another producer has taken the transactional id {transactional_id!r}, or its transaction timed out"
         case ErrorCode.INVALID_PRODUCER_ID_MAPPING:
             return f"the transactional id {transactional_id!r} is not held by this producer id"
-        case ErrorCode.CONCURRENT_TRANSACTIONS | ErrorCode.NOT_ENOUGH_REPLICAS:
+        case ErrorCode.CONCURRENT_TRANSACTIONS:
             return f"the last transaction of {transactional_id!r} is still being ended"
+        case ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            return f"the transactional id {transactional_id!r} has no coordinator now"
         case _:
             return f"the transaction of {transactional_id!r} cannot write to {where}"

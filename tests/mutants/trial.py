@@ -23,7 +23,12 @@ from tests.mutants.plays import PLAYS, Play, judge, plays
 from tests.mutants.sources import ROOT, ChangedModule, path_of
 
 _OF_BROKER: Final = "tests/broker/test_transactions.py"
-_OF_LOGS: Final = ("tests/test_partition_log.py", "tests/broker/storage/test_records_by_rule.py", _OF_BROKER)
+_OF_LOGS: Final = (
+    "tests/test_partition_log.py",
+    "tests/properties/test_log_machine.py",
+    "tests/broker/storage/test_records_by_rule.py",
+    _OF_BROKER,
+)
 UNIT_TESTS: Final = {
     "member": ("tests/transcripts", "tests/member", "tests/spec"),
     "coordinator": ("tests/transcripts", "tests/coordinator", "tests/spec", _OF_BROKER),
@@ -31,7 +36,7 @@ UNIT_TESTS: Final = {
     "transactions": ("tests/transactions", "tests/properties/test_transaction_machine.py", _OF_BROKER),
     "partition_log": _OF_LOGS,
     "producer_batches": _OF_LOGS,
-    "broker": (_OF_BROKER,),
+    "broker": ("tests/broker/test_transaction_admission.py", _OF_BROKER),
 }
 """The tests of each core, the likelier ones first; no core imports another."""
 _FIRST_PLAYS: Final = 5
