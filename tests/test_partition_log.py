@@ -100,6 +100,8 @@ def test_an_offset_outside_the_log_is_refused(offset: int) -> None:
         log.read(offset, 100)
 
     assert code_of(error) == ErrorCode.OFFSET_OUT_OF_RANGE
+    with pytest.raises(BrokerError, match="which holds 2 to 5"):
+        log.readable_bytes(offset)
     assert log.read(5, 100) == b""
 
 
@@ -640,6 +642,8 @@ def test_compaction_replaces_batches_and_moves_no_offset() -> None:
 
     assert log.batches() == (shorter, *rest)
     assert log.read(2, len(rest[0])) == rest[0]
+    assert (log.size_bytes, log.readable_bytes(2)) == (len(shorter) + len(rest[0]) + len(rest[1]), len(b"".join(rest)))
+    assert log.offset_of_max_timestamp() == TimestampAndOffset(30, 3, 0)
     assert log.offset_for_timestamp(15) == TimestampAndOffset(20, 2, 0)
     assert log.end_of_read(0, len(shorter)) == 2
     for wrong in (rest, [rest[0], shorter, rest[1]]):

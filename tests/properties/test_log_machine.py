@@ -157,6 +157,7 @@ class LogMachine(RuleBasedStateMachine):
         stable = max([min(open_at.values(), default=self.end), self.start])
         assert (log.log_start_offset, log.log_end_offset, log.last_stable_offset) == (self.start, self.end, stable)
         assert (log.leader_epoch, log.size_bytes) == (self.leader_epoch, sum(len(each.stored) for each in self.batches))
+        assert log.epoch_at(self.start - 1) == -1
         for offset in range(self.start, self.end + 1):
             rest = [batch for batch in self.batches if batch.end_offset > offset]
             visible = [batch for batch in rest if batch.first_offset < stable] if offset < stable else []
