@@ -471,7 +471,7 @@ class Consumer:
                 raise error
             # A topic was deleted: the coordinator knows it and will revoke its partitions. Or
             # librdkafka finds no coordinator: the member looks it up itself and reports errors.
-            log_event(logging.INFO, LogEvent.DATA_PLANE_ERROR, error=error)
+            self._group.listeners.observer.log(logging.INFO, LogEvent.DATA_PLANE_ERROR, error=error)
 
     # ---------------------------------------------------------------------------------------------------------- offsets
 
@@ -606,7 +606,9 @@ class Consumer:
         names = [internal(partition) for partition in check_partitions(partitions, call=call)]
         others = sorted(set(names) - assigned)
         if others:
-            log_event(logging.INFO, LogEvent.NOT_ASSIGNED, call=f"{call}()", partitions=describe_partitions(others))
+            self._group.listeners.observer.log(
+                logging.INFO, LogEvent.NOT_ASSIGNED, call=f"{call}()", partitions=describe_partitions(others)
+            )
         return [name for name in names if name in assigned]
 
     def _check_assigned(self, partitions: Iterable[TopicPartition], *, call: str) -> None:
@@ -901,7 +903,7 @@ class Consumer:
             errors = self._group.close(timeout_ms=timeout_ms, mode=mode, release=self._fetcher.close)
             self._finalizer.detach()
         for error in errors[1:]:
-            log_event(logging.WARNING, LogEvent.ERROR_DROPPED, error=repr(error))
+            self._group.listeners.observer.log(logging.WARNING, LogEvent.ERROR_DROPPED, error=repr(error))
         if errors:
             raise errors[0]
 
@@ -917,7 +919,7 @@ class Consumer:
             if exc is None:
                 raise
             # The block's own exception matters more than a later error of close().
-            log_event(logging.WARNING, LogEvent.ERROR_DROPPED, error=repr(error))
+            self._group.listeners.observer.log(logging.WARNING, LogEvent.ERROR_DROPPED, error=repr(error))
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a consumer cannot be sent to another process, or copied; make one there")

@@ -57,7 +57,7 @@ KEYS: Final[Mapping[str, str]] = {
     "api.version": "leave it out: versions are negotiated",
     "fetch.max.wait.ms": "use fetch.wait.max.ms",
     "exclude.internal.topics": "leave it out: a pattern must match the whole name of a topic",
-    "metrics.reporters": "see docs/observability.md for metrics",
+    "metric.reporters": "see docs/observability.md for metrics",
     "interceptor.classes": "there are no interceptors",
     "default.offset.commit.callback": "use on_commit",
     "sasl.plain.username": "use sasl.username",

@@ -17,6 +17,11 @@ from kip848_client.errors import ConfigError
 
 BOOTSTRAP_VARIABLE: Final = "KIP848_BOOTSTRAP"
 CONFIG_VARIABLE: Final = "KIP848_CONFIG"
+_OF_APPLICATIONS: Final = frozenset(
+    "key.serializer value.serializer key.deserializer value.deserializer partitioner.class interceptor.classes "
+    "metric.reporters max.poll.records partition.assignment.strategy".split()
+)
+"""Keys in files of Java applications that say what the application does with records. Commands have no use for them."""
 MISSPELT: Final = 0.9
 """How similar to a known key an unknown one is a mistake; a file may also have properties of producers."""
 
@@ -34,7 +39,7 @@ def add_client_arguments(parser: argparse.ArgumentParser | argparse._ArgumentGro
         "-X", metavar="KEY=VALUE", action="append", default=[], dest="properties", help="a consumer property"
     )
     parser.add_argument(
-        "-F", metavar="FILE", type=Path, dest="property_file", help="consumer properties, one KEY=VALUE a line"
+        "-F", metavar="FILE", type=Path, dest="property_file", help="properties of a client, one KEY=VALUE a line"
     )
 
 
@@ -88,5 +93,6 @@ def _read_file(path: Path, source: str) -> dict[str, str]:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
             raise ConfigError(f"{source} {path}, line {number}: not KEY=VALUE")
-        found[key.strip()] = value.strip()
+        if key.strip() not in _OF_APPLICATIONS:
+            found[key.strip()] = value.strip()
     return found

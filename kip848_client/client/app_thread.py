@@ -20,7 +20,7 @@ from kip848_client.client.presence import AppPresence
 from kip848_client.client.queues import AppQueue
 from kip848_client.clock import Clock
 from kip848_client.errors import AuthenticationError, IllegalStateError, Kip848Error, RequestTimeoutError
-from kip848_client.logs import LogEvent, log_event
+from kip848_client.logs import LogEvent
 from kip848_client.member.events import (
     AppPolled,
     AssignPartitions,
@@ -220,7 +220,9 @@ class AppThread:
         """*effect* failed, and will be performed again; not for ever."""
         self._failures += 1
         name = type(effect).__name__
-        log_event(logging.ERROR, LogEvent.EFFECT_FAILED, effect=name, failures=self._failures, error=repr(error))
+        self._listeners.observer.log(
+            logging.ERROR, LogEvent.EFFECT_FAILED, effect=name, failures=self._failures, error=repr(error)
+        )
         if self._failures < FAILURES_MAX or self.fatal is not None:
             return
         failure = Kip848Error(
@@ -251,7 +253,7 @@ class AppThread:
         errors = list(self.errors)
         self.errors.clear()
         for error in errors[1:]:
-            log_event(logging.WARNING, LogEvent.ERROR_DROPPED, error=error)
+            self._listeners.observer.log(logging.WARNING, LogEvent.ERROR_DROPPED, error=error)
         if errors:
             self.fatal_told = self.fatal_told or errors[0] is self.fatal
             raise errors[0]

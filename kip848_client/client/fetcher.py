@@ -520,7 +520,6 @@ class Fetcher:
         if again:
             self._fetch(again)
         self.on_the_way = False
-        log_event(logging.INFO, LogEvent.DATA_PLANE_RENEWED, topics=list(topics))
         self.on_renewed(topics)
         old.close()
 

@@ -18,7 +18,7 @@ from kip848_client.client.heartbeat_manager import HeartbeatRequestManager
 from kip848_client.client.listener_invoker import ListenerEffect, ListenerInvoker, NoCallbacks, RebalanceCallbacks
 from kip848_client.clock import Clock
 from kip848_client.errors import IllegalStateError, Kip848Error
-from kip848_client.logs import LogEvent, log_event
+from kip848_client.logs import LogEvent
 from kip848_client.member.assignor_events import ReassignmentRequested
 from kip848_client.member.events import (
     CommitKind,
@@ -344,7 +344,7 @@ class GroupMember:
         self._closed = True
         self._guard(errors, self.thread.run_commit_callbacks)
         if not self.manager.stop(timeout_s=max(_STOP_TIMEOUT_S, deadline_s - time.monotonic())):
-            log_event(logging.WARNING, LogEvent.HEARTBEAT_THREAD_DIED, error="did not end in time")
+            self.listeners.observer.log(logging.WARNING, LogEvent.HEARTBEAT_THREAD_DIED, error="did not end in time")
         if self._assignors is not None:
             self._guard(errors, self._assignors.runner.stop)
         self._guard(errors, release)
@@ -368,7 +368,7 @@ class GroupMember:
             # Without a coordinator there is nothing to wait for (KAFKA-19357): one failed lookup is the end of it.
             self.thread.await_call(call, time.monotonic(), what="commit before leaving")
         except Kip848Error as error:
-            log_event(logging.WARNING, LogEvent.AUTO_COMMIT_FAILED, error=error)
+            self.listeners.observer.log(logging.WARNING, LogEvent.AUTO_COMMIT_FAILED, error=error)
 
     def _leave_on_close(self, deadline_s: float, mode: LeaveMode) -> None:
         left_ms = max(0, int((deadline_s - time.monotonic()) * 1_000))
@@ -404,7 +404,7 @@ class GroupMember:
             if left_s <= 0 and self.thread.idle:
                 self.thread.await_ticket(time.monotonic() + SLICE_S)
                 if self.thread.idle:
-                    log_event(logging.WARNING, LogEvent.LEAVE_TIMED_OUT, timeout_ms=timeout_ms)
+                    self.listeners.observer.log(logging.WARNING, LogEvent.LEAVE_TIMED_OUT, timeout_ms=timeout_ms)
                     self.thread.abandon(call)
                     return
             self.thread.wait(left_s)

@@ -32,7 +32,7 @@ from kip848_client.client.queues import AppQueue, Inbox
 from kip848_client.client.requests import MemberRequest, RequestPerformer
 from kip848_client.clock import Clock
 from kip848_client.errors import IllegalStateError, Kip848Error, MaxPollExceededError
-from kip848_client.logs import LogEvent, log_event
+from kip848_client.logs import LogEvent
 from kip848_client.member.assignor_events import (
     AssignorFailed,
     AssignorsUnsupported,
@@ -536,7 +536,7 @@ class HeartbeatRequestManager:
     def _crash(self, error: BaseException) -> None:
         if self.crashed is None:
             self.crashed = error
-            log_event(logging.CRITICAL, LogEvent.HEARTBEAT_THREAD_DIED, error=repr(error))
+            self._observer.log(logging.CRITICAL, LogEvent.HEARTBEAT_THREAD_DIED, error=repr(error))
             failure = Kip848Error(
                 f"the heartbeat thread {self._name} died of {error!r}; close this consumer and make a new one"
             )

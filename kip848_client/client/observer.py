@@ -15,7 +15,7 @@ import msgspec
 from kip848_client.clock import Clock
 from kip848_client.errors import InvalidAssignmentError, Kip848Error, ProtocolError
 from kip848_client.journal import Journal, JournalEvent, JsonValue, NullJournal
-from kip848_client.logs import LogEvent, log_event
+from kip848_client.logs import LOGGER, LogEvent, log_event
 from kip848_client.member.events import ConnectCoordinator, StateChanged
 from kip848_client.member.statistics import Statistics
 from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition, describe_partitions
@@ -92,12 +92,18 @@ class MemberObserver:
         name = self._name
         self._name = MemberName(name.group_id, name.client_id, member_id, member_epoch)
 
+    def log(self, level: int, event: LogEvent, *, exc_info: BaseException | None = None, **fields: object) -> None:
+        """Write a log event of this member: the group and, once it is known, the member id are its first fields."""
+        name = {"group_id": self._name.group_id}
+        if self._name.member_id:
+            name["member_id"] = self._name.member_id
+        log_event(level, event, exc_info=exc_info, logger=LOGGER, **name, **fields)
+
     def state_changed(self, change: StateChanged) -> None:
         """The public state moved: one log event, one line."""
-        log_event(
+        self.log(
             logging.INFO,
             LogEvent.STATE_CHANGED,
-            group_id=self._name.group_id,
             from_=change.old.name,
             to=change.new.name,
             trigger=change.trigger,
@@ -207,7 +213,7 @@ class MemberObserver:
         by_coordinator = not response.leader
         if by_coordinator and not self._run_by_coordinator and self._own_assignors:
             names = ", ".join(self._own_assignors)
-            log_event(logging.WARNING, LogEvent.ASSIGNORS_IDLE, group_id=self._name.group_id, assignors=names)
+            self.log(logging.WARNING, LogEvent.ASSIGNORS_IDLE, assignors=names)
         self._run_by_coordinator = by_coordinator
         self._write(
             "group_joined",
@@ -233,7 +239,7 @@ class MemberObserver:
         lookup = isinstance(what, (FindCoordinatorRequest, ConnectCoordinator)) and self.lookup_failure is None
         if isinstance(what, (FindCoordinatorRequest, ConnectCoordinator)):
             self.lookup_failure = error
-        log_event(logging.WARNING if lookup else logging.INFO, LogEvent.REQUEST_FAILED, api=api, kind=kind, error=error)
+        self.log(logging.WARNING if lookup else logging.INFO, LogEvent.REQUEST_FAILED, api=api, kind=kind, error=error)
         if lookup:
             self._write("coordinator_not_found", api=api, error=str(error))
         if isinstance(what, (ConsumerGroupHeartbeatRequest, HeartbeatRequest)):
@@ -242,7 +248,7 @@ class MemberObserver:
     def coordinator_connected(self, *, node_id: int, host: str, port: int) -> None:
         """The coordinator's connection is up."""
         self.lookup_failure = None
-        log_event(logging.INFO, LogEvent.COORDINATOR_CONNECTED, node=f"{host}:{port} (node {node_id})")
+        self.log(logging.INFO, LogEvent.COORDINATOR_CONNECTED, node=f"{host}:{port} (node {node_id})")
         self._write("coordinator_found", node_id=node_id, host=host, port=port)
 
     def coordinator_lost(self, reason: str) -> None:
@@ -262,9 +268,7 @@ class MemberObserver:
             self._note(error)
             callback = f"on_partitions_{name}"
             listed = _listed(partitions)
-            log_event(
-                logging.WARNING, LogEvent.LISTENER_FAILED, callback=callback, partitions=listed, error=repr(error)
-            )
+            self.log(logging.WARNING, LogEvent.LISTENER_FAILED, callback=callback, partitions=listed, error=repr(error))
             self._write("listener_failed", callback=callback, partitions=listed, error=repr(error))
             raise
         ms = (time.perf_counter() - began) * 1_000
@@ -287,7 +291,7 @@ class MemberObserver:
             self._trace_automatic_commit(offsets, error)
         if automatic and error is not None:
             # No call waits for this commit, so only the log tells of it.
-            log_event(logging.WARNING, LogEvent.AUTO_COMMIT_FAILED, offsets=_offsets(offsets), error=error)
+            self.log(logging.WARNING, LogEvent.AUTO_COMMIT_FAILED, offsets=_offsets(offsets), error=error)
         listed = _offsets(offsets)
         if error is None:
             self._write("commit_done", offsets=listed)
@@ -296,12 +300,13 @@ class MemberObserver:
 
     def data_plane_renewed(self, topics: Sequence[str]) -> None:
         """Records are read with a new librdkafka consumer, because these topics were created again."""
+        self.log(logging.INFO, LogEvent.DATA_PLANE_RENEWED, topics=list(topics))
         self._write("data_plane_renewed", topics=list(topics))
 
     def commit_gave_up(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """A commit inside on_partitions_revoked went on without these: their topics do not exist any more."""
         reason = "the topic does not exist any more"
-        log_event(logging.WARNING, LogEvent.COMMIT_GAVE_UP, offsets=_offsets(offsets), error=reason)
+        self.log(logging.WARNING, LogEvent.COMMIT_GAVE_UP, offsets=_offsets(offsets), error=reason)
         self._write("commit_failed", offsets=_offsets(offsets), error=reason)
 
     def _trace_automatic_commit(
@@ -333,7 +338,7 @@ class MemberObserver:
     def failed(self, error: Exception) -> None:
         """The member is FATAL."""
         self._note(error)
-        log_event(logging.ERROR, LogEvent.FAILED, group_id=self._name.group_id, error=error)
+        self.log(logging.ERROR, LogEvent.FAILED, error=error)
         self._write("member_failed", error=f"{type(error).__name__}: {error}")
 
     def left(self) -> None:
@@ -357,7 +362,7 @@ class MemberObserver:
     def assignor_failed(self, error: Kip848Error) -> None:
         """A client-side assignor failed, or its assignment was refused. No call waits, so only the log tells of it."""
         cause = error.__cause__
-        log_event(logging.ERROR, LogEvent.ASSIGNOR_FAILED, group_id=self._name.group_id, error=error, exc_info=cause)
+        self.log(logging.ERROR, LogEvent.ASSIGNOR_FAILED, error=error, exc_info=cause)
         partitions, members = (
             (error.partitions, error.members) if isinstance(error, InvalidAssignmentError) else ((), ())
         )
@@ -366,12 +371,12 @@ class MemberObserver:
     def assignors_unsupported(self, missing: Iterable[str]) -> None:
         """The coordinator has no client-side assignment, and the configuration allows to go on without."""
         lacks = " and ".join(missing)
-        log_event(logging.WARNING, LogEvent.ASSIGNORS_UNSUPPORTED, group_id=self._name.group_id, missing=lacks)
+        self.log(logging.WARNING, LogEvent.ASSIGNORS_UNSUPPORTED, missing=lacks)
         self._write("assignors_unsupported", missing=lacks)
 
     def hand_over_failed(self, reason: str) -> None:
         """The member gives its partitions up without knowing that the others are ready."""
-        log_event(logging.WARNING, LogEvent.HAND_OVER_FAILED, group_id=self._name.group_id, reason=reason)
+        self.log(logging.WARNING, LogEvent.HAND_OVER_FAILED, reason=reason)
         self._write("hand_over_failed", reason=reason)
 
     def _write(self, event: str, **fields: JsonValue) -> None:

@@ -279,7 +279,10 @@ class WorkerHost:
         try:
             planned: WorkerPlan | None = await anyio.to_thread.run_sync(assignor.assign, plan.group)
         except Exception as error:  # noqa: BLE001  the application's code; the coordinator asks another worker
-            log_event(logging.ERROR, LogEvent.PLAN_FAILED, exc_info=error, assignor=plan.assignor_name)
+            group_id = self._config.settings.group_id
+            log_event(
+                logging.ERROR, LogEvent.PLAN_FAILED, exc_info=error, group_id=group_id, assignor=plan.assignor_name
+            )
             planned = None
         self._step(Planned(plan.plan_id, planned))
 

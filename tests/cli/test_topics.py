@@ -6,6 +6,7 @@ import io
 import json
 import socket
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -126,6 +127,21 @@ def test_records_end_after_as_many_as_were_asked_for(
     assert run(kip848_broker, "topics", "records", "orders", "--partition", "0") == 0
     assert capfdbinary.readouterr().out == b""
     assert not kip848_broker.requests.of("OffsetCommit"), "a look leaves no group behind"
+
+
+@pytest.mark.parametrize("command", ["topics", "groups"])
+def test_the_file_of_a_java_application_is_taken(kip848_broker: EmbeddedBroker, tmp_path: Path, command: str) -> None:
+    """It is what an operator has; how an application writes and reads its records is nothing to a command."""
+    file = tmp_path / "application.properties"
+    file.write_text(
+        "# of the billing service\n"
+        "key.serializer=org.apache.kafka.common.serialization.StringSerializer\n"
+        "value.deserializer=org.apache.kafka.common.serialization.StringDeserializer\n"
+        "partition.assignment.strategy=org.apache.kafka.clients.consumer.CooperativeStickyAssignor\n"
+        "interceptor.classes=com.example.Tracing\nmax.poll.records=100\nlinger.ms=5\nacks=all\n"
+        "security.protocol=PLAINTEXT\nclient.dns.lookup=use_all_dns_ips\n"
+    )
+    assert run(kip848_broker, command, "list", "-F", str(file)) == 0
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ from uuid import UUID
 import msgspec
 import pytest
 
+from kip848_client import Consumer, EmbeddedBroker
+from kip848_client import TopicPartition as PublicTopicPartition
 from kip848_client.client.observer import MemberObserver
 from kip848_client.clock import ManualClock
 from kip848_client.errors import ErrorCode, Kip848Error
@@ -32,6 +34,7 @@ from kip848_client.wire.messages.heartbeat import HeartbeatRequest, HeartbeatRes
 from kip848_client.wire.messages.join_group import JoinGroupResponse
 from kip848_client.wire.messages.offset_commit import OffsetCommitResponse
 from kip848_client.wire.messages.sync_group import SyncGroupResponse
+from tests.support.waiting import wait_until
 
 P0 = TopicIdPartition("orders", 0, UUID(int=1))
 
@@ -176,7 +179,7 @@ def test_a_listener_that_raises_is_in_the_log_with_its_error(
     with observer.listener("assigned", [P0]):
         pass
 
-    assert "member.listener_failed callback=on_partitions_revoked partitions=orders-0" in caplog.text
+    assert "member.listener_failed group_id=g callback=on_partitions_revoked partitions=orders-0" in caplog.text
     assert [event.event for event in journal.events] == ["listener_failed", "partitions_assigned"]
     assert journal.events[1].fields["partitions"] == ["orders-0"]
 
@@ -298,3 +301,22 @@ def test_a_heartbeat_is_written_with_when_it_was_due_on_the_wall_clock(
         {"due_ms": None, "sent_ms": wall_ms - 700},
         {"due_ms": wall_ms - 200, "sent_ms": wall_ms},
     ]
+
+
+def test_every_log_event_of_a_consumer_names_its_group_and_its_member(
+    kip848_broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A service has several consumers, and its log is one."""
+    kip848_broker.create_topic("orders")
+    conf = {"bootstrap.servers": kip848_broker.bootstrap_servers, "group.id": "billing"}
+    with caplog.at_level(logging.INFO, logger="kip848_client"), Consumer(conf) as consumer:
+        consumer.subscribe(["orders"])
+        wait_until(lambda: consumer.poll(0.05) is None and bool(consumer.assignment()))
+        member_id = consumer.member_id
+        consumer.pause([PublicTopicPartition("payments", 0)])
+
+    told = [vars(record) for record in caplog.records if record.name == "kip848_client"]
+    names = [record["kip848_event"] for record in told]
+    assert {"member.coordinator_connected", "member.state_changed", "consumer.not_assigned"} <= set(names)
+    assert {record["group_id"] for record in told} == {"billing"}
+    assert {record["member_id"] for record in told[names.index("consumer.not_assigned") :]} == {member_id}
