@@ -80,8 +80,9 @@ FATAL_ADVICE: Final[dict[int, str]] = {
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "grant READ on the group",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "grant the missing permission on the cluster",
     ErrorCode.UNSUPPORTED_VERSION: (
-        "the cluster does not offer the consumer group protocol; set group.protocol=classic, or use a broker of Apache "
-        "Kafka 4.0 or later"
+        "the cluster does not offer the consumer group protocol; set group.protocol=classic, or raise the cluster's "
+        "feature group.version to 1 (kafka-features.sh upgrade --feature group.version=1), which needs Apache Kafka "
+        "4.0 or later"
     ),
     ErrorCode.INVALID_REQUEST: "the coordinator refuses what this member sends",
     ErrorCode.GROUP_ID_NOT_FOUND: (

@@ -75,11 +75,11 @@ class KafkaBroker:
         format_arguments: Sequence[str] = (),
         version: str | None = None,
     ) -> None:
-        self.version: Final = version or kafka_version()
+        self.version = version or kafka_version()
         self.start_duration_s = 0.0
         """How long the last start took, until the group coordinator answered."""
         self._java: Final = java_command()
-        self._libs: Final = kafka_libs(self.version)
+        self._libs = kafka_libs(self.version)
         self._properties: Final = dict(properties or {})
         self._protocols: Final = {"CONTROLLER": "PLAINTEXT", "PLAINTEXT": "PLAINTEXT", **(listeners or {})}
         self._format_arguments: Final = tuple(format_arguments)
@@ -163,6 +163,38 @@ class KafkaBroker:
         """Stop in good order, then start on the same data and the same ports."""
         self.stop()
         self.start()
+
+    def upgrade(self, version: str) -> None:
+        """Stop in good order, then start another version on the same data and the same ports.
+
+        The features of the cluster stay as they are, see `finalize_features`.
+        """
+        libs = kafka_libs(version)
+        self.stop()
+        self.version, self._libs = version, libs
+        self.start()
+
+    def finalize_features(self, *names: str) -> None:
+        """Raise features, such as `group.version`, to the highest level that the broker supports.
+
+        Does what `kafka-features.sh upgrade` does, which is not among the broker's jars.
+
+        Raises:
+            KafkaBrokerError: the controller refused.
+        """
+        software: dict[str, Json] = {"client_software_name": "tests", "client_software_version": "1"}
+        with WireConnection(self.bootstrap_servers) as connection:
+            # Version 4 is the first to name features whose lowest level is 0, as group.version's is.
+            known = connection.exchange("api_versions", 4, software)
+            levels = {one["name"]: one["max_version"] for one in _rows(known.response["supported_features"])}
+            updates: list[Json] = [
+                {"feature": name, "max_version_level": levels[name], "upgrade_type": 1} for name in names
+            ]
+            answer = connection.exchange(
+                "update_features", 1, {"timeout_ms": 30_000, "feature_updates": updates, "validate_only": False}
+            ).response
+        if answer["error_code"] or any(row["error_code"] for row in _rows(answer["results"])):
+            raise KafkaBrokerError(f"the features {names} were not upgraded: {answer}")
 
     def close(self) -> None:
         """Kill the broker and delete its data; the object is of no more use. May be called twice."""

@@ -18,7 +18,7 @@ def test_a_cluster_without_the_protocol_says_so_at_once_and_what_to_do(start_kaf
     broker = start_kafka_broker(format_arguments=("--feature", "group.version=0"))
     with group_of(broker.bootstrap_servers) as group:
         member = group.ours("a").subscribe(group.topic())
-        with pytest.raises(UnsupportedGroupProtocolError, match=r"consumer group protocol.*classic") as caught:
+        with pytest.raises(UnsupportedGroupProtocolError, match=r"classic.*--feature group\.version=1") as caught:
             take_turns(member, until=lambda: False, what="the error")
         assert caught.value.fatal
         assert member.consumer.state is MemberState.FATAL
