@@ -480,7 +480,6 @@ class WorkerCore:
                 self._effects.append(Failed(self._error))
                 return
             if self._phase is not Phase.LEAVING:
-                self._phase = Phase.JOINING if not self._epoch else Phase.IN_SYNC
                 self._beat_now()
         if self._phase in (Phase.IDLE, Phase.LEFT, Phase.FATAL):
             if self._phase is Phase.IDLE:
@@ -580,7 +579,6 @@ class WorkerCore:
         self._assigned, self._pending, self._given = {}, (), frozenset()
         self._asked_ms = self._unanswered_ms = None
         self._in_flight.clear()
-        self._say_all = self._say_catalogue = True
         if self._closing is None:
             self._draining = False
             self._phase = Phase.IDLE
@@ -605,8 +603,6 @@ class WorkerCore:
             self._leave_done()
             return
         if self._beat_due_ms is None or self._now_ms < self._beat_due_ms or self._in_flight or self._left_sent:
-            return
-        if self._phase in (Phase.IDLE, Phase.LEFT, Phase.FATAL):
             return
         if not self._epoch and (self._lost or self._owned):
             return  # W7: joins again when everything is released

@@ -76,8 +76,8 @@ class Planning:
         self._plan_id: int | None = None
         """The assignor that is running."""
         self._prepared: ConnectGroupPrepareAssignmentResponse | None = None
-        self.says_offers = True
-        """The next heartbeat has something new about the assignors."""
+        self.says_offers = False
+        """The next heartbeat has something new about the assignors; a join has them in any case."""
         self.due_ms: int | None = None
         """When this worker asks for the next plan."""
         self.catalogue_offset = -1
@@ -139,7 +139,6 @@ class Planning:
         """This worker is not in the group any more."""
         self._request_id = self._plan_id = self._prepared = None
         self.due_ms = None
-        self.says_offers = True
 
     def is_waiting_for(self, request_id: int) -> bool:
         """Whether the request is one of a round."""

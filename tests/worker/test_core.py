@@ -6,14 +6,25 @@ from typing import Any
 
 import pytest
 
+from kip848_client.assignors.units import WorkerPlan
 from kip848_client.errors import ConnectionLostError, ErrorCode
 from kip848_client.member.states import MemberState
 from kip848_client.model import Unit
 from kip848_client.wire.messages.connect_group_heartbeat import (
     AssignedUnits,
     Assignment,
+    Catalog,
     ConnectGroupHeartbeatRequest,
     ConnectGroupHeartbeatResponse,
+    UnitsOfName,
+)
+from kip848_client.wire.messages.connect_group_install_assignment import (
+    ConnectGroupInstallAssignmentRequest,
+    ConnectGroupInstallAssignmentResponse,
+)
+from kip848_client.wire.messages.connect_group_prepare_assignment import (
+    ConnectGroupPrepareAssignmentRequest,
+    ConnectGroupPrepareAssignmentResponse,
 )
 from kip848_client.wire.messages.connect_protocol import PlanMetadata, WorkerMetadata, decode, encode
 from kip848_client.worker.core import WorkerCore, WorkerSettings
@@ -22,10 +33,15 @@ from kip848_client.worker.events import (
     Call,
     CallbackDone,
     CloseRequested,
+    DrainRequested,
     Failed,
     Left,
     NotAnswered,
+    Noted,
+    Plan,
+    Planned,
     ReadUnits,
+    RebalanceRequested,
     Send,
     Start,
     StopNow,
@@ -136,6 +152,7 @@ def test_a_worker_joins_with_every_field_and_starts_what_it_is_given() -> None:
 
     bench.answer(1, "a b")
     assert bench.last_call == ("on_assigned", ["a", "b"])
+    assert bench.core.view().state is MemberState.RECONCILING
     bench.done("b")
     bench.pass_time(INTERVAL_MS)
 
@@ -227,6 +244,8 @@ def test_a_stop_that_fails_is_tried_again_or_counts(hold: bool) -> None:
     bench.done("b")
     if hold:
         assert bench.owned() != ["a"]
+        assert bench.last_call[0] == "on_revoked"
+        assert len(bench.calls) == 2, "the application is not called again and again"
         bench.pass_time(INTERVAL_MS)
         bench.answer(1)
         assert len([call for call in bench.calls if call.kind.value == "on_revoked"]) == 2
@@ -243,7 +262,8 @@ def test_a_removed_worker_loses_everything_and_joins_again_under_its_id(code: Er
     bench.pass_time(INTERVAL_MS)
     bench.answer(code=code)
     assert bench.last_call == ("on_lost", ["a", "b"])
-    assert bench.core.view().assignment == ()
+    view = bench.core.view()
+    assert (view.assignment, view.pending, view.lease_ends_ms) == ((), (), None)
     sent = len(bench.sent)
     bench.pass_time(60_000)
     assert len(bench.sent) == sent, "it joins when everything has stopped"
@@ -252,6 +272,17 @@ def test_a_removed_worker_loses_everything_and_joins_again_under_its_id(code: Er
 
     assert (bench.request().member_epoch, bench.request().member_id, bench.owned()) == (0, "m", [])
     assert len([call for call in bench.calls if call.kind.value == "on_lost"]) == 1
+    assert len([effect for effect in bench.effects if isinstance(effect, StopNow)]) == 1
+
+
+def test_a_removed_worker_without_units_has_nothing_to_stop() -> None:
+    """A runner would be told to stop what it does not run."""
+    bench = Bench()
+    bench.answer(1)
+    bench.pass_time(INTERVAL_MS)
+    bench.answer(code=ErrorCode.FENCED_MEMBER_EPOCH)
+    assert (bench.request().member_epoch, bench.calls) == (0, [])
+    assert not any(isinstance(effect, StopNow) for effect in bench.effects)
 
 
 @pytest.mark.parametrize("answered_first", [True, False])
@@ -397,6 +428,179 @@ def test_closing_ends_at_its_deadline_whatever_still_runs() -> None:
     assert [str(owned.unit) for owned in stop.units] == ["a", "b"]
     assert isinstance(left, Left)
 
+    assert bench.core.view().assignment == ()
+    bench.answer(7)  # to the heartbeat that was under way
+    assert (bench.core.view().member_epoch, bench.effects[-1]) == (0, left)
+
+
+def test_a_worker_that_never_joined_leaves_once() -> None:
+    """The host would hear of the end again and again."""
+    core = WorkerCore(WorkerSettings(group_id="g", member_id="m", worker_id="w"), offset=0, units=[])
+    assert core.step(CloseRequested(deadline_ms=1_000), now_ms=0) == [Left()]
+    assert core.step(Tick(), now_ms=1) == []
+    assert core.deadline_ms() is None
+
+
+def test_a_stop_that_fails_is_tried_again_while_leaving() -> None:
+    """A unit that may still run is not given to others before the deadline."""
+    bench = running()
+    bench.step(CloseRequested(deadline_ms=bench.now_ms + 60_000))
+    bench.done("b")
+    assert len(bench.calls) == 2
+    bench.pass_time(INTERVAL_MS)
+    assert [call.kind.value for call in bench.calls] == ["on_assigned", "on_revoked", "on_revoked"]
+
+
+def test_a_worker_that_drains_stops_everything_and_stays_out() -> None:
+    """Without assignors of its own it can only leave; the others would wait for its units."""
+    bench = running()
+    bench.step(DrainRequested())
+    assert bench.last_call == ("on_revoked", ["a", "b"])
+    bench.done()
+    bench.pass_time(INTERVAL_MS)
+    assert bench.request().member_epoch == -1
+    bench.answer(-1)
+    assert (bench.core.view().state, bench.core.deadline_ms()) == (MemberState.UNJOINED, None)
+
+
+def test_a_heartbeat_without_an_answer_is_noted() -> None:
+    """The log is all that tells why a worker waits."""
+    bench = running()
+    bench.pass_time(INTERVAL_MS)
+    bench.step(NotAnswered(bench.sent[-1].request_id, ConnectionLostError("cut")))
+    assert bench.effects[-1] == Noted("request_failed", {"error": "cut"})
+
+
+# Plans of the application's own assignors
+
+
+def _offers(send: Send) -> list[tuple[int, int, bool]] | None:
+    assert isinstance(send.request, ConnectGroupHeartbeatRequest)
+    if send.request.client_assignors is None:
+        return None
+    metadata = [decode(WorkerMetadata, offer.metadata_bytes) for offer in send.request.client_assignors]
+    return [
+        (offer.reason, data.trigger_seq, data.draining)
+        for offer, data in zip(send.request.client_assignors, metadata, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(("event", "offer"), [(RebalanceRequested(), (2, 1, False)), (DrainRequested(), (3, 1, True))])
+def test_a_wish_of_the_application_is_said_at_once_and_once(event: WorkerEvent, offer: tuple[int, int, bool]) -> None:
+    """The coordinator would compute no plan, or a new one with every heartbeat."""
+    bench = Bench(client_assignors=("own",))
+    assert _offers(bench.sent[0]) == [(0, 0, False)]
+    bench.answer(1)
+    bench.step(event)
+    assert _offers(bench.sent[-1]) == [offer]
+    bench.answer(1)
+    bench.pass_time(INTERVAL_MS)
+    assert _offers(bench.sent[-1]) == [(0, *offer[1:])]
+    bench.answer(1)
+    bench.pass_time(INTERVAL_MS)
+    assert _offers(bench.sent[-1]) is None
+
+
+def _asked() -> Bench:
+    """A worker that was asked for a plan, and has asked for the group."""
+    bench = Bench(client_assignors=("own",))
+    _ask(bench)
+    assert isinstance(bench.sent[-1].request, ConnectGroupPrepareAssignmentRequest)
+    return bench
+
+
+def _ask(bench: Bench, *, code: int = 0) -> None:
+    """Answer the last heartbeat: the coordinator wants a plan."""
+    response = ConnectGroupHeartbeatResponse(
+        error_code=code,
+        member_epoch=1,
+        heartbeat_interval_ms=INTERVAL_MS,
+        session_timeout_ms=SESSION_MS,
+        should_compute_assignment=True,
+    )
+    bench.step(Answered(bench.sent[-1].request_id, response))
+
+
+def _prepared(bench: Bench, *, code: int = 0) -> list[WorkerEffect]:
+    response = ConnectGroupPrepareAssignmentResponse(error_code=code, group_epoch=5, assignor_name="own")
+    return bench.step(Answered(bench.sent[-1].request_id, response))
+
+
+def test_a_plan_is_handed_in_for_the_group_that_it_was_computed_for() -> None:
+    """A plan of another group epoch would be installed, or none would ever be."""
+    bench = _asked()
+    [plan] = _prepared(bench)
+    assert isinstance(plan, Plan)
+    assert (plan.plan_id, plan.assignor_name) == (1, "own")
+
+    assert bench.step(Planned(99, WorkerPlan(units={}))) == [], "a plan that was given up"
+    bench.step(Planned(1, WorkerPlan(units={"m": (Unit("a"),)})))
+
+    install = bench.sent[-1].request
+    assert isinstance(install, ConnectGroupInstallAssignmentRequest)
+    assert (install.member_epoch, install.group_epoch, install.error) == (1, 5, 0)
+    assert [(member.member_id, [unit.name for unit in member.units]) for member in install.members] == [("m", ["a"])]
+    sent = len(bench.sent)
+    bench.step(Answered(bench.sent[-1].request_id, ConnectGroupInstallAssignmentResponse()))
+    assert len(bench.sent) == sent + 1, "the new assignment is asked for at once"
+
+
+@pytest.mark.parametrize("failed", ["prepare", "install"])
+def test_a_plan_that_is_refused_is_noted_and_asked_for_again_by_the_coordinator(failed: str) -> None:
+    """The log is all that tells why units stay where they are."""
+    bench = _asked()
+    if failed == "prepare":
+        effects = _prepared(bench, code=ErrorCode.FENCED_MEMBER_EPOCH)
+        assert effects == [Noted("not_prepared", {"error": "FENCED_MEMBER_EPOCH"})]
+    else:
+        _prepared(bench)
+        bench.step(Planned(1, None))
+        install = bench.sent[-1].request
+        assert isinstance(install, ConnectGroupInstallAssignmentRequest)
+        assert install.error == 1
+        refusal = ConnectGroupInstallAssignmentResponse(error_code=ErrorCode.INVALID_ASSIGNMENT, error_message="twice")
+        effects = bench.step(Answered(bench.sent[-1].request_id, refusal))
+        assert effects == [Noted("not_installed", {"error": "twice"})]
+    bench.pass_time(INTERVAL_MS)
+    _ask(bench)
+    assert isinstance(bench.sent[-1].request, ConnectGroupPrepareAssignmentRequest)
+
+
+def test_a_question_without_an_answer_is_asked_again_when_the_coordinator_wants_a_plan() -> None:
+    """One lost answer, and this worker would never compute a plan again."""
+    bench = _asked()
+    bench.step(NotAnswered(bench.sent[-1].request_id, ConnectionLostError("cut")))
+    bench.pass_time(INTERVAL_MS)
+    _ask(bench)
+    assert isinstance(bench.sent[-1].request, ConnectGroupPrepareAssignmentRequest)
+
+
+def test_a_removed_worker_forgets_the_plan_that_it_computes() -> None:
+    """Its group has gone on without it."""
+    bench = _asked()
+    _prepared(bench)
+    bench.pass_time(INTERVAL_MS)
+    bench.answer(code=ErrorCode.FENCED_MEMBER_EPOCH)
+    assert _offers(bench.sent[-1]) == [(0, 0, False)]
+    assert bench.step(Planned(1, WorkerPlan(units={}))) == []
+    _ask(bench)
+    assert isinstance(bench.sent[-1].request, ConnectGroupPrepareAssignmentRequest)
+
+
+def test_a_later_plan_replaces_the_delay_of_an_earlier_one() -> None:
+    """A worker would ask for a plan because of a delay that is over."""
+    bench = Bench(client_assignors=("own",))
+    for delay_ms in (9_000, 0):
+        told = Assignment(metadata_bytes=encode(PlanMetadata(leader="m", delay_ms=delay_ms)))
+        response = ConnectGroupHeartbeatResponse(
+            member_epoch=1, heartbeat_interval_ms=INTERVAL_MS, session_timeout_ms=SESSION_MS, assignment=told
+        )
+        bench.step(Answered(bench.sent[-1].request_id, response))
+        bench.pass_time(INTERVAL_MS)
+    bench.answer(1)
+    bench.pass_time(INTERVAL_MS)
+    assert [_offers(send) for send in bench.sent[1:]] == [None, None, None]
+
 
 def test_a_leave_without_an_answer_is_a_leave() -> None:
     """The coordinator removes the worker after its session; the process need not wait for that."""
@@ -484,9 +688,24 @@ def test_a_unit_waits_until_the_list_of_units_is_as_new_as_the_plan() -> None:
     bench.pass_time(2_999)
     assert {type(effect) for effect in bench.effects[asked:]} == {ReadUnits}
 
+    assert bench.core.view().state is MemberState.RECONCILING
+
     bench.step(UnitsChanged(7, frozenset({Unit("a"), Unit("b")})))
 
     assert bench.last_call == ("on_assigned", ["a"])
+    bench.done()
+    due_ms = bench.core.deadline_ms()
+    assert due_ms is not None
+    assert due_ms > bench.now_ms, "nothing is asked for any more"
+
+
+def test_a_new_list_of_units_is_said_at_once() -> None:
+    """A unit that was added would wait for the next heartbeat."""
+    bench = running()
+    bench.pass_time(INTERVAL_MS)
+    bench.answer(1)
+    bench.step(UnitsChanged(7, frozenset({Unit("c")})))
+    assert bench.request().catalog == Catalog(offset=7, units=(UnitsOfName(name="c", indexes=(-1,)),))
 
 
 @pytest.mark.parametrize("becomes_known", [True, False])
@@ -508,6 +727,9 @@ def test_a_worker_whose_list_of_units_stays_behind_leaves_for_a_while(becomes_kn
         bench.pass_time(1)
 
     assert (bench.request().member_epoch, bench.owned()) == (0, [])
+    if becomes_known:
+        _plan_at(bench, catalog_offset=7)
+        assert bench.last_call == ("on_assigned", ["a"])
 
 
 def _plan_at(bench: Bench, *, catalog_offset: int) -> None:
