@@ -33,8 +33,6 @@ EARLY_FIRST_MS: Final = 50
 _JITTER: Final = 0.2
 _LEAVE_BY_LIST: Final = 3
 """First version of LeaveGroup that names members in a list."""
-_INSTANCE_VERSION: Final = 3
-"""First version of Heartbeat that carries ``group.instance.id``."""
 
 
 class ClassicHeartbeats:
@@ -100,7 +98,6 @@ class ClassicHeartbeats:
     ) -> None:
         """Send the heartbeat of this moment."""
         context = self._context
-        version = self._discovery.highest_version(ApiKey.HEARTBEAT) or 0
         statistics = context.statistics
         statistics.heartbeats += 1
         statistics.last_heartbeat_ms = context.now_ms
@@ -114,7 +111,7 @@ class ClassicHeartbeats:
                 group_id=context.config.group_id,
                 generation_id=context.epoch,
                 member_id=context.member_id,
-                group_instance_id=context.config.instance_id if version >= _INSTANCE_VERSION else None,
+                group_instance_id=context.config.instance_id,  # JoinGroup refuses brokers that do not know it
             ),
             destination=Destination.COORDINATOR,
             timeout_ms=self.timeout_ms,

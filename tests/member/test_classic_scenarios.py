@@ -32,6 +32,7 @@ from kip848_client.wire.messages.sync_group import SyncGroupRequest
 from tests.support.member_harness import INTERVAL_MS, MAX_POLL_MS, ClassicMemberHarness, a_member, partition
 
 REBALANCE = ErrorCode.REBALANCE_IN_PROGRESS
+LOADING: Final = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 SIX = [f"t-{index}" for index in range(6)]
 
 
@@ -99,6 +100,36 @@ def test_heartbeats_begin_one_interval_after_the_join_was_answered() -> None:
     member.advance(1)
     (beat,) = member.requests(HeartbeatRequest)
     assert (beat.generation_id, member.state()) == (1, MemberState.UNJOINED)
+
+
+def sent_after_ms(member: ClassicMemberHarness) -> int:
+    """How long the member waits until it sends its next heartbeat."""
+    waited_ms = 0
+    while not member.requests(HeartbeatRequest):
+        member.advance(50)
+        waited_ms += 50
+        assert waited_ms <= INTERVAL_MS
+    return waited_ms
+
+
+def test_a_heartbeat_that_is_refused_for_the_moment_is_sent_again_after_growing_backoffs() -> None:
+    """The session would end while the member waits for its interval; a coordinator that loads would be flooded."""
+    member = joined()
+    member.advance(INTERVAL_MS)
+    waits = []
+    for code in (LOADING, LOADING, ErrorCode.NOT_COORDINATOR, LOADING, ErrorCode.NONE, LOADING):
+        member.answer_beat(code)
+        waits.append(sent_after_ms(member))
+    assert waits == [100, 200, 0, 100, INTERVAL_MS, 100], "the next coordinator is asked at once"
+
+
+def test_a_heartbeat_names_the_static_member_and_leaves_time_for_two_more() -> None:
+    """The coordinator would not see that another process has the instance id, or one lost answer ends the session."""
+    member = joined(instance_id="i-1", session_timeout_ms=30_000)
+    member.advance(INTERVAL_MS)
+    (sent,) = [each for each in member.sent if isinstance(each.request, HeartbeatRequest)]
+    assert isinstance(sent.request, HeartbeatRequest)
+    assert (sent.request.group_instance_id, sent.timeout_ms) == ("i-1", 10_000)
 
 
 class FirstBrokers(ClassicMemberHarness):
