@@ -227,6 +227,16 @@ def test_only_the_right_epoch_of_a_member_commits_in_a_transaction(
     assert found == [code for _, code in claims]
 
 
+@pytest.mark.parametrize(("group", "code"), [("new", ErrorCode.ILLEGAL_GENERATION), ("g", ErrorCode.UNKNOWN_MEMBER_ID)])
+def test_a_group_without_members_takes_offsets_only_of_those_who_claim_no_membership(
+    producer: RawProducer, reader: RawConnection, group: str, code: ErrorCode
+) -> None:
+    """A member whose group has ended, or was never there, would commit over its successors."""
+    assert commit_offset(reader, 3, topic=TOPIC) == 0  # so that group g is known
+    assert producer.commit_offset(group, 1, member_id="m", generation=0) == code
+    assert producer.commit_offset(group, 1) == 0
+
+
 # --- time and restarts
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kip848_client.error_codes import ErrorCode
 from kip848_client.member.events import HandOverFailed, HandOverRequested
+from kip848_client.member.hand_over import QUESTION_EVERY_MS
 from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.spec.arrange import fence
@@ -56,6 +59,29 @@ def test_r189_it_revokes_when_all_others_have_the_new_epoch() -> None:
     member.poll()
 
     assert [call.kind for call in member.calls] == ["revoked"]
+
+
+@pytest.mark.parametrize(
+    ("others", "target_epoch", "revokes"),
+    [([2, 2], 2, True), ([], 2, True), ([2, 1], 2, False), ([1, 2], 2, False), ([2, -1], 2, True), ([2, 2], 1, False)],
+)
+def test_r189_every_other_member_must_be_ready(others: list[int], target_epoch: int, revokes: bool) -> None:
+    """Otherwise nobody reads the partitions until the slowest has heard of them; one that leaves does not count."""
+    member = unsubscribed()
+    member.describe({}, epoch=2, own_epoch=1, others=others, target_epoch=target_epoch)
+    assert member.member.view().poll_wanted is revokes
+
+
+def test_r189_it_asks_again_a_while_after_each_answer() -> None:
+    """The coordinator would be asked in a loop, or the others' readiness would be noticed late."""
+    member = unsubscribed()
+    for _ in range(3):
+        describe(member, other_epoch=1)
+        assert member.member.deadline_ms() == member.now_ms + QUESTION_EVERY_MS
+        member.advance(QUESTION_EVERY_MS - 1)
+        assert not member.requests(ConsumerGroupDescribeRequest)
+        member.advance(1)
+        assert len(member.requests(ConsumerGroupDescribeRequest)) == 1
 
 
 def test_r189_a_target_that_still_names_it_is_not_the_new_one() -> None:
