@@ -26,6 +26,7 @@ from typing import Final
 
 from kip848_client.broker.broker import EmbeddedBroker
 from kip848_client.cli.broker_security import add_security_arguments, security_options
+from kip848_client.cli.options import key_value
 from kip848_client.errors import ConfigError
 from kip848_client.journal import JsonLinesJournal
 from kip848_client.json_text import to_json
@@ -51,7 +52,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--topic", metavar="NAME:PARTITIONS", action="append", default=[], help="create a topic; may be repeated"
     )
     parser.add_argument(
-        "--set", metavar="KEY=VALUE", action="append", default=[], dest="properties", help="a Kafka broker property"
+        "--set",
+        metavar="KEY=VALUE",
+        type=key_value,
+        action="append",
+        default=[],
+        dest="properties",
+        help="a Kafka broker property",
     )
     parser.add_argument("--data-dir", metavar="DIR", type=Path, help="keep topics, groups and offsets in this folder")
     parser.add_argument("--profile", choices=("default", "kafka"), default="default", help="fast, or Kafka's defaults")
@@ -90,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
                     topics,
                     profile=arguments.profile,
                     # Requests cannot be read from outside this process, so they are kept only on demand.
-                    config={"kip848.request.log.max.entries": "0"} | parse_properties(arguments.properties),
+                    config={"kip848.request.log.max.entries": "0"} | dict(arguments.properties),
                     host=host,
                     port=port,
                     data_dir=arguments.data_dir,
@@ -166,21 +173,6 @@ def parse_topics(texts: Sequence[str], *, option: str = "--topic") -> dict[str, 
             raise ConfigError(f"{option} {name!r} is given twice")
         topics[name] = int(partitions) if colon else 1
     return topics
-
-
-def parse_properties(texts: Sequence[str]) -> dict[str, str]:
-    """Read ``KEY=VALUE`` of each; a later one wins.
-
-    Raises:
-        ConfigError: no ``=``.
-    """
-    properties = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise ConfigError(f"--set {text!r} is not KEY=VALUE")
-        properties[name.strip()] = value.strip()
-    return properties
 
 
 def write_whole(path: Path, text: str) -> None:

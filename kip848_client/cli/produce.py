@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from kip848_client.cli.groups_queries import reach
+from kip848_client.cli.options import request_timeout
 from kip848_client.cli.properties import add_client_arguments, read_properties
 from kip848_client.cli.topics import client_conf
 from kip848_client.errors import ConfigError, Kip848Error
@@ -49,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="each value or line is a JSON object")
     parser.add_argument("--key-separator", metavar="TEXT", help="the text before its first occurrence is the key")
     parser.add_argument("--partition", metavar="N", type=int, help="for records without a partition")
-    parser.add_argument("--timeout", metavar="SECONDS", type=float, default=10.0, help="for each record (10)")
+    parser.add_argument("--timeout", metavar="SECONDS", type=request_timeout, default=10.0, help="for each record (10)")
     add_client_arguments(parser)
 
 
@@ -62,8 +63,6 @@ def run(arguments: argparse.Namespace) -> int:
     """
     from confluent_kafka import KafkaException, Producer  # here, so that the options can be listed without librdkafka
 
-    if not 0 < arguments.timeout <= 3600:
-        raise ConfigError(f"--timeout {arguments.timeout}: seconds above 0, up to 3600")
     if arguments.json and arguments.key_separator is not None:
         raise ConfigError("--key-separator is for lines; with --json the key is a field")
     if arguments.partition is not None and arguments.partition < 0:

@@ -20,6 +20,7 @@ import msgspec
 
 from kip848_client.cli.broker import parse_topics
 from kip848_client.cli.groups_queries import reach
+from kip848_client.cli.options import key_value, request_timeout
 from kip848_client.cli.properties import add_client_arguments, read_properties
 from kip848_client.cli.tables import table
 from kip848_client.errors import ConfigError, ConnectionLostError, ErrorCode, RequestTimeoutError, error_for_code
@@ -73,7 +74,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             action.add_argument("topics", metavar="NAME:PARTITIONS", nargs="+")
             action.add_argument("--replicas", metavar="N", type=int, default=ALL_BROKERS_REPLICAS)
             action.add_argument(
-                "--config", metavar="KEY=VALUE", action="append", default=[], help="a topic configuration"
+                "--config",
+                metavar="KEY=VALUE",
+                type=key_value,
+                action="append",
+                default=[],
+                help="a topic configuration",
             )
         elif name == "records":
             action.add_argument("topic", metavar="NAME")
@@ -83,7 +89,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             action.add_argument("--max", metavar="N", type=int, help="end after N records")
         elif name != "list":
             action.add_argument("topics", metavar="NAME", nargs="+")
-        action.add_argument("--timeout", metavar="SECONDS", type=float, default=10.0, help="for each request (10)")
+        action.add_argument(
+            "--timeout", metavar="SECONDS", type=request_timeout, default=10.0, help="for each request (10)"
+        )
         action.add_argument("--json", action="store_true", help="print JSON")
         add_client_arguments(action)
 
@@ -95,8 +103,6 @@ def run(arguments: argparse.Namespace) -> int:
         ConfigError: an option is out of range, or a property is refused.
         Kip848Error: no broker answers, or one refuses.
     """
-    if not 0 < arguments.timeout <= 3600:
-        raise ConfigError(f"--timeout {arguments.timeout}: seconds above 0, up to 3600")
     actions: dict[str, Callable[[argparse.Namespace], int]] = {
         "list": _list,
         "create": _create,
@@ -160,7 +166,7 @@ def _list(arguments: argparse.Namespace) -> int:
 def _create(arguments: argparse.Namespace) -> int:
     from confluent_kafka.cimpl import NewTopic
 
-    configs = dict(_pair(text) for text in arguments.config)
+    configs = dict(arguments.config)
     topics = [
         NewTopic(name, num_partitions=count, replication_factor=arguments.replicas, config=configs)
         for name, count in parse_topics(arguments.topics, option="topic").items()
@@ -298,10 +304,3 @@ def _records(arguments: argparse.Namespace) -> int:
     finally:
         reader.close()
     return 0
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        raise ConfigError(f"--config {text!r} is not KEY=VALUE")
-    return key.strip(), value.strip()
