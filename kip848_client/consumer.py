@@ -430,7 +430,7 @@ class Consumer:
         if not self._told_of_nothing_wanted:
             self._told_of_nothing_wanted = True
             hint = "nothing is subscribed or assigned, so there are no records; call subscribe()"
-            log_event(logging.WARNING, LogEvent.NOT_SUBSCRIBED, group_id=self._config.group_id, hint=hint)
+            self._group.listeners.observer.log(logging.WARNING, LogEvent.NOT_SUBSCRIBED, hint=hint)
 
     def _meet_topics(self, deadline_s: float) -> None:
         """Let librdkafka learn about the topics while the member joins; log once what is missing.
@@ -450,10 +450,9 @@ class Consumer:
             if (found := described.get(p.topic)) is not None and not found.error and p.partition not in found.partitions
         ]
         if missing:
-            log_event(
+            self._group.listeners.observer.log(
                 logging.WARNING,
                 LogEvent.TOPICS_MISSING,
-                group_id=self._config.group_id,
                 topics=", ".join(sorted(missing)),
                 hint="they are read once they exist",
             )

@@ -19,7 +19,7 @@ BROKER_LOGGER: Final = logging.getLogger("kip848_client.broker")
 
 
 class LogEvent(enum.StrEnum):
-    """Every log event of client and embedded broker.
+    """Every log event of client and embedded broker. Those of a member also have group_id and, once known, member_id.
 
     Args:
         fields: the names of its fields, then what it means.

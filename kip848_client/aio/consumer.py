@@ -29,7 +29,7 @@ from kip848_client.config import ConfigValue, merge_settings
 from kip848_client.consumer import ABANDON_TIMEOUT_S, BATCH_RECORDS, Consumer, ConsumerRebalanceListener
 from kip848_client.errors import ConfigError, IllegalStateError, RequestTimeoutError
 from kip848_client.journal import Journal
-from kip848_client.logs import LogEvent, log_event
+from kip848_client.logs import LogEvent
 from kip848_client.member.events import LeaveMode
 from kip848_client.member.states import MemberState
 from kip848_client.model import SubscriptionPattern, TopicPartition
@@ -472,7 +472,7 @@ class AsyncConsumer:
             if exc is None:
                 raise
             # The block's own exception matters more than a later error of close().
-            log_event(logging.WARNING, LogEvent.ERROR_DROPPED, error=repr(error))
+            self._group.listeners.observer.log(logging.WARNING, LogEvent.ERROR_DROPPED, error=repr(error))
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a consumer cannot be sent to another process, or copied; make one there")
