@@ -70,7 +70,7 @@ class OffsetStore:
     @property
     def group_count(self) -> int:
         """Number of groups that have offsets."""
-        return len(self._offsets) + sum(group_id not in self._offsets for group_id in self._pending)
+        return len(self._offsets.keys() | self._pending.keys()) if self._pending else len(self._offsets)
 
     def group_ids(self) -> Iterator[str]:
         """Groups that have offsets, in no order."""

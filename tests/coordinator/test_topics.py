@@ -94,6 +94,8 @@ def test_the_digest_changes_with_everything_that_a_target_depends_on() -> None:
         TopicsImage((FOO,)),
         TopicsImage((FOO, replace(BAR, partition_count=2))),
         TopicsImage((FOO, replace(BAR, topic_id=UUID(int=3)))),
+        TopicsImage((FOO, replace(BAR, racks=(frozenset({"a", "b"}), frozenset())))),
+        TopicsImage((FOO, replace(BAR, racks=(frozenset({"a"}), frozenset({"b"}))))),
         TopicsImage((FOO, BAR, TopicInfo("absent", UUID(int=3), 1))),
         TopicsImage(()),
     ]

@@ -60,6 +60,33 @@ def test_a_wrong_heartbeat_is_refused_and_makes_no_group(
     assert harness.coordinator.connect_groups() == ()
 
 
+@pytest.mark.parametrize(
+    ("known", "says"), [(False, "Group workers not found."), (True, "Group workers is not a connect group.")]
+)
+def test_who_leaves_or_plans_for_a_group_that_is_not_there_is_told_which(known: bool, says: str) -> None:
+    """The name may be one of a consumer group, which an operator then looks for."""
+    harness = ConnectHarness()
+    harness.group_id = "workers"
+    if known:
+        harness.create_topic("t", partitions=1)
+        harness.join("consumer", ["t"])
+
+    left, prepared = harness.beat("w", -1), harness.prepare("w", 1)
+
+    assert (left.error_code, left.error_message) == (ErrorCode.GROUP_ID_NOT_FOUND, says)
+    assert prepared.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize(("others", "named"), [("B C D E F", "B, C, D, E, F)"), ("B C D E F G", "B, C, D, E, F, ...)")])
+def test_two_lists_of_units_with_one_version_name_what_differs(others: str, named: str) -> None:
+    """The operator sees which configuration is the old one, also of a thousand units."""
+    harness = ConnectHarness()
+    harness.enter("w", catalogue=(3, "A"))
+    refused = harness.enter("v", catalogue=(3, f"A {others}"))
+    assert refused.error_code == INVALID
+    assert named in (refused.error_message or "")
+
+
 def test_a_consumer_group_is_no_connect_group_and_the_other_way_round() -> None:
     """Scenarios 8 and 76: one name never means two groups."""
     harness = ConnectHarness()
