@@ -18,10 +18,21 @@ from kip848_client.errors import ConfigError
 BOOTSTRAP_VARIABLE: Final = "KIP848_BOOTSTRAP"
 CONFIG_VARIABLE: Final = "KIP848_CONFIG"
 _OF_APPLICATIONS: Final = frozenset(
-    "key.serializer value.serializer key.deserializer value.deserializer partitioner.class interceptor.classes "
-    "metric.reporters max.poll.records partition.assignment.strategy".split()
+    (
+        "key.serializer value.serializer key.deserializer value.deserializer partitioner.class interceptor.classes "
+        "metric.reporters max.poll.records partition.assignment.strategy transactional.id "
+        "schema.registry.url specific.avro.reader auto.register.schemas config.providers "
+        # Settings of Java's client that librdkafka does not have, or has by another name.
+        "buffer.memory max.block.ms max.request.size receive.buffer.bytes send.buffer.bytes default.api.timeout.ms "
+        "fetch.max.wait.ms exclude.internal.topics metadata.max.idle.ms partitioner.ignore.keys "
+        "partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms auto.include.jmx.reporter "
+        "metrics.num.samples metrics.sample.window.ms metrics.recording.level"
+    ).split()
 )
-"""Keys in files of Java applications that say what the application does with records. Commands have no use for them."""
+"""Keys in files of Java applications: what one does with records, and how Java's client buffers and measures.
+
+Commands have no use for them.
+"""
 MISSPELT: Final = 0.9
 """How similar to a known key an unknown one is a mistake; a file may also have properties of producers."""
 

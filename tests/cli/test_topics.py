@@ -140,6 +140,9 @@ def test_the_file_of_a_java_application_is_taken(kip848_broker: EmbeddedBroker, 
         "partition.assignment.strategy=org.apache.kafka.clients.consumer.CooperativeStickyAssignor\n"
         "interceptor.classes=com.example.Tracing\nmax.poll.records=100\nlinger.ms=5\nacks=all\n"
         "security.protocol=PLAINTEXT\nclient.dns.lookup=use_all_dns_ips\n"
+        "buffer.memory=33554432\nmax.block.ms=60000\ndefault.api.timeout.ms=60000\nfetch.max.wait.ms=500\n"
+        "exclude.internal.topics=true\nreceive.buffer.bytes=65536\nmetrics.recording.level=INFO\n"
+        "schema.registry.url=http://registry:8081\n"
     )
     assert run(kip848_broker, command, "list", "-F", str(file)) == 0
 
