@@ -10,14 +10,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Final
 
 from tests.mutants.equivalent import reason_to_leave_out
-from tests.mutants.generated import Mutation, every_mutation, sample
+from tests.mutants.generated import every_mutation, sample
 from tests.mutants.plays import PLAYS
 from tests.mutants.sources import ROOT
-from tests.mutants.trial import Outcome, try_one
+from tests.mutants.trial import UNIT_TESTS, Outcome, try_all
 
 RESULT: Final = ROOT / "benchmarks" / "results" / "mutants.json"
 _SAMPLE: Final = 200
@@ -35,23 +35,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         chosen = [one for one in everything if any(text in one.name for text in asked.only)]
     print(f"seed {seed}: {len(chosen)} of {len(everything):,} changes", file=sys.stderr)
     began_s = time.monotonic()
-    with ThreadPoolExecutor(asked.jobs) as pool:
-        tried = list(pool.map(_try_and_tell, chosen))
+    tried = try_all(chosen, unit_tests=asked.tests or UNIT_TESTS, play_count=asked.plays, jobs=asked.jobs, tell=_tell)
     missed = [outcome for outcome in tried if not outcome.caught_by]
     print(f"caught: {len(tried) - len(missed)} of {len(tried)}")
     for outcome in missed:
         print(f"  missed: {outcome.name}")
-    if not asked.only and not asked.no_result:
-        drawn_from = {"changes_possible": len(everything), "changes_left_out": len(everything) - len(candidates)}
-        RESULT.write_text(result(tried, seed=seed, seconds=round(time.monotonic() - began_s), **drawn_from))
+    kept = asked.result or (None if asked.only else RESULT)
+    if kept is not None:
+        drawn_from = {
+            "plays_each": asked.plays,
+            "changes_possible": len(everything),
+            "changes_left_out": len(everything) - len(candidates),
+        }
+        kept.write_text(result(tried, seed=seed, seconds=round(time.monotonic() - began_s), **drawn_from))
     return 0 if 100 * len(missed) <= (100 - _WANTED_PERCENT) * len(tried) else 1
 
 
-def _try_and_tell(mutation: Mutation) -> Outcome:
-    outcome = try_one(mutation)
+def _tell(outcome: Outcome) -> None:
     what = outcome.caught_by or f"MISSED by {outcome.tests} unit tests {outcome.message}"
-    print(f"{what}  {outcome.cpu_s:.0f} s  {outcome.name}", file=sys.stderr, flush=True)
-    return outcome
+    print(f"{what}  {outcome.cpu_s:.1f} s  {outcome.name}", file=sys.stderr, flush=True)
 
 
 def result(tried: Sequence[Outcome], **facts: Any) -> str:
@@ -65,7 +67,6 @@ def result(tried: Sequence[Outcome], **facts: Any) -> str:
                 "caught": caught,
                 "caught_by_simulation": len(by_play),
                 "caught_by_unit_tests": caught - len(by_play),
-                "plays_each": PLAYS,
                 **facts,
                 "by_invariant": dict(sorted(Counter(outcome.caught_by for outcome in by_play).items())),
                 "missed": [outcome.name for outcome in tried if not outcome.caught_by],
@@ -82,8 +83,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--sample", type=int, default=_SAMPLE, help="mutants to draw (%(default)s)")
     parser.add_argument("--seed", type=int, help="draw the same ones as another time (a new seed each time)")
     parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="all mutants with TEXT in the name")
+    parser.add_argument("--tests", action="append", default=[], metavar="PATH", help="ask these unit tests only")
+    parser.add_argument(
+        "--plays", type=int, default=PLAYS, help="plays for each that no unit test notices (%(default)s)"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time (%(default)s)")
-    parser.add_argument("--no-result", action="store_true", help=f"leave {RESULT.relative_to(ROOT)} as it is")
+    parser.add_argument("--result", type=Path, help=f"write here instead of {RESULT.relative_to(ROOT)}")
     return parser
 
 

@@ -26,11 +26,13 @@ class Mutation(msgspec.Struct, frozen=True):
     Args:
         name: module, function, before and after; unique.
         line: where the statement begins in which it is.
+        last_line: where that ends, or its head if it has a body.
     """
 
     module: str
     name: str
     line: int
+    last_line: int
 
 
 class _Site(NamedTuple):
@@ -131,7 +133,7 @@ def _named(module: str, tree: ast.Module) -> Iterator[tuple[Mutation, _Site]]:
             seen[name] += 1
             if seen[name] > 1:
                 name = f"{name} #{seen[name]}"
-            yield Mutation(module, name, site.statement.lineno), site
+            yield Mutation(module, name, site.statement.lineno, _last_line(site.statement)), site
 
 
 class _Finder:
@@ -279,6 +281,13 @@ class _Finder:
         after = _text(shown)
         put(was)
         return _Site(self._function, statement, before, after, partial(put, other))
+
+
+def _last_line(statement: ast.stmt) -> int:
+    inner = next((block[0].lineno for block in blocks(statement) if block), None)
+    if inner is None:
+        return statement.end_lineno or statement.lineno
+    return max(statement.lineno, inner - 1)
 
 
 def _is_action(statement: ast.stmt) -> bool:

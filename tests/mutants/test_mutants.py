@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import ast
 import json
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from tests.mutants.__main__ import result
 from tests.mutants.equivalent import REASONS, reason_to_leave_out
 from tests.mutants.generated import Mutation, every_mutation, mutate, mutations, sample
-from tests.mutants.sources import path_of
-from tests.mutants.trial import Outcome, try_one
+from tests.mutants.sources import ROOT, path_of
+from tests.mutants.trial import Outcome, put
 
 pytestmark = pytest.mark.slow
 
@@ -65,22 +68,41 @@ def test_what_is_left_out_is_there(everything: list[Mutation]) -> None:
     assert any(mutation.module == "kip848_client.member.statistics" for mutation in left_out)
 
 
-@pytest.mark.parametrize(("play_count", "by_simulation"), [(5, True), (0, False)])
-def test_a_deleted_statement_is_noticed(play_count: int, by_simulation: bool) -> None:
-    """A member for which an answer never ends its heartbeat sends no other. Without any play the unit tests notice it,
-    for which the changed module must be the one that they import.
+DELETED = "member/heartbeat Heartbeats.ended: self._in_flight = None => nothing"
+SHORT_CUT = "member/leave_steps LeaveSteps.advance: return => nothing"
+
+
+def run(tmp_path: Path, *names: str, tests: str, plays: int) -> dict[str, str]:
+    """Try some changes by the command line. Returns what noticed each."""
+    kept = tmp_path / "result.json"
+    only = [f"--only={name}" for name in names]
+    command = [sys.executable, "-m", "tests.mutants", *only, f"--tests={tests}", f"--plays={plays}", f"--result={kept}"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert kept.exists(), done.stderr
+    found: dict[str, str] = json.loads(kept.read_text())["mutants"]
+    return found
+
+
+def test_a_deleted_statement_is_noticed_and_a_short_cut_is_not(tmp_path: Path) -> None:
+    """A member whose heartbeat never ends sends no other. A change that decides nothing shows that the tests pass in a
+    trial, so that what is noticed is noticed because of the change.
     """
-    mutation = next(one for one in mutations(HEARTBEAT) if " Heartbeats.ended: " in one.name)
-    outcome = try_one(mutation, play_count=play_count)
-    assert outcome.caught_by, outcome
-    assert outcome.by_simulation is by_simulation, outcome
+    found = run(tmp_path, DELETED, SHORT_CUT, tests="tests/member/test_membership.py", plays=0)
+    assert found[DELETED].startswith("tests/member/test_membership.py::")
+    assert found[SHORT_CUT] == ""
 
 
-def test_a_mutant_that_could_not_be_tried_counts_as_missed() -> None:
-    """A mistake of the harness would otherwise look like a hundred caught mutants, or like tests that are blind."""
-    outcome = try_one(Mutation(HEARTBEAT, "no such change", 1))
-    assert (outcome.caught_by, outcome.tests) == ("", 0)
-    assert "KeyError" in outcome.message
+def test_a_play_notices_what_no_test_was_asked_about(tmp_path: Path) -> None:
+    """Simulation and unit tests judge together; the changed code must be what the simulation runs, too."""
+    found = run(tmp_path, DELETED, tests="tests/member/test_states.py", plays=5)
+    assert found[DELETED]
+    assert not found[DELETED].startswith("tests/")
+
+
+def test_a_mutant_that_cannot_be_put_in_counts_as_missed() -> None:
+    """A mistake of the harness would otherwise look like a hundred caught mutants."""
+    with pytest.raises(KeyError):
+        put(Mutation(HEARTBEAT, "no such change", 1, 1), {})
 
 
 def test_the_result_has_the_seed_and_names_what_was_missed() -> None:
