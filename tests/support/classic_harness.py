@@ -13,7 +13,6 @@ from kip848_client.coordinator import CoordinatorConfig
 from kip848_client.coordinator.classic.group import ClassicGroup, ClassicState
 from kip848_client.coordinator.config import MigrationPolicy
 from kip848_client.errors import ErrorCode
-from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -24,12 +23,13 @@ from kip848_client.wire.messages.consumer_protocol import (
 )
 from kip848_client.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from kip848_client.wire.messages.heartbeat import HeartbeatRequest
-from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from kip848_client.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from kip848_client.wire.messages.leave_group import LeaveGroupRequest
 from kip848_client.wire.messages.list_groups import ListGroupsRequest
-from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kip848_client.wire.schema import Response
 from tests.support.coordinator_harness import Harness
+from tests.support.messages import build
 
 SESSION_MS = 10_000
 REBALANCE_MS = 20_000
@@ -92,14 +92,15 @@ class ClassicHarness(Harness):
     ) -> Call[JoinGroupResponse]:
         """Send a JoinGroup of a consumer that reads foo."""
         offered = protocols if isinstance(protocols, Mapping) else dict.fromkeys(protocols, FOO)
-        message = JoinGroupRequest(
+        message = build(
+            JoinGroupRequest,
             group_id=self.group_id if group_id is None else group_id,
             session_timeout_ms=session_ms,
             rebalance_timeout_ms=rebalance_ms,
             member_id=member_id,
             group_instance_id=instance,
             protocol_type=protocol_type,
-            protocols=tuple(JoinGroupRequestProtocol(name=name, metadata=data) for name, data in offered.items()),
+            protocols=[{"name": name, "metadata": data} for name, data in offered.items()],
         )
         return Call(self, self.post(message, version=version, client_id=client_id))
 
@@ -115,40 +116,28 @@ class ClassicHarness(Harness):
         version: int = 5,
     ) -> Call[SyncGroupResponse]:
         """Send a SyncGroup."""
-        message = SyncGroupRequest(
+        message = build(
+            SyncGroupRequest,
             group_id=self.group_id,
             generation_id=generation,
             member_id=member_id,
             group_instance_id=instance,
             protocol_type=protocol_type,
             protocol_name=protocol,
-            assignments=tuple(
-                SyncGroupRequestAssignment(member_id=given, assignment=data)
-                for given, data in (assignments or {}).items()
-            ),
+            assignments=[{"member_id": given, "assignment": data} for given, data in (assignments or {}).items()],
         )
         return Call(self, self.post(message, version=version))
 
     def beat(self, member_id: str, generation: int, *, instance: str | None = None) -> ErrorCode:
         """Send a Heartbeat, and return its code."""
-        response = self.send(
-            HeartbeatRequest(
-                group_id=self.group_id, generation_id=generation, member_id=member_id, group_instance_id=instance
-            ),
-            version=4,
-        )
-        return ErrorCode(response.error_code)
+        message = HeartbeatRequest(self.group_id, generation, member_id, instance)
+        return ErrorCode(self.send(message, version=4).error_code)
 
     def leave_group(self, *members: str | tuple[str, str]) -> list[ErrorCode]:
         """Send a LeaveGroup for members by id, or by (id, instance id); return their codes."""
         identities = [member if isinstance(member, tuple) else (member, None) for member in members]
-        message = LeaveGroupRequest(
-            group_id=self.group_id,
-            members=tuple(
-                MemberIdentity(member_id=member_id, group_instance_id=instance) for member_id, instance in identities
-            ),
-        )
-        response = self.send(message, version=5)
+        listed = [{"member_id": member_id, "group_instance_id": instance} for member_id, instance in identities]
+        response = self.send(build(LeaveGroupRequest, group_id=self.group_id, members=listed), version=5)
         assert response.error_code == ErrorCode.NONE
         assert [(item.member_id, item.group_instance_id) for item in response.members] == identities
         return [ErrorCode(item.error_code) for item in response.members]
@@ -159,22 +148,15 @@ class ClassicHarness(Harness):
 
     def consumer_heartbeat(self, member_id: str, epoch: int, *, instance: str | None = None) -> ErrorCode:
         """Send a ConsumerGroupHeartbeat that joins with foo, or not; return its code."""
-        joins = epoch == 0
-        message = ConsumerGroupHeartbeatRequest(
-            group_id=self.group_id,
-            member_id=member_id,
-            member_epoch=epoch,
-            instance_id=instance,
-            rebalance_timeout_ms=REBALANCE_MS if joins else -1,
-            subscribed_topic_names=("foo",) if joins else None,
-            topic_partitions=() if joins else None,
-        )
-        return ErrorCode(self.send(message, version=1).error_code)
+        if epoch == 0:
+            answer = self.join(member_id, ["foo"], instance=instance, rebalance_timeout_ms=REBALANCE_MS)
+        else:
+            answer = self.heartbeat(member_id, epoch, instance=instance)
+        return ErrorCode(answer.error_code)
 
     def describe(self, *, version: int = 6) -> DescribedGroup:
         """Send a DescribeGroups."""
-        response = self.send(DescribeGroupsRequest(groups=(self.group_id,)), version=version)
-        return response.groups[0]
+        return self.send(DescribeGroupsRequest(groups=(self.group_id,)), version=version).groups[0]
 
     def listed(self) -> dict[str, tuple[str, str, str]]:
         """Send a ListGroups: group id -> (state, type, protocol type)."""

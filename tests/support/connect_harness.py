@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
+
+import msgspec
 
 from kip848_client.coordinator import CoordinatorConfig
 from kip848_client.coordinator.connect.group import ConnectGroup
@@ -26,6 +29,7 @@ from kip848_client.wire.messages.connect_group_prepare_assignment import (
     ConnectGroupPrepareAssignmentResponse,
 )
 from tests.support.coordinator_harness import Harness
+from tests.support.coordinator_harness import offer as consumer_offer
 
 CONNECT = CoordinatorConfig(
     protocols=("classic", "consumer", "connect"), connect_session_timeout_ms=45_000, connect_heartbeat_interval_ms=5_000
@@ -73,23 +77,9 @@ def tokens(response: ConnectGroupHeartbeatResponse) -> dict[str, int]:
     }
 
 
-def offer(
-    name: str = "cooperative",
-    *,
-    versions: tuple[int, int] = (0, 0),
-    version: int = 0,
-    reason: int = 0,
-    data: bytes = b"",
-) -> ClientAssignor:
-    """A client-side assignor that a worker offers."""
-    return ClientAssignor(
-        name=name,
-        minimum_version=versions[0],
-        maximum_version=versions[1],
-        reason=reason,
-        metadata_version=version,
-        metadata_bytes=data,
-    )
+def offer(name: str = "cooperative", **fields: Any) -> ClientAssignor:
+    """A client-side assignor that a worker offers; *fields* as for the one of a consumer."""
+    return msgspec.convert(consumer_offer(name, **fields), ClientAssignor, from_attributes=True)
 
 
 @dataclass
@@ -131,25 +121,12 @@ class ConnectHarness(Harness):
         )
 
     def enter(
-        self,
-        member_id: str,
-        *,
-        catalogue: tuple[int, str] | None = None,
-        offers: Iterable[ClientAssignor] | None = None,
-        instance: str | None = None,
-        worker_id: str | None = None,
+        self, member_id: str, *, offers: Iterable[ClientAssignor] | None = None, **fields: Any
     ) -> ConnectGroupHeartbeatResponse:
-        """Send the full heartbeat with epoch 0."""
+        """Send the full heartbeat with epoch 0; *fields* as for `beat`."""
+        assignor = "uniform" if offers is None else None
         return self.beat(
-            member_id,
-            0,
-            owned="",
-            catalogue=catalogue,
-            assignor="uniform" if offers is None else None,
-            offers=offers,
-            rebalance_timeout_ms=60_000,
-            instance=instance,
-            worker_id=worker_id,
+            member_id, 0, owned="", assignor=assignor, offers=offers, rebalance_timeout_ms=60_000, **fields
         )
 
     def prepare(self, member_id: str, epoch: int) -> ConnectGroupPrepareAssignmentResponse:

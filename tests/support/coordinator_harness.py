@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
 import msgspec
@@ -44,7 +44,6 @@ from kip848_client.coordinator.heartbeat import move_on
 from kip848_client.coordinator.offset_store import CommittedOffset
 from kip848_client.coordinator.steady_heartbeat import steady_member
 from kip848_client.errors import ErrorCode
-from kip848_client.model import ZERO_UUID
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages import message_pair
 from kip848_client.wire.messages.connect_group_records import ConnectGroupMetadataKey
@@ -53,13 +52,11 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     Assignor,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    TopicPartitions,
 )
 from kip848_client.wire.messages.consumer_group_install_assignment import (
     ConsumerGroupInstallAssignmentRequest,
     ConsumerGroupInstallAssignmentResponse,
     Member,
-    TopicPartition,
 )
 from kip848_client.wire.messages.consumer_group_prepare_assignment import (
     ConsumerGroupPrepareAssignmentRequest,
@@ -75,17 +72,10 @@ from kip848_client.wire.messages.group_records import (
     GroupMetadataKey,
     OffsetCommitKey,
 )
-from kip848_client.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from kip848_client.wire.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-)
+from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
+from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
 from kip848_client.wire.schema import Request, Response
+from tests.support.messages import build
 
 WALL_MS_AT_START = 1_700_000_000_000
 
@@ -93,6 +83,8 @@ ResponseT = TypeVar("ResponseT", bound=Response)
 
 Owned = Mapping[str, Iterable[int]]
 """Topic name -> partitions."""
+
+Fields = dict[str, Any]
 
 _RECORD_NAMES = {
     OffsetCommitKey: "offset",
@@ -166,33 +158,11 @@ class Harness:
         self.step(ConfigChanged(self.group_id, {name.replace("_", "."): value for name, value in overrides.items()}))
 
     def join(
-        self,
-        member_id: str,
-        topics: Iterable[str] | None = (),
-        *,
-        instance: str | None = None,
-        regex: str | None = None,
-        rebalance_timeout_ms: int = 5_000,
-        assignor: str | None = None,
-        rack: str | None = None,
-        version: int = 1,
-        client_id: str = "client",
-        offers: Iterable[Assignor] | None = None,
+        self, member_id: str, topics: Iterable[str] | None = (), *, rebalance_timeout_ms: int = 5_000, **fields: Any
     ) -> ConsumerGroupHeartbeatResponse:
-        """Send the full heartbeat with epoch 0 that starts a membership."""
+        """Send the full heartbeat with epoch 0 that starts a membership; *fields* as for `heartbeat`."""
         return self.heartbeat(
-            member_id,
-            0,
-            owned={},
-            topics=topics,
-            instance=instance,
-            regex=regex,
-            rebalance_timeout_ms=rebalance_timeout_ms,
-            assignor=assignor,
-            rack=rack,
-            version=version,
-            client_id=client_id,
-            offers=offers,
+            member_id, 0, owned={}, topics=topics, rebalance_timeout_ms=rebalance_timeout_ms, **fields
         )
 
     def heartbeat(
@@ -212,23 +182,19 @@ class Harness:
         offers: Iterable[Assignor] | None = None,
     ) -> ConsumerGroupHeartbeatResponse:
         """Send a heartbeat with exactly these fields; what is not given is null."""
-        message = ConsumerGroupHeartbeatRequest(
+        message = build(
+            ConsumerGroupHeartbeatRequest,
             group_id=self.group_id,
             member_id=member_id,
             member_epoch=epoch,
             instance_id=instance,
             rack_id=rack,
             rebalance_timeout_ms=rebalance_timeout_ms,
-            subscribed_topic_names=None if topics is None else tuple(topics),
+            subscribed_topic_names=topics,
             subscribed_topic_regex=regex,
             server_assignor=assignor,
-            topic_partitions=None
-            if owned is None
-            else tuple(
-                TopicPartitions(topic_id=self.topic_id(name), partitions=tuple(sorted(partitions)))
-                for name, partitions in owned.items()
-            ),
-            client_assignors=None if offers is None else tuple(offers),
+            topic_partitions=None if owned is None else self._on_wire({name: sorted(owned[name]) for name in owned}),
+            client_assignors=offers,
         )
         return self.send(message, version=version, client_id=client_id)
 
@@ -244,29 +210,22 @@ class Harness:
         retention_ms: int = -1,
     ) -> dict[tuple[str, int], ErrorCode]:
         """Commit topic -> partition -> offset; the code of each partition. *metadata* may differ by partition."""
-        by_id = version >= 10
-        told = metadata if isinstance(metadata, Mapping) else {}
-        message = OffsetCommitRequest(
+
+        def asked(partition: int, offset: int) -> Fields:
+            told = metadata.get(partition, "") if isinstance(metadata, Mapping) else metadata
+            return {"partition_index": partition, "committed_offset": offset, "committed_metadata": told}
+
+        message = build(
+            OffsetCommitRequest,
             group_id=self.group_id,
             generation_id_or_member_epoch=epoch,
             member_id=member_id,
             group_instance_id=instance,
             retention_time_ms=retention_ms,
-            topics=tuple(
-                OffsetCommitRequestTopic(
-                    name="" if by_id else name,
-                    topic_id=self._id_or_unknown(name) if by_id else ZERO_UUID,
-                    partitions=tuple(
-                        OffsetCommitRequestPartition(
-                            partition_index=partition,
-                            committed_offset=offset,
-                            committed_metadata=told.get(partition, "") if isinstance(metadata, Mapping) else metadata,
-                        )
-                        for partition, offset in partitions.items()
-                    ),
-                )
+            topics=[
+                self._named(name, version) | {"partitions": [asked(*item) for item in partitions.items()]}
                 for name, partitions in offsets.items()
-            ),
+            ],
         )
         response = self.send(message, version=version)
         answered = [topic.name or self._name_or_gone(topic.topic_id) for topic in response.topics]
@@ -286,19 +245,11 @@ class Harness:
         version: int = 9,
     ) -> dict[tuple[str, int], int] | ErrorCode:
         """Fetch topic -> partitions (None: all); the offset of each, or the error of the group."""
-        by_id = version >= 10
         topics = None
         if offsets is not None:
-            topics = tuple(
-                OffsetFetchRequestTopics(
-                    name="" if by_id else name,
-                    topic_id=self._id_or_unknown(name) if by_id else ZERO_UUID,
-                    partition_indexes=tuple(partitions),
-                )
-                for name, partitions in offsets.items()
-            )
-        group = OffsetFetchRequestGroup(group_id=self.group_id, member_id=member_id, member_epoch=epoch, topics=topics)
-        (answer,) = self.send(OffsetFetchRequest(groups=(group,)), version=version).groups
+            topics = [self._named(name, version) | {"partition_indexes": asked} for name, asked in offsets.items()]
+        group = {"group_id": self.group_id, "member_id": member_id, "member_epoch": epoch, "topics": topics}
+        (answer,) = self.send(build(OffsetFetchRequest, groups=[group]), version=version).groups
         if answer.error_code:
             assert not answer.topics
             return ErrorCode(answer.error_code)
@@ -468,9 +419,15 @@ class Harness:
 
     # Inside
 
-    def _id_or_unknown(self, name: str) -> UUID:
+    def _named(self, name: str, version: int) -> Fields:
+        """A topic in a request about offsets: by its name, or from version 10 on by its id."""
+        if version < 10:
+            return {"name": name}
         topic = self.image.by_name.get(name)
-        return UUID(int=999) if topic is None else topic.topic_id
+        return {"topic_id": UUID(int=999) if topic is None else topic.topic_id}
+
+    def _on_wire(self, partitions: Owned) -> list[Fields]:
+        return [{"topic_id": self.topic_id(name), "partitions": indexes} for name, indexes in partitions.items()]
 
     def _name_or_gone(self, topic_id: UUID) -> str:
         topic = self.image.by_id.get(topic_id)
@@ -588,17 +545,10 @@ class AssignmentHarness(Harness):
     # Doing
 
     def enter(
-        self,
-        member_id: str,
-        *offers: Assignor,
-        topics: Iterable[str] = ("foo",),
-        instance: str | None = None,
-        rebalance_timeout_ms: int = 5_000,
+        self, member_id: str, *offers: Assignor, topics: Iterable[str] = ("foo",), **fields: Any
     ) -> ConsumerGroupHeartbeatResponse:
         """Join with client-side assignors; with "a" if none is named."""
-        return self.join(
-            member_id, topics, offers=offers or (offer(),), instance=instance, rebalance_timeout_ms=rebalance_timeout_ms
-        )
+        return self.join(member_id, topics, offers=offers or (offer(),), **fields)
 
     def settled(self, *member_ids: str) -> None:
         """Let members join, and the chosen ones compute, until each owns an equal part of "foo"."""
@@ -660,10 +610,10 @@ class AssignmentHarness(Harness):
             metadata: member id -> version and bytes.
         """
         told = metadata or {}
-        members = tuple(
+        members = [
             self.part(part_id, held, version=told.get(part_id, (0, b""))[0], data=told.get(part_id, (0, b""))[1])
             for part_id, held in parts.items()
-        )
+        ]
         return self.install_members(member_id, group_epoch, members, epoch=epoch, error=error)
 
     def install_members(
@@ -690,15 +640,8 @@ class AssignmentHarness(Harness):
 
     def part(self, member_id: str, held: Mapping[str, Iterable[int]], *, version: int = 0, data: bytes = b"") -> Member:
         """One member of an Install."""
-        return Member(
-            member_id=member_id,
-            partitions=tuple(
-                TopicPartition(topic_id=self.topic_id(name), partitions=tuple(partitions))
-                for name, partitions in held.items()
-            ),
-            metadata_version=version,
-            metadata_bytes=data,
-        )
+        partitions = self._on_wire(held)
+        return build(Member, member_id=member_id, partitions=partitions, metadata_version=version, metadata_bytes=data)
 
     # Looking
 

@@ -10,11 +10,8 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from kip848_client.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
+from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
+from tests.support.messages import build
 from tests.support.raw_connection import RawConnection
 
 
@@ -40,15 +37,13 @@ def commit(
     offsets: Mapping[int, int], *, epoch: int = -1, member_id: str = "", group: str = "g", topic: str = "orders"
 ) -> OffsetCommitRequest:
     """A commit of partition -> offset."""
-    partitions = tuple(
-        OffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
-        for index, offset in offsets.items()
-    )
-    return OffsetCommitRequest(
+    partitions = [{"partition_index": index, "committed_offset": offset} for index, offset in offsets.items()]
+    return build(
+        OffsetCommitRequest,
         group_id=group,
         generation_id_or_member_epoch=epoch,
         member_id=member_id,
-        topics=(OffsetCommitRequestTopic(name=topic, partitions=partitions),),
+        topics=[{"name": topic, "partitions": partitions}],
     )
 
 
@@ -93,11 +88,5 @@ class Member:
 
     def commit(self, partition: int, offset: int) -> int:
         """Commit one offset of ``orders`` as a member; the error code."""
-        return commit_offset(
-            self.connection,
-            offset,
-            partition=partition,
-            epoch=self.epoch,
-            member_id=self.member_id,
-            group=self.group_id,
-        )
+        claimed: dict[str, Any] = {"epoch": self.epoch, "member_id": self.member_id, "group": self.group_id}
+        return commit_offset(self.connection, offset, partition=partition, **claimed)

@@ -78,7 +78,10 @@ from kip848_client.member.settings import GroupProtocol, MemberConfig, ResetPoli
 from kip848_client.member.states import MemberState, Phase
 from kip848_client.model import OffsetAndMetadata, Subscription, TopicPartition
 from kip848_client.wire.api_keys import ApiKey
-from kip848_client.wire.messages import consumer_group_describe as described
+from kip848_client.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     Assignment,
     Assignor,
@@ -91,15 +94,9 @@ from kip848_client.wire.messages.consumer_group_install_assignment import (
     ConsumerGroupInstallAssignmentResponse,
 )
 from kip848_client.wire.messages.consumer_group_install_assignment import Member as InstallMember
-from kip848_client.wire.messages.consumer_group_install_assignment import TopicPartition as InstallPartitions
-from kip848_client.wire.messages.consumer_group_prepare_assignment import Assignor as PreparedAssignor
 from kip848_client.wire.messages.consumer_group_prepare_assignment import (
     ConsumerGroupPrepareAssignmentRequest,
     ConsumerGroupPrepareAssignmentResponse,
-    TopicMetadata,
-)
-from kip848_client.wire.messages.consumer_group_prepare_assignment import (
-    Member as PreparedMember,
 )
 from kip848_client.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -110,7 +107,7 @@ from kip848_client.wire.messages.consumer_protocol import (
     encode_subscription,
 )
 from kip848_client.wire.messages.consumer_protocol import TopicPartition as Partitions
-from kip848_client.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kip848_client.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
@@ -118,6 +115,7 @@ from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
 from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kip848_client.wire.schema import Request, Response
 from tests.support.member_invariants import MemberInvariants
+from tests.support.messages import build
 from tests.support.offset_answers import NO_OFFSET, commit_answer, fetch_answer
 
 GROUP = "orders-group"
@@ -133,7 +131,6 @@ ROUNDS = frozenset({ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT, ApiKey.CONSUMER_GR
 
 RequestT = TypeVar("RequestT", bound=Request[Response])
 EffectT = TypeVar("EffectT")
-CallT = TypeVar("CallT", DescribeAssignors, RunAssignor, CallOnAssignment)
 ListenerEffect = AssignPartitions | RevokePartitions | LosePartitions
 
 _KINDS: dict[type[ListenerEffect], str] = {
@@ -408,7 +405,8 @@ class MemberHarness:
 
     def coordinator_answer(self, *, error_code: int = 0, node_id: int = 1) -> FindCoordinatorResponse:
         """What FindCoordinator answers."""
-        return FindCoordinatorResponse(coordinators=(Coordinator(GROUP, node_id, "127.0.0.1", 9092, error_code, None),))
+        found = {"key": GROUP, "node_id": node_id, "host": "127.0.0.1", "port": 9092, "error_code": error_code}
+        return build(FindCoordinatorResponse, coordinators=[found | {"error_message": None}])
 
     def requests(self, request_type: type[RequestT]) -> list[RequestT]:
         """Unanswered requests of one type."""
@@ -441,11 +439,7 @@ class MemberHarness:
 
     def take_waiting(self, effect_type: type[EffectT]) -> EffectT:
         """Take the oldest effect of one type that waits for an event."""
-        for item in self.waiting:
-            if isinstance(item, effect_type):
-                self.waiting.remove(item)
-                return item
-        raise AssertionError(f"no {effect_type.__name__} waits; waiting: {self.waiting}")
+        return _oldest(self.waiting, effect_type)
 
     def answer_heartbeat(
         self,
@@ -528,37 +522,30 @@ class MemberHarness:
         error: int = 0,
     ) -> list[MemberEffect]:
         """Answer the oldest ConsumerGroupDescribe: the group is in *epoch*, and the others have these epochs."""
-        topics = tuple(
-            described.TopicPartitions(self.topic_ids[topic], topic, tuple(indexes)) for topic, indexes in target.items()
-        )
-        itself = described.Member(
-            member_id=MEMBER_ID,
-            member_epoch=epoch if own_epoch is None else own_epoch,
-            target_assignment=described.Assignment(topics),
-        )
-        group = described.DescribedGroup(
-            error_code=error,
-            group_id=GROUP,
-            group_epoch=epoch,
-            assignment_epoch=epoch if target_epoch is None else target_epoch,
-            members=(
-                itself,
-                *(described.Member(member_id=f"other-{n}", member_epoch=at) for n, at in enumerate(others)),
-            ),
-        )
-        return self.answer(
-            described.ConsumerGroupDescribeRequest, described.ConsumerGroupDescribeResponse(groups=(group,))
-        )
+        itself = {
+            "member_id": MEMBER_ID,
+            "member_epoch": epoch if own_epoch is None else own_epoch,
+            "target_assignment": {
+                "topic_partitions": [
+                    {"topic_id": self.topic_ids[topic], "topic_name": topic, "partitions": indexes}
+                    for topic, indexes in target.items()
+                ]
+            },
+        }
+        group = {
+            "error_code": error,
+            "group_id": GROUP,
+            "group_epoch": epoch,
+            "assignment_epoch": epoch if target_epoch is None else target_epoch,
+            "members": [itself, *({"member_id": f"other-{n}", "member_epoch": at} for n, at in enumerate(others))],
+        }
+        return self.answer(ConsumerGroupDescribeRequest, build(ConsumerGroupDescribeResponse, groups=[group]))
 
     # ------------------------------------------------------------------------------------------- client-side assignors
 
-    def take_call(self, call_type: type[CallT]) -> CallT:
+    def take_call(self, call_type: type[EffectT]) -> EffectT:
         """Take the oldest call of one type that has not returned."""
-        for call in self.user_calls:
-            if isinstance(call, call_type):
-                self.user_calls.remove(call)
-                return call
-        raise AssertionError(f"no {call_type.__name__} is under way: {self.user_calls}")
+        return _oldest(self.user_calls, call_type)
 
     def finish_assign(
         self, target: Mapping[str, Mapping[str, Iterable[int]]] | None = None, *, error: int = 0
@@ -582,11 +569,12 @@ class MemberHarness:
     def installed(self, target: Mapping[str, Mapping[str, Iterable[int]]]) -> tuple[InstallMember, ...]:
         """A target as Install carries it."""
         return tuple(
-            InstallMember(
-                member_id,
-                tuple(InstallPartitions(self.topic_ids[topic], tuple(indexes)) for topic, indexes in topics.items()),
-                0,
-                b"",
+            build(
+                InstallMember,
+                member_id=member_id,
+                partitions=[
+                    {"topic_id": self.topic_ids[topic], "partitions": indexes} for topic, indexes in topics.items()
+                ],
             )
             for member_id, topics in target.items()
         )
@@ -600,19 +588,18 @@ class MemberHarness:
         self, *, error: int = 0, group_epoch: int = 7, name: str = "mine", members: Iterable[str] = (MEMBER_ID,)
     ) -> list[MemberEffect]:
         """Answer the oldest Prepare: members without targets, all subscribed to t with two partitions."""
-        response = ConsumerGroupPrepareAssignmentResponse(
-            error_code=error,
-            error_message="scripted" if error else None,
-            group_epoch=0 if error else group_epoch,
-            assignor_name="" if error else name,
-            members=()
-            if error
-            else tuple(
-                PreparedMember(member_id, 1, None, None, (self.topic_ids["t"],), PreparedAssignor(0, 1, b""), ())
-                for member_id in members
-            ),
-            topics=() if error else (TopicMetadata(self.topic_ids["t"], "t", 2),),
-        )
+        if error:
+            response = ConsumerGroupPrepareAssignmentResponse(error_code=error, error_message="scripted")
+        else:
+            topic_id = self.topic_ids["t"]
+            common = {"member_epoch": 1, "subscribed_topic_ids": [topic_id], "assignor": {"metadata_version": 1}}
+            response = build(
+                ConsumerGroupPrepareAssignmentResponse,
+                group_epoch=group_epoch,
+                assignor_name=name,
+                members=[common | {"member_id": one} for one in members],
+                topics=[{"topic_id": topic_id, "topic_name": "t", "num_partitions": 2}],
+            )
         return self.answer(ConsumerGroupPrepareAssignmentRequest, response)
 
     def answer_install(self, *, error: int = 0) -> list[MemberEffect]:
@@ -730,6 +717,14 @@ class MemberHarness:
         if not self.requests(ConsumerGroupHeartbeatRequest):
             self.advance(INTERVAL_MS)
         self.answer_heartbeat(epoch=epoch, assignment=assignment)
+
+
+def _oldest(waiting: list[Any], kind: type[EffectT]) -> EffectT:
+    """Take the first of one kind."""
+    found = next((item for item in waiting if isinstance(item, kind)), None)
+    assert found is not None, f"no {kind.__name__} waits; there are {waiting}"
+    waiting.remove(found)
+    return found
 
 
 def _word(request: Request[Response]) -> str:

@@ -8,17 +8,9 @@ from kip848_client.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
 )
-from kip848_client.wire.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestTopics,
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopics,
-)
+from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopics, OffsetFetchResponse
+from tests.support.messages import build
 
 __all__ = ["NO_OFFSET", "commit_answer", "fetch_answer"]
 
@@ -30,19 +22,13 @@ def commit_answer(
     request: OffsetCommitRequest, code_of: Callable[[OffsetCommitRequestTopic, int], int] = lambda _topic, _index: 0
 ) -> OffsetCommitResponse:
     """Every partition of *request* with the error code that *code_of* gives its topic and index; 0 is success."""
-    return OffsetCommitResponse(
-        topics=tuple(
-            OffsetCommitResponseTopic(
-                topic.name,
-                topic.topic_id,
-                tuple(
-                    OffsetCommitResponsePartition(item.partition_index, code_of(topic, item.partition_index))
-                    for item in topic.partitions
-                ),
-            )
-            for topic in request.topics
-        )
-    )
+
+    def answered(topic: OffsetCommitRequestTopic) -> dict[str, object]:
+        indexes = [item.partition_index for item in topic.partitions]
+        partitions = [{"partition_index": index, "error_code": code_of(topic, index)} for index in indexes]
+        return {"name": topic.name, "topic_id": topic.topic_id, "partitions": partitions}
+
+    return build(OffsetCommitResponse, topics=map(answered, request.topics))
 
 
 def fetch_answer(
@@ -59,29 +45,20 @@ def fetch_answer(
         code_of: topic and index -> error code.
         error: code of the whole group, which then has no partitions; 0 for none.
     """
-    groups = tuple(
-        OffsetFetchResponseGroup(
-            group.group_id,
-            ()
-            if error
-            else tuple(
-                OffsetFetchResponseTopics(
-                    topic.name,
-                    topic.topic_id,
-                    tuple(
-                        OffsetFetchResponsePartitions(
-                            partition_index=index,
-                            committed_offset=offset_of(topic, index),
-                            metadata="",
-                            error_code=code_of(topic, index),
-                        )
-                        for index in topic.partition_indexes
-                    ),
-                )
-                for topic in group.topics or ()
-            ),
-            error,
-        )
+
+    def answered(topic: OffsetFetchRequestTopics) -> dict[str, object]:
+        partitions = [
+            {"partition_index": index, "committed_offset": offset_of(topic, index), "error_code": code_of(topic, index)}
+            for index in topic.partition_indexes
+        ]
+        return {"name": topic.name, "topic_id": topic.topic_id, "partitions": partitions}
+
+    groups = [
+        {
+            "group_id": group.group_id,
+            "error_code": error,
+            "topics": [] if error else map(answered, group.topics or ()),
+        }
         for group in request.groups
-    )
-    return OffsetFetchResponse(groups=groups)
+    ]
+    return build(OffsetFetchResponse, groups=groups)

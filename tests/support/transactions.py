@@ -6,29 +6,12 @@ import time
 from typing import Any, Final
 
 from kip848_client.broker import EmbeddedBroker
-from kip848_client.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from kip848_client.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from kip848_client.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
-from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
-from kip848_client.wire.messages.init_producer_id import InitProducerIdRequest
-from kip848_client.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from kip848_client.wire.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-)
-from kip848_client.wire.messages.produce import (
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    TopicProduceData,
-)
-from kip848_client.wire.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-)
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.end_txn import EndTxnResponse
+from kip848_client.wire.messages.fetch import FetchRequest, PartitionData
+from kip848_client.wire.messages.produce import PartitionProduceResponse
 from kip848_client.wire.record_batch import Record, batches_of, build_batch, records_of
+from tests.support.messages import build
 from tests.support.raw_connection import RawConnection
 
 TRANSACTIONAL: Final = 0x10
@@ -64,15 +47,8 @@ class RawProducer:
         self, *, producer_id: int = -1, epoch: int = -1, timeout_ms: int = 60_000, version: int = 5
     ) -> tuple[int, int, int]:
         """InitProducerId; error, producer id and epoch."""
-        answer = self.connection.ask(
-            InitProducerIdRequest(
-                transactional_id=self.name,
-                transaction_timeout_ms=timeout_ms,
-                producer_id=producer_id,
-                producer_epoch=epoch,
-            ),
-            version=version,
-        )
+        claimed = {"transactional_id": self.name, "producer_id": producer_id, "producer_epoch": epoch}
+        answer = self.connection.call(ApiKey.INIT_PRODUCER_ID, version, **claimed, transaction_timeout_ms=timeout_ms)
         return answer.error_code, answer.producer_id, answer.producer_epoch
 
     def produce(
@@ -94,27 +70,25 @@ class RawProducer:
             base_sequence=self.sequence if sequence is None else sequence,
             attributes=attributes,
         )
-        data = TopicProduceData(
-            name=self.topic,
-            partition_data=(PartitionProduceData(index=partition, records=batch),),
-        )
+        data = {"name": self.topic, "partition_data": [{"index": partition, "records": batch}]}
         name = self.name if transactional_id == "" else transactional_id
-        request = ProduceRequest(transactional_id=name, acks=-1, timeout_ms=1_000, topic_data=(data,))
-        answer = self.connection.ask(request, version=version).responses[0].partition_responses[0]
+        response = self.connection.call(
+            ApiKey.PRODUCE, version, transactional_id=name, acks=-1, timeout_ms=1_000, topic_data=[data]
+        )
+        answer: PartitionProduceResponse = response.responses[0].partition_responses[0]
         if sequence is None and not answer.error_code:
             self.sequence += len(values) or 1
         return answer
 
     def add(self, *partitions: int, topic: str | None = None, version: int = 3) -> list[int]:
         """AddPartitionsToTxn; one error per partition, the lowest first."""
-        answer = self.connection.ask(
-            AddPartitionsToTxnRequest(
-                v3_and_below_transactional_id=self.name,
-                v3_and_below_producer_id=self.producer_id,
-                v3_and_below_producer_epoch=self.epoch,
-                v3_and_below_topics=(AddPartitionsToTxnTopic(name=topic or self.topic, partitions=partitions),),
-            ),
-            version=version,
+        answer = self.connection.call(
+            ApiKey.ADD_PARTITIONS_TO_TXN,
+            version,
+            v3_and_below_transactional_id=self.name,
+            v3_and_below_producer_id=self.producer_id,
+            v3_and_below_producer_epoch=self.epoch,
+            v3_and_below_topics=[{"name": topic or self.topic, "partitions": partitions}],
         )
         results = [
             (result.partition_index, result.partition_error_code)
@@ -125,10 +99,8 @@ class RawProducer:
 
     def add_offsets(self, group: str) -> int:
         """AddOffsetsToTxn; the error."""
-        request = AddOffsetsToTxnRequest(
-            transactional_id=self.name, producer_id=self.producer_id, producer_epoch=self.epoch, group_id=group
-        )
-        return self.connection.ask(request, version=3).error_code
+        answer = self.connection.call(ApiKey.ADD_OFFSETS_TO_TXN, 3, **self._claimed(), group_id=group)
+        return int(answer.error_code)
 
     def commit_offset(
         self,
@@ -142,31 +114,30 @@ class RawProducer:
         version: int = 5,
     ) -> int:
         """TxnOffsetCommit of one partition of its topic; the error."""
-        position = TxnOffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
-        request = TxnOffsetCommitRequest(
-            transactional_id=self.name,
+        position = {"partition_index": partition, "committed_offset": offset}
+        answer = self.connection.call(
+            ApiKey.TXN_OFFSET_COMMIT,
+            version,
+            **self._claimed(),
             group_id=group,
-            producer_id=self.producer_id,
-            producer_epoch=self.epoch,
             generation_id=generation,
             member_id=member_id,
             group_instance_id=instance_id,
-            topics=(TxnOffsetCommitRequestTopic(name=self.topic, partitions=(position,)),),
+            topics=[{"name": self.topic, "partitions": [position]}],
         )
-        return self.connection.ask(request, version=version).topics[0].partitions[0].error_code
+        return int(answer.topics[0].partitions[0].error_code)
 
     def end(self, *, commit: bool, version: int = 5, epoch: int | None = None) -> EndTxnResponse:
         """EndTxn; a producer of version 5 goes on with the epoch of the answer."""
-        request = EndTxnRequest(
-            transactional_id=self.name,
-            producer_id=self.producer_id,
-            producer_epoch=self.epoch if epoch is None else epoch,
-            committed=commit,
-        )
-        answer = self.connection.ask(request, version=version)
+        answer: EndTxnResponse = self.connection.call(ApiKey.END_TXN, version, **self._claimed(epoch), committed=commit)
         if epoch is None and version >= 5 and not answer.error_code:
             self.producer_id, self.epoch, self.sequence = answer.producer_id, answer.producer_epoch, 0
         return answer
+
+    def _claimed(self, epoch: int | None = None) -> dict[str, Any]:
+        """What it says of itself."""
+        epoch = self.epoch if epoch is None else epoch
+        return {"transactional_id": self.name, "producer_id": self.producer_id, "producer_epoch": epoch}
 
     def connect(self, bootstrap_server: str) -> None:
         """Go on over a connection to another node."""
@@ -181,10 +152,9 @@ def fetch_request(
     offset: int = 0, *, partition: int = 0, isolation: int = 1, topic: str = TOPIC, **fields: Any
 ) -> FetchRequest:
     """A Fetch of one partition, by name; it does not wait unless *fields* say so."""
-    asked = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1_000_000)
-    wanted = {"max_wait_ms": 0, "min_bytes": 1} | fields
-    topics = (FetchTopic(topic=topic, partitions=(asked,)),)
-    return FetchRequest(max_bytes=10_000_000, isolation_level=isolation, topics=topics, **wanted)
+    asked = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": 1_000_000}
+    wanted = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 10_000_000, "isolation_level": isolation} | fields
+    return build(FetchRequest, topics=[{"topic": topic, "partitions": [asked]}], **wanted)
 
 
 def fetched(connection: RawConnection, offset: int = 0, **fields: Any) -> PartitionData:
@@ -212,20 +182,16 @@ def end_offset(
     connection: RawConnection, *, isolation: int, partition: int = 0, timestamp: int = -1, topic: str = TOPIC
 ) -> int:
     """What ListOffsets answers."""
-    asked = ListOffsetsTopic(
-        name=topic, partitions=(ListOffsetsPartition(partition_index=partition, timestamp=timestamp),)
-    )
-    request = ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=(asked,))
-    return connection.ask(request, version=7).topics[0].partitions[0].offset
+    topics = [{"name": topic, "partitions": [{"partition_index": partition, "timestamp": timestamp}]}]
+    answer = connection.call(ApiKey.LIST_OFFSETS, 7, replica_id=-1, isolation_level=isolation, topics=topics)
+    return int(answer.topics[0].partitions[0].offset)
 
 
 def committed(
     connection: RawConnection, group: str, *, stable: bool = False, partition: int = 0, topic: str = TOPIC
 ) -> tuple[int, int]:
     """Offset and error of what a group has committed."""
-    asked = OffsetFetchRequestTopics(name=topic, partition_indexes=(partition,))
-    request = OffsetFetchRequest(
-        groups=(OffsetFetchRequestGroup(group_id=group, topics=(asked,)),), require_stable=stable
-    )
-    answer = connection.ask(request, version=8).groups[0].topics[0].partitions[0]
+    group_asked = {"group_id": group, "topics": [{"name": topic, "partition_indexes": [partition]}]}
+    response = connection.call(ApiKey.OFFSET_FETCH, 8, groups=[group_asked], require_stable=stable)
+    answer = response.groups[0].topics[0].partitions[0]
     return answer.committed_offset, answer.error_code
