@@ -210,7 +210,7 @@ class AssignorRound:
         """A heartbeat was accepted; the epoch is taken."""
         if not self._usable:
             return
-        if self._reason is not None and self._heartbeats.told_assignors == self._context.assignors:
+        if self._reason is not None and self._heartbeats.known_assignors == self._context.assignors:
             # The coordinator knows it. A later heartbeat resets the reason, so that the same one can be given again.
             self._reason = None
             self._advertise()

@@ -120,8 +120,8 @@ class ConsumerGroup:
     def blocked(self) -> frozenset[TopicIdPartition]:
         """As in `GroupPart`."""
         reconciler = self._reconciler
-        if reconciler.unconfirmed or reconciler.in_doubt:
-            return reconciler.held_back | reconciler.unconfirmed | reconciler.in_doubt
+        if reconciler.unconfirmed or reconciler.reported_unowned:
+            return reconciler.held_back | reconciler.unconfirmed | reconciler.reported_unowned
         return reconciler.held_back
 
     @property

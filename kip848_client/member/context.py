@@ -76,7 +76,8 @@ class Context:
         self.assignors: tuple[Assignor, ...] = ()
         """Client-side assignors to advertise; see `assignor_round`."""
         self.expedite = False
-        """Send the next heartbeat at once: the coordinator has news, because it refused a commit."""
+        """Send the next heartbeat at once, because its answer has news. `commits` and `offset_fetches` set it when a
+        member id or epoch was refused, `assignor_round` when a target was installed; sending a heartbeat clears it."""
         self.closing = False
         self.fatal_error: Kip848Error | None = None
 

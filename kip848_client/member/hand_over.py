@@ -78,7 +78,7 @@ class HandOver:
             self._end()
         elif self._reconciler.hold_back_runs:
             if context.now_ms >= self._until_ms:
-                self._let_revocation_begin("time is up")
+                self._begin_revocation("time is up")
             elif self._may_ask:
                 self._ask()
         elif context.phase is Phase.IN_SYNC and (not context.owned or context.now_ms >= self._until_ms):
@@ -95,7 +95,7 @@ class HandOver:
     @property
     def _may_ask_later(self) -> bool:
         """Whether the coordinator has heard that the member unsubscribed, and no question is under way."""
-        return self._context.link is not None and self._request_id is None and self._heartbeats.told_no_topics
+        return self._context.link is not None and self._request_id is None and self._heartbeats.empty_subscription_known
 
     @property
     def _may_ask(self) -> bool:
@@ -104,7 +104,7 @@ class HandOver:
     def _ask(self) -> None:
         context = self._context
         if self._discovery.highest_version(ApiKey.CONSUMER_GROUP_DESCRIBE) is None:
-            self._let_revocation_begin("the coordinator does not offer ConsumerGroupDescribe")
+            self._begin_revocation("the coordinator does not offer ConsumerGroupDescribe")
             return
         self._ask_ms = context.now_ms + QUESTION_EVERY_MS
         self._request_id = context.send(
@@ -125,9 +125,9 @@ class HandOver:
             return
         if group.error_code:
             if group.error_code not in RETRIABLE:
-                self._let_revocation_begin(f"the group cannot be described: error code {group.error_code}")
+                self._begin_revocation(f"the group cannot be described: error code {group.error_code}")
         elif self._others_are_ready(group):
-            self._let_revocation_begin(None)
+            self._begin_revocation(None)
 
     def _others_are_ready(self, group: DescribedGroup) -> bool:
         """Whether all other members have reached the target without us, and revoked what they must."""
@@ -141,7 +141,7 @@ class HandOver:
 
     # -------------------------------------------------------------------------------------------------------- the end
 
-    def _let_revocation_begin(self, failure: str | None) -> None:
+    def _begin_revocation(self, failure: str | None) -> None:
         self._reconciler.hold_back_runs = False
         self._context.orphan(self._request_id)
         self._request_id = None

@@ -45,6 +45,7 @@ class Sent(msgspec.Struct, frozen=True):
     """The fields of the last heartbeat that the next one leaves out if they are unchanged."""
 
     link: int | None
+    """Number of the connection to the coordinator that carried it."""
     subscription: Subscription
     assignment: LocalAssignment
     assignors: tuple[Assignor, ...]
@@ -59,15 +60,15 @@ class Heartbeats:
         self._backoff = context.new_backoff()
         self._sent: Sent | None = None
         self._in_flight: int | None = None
-        self._tells_partitions = False
-        self.told_partitions = 0
-        """How often the coordinator was told what the member owns."""
+        self._ownership_report_pending = False
+        self.ownership_reports = 0
+        """How many heartbeats with owned partitions were sent."""
         self._due_ms = 0
         self._interval_ms = 0
         self._expected_ms: int | None = None
-        """When the coordinator expects the next one. Failures do not move it."""
+        """When the coordinator expects the next heartbeat: one interval after the last. Failures do not change it."""
         self.ack_due = False
-        """A reconciled assignment waits for a heartbeat that acknowledges it."""
+        """The next heartbeat acknowledges a reconciled assignment, and is sent at once."""
 
     @property
     def in_flight(self) -> bool:
@@ -75,12 +76,12 @@ class Heartbeats:
         return self._in_flight is not None
 
     @property
-    def telling_partitions(self) -> bool:
+    def ownership_report_pending(self) -> bool:
         """Whether a heartbeat with owned partitions was sent, and no heartbeat was answered since.
 
         A failed heartbeat may have arrived or may still arrive. Only the answer to a later one shows its effect.
         """
-        return self._tells_partitions
+        return self._ownership_report_pending
 
     @property
     def interval_ms(self) -> int:
@@ -126,23 +127,23 @@ class Heartbeats:
         return self._sent.subscription != self._context.subscription and self._context.phase is not Phase.LEAVE_REVOKING
 
     def _assignors_changed(self) -> bool:
-        """Whether to send the assignors now. A reason that was withdrawn waits for the next interval."""
+        """Whether to send the assignors now. A withdrawn reason (now 0) waits for the next interval."""
         if self._sent is None or self._sent.assignors is self._context.assignors:
             return False  # most of the time
-        told = {assignor.name: assignor.reason for assignor in self._sent.assignors}
-        news = tuple(
-            assignor if assignor.reason else replace(assignor, reason=told.get(assignor.name, 0))
+        sent_reasons = {assignor.name: assignor.reason for assignor in self._sent.assignors}
+        compared = tuple(
+            assignor if assignor.reason else replace(assignor, reason=sent_reasons.get(assignor.name, 0))
             for assignor in self._context.assignors
         )
-        return news != self._sent.assignors and self._context.phase is not Phase.LEAVE_REVOKING
+        return compared != self._sent.assignors and self._context.phase is not Phase.LEAVE_REVOKING
 
     @property
-    def told_assignors(self) -> tuple[Assignor, ...] | None:
+    def known_assignors(self) -> tuple[Assignor, ...] | None:
         """The assignors that the coordinator knows from the last heartbeat; None if that is uncertain."""
         return self._sent.assignors if self._sent is not None else None
 
     @property
-    def told_no_topics(self) -> bool:
+    def empty_subscription_known(self) -> bool:
         """Whether the coordinator answered a heartbeat with an empty subscription."""
         return self._sent is not None and not self._sent.subscription and not self.in_flight
 
@@ -166,8 +167,8 @@ class Heartbeats:
         request = self.build(current=current, version=version)
         self._sent = Sent(context.link, context.subscription, current, context.assignors)
         if request.topic_partitions is not None:
-            self._tells_partitions = True
-            self.told_partitions += 1
+            self._ownership_report_pending = True
+            self.ownership_reports += 1
         self.ack_due = False
         self._context.expedite = False
         self._note_send(due_ms=None if context.phase is Phase.JOINING else self._expected_ms)
@@ -183,7 +184,7 @@ class Heartbeats:
         )
 
     def build(self, *, current: LocalAssignment, version: int) -> ConsumerGroupHeartbeatRequest:
-        """A heartbeat of the present state, with all fields or only those that changed."""
+        """Build a heartbeat with all fields, or only with those that changed."""
         context = self._context
         config = context.config
         joining = context.phase is Phase.JOINING
@@ -214,7 +215,7 @@ class Heartbeats:
         on_answer: Callable[[ConsumerGroupHeartbeatResponse], None],
         on_failure: Callable[[RequestFailed], None],
     ) -> int:
-        """Send the heartbeat that leaves the group, also while another is in flight. Returns its number."""
+        """Send the heartbeat that leaves the group, even while another is in flight. Returns its number."""
         context = self._context
         self._note_send(due_ms=None)
         return context.send(
@@ -250,9 +251,9 @@ class Heartbeats:
         self._in_flight = None
 
     def succeeded(self, *, interval_ms: int) -> None:
-        """An answer without an error code came. Intervals that make no sense are ignored."""
+        """An answer without an error code came. An interval of 0 or less is ignored."""
         self._backoff.reset()
-        self._tells_partitions = False
+        self._ownership_report_pending = False
         if interval_ms <= 0:
             interval_ms = self._interval_ms or _DEFAULT_INTERVAL_MS
         longest_ms = self._context.config.heartbeat_interval_max_ms
@@ -263,10 +264,10 @@ class Heartbeats:
             self._due_ms = self._expected_ms = self._context.now_ms + interval_ms
 
     def failed(self, *, at_once: bool = False) -> None:
-        """No answer, or an error code: the next heartbeat is full, and only the backoff delays it.
+        """No answer came, or an error code. The next heartbeat carries all fields and is sent after the backoff.
 
         Args:
-            at_once: not even the backoff does.
+            at_once: send it without the backoff.
         """
         self._sent = None
         self._due_ms = self._context.now_ms
@@ -276,7 +277,7 @@ class Heartbeats:
             self._backoff.failed(self._context.now_ms)
 
     def coordinator_found(self) -> None:
-        """There is a connection to the coordinator. If the last heartbeat went over another, do not wait so long."""
+        """The coordinator is connected. If this is a new connection, the next heartbeat is sent early."""
         if self._sent is not None and self._sent.link != self._context.link:
             self.early.coordinator_found(interval_ms=self._interval_ms)
 
@@ -284,12 +285,13 @@ class Heartbeats:
         """The member joins, was removed, or left: forget what was sent, and ignore answers in flight.
 
         Args:
-            removals: how often in a row it was removed; it joins again at once after the first time only.
+            removals: how often in a row the coordinator removed the member. After the first removal it joins again at
+                once; after each further one it backs off first.
         """
         self.early.stop()
         self._context.orphan(self._in_flight)
         self._in_flight = None
-        self._tells_partitions = False
+        self._ownership_report_pending = False
         self._sent = None
         self._expected_ms = None
         self._backoff.reset()

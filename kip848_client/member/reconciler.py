@@ -5,14 +5,15 @@ The set algebra is over (topic id, partition), so that a topic created again und
     resolved = target with known topic names             revoked = owned - resolved
     added    = resolved - owned, plus partitions whose assigned callback raised
 
-The steps of a run are in `runs`. This file decides when a run starts, with which partitions, and that its result is
-acknowledged.
+The steps of a run are in `runs`. This file decides when a run starts, with which partitions, and when its result is due
+to be acknowledged (`Heartbeats.ack_due`).
 
-While a topic id is unknown, the cluster is asked for its name repeatedly, and the other partitions go ahead. A new
-target waits for the first answer about its ids, at most `retry.backoff.max.ms`; otherwise every first assignment would
-reach the application in two steps, the first of them empty.
+While a topic id is unknown, the member asks for its name repeatedly, and assigns the other partitions. A new target
+waits for the first answer about its ids, at most `retry.backoff.max.ms`; otherwise every first assignment would reach
+the application in two steps, the first of them empty.
 
-Does not own: acknowledging (`heartbeat`), entering and leaving the group (`membership`), where to start (`positions`).
+Does not own: sending the acknowledgement (`heartbeat`), entering and leaving the group (`membership`), where to start
+(`positions`).
 
 Source: KIP-848 "Reconciliation"; Kafka's ``AbstractMembershipManager.maybeReconcile``; KAFKA-16185, KAFKA-16460,
 KAFKA-18641, KAFKA-20145.
@@ -58,7 +59,7 @@ class Reconciler(Runs):
         self.target = NO_ASSIGNMENT
         self.current = NO_ASSIGNMENT
         self.hold_back_runs = False
-        """The member hands over: it keeps its partitions until the others are ready."""
+        """No run starts: the member keeps its partitions until their next owners are ready (see `hand_over`)."""
         self._names = TopicNames(context, failure_counts=True)
         self._resolved = NO_ASSIGNMENT
         """The part of the target whose topic names are known."""
@@ -122,12 +123,12 @@ class Reconciler(Runs):
             and self._context.now_ms >= self.listener_ready_ms
             and self._resolved != self.current
             and not self._assignors.holds_back
-            and not (self._heartbeats.telling_partitions and self._adds)
+            and not (self._heartbeats.ownership_report_pending and self._adds)
         )
 
     @property
     def _adds(self) -> bool:
-        """Whether the run would add partitions, which it must not do while a heartbeat without them is in flight.
+        """Whether a run would add partitions, which it must not do while a heartbeat without them is in flight.
 
         If the target moves before that heartbeat arrives, its list of owned partitions reads as "I do not own these",
         and the coordinator would give them away while they are being read. The wait ends with its answer or, after a
@@ -137,25 +138,35 @@ class Reconciler(Runs):
         return not self._resolved.partitions <= had
 
     def advance(self) -> None:
-        """Do what needs no poll(): ask for names, and acknowledge an assignment that changes nothing."""
-        phase = self._context.phase
-        if phase not in IN_GROUP:
+        """Do what needs no poll(): fetch what was confirmed, ask for names, acknowledge without a run."""
+        if self._context.phase not in IN_GROUP:
             return
-        if self.in_doubt and not self._heartbeats.telling_partitions:
-            doubted, self.in_doubt = self.in_doubt & self._context.owned, frozenset()
-            # Others got the partitions that the answer leaves out: do not fetch them; the next run revokes them.
-            self.held_back |= {tip for tip in doubted if (tip.topic_id, tip.partition) not in self.target.partitions}
-            self._positions.release(doubted - self.held_back)
+        if self.reported_unowned and not self._heartbeats.ownership_report_pending:
+            self._ownership_answered()
         self._names.ask()
-        if phase is not Phase.PENDING or self._holding or self.held_back or self.unconfirmed:
-            return
-        resolved = self._resolved
-        if self.current is NO_ASSIGNMENT or resolved == self.current or resolved.partitions != self.current.partitions:
-            return
-        if self._named(resolved.partitions) == self._context.owned:
-            self.current = resolved
+        if self._context.phase is Phase.PENDING and self._changes_nothing:
+            self.current = self._resolved
             self._heartbeats.ack_due = True
             self._context.move("nothing_to_reconcile")
+
+    def _ownership_answered(self) -> None:
+        """The heartbeat that left partitions out was answered: fetch those that are still assigned.
+
+        Other members may own the rest now: it stays paused, and the next run revokes it.
+        """
+        unowned, self.reported_unowned = self.reported_unowned & self._context.owned, frozenset()
+        self.held_back |= {tip for tip in unowned if (tip.topic_id, tip.partition) not in self.target.partitions}
+        self._positions.release(unowned - self.held_back)
+
+    @property
+    def _changes_nothing(self) -> bool:
+        """Whether a new target has the partitions that are owned already, and no callback has to be called for any."""
+        if self._holding or self.held_back or self.unconfirmed:
+            return False
+        resolved, current = self._resolved, self.current
+        if current is NO_ASSIGNMENT or resolved == current or resolved.partitions != current.partitions:
+            return False
+        return self._named(resolved.partitions) == self._context.owned
 
     def deadline_ms(self) -> int | None:
         """When `advance` or `poll_wanted` would change by time alone."""
@@ -186,22 +197,23 @@ class Reconciler(Runs):
                 added=(partitions - owned) | (self.unconfirmed & partitions),
                 revoked=owned - partitions,
                 resolved=resolved,
-                told_partitions=self._heartbeats.told_partitions,
+                ownership_reports=self._heartbeats.ownership_reports,
             )
         )
 
     def _may_assign(self, run: Run) -> bool:
-        if run.added and run.told_partitions != self._heartbeats.told_partitions:
-            # A full heartbeat, sent after a failure, left these partitions out: see `_adds`. Start over.
+        if run.added and run.ownership_reports != self._heartbeats.ownership_reports:
+            # A full heartbeat, sent after a failure, left these partitions out; see `_adds`. A new run follows.
             self._context.move("run_contradicted")
             return False
         return True
 
-    def _doubtful(self, run: Run) -> frozenset[TopicIdPartition]:
-        # A full heartbeat, sent after a failure, may have left these partitions out; see `advance`.
-        return run.added if run.told_partitions != self._heartbeats.told_partitions else frozenset()
+    def _reported_unowned(self, run: Run) -> frozenset[TopicIdPartition]:
+        # A full heartbeat, sent after a failure, may have left these partitions out; see `_ownership_answered`.
+        return run.added if run.ownership_reports != self._heartbeats.ownership_reports else frozenset()
 
     def _assigned(self, run: Run) -> None:
+        """The assigned callback succeeded: the next heartbeat acknowledges the assignment (R67)."""
         self.current = run.resolved
         self._heartbeats.ack_due = True
         self._prune_names()
@@ -214,7 +226,7 @@ class Reconciler(Runs):
     # ------------------------------------------------------------------------------------------------- interruption
 
     def claim_owned(self) -> None:
-        """As in `Runs`: heartbeats name all owned partitions, also those of a run that was cancelled."""
+        """As in `Runs`: heartbeats list all owned partitions, even those of a cancelled run."""
         owned = frozenset((tip.topic_id, tip.partition) for tip in self._context.owned)
         if not owned <= self.current.partitions:
             self.current = LocalAssignment(self.current.partitions | owned, self.current.local_epoch + 1)

@@ -1,9 +1,9 @@
 """A run: the steps from the partitions that the application owns to those it is assigned. Both protocols share them.
 
-The order: pause the revoked partitions; commit (auto-commit only, and only if some are revoked); revoked callback; take
+The order: pause the revoked partitions; commit (auto-commit only, and only if some are revoked); revoked callback; add
 the assigned partitions; assigned callback with the added ones, even if there are none. A run starts only at the
-beginning of a poll(), because only then is every record that was handed out known to be processed. An assignment that
-arrives meanwhile waits for the next run.
+beginning of a poll(), because only then are all records of the last poll() processed. An assignment that arrives
+meanwhile waits for the next run.
 
 Does not own: when a run starts, with which partitions, and what follows it (`reconciler`, `classic_reconciler`).
 
@@ -36,8 +36,8 @@ class Run(msgspec.Struct, eq=False):
     revoked: frozenset[TopicIdPartition]
     resolved: LocalAssignment = NO_ASSIGNMENT
     """The assignment to acknowledge afterwards, where the protocol acknowledges."""
-    told_partitions: int = 0
-    """`Heartbeats.told_partitions` when the run began."""
+    ownership_reports: int = 0
+    """`Heartbeats.ownership_reports` when the run began: a larger count shows that a heartbeat was sent meanwhile."""
     on_revoked: Callable[[], None] | None = None
     """Ends a run that only revokes, before a join of the classic protocol: no assigned callback follows."""
     token: int | None = None
@@ -61,8 +61,8 @@ class Runs(ABC):
         """Owned, but paused: they are being revoked, or the listener that should revoke them raised."""
         self.unconfirmed: frozenset[TopicIdPartition] = frozenset()
         """Owned, but the assigned callback has not succeeded for them yet."""
-        self.in_doubt: frozenset[TopicIdPartition] = frozenset()
-        """Owned, but a heartbeat in flight says otherwise: do not fetch them until it is answered."""
+        self.reported_unowned: frozenset[TopicIdPartition] = frozenset()
+        """Owned, but a heartbeat in flight leaves them out: do not fetch them until it is answered."""
 
         self._listener_backoff = context.new_backoff()
         self._listener_failed = False
@@ -80,8 +80,8 @@ class Runs(ABC):
         del run
         return True
 
-    def _doubtful(self, run: Run) -> frozenset[TopicIdPartition]:
-        """Partitions of a successful run that must not be fetched yet."""
+    def _reported_unowned(self, run: Run) -> frozenset[TopicIdPartition]:
+        """Added partitions that a heartbeat sent during the run left out."""
         del run
         return frozenset()
 
@@ -92,7 +92,7 @@ class Runs(ABC):
 
     @abstractmethod
     def _assigned(self, run: Run) -> None:
-        """The assigned callback succeeded: make the move that follows."""
+        """The assigned callback succeeded: acknowledge, if the protocol does, and move to the next phase."""
 
     # --------------------------------------------------------------------------------------------------------- steps
 
@@ -125,17 +125,17 @@ class Runs(ABC):
 
     def _revocation_ended(self, run: Run, error: BaseException | None) -> None:
         if error is not None:
-            self._give_up(run)
+            self._listener_raised(run)
             return
-        self._let_go(run.revoked)
+        self._remove_owned(run.revoked)
         self._assign(run)
 
-    def _let_go(self, revoked: frozenset[TopicIdPartition]) -> None:
+    def _remove_owned(self, revoked: frozenset[TopicIdPartition]) -> None:
         self._context.set_owned(self._context.owned - revoked)
         self._positions.drop(revoked)
         self.held_back -= revoked
         self.unconfirmed -= revoked
-        self.in_doubt -= revoked
+        self.reported_unowned -= revoked
 
     def _assign(self, run: Run) -> None:
         if run.on_revoked is not None:
@@ -156,23 +156,24 @@ class Runs(ABC):
 
     def _assignment_ended(self, run: Run, error: BaseException | None) -> None:
         if error is not None:
-            self._give_up(run)
+            self._listener_raised(run)
             return
         self.run = None
         self.unconfirmed = frozenset()
-        self.in_doubt = self._doubtful(run)
+        self.reported_unowned = self._reported_unowned(run)
         # This includes partitions that an earlier run paused and that were assigned again before they were revoked.
         self.held_back = frozenset()
-        self._positions.release(self._context.owned - self.in_doubt)
+        self._positions.release(self._context.owned - self.reported_unowned)
         if run.revoked or not self._commits.interval_runs:
             self._commits.restart_interval()
         self._forget_failures()
         self._assigned(run)
 
-    def _give_up(self, run: Run) -> None:
-        """A listener raised: acknowledge nothing, and let the next poll() try again. From the second time on, back off.
+    def _listener_raised(self, run: Run) -> None:
+        """End the run without acknowledging it; the next poll() starts another (R84-R89).
 
-        Without the backoff, a listener that always raises would be called in every poll().
+        From the second time on it waits for a backoff. Otherwise a listener that always raises would be called in every
+        poll().
         """
         if run is self.run:
             self.run = None
@@ -191,11 +192,11 @@ class Runs(ABC):
         """The member joins again or left. The caller takes care of the owned partitions."""
         self.held_back = frozenset()
         self.unconfirmed = frozenset()
-        self.in_doubt = frozenset()
+        self.reported_unowned = frozenset()
         self._forget_failures()
 
     def cancel(self) -> Run | None:
-        """Stop the run. Returns it if its listener call has not returned yet; see `settle` for what follows then."""
+        """Stop the run. If its listener call has not returned yet, return the run, for a later call of `settle`."""
         run = self.run
         self.run = None
         self._commits.cancel_before_revocation()
@@ -207,4 +208,4 @@ class Runs(ABC):
     def settle(self, run: Run, *, revoked: bool) -> None:
         """The listener call of a cancelled run has returned. If it revoked partitions, they are no longer owned."""
         if revoked:
-            self._let_go(run.revoked)
+            self._remove_owned(run.revoked)

@@ -213,7 +213,7 @@ _wanted: Any = Reconciler.poll_wanted.fget  # type: ignore[attr-defined]
 
 @mutant("partitions whose listener raised once are never fetched (KAFKA-18160)", "L1", "L7", "L8", "L2", "L10")
 def _(patch: Patch) -> None:
-    original, give_up = Positions.release, Reconciler._give_up
+    original, give_up = Positions.release, Reconciler._listener_raised
     refused: set[tuple[int, Any]] = set()
 
     def gave_up(self: Reconciler, run: Run) -> None:
@@ -223,7 +223,7 @@ def _(patch: Patch) -> None:
     def release(self: Positions, partitions: Any) -> None:
         original(self, [one for one in partitions if (id(self), one) not in refused])
 
-    patch.setattr(Reconciler, "_give_up", gave_up)
+    patch.setattr(Reconciler, "_listener_raised", gave_up)
     patch.setattr(Positions, "release", release)
 
 

@@ -22,7 +22,7 @@ from tests.mutants.registry import Patch, mutant
 
 @mutant("partitions are taken while a heartbeat without them is on its way", "C1", seed=39)
 def _(patch: Patch) -> None:
-    patch.setattr(Heartbeats, "telling_partitions", False)
+    patch.setattr(Heartbeats, "ownership_report_pending", False)
 
 
 @mutant("a member that was removed keeps its partitions and is given others on top", "C3", "C2", "C1")

@@ -56,7 +56,7 @@ def keeps_what_it_gave_up(patch: pytest.MonkeyPatch) -> None:
 
 def takes_while_a_list_without_them_is_on_its_way(patch: pytest.MonkeyPatch) -> None:
     """An old list that arrives gives away what it has taken since."""
-    patch.setattr(Heartbeats, "telling_partitions", False)
+    patch.setattr(Heartbeats, "ownership_report_pending", False)
 
 
 def gives_away_before_the_owner_confirmed(patch: pytest.MonkeyPatch) -> None:
