@@ -80,7 +80,7 @@ class ClassicGroup:
             positions=positions,
             subscribes_to=self._subscribes_to,
             on_prepared=self._prepared,
-            on_assigned=self._taken_up,
+            on_assigned=self._assignment_applied,
             on_assignment_refused=self._assignment_refused,
         )
         self._release: Final = Release(context, reconciler=self._reconciler, on_rejoin=self._join)
@@ -192,7 +192,7 @@ class ClassicGroup:
                 context.move("prepared")
                 self._begin_round()
         elif context.phase is Phase.PENDING and self._synced is not None and self._run_due:
-            self._reconciler.take_up(self._synced)
+            self._reconciler.apply_assignment(self._synced)
 
     def _join(self) -> None:
         """Start over without a generation; the move to JOINING was made."""
@@ -268,7 +268,7 @@ class ClassicGroup:
             context.move("prepared")
             self._begin_round()
 
-    def _taken_up(self, run: Run) -> None:
+    def _assignment_applied(self, run: Run) -> None:
         context = self._context
         self._synced = None
         self._held = frozenset(partition.topic_partition for partition in run.partitions)
@@ -278,7 +278,7 @@ class ClassicGroup:
             self._wanted = self._wanted or "partitions were revoked"
         if self._wanted is None:
             context.move("taken_up")
-            self._heartbeats.taken_up()
+            self._heartbeats.assignment_applied()
         else:
             self._go_on_to_join()
 

@@ -3,9 +3,10 @@
 A heartbeat carries the member's generation; its answer says whether to join again. Heartbeats go on while a JoinGroup
 waits on the other connection, so that the member notices a dead coordinator within the session.
 
-In a cooperative group a second round follows as soon as the first member has given something up. So a member that has
-taken up its assignment heartbeats early for a while. One that has not yet waits for its interval: if it heard of the
-second round now, it would join without having given up anything, and a third round would follow.
+In a cooperative group a second round follows as soon as the first member has revoked partitions. A member that has
+applied its assignment therefore sends early heartbeats for a while. A member that has not applied it waits for its
+interval: if it learned of the second round now, it would join without having revoked anything, and a third round would
+follow.
 
 Does not own: what an answer does to the member (`classic_group`).
 
@@ -29,14 +30,14 @@ from kip848_client.wire.messages.leave_group import LeaveGroupRequest, LeaveGrou
 __all__ = ["EARLY_FIRST_MS", "ClassicHeartbeats"]
 
 EARLY_FIRST_MS: Final = 50
-"""Before the first early heartbeat; each further distance is twice as long, up to the interval."""
+"""Delay of the first early heartbeat; each further delay is twice as long, up to the interval."""
 _JITTER: Final = 0.2
 _LEAVE_BY_LIST: Final = 3
 """First version of LeaveGroup that names members in a list."""
 
 
 class ClassicHeartbeats:
-    """Decides about the heartbeats of one member, and builds them."""
+    """Decides when the heartbeats of one member are due, and builds them."""
 
     def __init__(self, context: Context, *, discovery: Discovery) -> None:
         self._context: Final = context
@@ -45,10 +46,10 @@ class ClassicHeartbeats:
         self._in_flight: int | None = None
         self._due_ms = 0
         self._early_delay_ms: int | None = None
-        """Distance of the next early heartbeat from the last heartbeat; None if there is none."""
+        """Delay of the next early heartbeat after the last heartbeat; None if no early one is planned."""
         self._early_due_ms = 0
         self.joined = False
-        """The member has a generation: an answer to a JoinGroup gave it one, and nothing has taken it since."""
+        """The member has a generation: it got one with the answer to its JoinGroup, and has not lost it since."""
 
     @property
     def in_flight(self) -> bool:
@@ -57,7 +58,7 @@ class ClassicHeartbeats:
 
     @property
     def interval_ms(self) -> int:
-        """As configured."""
+        """The configured heartbeat interval."""
         return self._context.config.heartbeat_interval_ms
 
     @property
@@ -68,7 +69,7 @@ class ClassicHeartbeats:
 
     @property
     def generation(self) -> int:
-        """As it goes on the wire; -1 without one."""
+        """The generation that requests carry; -1 if the member has none."""
         return self._context.epoch if self.joined else -1
 
     # -------------------------------------------------------------------------------------------------------- when
@@ -96,7 +97,7 @@ class ClassicHeartbeats:
     def send(
         self, *, on_answer: Callable[[HeartbeatResponse], None], on_failure: Callable[[RequestFailed], None]
     ) -> None:
-        """Send the heartbeat of this moment."""
+        """Send a heartbeat, and plan the next one."""
         context = self._context
         statistics = context.statistics
         statistics.heartbeats += 1
@@ -105,7 +106,7 @@ class ClassicHeartbeats:
         context.expedite = False
         self._due_ms = context.now_ms + self.interval_ms
         if self._early_delay_ms is not None and context.now_ms >= self._early_due_ms:
-            self._come_early(2 * self._early_delay_ms)
+            self._plan_early(2 * self._early_delay_ms)
         self._in_flight = context.send(
             HeartbeatRequest(
                 group_id=context.config.group_id,
@@ -126,7 +127,7 @@ class ClassicHeartbeats:
         on_answer: Callable[[LeaveGroupResponse], None],
         on_failure: Callable[[RequestFailed], None],
     ) -> int:
-        """Send LeaveGroup, also while other requests are in flight. Returns its number."""
+        """Send LeaveGroup, even while other requests are in flight. Returns its number."""
         context = self._context
         identity = MemberIdentity(context.member_id, context.config.instance_id, reason)
         by_list = (self._discovery.highest_version(ApiKey.LEAVE_GROUP) or 0) >= _LEAVE_BY_LIST
@@ -152,12 +153,12 @@ class ClassicHeartbeats:
         self._backoff.reset()
         self._due_ms = self._context.now_ms + self.interval_ms
 
-    def taken_up(self) -> None:
-        """The member has taken up an assignment: in a cooperative group another round may follow soon (R246)."""
+    def assignment_applied(self) -> None:
+        """The member has applied an assignment: in a cooperative group another round may follow soon (R246)."""
         if self._context.config.cooperative and self._context.config.early_heartbeats:
-            self._come_early(EARLY_FIRST_MS)
+            self._plan_early(EARLY_FIRST_MS)
 
-    def _come_early(self, delay_ms: int) -> None:
+    def _plan_early(self, delay_ms: int) -> None:
         self._early_delay_ms = delay_ms if delay_ms < self.interval_ms else None
         jitter = self._context.rng.uniform(1 - _JITTER, 1 + _JITTER)
         self._early_due_ms = self._context.now_ms + round(delay_ms * jitter)
@@ -171,7 +172,11 @@ class ClassicHeartbeats:
         self._backoff.reset()
 
     def failed(self, *, at_once: bool = False) -> None:
-        """No answer, or an error that passes: send again after the backoff, or as soon as there is a coordinator."""
+        """No answer, or a retriable error: send again after the backoff.
+
+        Args:
+            at_once: send again without the backoff, as soon as the coordinator is connected.
+        """
         self._due_ms = self._context.now_ms
         if at_once:
             self._backoff.reset()

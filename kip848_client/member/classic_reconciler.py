@@ -1,4 +1,4 @@
-"""What a classic member revokes before it joins, and what it takes up afterwards.
+"""Which partitions a classic member revokes before it joins, and how it applies the assignment afterwards.
 
 A member that offers an eager assignor revokes everything before each join. A cooperative member revokes only topics
 that it no longer subscribes to, and after the join the partitions that the leader's assignment leaves out.
@@ -23,13 +23,13 @@ __all__ = ["ClassicReconciler"]
 
 
 class ClassicReconciler(Runs):
-    """Carries out the runs of one member.
+    """Starts the runs of a member with the classic protocol.
 
     Args:
-        subscribes_to: whether the member subscribes to a topic now.
-        on_prepared: everything that had to be revoked before a join is revoked.
-        on_assigned: an assignment was taken up.
-        on_assignment_refused: the assigned callback raised; returns whether the member joins again all the same.
+        subscribes_to: tells whether the member subscribes to a topic now.
+        on_prepared: called when the revocation before a join is done.
+        on_assigned: called when an assignment was applied.
+        on_assignment_refused: called when the assigned callback raised; returns whether the member joins again anyway.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class ClassicReconciler(Runs):
 
     @property
     def to_revoke(self) -> frozenset[TopicIdPartition]:
-        """What must be revoked before the next join."""
+        """The partitions to revoke before the next join."""
         owned = self._context.owned
         if not self._context.config.cooperative:
             return owned
@@ -62,8 +62,8 @@ class ClassicReconciler(Runs):
         revoked = self.to_revoke
         self._begin(Run(self._context.owned - revoked, frozenset(), revoked, on_revoked=self._on_prepared))
 
-    def take_up(self, partitions: frozenset[TopicIdPartition]) -> None:
-        """Start to take up an assignment. Called at the start of poll()."""
+    def apply_assignment(self, partitions: frozenset[TopicIdPartition]) -> None:
+        """Start the run that applies an assignment. Called at the start of poll()."""
         owned = self._context.owned
         added = (partitions - owned) | (self.unconfirmed & partitions)
         self._begin(Run(partitions, added, owned - partitions))
@@ -78,7 +78,7 @@ class ClassicReconciler(Runs):
 
     def _assignment_ended(self, run: Run, error: BaseException | None) -> None:
         if error is not None and run is self.run:
-            self.run = None  # joining again does not wait for a callback that may raise for ever
+            self.run = None  # do not delay the next join: the callback may raise every time
             if self._on_assignment_refused():
                 return
             self.run = run

@@ -4,21 +4,20 @@
 kind                    offsets         deadline                 retries
 ======================  ==============  =======================  ============================================
 SYNC, AUTO_CLOSE        given           given                    retriable codes; a stale epoch once per new epoch;
-                                                                 inside on_partitions_revoked not for a topic that is
-                                                                 gone
+                                                                 in on_partitions_revoked not for a deleted topic
 ASYNC                   given           none                     none
 AUTO_INTERVAL           all consumed    none                     none; a retriable failure shortens the wait
 AUTO_REVOCATION         all consumed    the rebalance timeout    retriable codes and stale epochs
 ======================  ==============  =======================  ============================================
 
-A commit carries the member id and epoch of the time it is sent. A subscribed member without an epoch (removed, or not
-joined yet) commits nothing: while the group is empty, its commit would overwrite a successor's offsets. A commit that
-waited during a removal keeps only partitions that are still owned.
+A commit carries the member id and epoch that are valid when it is sent. A subscribed member without an epoch (removed,
+or not joined yet) commits nothing: the coordinator of an empty group would accept the commit, and it would overwrite
+the offsets of the next owner. A commit that waited during a removal keeps only partitions that are still owned.
 
-A SYNC commit is reported after every ASYNC one that was asked for before it.
+A SYNC commit is reported after all ASYNC commits that were requested before it.
 
-Source: KIP-848; Kafka's ``CommitRequestManager``; KAFKA-19357, KAFKA-18034. Other than there, a stale epoch does not
-fail a synchronous commit at once, and consumed positions that are committed already are not committed again.
+Source: KIP-848; Kafka's ``CommitRequestManager``; KAFKA-19357, KAFKA-18034. Unlike Kafka's, a synchronous commit is
+retried after a stale epoch, and consumed positions are not committed twice.
 Rules: R102 to R124, R153 and R176 in docs/protocol.md.
 """
 
@@ -63,7 +62,8 @@ _WAITED_FOR: Final = frozenset({CommitKind.SYNC, CommitKind.AUTO_CLOSE})
 _AUTOMATIC: Final = frozenset({CommitKind.AUTO_INTERVAL, CommitKind.AUTO_REVOCATION})
 
 _TOPIC_UNKNOWN_MAX_MS: Final = 5_000
-"""How long a new topic may be unknown to the coordinator; after that it was deleted, and nothing is read meanwhile."""
+"""How long a commit is retried because the coordinator does not know the topic yet. After that the topic counts as
+deleted. The application's thread waits meanwhile."""
 
 
 class _Commit(msgspec.Struct, eq=False):
@@ -75,11 +75,11 @@ class _Commit(msgspec.Struct, eq=False):
     commit_id: int | None = None
     on_done: Callable[[], None] | None = None
     revoking: bool = False
-    """Asked for inside on_partitions_revoked: the rebalance waits for it."""
+    """Requested inside on_partitions_revoked: the rebalance waits for it."""
     moved: frozenset[TopicPartition] = frozenset()
-    """Left out because they are no longer owned."""
+    """Partitions left out because they are no longer owned."""
     gone: dict[TopicPartition, OffsetAndMetadata] = msgspec.field(default_factory=dict)
-    """Left out because their topic no longer exists; only while a rebalance waits."""
+    """Offsets left out because their topic no longer exists; only if `revoking`."""
     gone_since_ms: int | None = None
     """When the coordinator first said that it does not know a topic."""
     request_id: int | None = None
@@ -93,7 +93,7 @@ class _Commit(msgspec.Struct, eq=False):
 
 
 class Commits:
-    """The queue of commits of one member, in the order in which they were asked for."""
+    """The queue of one member's commits, in the order of the requests."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -105,7 +105,7 @@ class Commits:
     # ---------------------------------------------------------------------------------------------------- requests
 
     def request(self, event: CommitRequested) -> None:
-        """Queue a commit of the application, or of close(); without (new) offsets it succeeds without a request."""
+        """Queue a commit of the application or of close(). If there is nothing to commit, it succeeds at once."""
         needed = self._is_news(event.offsets) if event.kind is CommitKind.AUTO_CLOSE else bool(event.offsets)
         commit = self._new(event.kind, dict(event.offsets), event.deadline_ms)
         commit.commit_id = event.commit_id
@@ -131,7 +131,7 @@ class Commits:
         return True
 
     def cancel_before_revocation(self) -> None:
-        """The run that waited was cancelled."""
+        """Drop the commit before a revocation: the run that waited for it was cancelled."""
         for commit in [item for item in self._queue if item.kind is CommitKind.AUTO_REVOCATION]:
             self._context.orphan(commit.request_id)
             self._queue.remove(commit)
@@ -185,7 +185,7 @@ class Commits:
                 self._queue.append(self._new(CommitKind.AUTO_INTERVAL, {}, None))
 
     def commit_consumed(self, consumed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Auto-commit, if it is on, positions of partitions that are about to be given up."""
+        """If auto-commit is on, commit positions of partitions that are about to be removed."""
         if consumed and self._context.config.auto_commit_interval_ms is not None:
             self._queue.append(self._new(CommitKind.AUTO_INTERVAL, dict(consumed), None))
 

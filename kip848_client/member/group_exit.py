@@ -5,7 +5,7 @@ What a way out does depends on the phase:
 ====================  =============  ====================  ===================  ======================  =============
 event                 not in group   joining, in group     leaving              releasing               fatal
 ====================  =============  ====================  ===================  ======================  =============
-leave                 done at once   revoked, then leaves  joins the waiting    done at once            done at once
+leave                 done at once   revoked, then leaves  waits for its end    done at once            done at once
 removed               ignored        lost, then joins      left, nothing sent   ignored                 ignored
 fatal error           ignored        lost, then nothing    fatal, no callback   ignored                 ignored
 poll() too late       -              leaves, lost          -                    -                       -
@@ -65,7 +65,7 @@ class GroupExit:
         self._keeps_id: Final = keeps_id
         self._last_poll_ms = 0
         self.removals = 0
-        """How often in a row the member was removed. Its protocol sets this back once a request was accepted."""
+        """How often in a row the member was removed. `membership` and `classic_group` reset it."""
 
     def deadline_ms(self) -> int | None:
         """When `check_poll_timer`, or the end of the wait for a leave, is due."""
@@ -98,7 +98,7 @@ class GroupExit:
         self._leaving.abandon(leave_id)
 
     def put_off(self, subscription: Subscription) -> bool:
-        """Whether a subscription that is made now must wait for the end of a leave, or comes too late for good."""
+        """Keep a subscription for the end of a leave, or drop it if the member has stopped; False if it applies now."""
         if self._context.phase in FATAL or self._context.closing:
             return True
         if self._leaving.unfinished:
@@ -121,7 +121,7 @@ class GroupExit:
             self._leaving.over()
 
     def fail(self, error: Kip848Error) -> None:
-        """Stop for good. Does nothing if the member is not in the group."""
+        """Stop for good, with a fatal error. Does nothing if the member is not in the group."""
         context = self._context
         if context.phase in MEMBER:
             context.fatal_error = error
@@ -160,7 +160,11 @@ class GroupExit:
         )
 
     def _drop_out(self, *, epoch: int, keep_id: bool) -> Run | None:
-        """Forget everything under way. Returns the cancelled run if its listener call has not returned yet."""
+        """End the membership: cancel the run, ignore answers in flight.
+
+        Returns:
+            The cancelled run if its listener call has not returned yet.
+        """
         context = self._context
         context.incarnation += 1
         context.epoch = epoch

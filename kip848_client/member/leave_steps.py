@@ -1,7 +1,7 @@
 """The steps of a leave that the application asked for: revoked callback, leave request, answer.
 
-A leave always succeeds: also if the listener raises, the coordinator is unknown, or the answer is an error or missing.
-`LeaveDone` tells the callers that wait.
+A leave always succeeds, even if the listener raises, the coordinator is unknown, or the answer is an error or missing.
+`LeaveDone` ends the wait of each caller.
 
 Does not own: what is sent (`leaving`, `classic_leaving`).
 
@@ -144,10 +144,10 @@ class LeaveSteps(ABC):
 
     @abstractmethod
     def send_late(self) -> int:
-        """Leave because poll() came too late, without waiting for the answer. Returns the epoch of the member then."""
+        """Leave because poll() came too late, without waiting for the answer. Returns the member's new epoch."""
 
     def left(self) -> None:
-        """The member has left: forget everything under way. The caller has made the move."""
+        """The member has left: it owns nothing, and answers in flight are ignored. The caller has changed the phase."""
         context = self._context
         context.incarnation += 1
         context.set_owned(())
@@ -156,12 +156,12 @@ class LeaveSteps(ABC):
         self._reconciler.reset()
 
     def _answered(self, answer: object) -> None:
-        """The leave is done, also if the answer is an error."""
+        """The leave is done, even if the answer is an error."""
         del answer
         self.over()
 
     def over(self) -> None:
-        """Tell the callers that wait, then apply the subscription that was made meanwhile."""
+        """Answer the callers that wait, then apply a subscription that was made meanwhile."""
         waiters, self._waiters = self._waiters, []
         self._context.orphan(self._request_id)
         self._request_id = None
