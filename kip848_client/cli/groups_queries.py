@@ -240,6 +240,11 @@ _ADVICE: Final[Mapping[int, str]] = {
     ErrorCode.NON_EMPTY_GROUP: "stop its members first",
 }
 """What to do about a code that a broker answers."""
+_KAFKA_TOOLS: Final[Mapping[str, str]] = {
+    "share": "kafka-share-groups.sh describes it",
+    "streams": "kafka-streams-groups.sh describes it; once it has committed, kip848 groups lag shows how far it is",
+}
+"""Type of a group, as ListGroups names it -> what shows it."""
 
 
 class Cluster:
@@ -310,7 +315,7 @@ class Cluster:
             answer = await self._send(coordinator, ConnectGroupDescribeRequest(group_ids=(group_id,)))
             if not answer.groups[0].error_code:
                 return _connect_group(answer.groups[0])
-        _check(group.error_code, f"group {group_id!r}: {group.error_message or 'cannot be described'}")
+        await self._check_described(group)
         members = tuple(sorted(map(_member, group.members), key=lambda member: (member.client_id, member.member_id)))
         return GroupDescription(
             group_id=group_id,
@@ -329,14 +334,14 @@ class Cluster:
             BrokerError: there is no such group, and no offsets of it, or reading it is not allowed.
         """
         coordinator, group = await self._described(group_id)
-        if group.error_code not in {0, ErrorCode.GROUP_ID_NOT_FOUND}:
-            _check(group.error_code, f"group {group_id!r}: {group.error_message or 'cannot be described'}")
+        if group.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
+            await self._check_described(group)
         classic = await self._classic(coordinator, group)
         members = tuple(map(_member, group.members)) if classic is None else _classic_members(classic)
         progress = await self._progress(coordinator, group_id, members)
         if not progress:
-            # Nothing was ever committed: a group without members, or a wrong name.
-            _check(group.error_code, f"group {group_id!r}: {group.error_message or 'does not exist'}")
+            # Nothing was ever committed: a group without members, one of another kind, or a wrong name.
+            await self._check_described(group)
         return GroupLag(group_id, progress)
 
     async def delete(self, group_id: str) -> None:
@@ -448,6 +453,14 @@ class Cluster:
         answer = await self._send(coordinator, ConsumerGroupDescribeRequest(group_ids=(group_id,)))
         (group,) = answer.groups
         return coordinator, group
+
+    async def _check_described(self, group: DescribedGroup) -> None:
+        """Raise the error of a description; name a group that is of a kind which only Kafka's own tools show."""
+        if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+            found = [listed.type for listed in await self.list_groups() if listed.group_id == group.group_id]
+            if found and found[0] in _KAFKA_TOOLS:
+                _check(group.error_code, f"{group.group_id!r} is a {found[0]} group", advice=_KAFKA_TOOLS[found[0]])
+        _check(group.error_code, f"group {group.group_id!r}: {group.error_message or 'cannot be described'}")
 
     async def _classic(self, coordinator: Connection, group: DescribedGroup) -> describe_groups.DescribedGroup | None:
         """What the coordinator says of a classic group; None if it knows none, or *group* is of the other type."""
@@ -635,7 +648,7 @@ def _partitions(assignment: described.Assignment) -> tuple[TopicPartition, ...]:
     return tuple(sorted(TopicPartition(topic.topic_name, number) for topic in topics for number in topic.partitions))
 
 
-def _check(code: int, what: str) -> None:
+def _check(code: int, what: str, *, advice: str | None = None) -> None:
     if code:
-        advice = _ADVICE.get(code)
-        raise error_for_code(code, f"{what}; {advice}" if advice else what)
+        advice = advice or _ADVICE.get(code)
+        raise error_for_code(code, f"{what.rstrip('.')}; {advice}" if advice else what)

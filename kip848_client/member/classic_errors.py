@@ -119,7 +119,8 @@ def fatal_error(config: MemberConfig, code: int, message: str = "") -> Kip848Err
     advices: dict[int, str] = {
         ErrorCode.INCONSISTENT_GROUP_PROTOCOL: (
             f"its members use other assignors than this one offers (partition.assignment.strategy: {names}); add one "
-            "that all members have (for Java and librdkafka: range), or use another group"
+            "that all members have (for Java and librdkafka: range); or the id belongs to a share, streams or Connect "
+            "group (kip848 groups list tells its type): use another group.id"
         ),
         ErrorCode.INVALID_SESSION_TIMEOUT: (
             f"session.timeout.ms is {config.session_timeout_ms}; the broker allows group.min.session.timeout.ms to "

@@ -88,7 +88,8 @@ FATAL_ADVICE: Final[dict[int, str]] = {
     ErrorCode.GROUP_ID_NOT_FOUND: (
         "the group cannot be moved to KIP-848 with its classic members: the broker's migration policy is off, or their "
         "assignor adds user data to assignments, as librdkafka's cooperative-sticky does; join them with "
-        "group.protocol=classic, or stop them first"
+        "group.protocol=classic, or stop them first; or the id belongs to a share, streams or Connect group (kip848 "
+        "groups list tells its type): use another group.id"
     ),
     ErrorCode.GROUP_MAX_SIZE_REACHED: "raise group.consumer.max.size, or use another group",
     ErrorCode.FENCED_INSTANCE_ID: "another process took over this group.instance.id; give every process its own",

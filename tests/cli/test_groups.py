@@ -13,6 +13,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from kip848_client import Consumer, EmbeddedBroker
 from kip848_client.cli import main
+from kip848_client.cli.groups_queries import Cluster, GroupListing
 from kip848_client.cli.tables import name_partitions, table
 from kip848_client.model import TopicPartition
 
@@ -199,6 +200,30 @@ def test_a_group_that_is_not_there_is_named(
     """A misspelt group must not look like one without members, nor like one without a lag."""
     assert groups(billing, command, "bililng") == 1
     assert "GROUP_ID_NOT_FOUND(69): group 'bililng'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["describe", "members", "lag"])
+@pytest.mark.parametrize(
+    ("group_type", "tool"), [("share", "kafka-share-groups.sh"), ("streams", "kafka-streams-groups.sh")]
+)
+def test_a_group_of_another_kind_is_named_with_the_tool_that_shows_it(
+    billing: EmbeddedBroker,
+    command: str,
+    group_type: str,
+    tool: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`groups list` shows share and streams groups of a real Kafka, whose answer to a description is "not found"."""
+
+    async def listed(_: Cluster) -> list[GroupListing]:
+        return [GroupListing("other", group_type, "Stable", group_type)]
+
+    monkeypatch.setattr(Cluster, "list_groups", listed)
+    assert groups(billing, command, "other") == 1
+    said = capsys.readouterr().err
+    assert f"'other' is a {group_type} group" in said
+    assert tool in said
 
 
 def test_a_broker_that_is_not_there_is_named(kip848_broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]) -> None:
