@@ -1,4 +1,7 @@
-"""What all tests share: hypothesis profiles, which tests stay together, and the check that no thread is left behind."""
+"""What all tests share: hypothesis profiles, a broker and a connection to it, and the check that no thread is left.
+
+Also which tests stay together in one process.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,11 @@ from collections.abc import Iterator
 
 import hypothesis
 import pytest
+
+from kip848_client.broker import EmbeddedBroker
+from kip848_client.journal import MemoryJournal
+from tests.support.brokers import marked_broker
+from tests.support.raw_connection import RawConnection
 
 # No deadline per example: a shared machine pauses, and a slow example is not a wrong one.
 hypothesis.settings.register_profile("dev", max_examples=30, deadline=None)
@@ -33,6 +41,26 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     from tests.support.distribution import StayTogether
 
     return StayTogether(config, log)
+
+
+@pytest.fixture
+def journal() -> MemoryJournal:
+    """The event log of `broker`."""
+    return MemoryJournal()
+
+
+@pytest.fixture
+def broker(request: pytest.FixtureRequest, journal: MemoryJournal) -> Iterator[EmbeddedBroker]:
+    """A broker with four partitions of ``orders``, unless a marker says otherwise."""
+    with marked_broker(request, topics={"orders": 4}, journal=journal) as running:
+        yield running
+
+
+@pytest.fixture
+def connection(broker: EmbeddedBroker) -> Iterator[RawConnection]:
+    """A connection to `broker`."""
+    with RawConnection(broker.bootstrap_servers) as opened:
+        yield opened
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
 
 import anyio
@@ -20,18 +19,11 @@ from tests.aio.world import new_consumer
 from tests.interop.client.drive import key
 from tests.support.waiting import TIMEOUT_S
 
-pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.anyio]
+pytestmark = [pytest.mark.kip848_broker(topics={"orders": 4}), pytest.mark.interop, pytest.mark.slow, pytest.mark.anyio]
 
 PARTITIONS = 6
 MEMBERS = 3
 CHURN_S = 3.0
-
-
-@pytest.fixture
-def broker() -> Iterator[EmbeddedBroker]:
-    """No session ends while the machine is busy with something else: every member leaves by itself."""
-    with EmbeddedBroker({"orders": 4}) as running:
-        yield running
 
 
 class Member(AsyncConsumerRebalanceListener):

@@ -26,12 +26,7 @@ TRANSACTION: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 OPEN: Final = {"allow.everyone.if.no.acl.found": "true"}
 EVERYBODY: Final = "*"
 
-
-@pytest.fixture
-def broker() -> Iterator[EmbeddedBroker]:
-    """Everything without ACLs is open."""
-    with EmbeddedBroker({"foo": 1, "bar": 1}, acls=True, config=OPEN) as running:
-        yield running
+pytestmark = pytest.mark.kip848_broker(topics={"foo": 1, "bar": 1}, acls=True, config=OPEN)
 
 
 @pytest.fixture

@@ -23,6 +23,8 @@ from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupRe
 from tests.broker.conftest import FullDisk
 from tests.support.raw_connection import RawConnection
 
+pytestmark = pytest.mark.kip848_broker(topics={"orders": 2})
+
 FOO = encode_subscription(ConsumerProtocolSubscription(topics=("orders",), rack_id="r"))
 ALL = encode_assignment(ConsumerProtocolAssignment(assigned_partitions=(Assigned("orders", (0, 1)),)))
 
@@ -86,12 +88,6 @@ class Client:
             protocol_type="consumer",
             protocols=(JoinGroupRequestProtocol(name="range", metadata=FOO),),
         )
-
-
-@pytest.fixture
-def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker({"orders": 2}) as running:
-        yield running
 
 
 @pytest.fixture

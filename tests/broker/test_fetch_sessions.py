@@ -30,12 +30,7 @@ from tests.support.waiting import wait_until
 
 TOPIC = "foo"
 
-
-@pytest.fixture
-def broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedBroker]:
-    marker = request.node.get_closest_marker("kip848_broker")
-    with EmbeddedBroker({TOPIC: 3}, **(marker.kwargs if marker else {})) as running:
-        yield running
+pytestmark = pytest.mark.kip848_broker(topics={TOPIC: 3})
 
 
 @pytest.fixture

@@ -39,16 +39,10 @@ TOPIC = "foo"
 NODES = (1, 2, 3)
 REPLICAS_2 = {"default.replication.factor": "2"}
 
+# foo-0 to foo-2 are led by 1, 2, 3, with replicas [1,2], [2,3], [3,1], unless a test's own marker changes that.
+pytestmark = pytest.mark.kip848_broker(topics={TOPIC: 3}, nodes=3, config=REPLICAS_2)
+
 At = Callable[[int], RawConnection]
-
-
-@pytest.fixture
-def broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedBroker]:
-    """foo-0 to foo-2 led by 1, 2, 3, with replicas [1,2], [2,3], [3,1]; a marker's arguments change that."""
-    marker = request.node.get_closest_marker("kip848_broker")
-    arguments = {"nodes": 3, "config": REPLICAS_2} | (marker.kwargs if marker else {})
-    with EmbeddedBroker({TOPIC: 3}, **arguments) as running:
-        yield running
 
 
 @pytest.fixture

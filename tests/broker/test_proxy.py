@@ -51,11 +51,7 @@ from tests.support.open_files import sockets_of_port
 from tests.support.raw_connection import RawConnection
 from tests.support.waiting import wait_until
 
-
-@pytest.fixture
-def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker({"orders": 2}) as running:
-        yield running
+pytestmark = pytest.mark.kip848_broker(topics={"orders": 2})
 
 
 @pytest.fixture

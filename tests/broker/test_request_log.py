@@ -40,13 +40,9 @@ from kip848_client.wire.messages.produce import PartitionProduceData, ProduceReq
 from kip848_client.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from tests.support.raw_connection import RawConnection
 
+pytestmark = pytest.mark.kip848_broker(topics={"orders": 2})
+
 HEARTBEAT = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=3)
-
-
-@pytest.fixture
-def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker({"orders": 2}) as running:
-        yield running
 
 
 @pytest.fixture

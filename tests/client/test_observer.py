@@ -56,11 +56,6 @@ class CountingMetrics(ClientMetrics):
 
 
 @pytest.fixture
-def journal() -> MemoryJournal:
-    return MemoryJournal()
-
-
-@pytest.fixture
 def clock() -> ManualClock:
     return ManualClock(now_ms=1_000)
 

@@ -26,6 +26,8 @@ from kip848_client.wire.api_keys import ApiKey
 from tests.support.telemetry_sdk import sdk_in_memory
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.kip848_broker(topics={"orders": 2})
+
 CLIENT = "kafka.consumer."
 
 
@@ -72,12 +74,6 @@ class Seen:
 def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Seen]:
     with sdk_in_memory(monkeypatch) as (exporter, reader):
         yield Seen(exporter, reader)
-
-
-@pytest.fixture
-def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker({"orders": 2}) as running:
-        yield running
 
 
 def settings(broker: EmbeddedBroker, **conf: ConfigValue) -> dict[str, ConfigValue]:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from kip848_client.broker import EmbeddedBroker
 from tests.security.certificates import Authority, Identity
-from tests.support.raw_connection import RawConnection
 
 
 @pytest.fixture(scope="session")
@@ -27,10 +23,3 @@ def server_identity(authority: Authority) -> Identity:
 def client_identity(authority: Authority) -> Identity:
     """For a client that proves who it is by TLS."""
     return authority.issue("client", "client.example")
-
-
-@pytest.fixture
-def connection(broker: EmbeddedBroker) -> Iterator[RawConnection]:
-    """A connection to the broker of the test."""
-    with RawConnection(broker.bootstrap_servers) as opened:
-        yield opened

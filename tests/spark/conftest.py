@@ -49,12 +49,6 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def journal() -> MemoryJournal:
-    """What the coordinator of `broker` writes down."""
-    return MemoryJournal()
-
-
-@pytest.fixture
 def broker(journal: MemoryJournal) -> Iterator[EmbeddedBroker]:
     """A broker with one topic, ``orders``, of four partitions. Tests of batches have one of their own."""
     with EmbeddedBroker({"orders": 4}, config=_PATIENT, journal=journal) as broker:

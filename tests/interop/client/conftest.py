@@ -13,6 +13,7 @@ from kip848_client.config import ConfigValue
 from kip848_client.errors import Kip848Error
 from kip848_client.journal import Journal
 from tests.interop.client.drive import ConsumerUnderTest, Produce, producer_for
+from tests.support.brokers import marked_broker
 
 QUIET: dict[str, ConfigValue] = {"log_level": 0, "error_cb": lambda _error: None}
 """Without librdkafka's own lines on stderr: these tests break connections on purpose."""
@@ -30,12 +31,13 @@ class MakeConsumer(Protocol):
 
 
 @pytest.fixture
-def broker() -> Iterator[EmbeddedBroker]:
-    """A broker with the topic ``orders`` of four partitions.
+def broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedBroker]:
+    """A broker with the topic ``orders`` of four partitions, unless a marker says otherwise.
 
     No member is removed for being silent, however slow the machine is: a test says when a session ends.
     """
-    with EmbeddedBroker({"orders": 4}, config={"group.consumer.session.timeout.ms": "60000"}) as running:
+    config = {"group.consumer.session.timeout.ms": "60000"}
+    with marked_broker(request, topics={"orders": 4}, config=config) as running:
         yield running
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from kip848_client import EmbeddedBroker
@@ -17,12 +15,7 @@ HOT = 400
 BEATS = 20
 """So many heartbeats of the whole group without a change are rest."""
 
-
-@pytest.fixture
-def broker() -> Iterator[EmbeddedBroker]:
-    """A broker with the topic ``orders`` of nine partitions."""
-    with EmbeddedBroker({"orders": PARTITIONS}, config={"group.consumer.session.timeout.ms": "60000"}) as running:
-        yield running
+pytestmark = pytest.mark.kip848_broker(topics={"orders": PARTITIONS})
 
 
 def shares(broker: EmbeddedBroker) -> list[int]:

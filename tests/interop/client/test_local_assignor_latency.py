@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -18,14 +18,9 @@ MEMBERS = 10
 PARTITIONS = 40
 INTERVAL_MS = 1_000
 """Long beside what polling ten consumers in turns takes, so that a busy machine does not count as a slow protocol."""
+CONFIG = {"group.consumer.heartbeat.interval.ms": str(INTERVAL_MS), "group.consumer.session.timeout.ms": "10000"}
 
-
-@pytest.fixture
-def broker() -> Iterator[EmbeddedBroker]:
-    """A broker with forty partitions and a second between heartbeats."""
-    config = {"group.consumer.heartbeat.interval.ms": str(INTERVAL_MS), "group.consumer.session.timeout.ms": "10000"}
-    with EmbeddedBroker({"orders": PARTITIONS}, config=config) as running:
-        yield running
+pytestmark = pytest.mark.kip848_broker(topics={"orders": PARTITIONS}, config=CONFIG)
 
 
 def _drive(consumers: list[ConsumerUnderTest], *, until: Callable[[], bool]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -33,14 +33,10 @@ from tests.interop.embedded.clients import MemberThread
 from tests.support.waiting import wait_until
 
 PARTITIONS = 12
+CONFIG = {"group.consumer.session.timeout.ms": "60000", "kip848.client.assignment.timeout.ms": "1000"}
+"""A member that computes has a second for it."""
 
-
-@pytest.fixture
-def broker() -> Iterator[EmbeddedBroker]:
-    """A broker with the topic ``orders`` of twelve partitions; a member that computes has a second for it."""
-    config = {"group.consumer.session.timeout.ms": "60000", "kip848.client.assignment.timeout.ms": "1000"}
-    with EmbeddedBroker({"orders": PARTITIONS}, config=config) as running:
-        yield running
+pytestmark = pytest.mark.kip848_broker(topics={"orders": PARTITIONS}, config=CONFIG)
 
 
 def sizes(consumers: list[ConsumerUnderTest]) -> list[int]:

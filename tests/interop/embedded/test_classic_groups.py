@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
@@ -20,18 +19,13 @@ from tests.interop.embedded.holding import Member
 from tests.support.waiting import wait_until
 
 pytestmark = [
+    pytest.mark.kip848_broker(topics={"orders": 6}),
     pytest.mark.interop,
     pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),  # kafka-python; see PythonMember.leave
 ]
 
 PARTITIONS = 6
-
-
-@pytest.fixture
-def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker({"orders": PARTITIONS}) as running:
-        yield running
 
 
 def wait_for_shares(broker: EmbeddedBroker, *shares: int, group_id: str = "g") -> GroupSnapshot:

@@ -17,17 +17,17 @@ from tests.interop.embedded.holding import Key
 from tests.interop.embedded.java_member import JavaMember
 from tests.support.waiting import TIMEOUT_S, wait_until
 
-pytestmark = [pytest.mark.interop, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.kip848_broker(topics={"orders": 2}),
+    pytest.mark.interop,
+    pytest.mark.kafka,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+]
 # The time limit leaves room for the first download of the jars.
 
 Run = Callable[..., list[str]]
 Join = Callable[..., JavaMember]
-
-
-@pytest.fixture
-def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker({"orders": 2}) as running:
-        yield running
 
 
 @pytest.fixture

@@ -17,13 +17,11 @@ from kip848_client.broker import EmbeddedBroker
 from tests.interop.embedded.clients import MemberThread, continues_a_session, produce
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")]
-
-
-@pytest.fixture
-def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker({"orders": 2}) as running:
-        yield running
+pytestmark = [
+    pytest.mark.kip848_broker(topics={"orders": 2}),
+    pytest.mark.interop,
+    pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning"),
+]
 
 
 @pytest.fixture

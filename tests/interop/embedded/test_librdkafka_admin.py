@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,13 +22,7 @@ from kip848_client.broker import EmbeddedBroker
 from tests.interop.embedded.clients import MemberThread, admin_of, produce
 from tests.support.waiting import TIMEOUT_S, wait_until
 
-pytestmark = pytest.mark.interop
-
-
-@pytest.fixture
-def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker({"orders": 2}) as running:
-        yield running
+pytestmark = [pytest.mark.interop, pytest.mark.kip848_broker(topics={"orders": 2})]
 
 
 @pytest.fixture

@@ -14,13 +14,7 @@ from kip848_client.faults.actions import Action
 from tests.interop.embedded.clients import MemberThread, all_keys, produce, quiet
 from tests.support.waiting import TIMEOUT_S, wait_until
 
-pytestmark = pytest.mark.interop
-
-
-@pytest.fixture
-def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker({"orders": 2}) as running:
-        yield running
+pytestmark = [pytest.mark.interop, pytest.mark.kip848_broker(topics={"orders": 2})]
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from confluent_kafka import KafkaError
 
@@ -12,18 +10,7 @@ from kip848_client.journal import MemoryJournal
 from tests.interop.embedded.clients import MemberThread, produce
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.interop
-
-
-@pytest.fixture
-def journal() -> MemoryJournal:
-    return MemoryJournal()
-
-
-@pytest.fixture
-def broker(journal: MemoryJournal) -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker({"orders": 6}, journal=journal) as running:
-        yield running
+pytestmark = [pytest.mark.interop, pytest.mark.kip848_broker(topics={"orders": 6})]
 
 
 def test_two_members_of_one_instance_id_the_second_is_refused(broker: EmbeddedBroker) -> None:

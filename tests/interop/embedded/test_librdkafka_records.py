@@ -12,13 +12,7 @@ from kip848_client.broker import EmbeddedBroker
 from tests.interop.embedded.clients import quiet
 from tests.support.waiting import TIMEOUT_S, wait_until
 
-pytestmark = pytest.mark.interop
-
-
-@pytest.fixture
-def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker({"orders": 2}) as running:
-        yield running
+pytestmark = [pytest.mark.interop, pytest.mark.kip848_broker(topics={"orders": 2})]
 
 
 def a_producer(broker: EmbeddedBroker, **conf: object) -> Producer:

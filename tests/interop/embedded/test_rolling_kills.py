@@ -7,7 +7,7 @@ import gc
 import random
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +28,7 @@ from tests.interop.embedded.writing import TransactionThread
 from tests.support.waiting import TIMEOUT_S, wait_until
 
 pytestmark = [
+    pytest.mark.kip848_broker(topics={"orders": 6}, nodes=3),
     pytest.mark.interop,
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning"),
@@ -44,12 +45,6 @@ CONF: Final[dict[str, object]] = {
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 200,
 }
-
-
-@pytest.fixture
-def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker({TOPIC: PARTITIONS}, nodes=3) as running:
-        yield running
 
 
 class AsyncMember(Polling):

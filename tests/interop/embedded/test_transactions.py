@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -18,13 +17,7 @@ from kip848_client.model import TopicPartition as ModelPartition
 from tests.interop.embedded.clients import read_committed
 from tests.support.waiting import TIMEOUT_S
 
-pytestmark = pytest.mark.interop
-
-
-@pytest.fixture
-def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker({"orders": 2, "invoices": 1}) as running:
-        yield running
+pytestmark = [pytest.mark.interop, pytest.mark.kip848_broker(topics={"orders": 2, "invoices": 1})]
 
 
 def transactional(broker: EmbeddedBroker, name: str = "tx") -> Producer:
