@@ -28,7 +28,13 @@ from tests.support.protocol_document import (
     round_codes,
     rules,
 )
-from tests.support.state_diagram import is_shared, phase_diagram, state_diagram
+from tests.support.state_diagram import (
+    classic_diagram,
+    is_shared,
+    membership_diagram,
+    reconciliation_diagram,
+    state_diagram,
+)
 
 ROOT = DOCUMENT.parents[1]
 TEXT = DOCUMENT.read_text(encoding="utf-8")
@@ -94,13 +100,13 @@ def test_the_diagrams_show_every_move() -> None:
     for transition in TRANSITIONS:
         arrow = re.search(rf"{transition.source.name} --> {transition.dest.name}: (.*)", public)
         assert arrow, transition
-        assert transition.trigger in arrow[1].split(", ")
-    inside = phase_diagram()
+        assert transition.trigger in arrow[1].split("<br/>")
+    inside = "\n".join([membership_diagram(), reconciliation_diagram(), classic_diagram()])
     for row in PHASE_ROWS:
         source = "MEMBER" if is_shared(row) else row.source.name
         arrow = re.search(rf"{source} --> {row.dest.name}: (.*)", inside)
         assert arrow, row
-        assert row.trigger in arrow[1].split(", ")
+        assert row.trigger in arrow[1].split("<br/>")
 
 
 def test_the_tables_show_every_code_and_the_way_out_of_every_fatal_one() -> None:

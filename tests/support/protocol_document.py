@@ -27,7 +27,14 @@ from kip848_client.member.error_tables import (
     fetch_error_class,
     partition_fetch_error_class,
 )
-from tests.support.state_diagram import docstrings, phase_diagram, state_diagram, state_table
+from tests.support.state_diagram import (
+    classic_diagram,
+    docstrings,
+    membership_diagram,
+    reconciliation_diagram,
+    state_diagram,
+    state_table,
+)
 from tests.transcripts.diagram import sequence_diagram
 
 DOCUMENT: Final = Path(__file__).resolve().parents[2] / "docs" / "protocol.md"
@@ -143,7 +150,9 @@ def round_codes() -> str:
 GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "state table": state_table,
     "state diagram": state_diagram,
-    "phase diagram": phase_diagram,
+    "phases of membership": membership_diagram,
+    "phases of reconciliation": reconciliation_diagram,
+    "phases of the classic protocol": classic_diagram,
     "heartbeat codes": heartbeat_codes,
     "commit codes": commit_codes,
     "fetch codes": fetch_codes,

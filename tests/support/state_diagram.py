@@ -14,8 +14,6 @@ from collections.abc import Iterable
 
 from kip848_client.member.states import MEMBER, PHASE_ROWS, TRANSITIONS, MemberState, Phase, PhaseRow
 
-"""Phases that share their ways out, drawn as one box."""
-
 
 def docstrings(cls: type[enum.Enum]) -> dict[str, str]:
     """The text below each member of an enum, by name; Python itself does not keep it."""
@@ -36,23 +34,27 @@ def state_diagram() -> str:
     labels: defaultdict[tuple[MemberState, MemberState], list[str]] = defaultdict(list)
     for row in TRANSITIONS:
         labels[row.source, row.dest].append(row.trigger)
-    lines = [f"    [*] --> {MemberState.UNJOINED.name}"]
-    lines += [f"    {source.name} --> {dest.name}: {', '.join(labels[source, dest])}" for source, dest in labels]
-    return _mermaid(lines)
+    lines = [f"[*] --> {MemberState.UNJOINED.name}"]
+    return _mermaid([*lines, *(_arrow(source, dest, labels[source, dest]) for source, dest in labels)])
 
 
-def phase_diagram() -> str:
-    """All phases and every legal move; what all phases of a member have in common leaves their box as one arrow."""
-    inner, outer = [], []
-    for (source, dest), triggers in _by_ends(row for row in PHASE_ROWS if not is_shared(row)):
-        line = f"{source.name} --> {dest.name}: {', '.join(triggers)}"
-        if source in MEMBER and dest in MEMBER:
-            inner.append(f"        {line}")
-        else:
-            outer.append(f"    {line}")
-    shared = [f"    MEMBER --> {dest.name}: {trigger}" for trigger, dest in shared_triggers().items()]
-    box = ['    state "joining, or in the group" as MEMBER {', *inner, "    }"]
-    return _mermaid([f"    [*] --> {Phase.IDLE.name}", *box, *shared, *outer])
+def membership_diagram() -> str:
+    """Joining, leaving, being removed: what all phases of a member have in common leaves their box as one arrow."""
+    rows = [row for row in PHASE_ROWS if not is_shared(row) and not _is_inside(row)]
+    shared = [f"MEMBER --> {dest.name}: {trigger}" for trigger, dest in shared_triggers().items()]
+    box = ['state "joining, or in the group" as MEMBER', f"{Phase.JOINING.name} --> MEMBER"]
+    return _mermaid([f"[*] --> {Phase.IDLE.name}", *_arrows(rows), *box, *shared])
+
+
+def reconciliation_diagram() -> str:
+    """From one assignment to the next, as in both protocols."""
+    rows = [row for row in PHASE_ROWS if _is_inside(row) and not _is_classic(row)]
+    return _mermaid([f"[*] --> {Phase.JOINING.name}", *_arrows(rows)])
+
+
+def classic_diagram() -> str:
+    """The moves that only a member of the classic protocol makes."""
+    return _mermaid(_arrows(row for row in PHASE_ROWS if _is_inside(row) and _is_classic(row)))
 
 
 def state_table() -> str:
@@ -75,12 +77,25 @@ def is_shared(row: PhaseRow) -> bool:
     return row.source in MEMBER and shared_triggers().get(row.trigger) is row.dest
 
 
-def _by_ends(rows: Iterable[PhaseRow]) -> list[tuple[tuple[Phase, Phase], list[str]]]:
+def _is_inside(row: PhaseRow) -> bool:
+    return row.source in MEMBER and row.dest in MEMBER
+
+
+def _is_classic(row: PhaseRow) -> bool:
+    return row.trigger == "taken_up" or bool({row.source, row.dest} & {Phase.REJOIN_DUE, Phase.REJOINING})
+
+
+def _arrows(rows: Iterable[PhaseRow]) -> list[str]:
     labels: defaultdict[tuple[Phase, Phase], list[str]] = defaultdict(list)
     for row in rows:
         labels[row.source, row.dest].append(row.trigger)
-    return list(labels.items())
+    return [_arrow(source, dest, triggers) for (source, dest), triggers in labels.items()]
+
+
+def _arrow(source: enum.Enum, dest: enum.Enum, triggers: list[str]) -> str:
+    # A line for each trigger: Mermaid draws a label as wide as its longest line, and wide labels cover each other.
+    return f"{source.name} --> {dest.name}: {'<br/>'.join(triggers)}"
 
 
 def _mermaid(lines: list[str]) -> str:
-    return "\n".join(["```mermaid", "stateDiagram-v2", *lines, "```"])
+    return "\n".join(["```mermaid", "stateDiagram-v2", *(f"    {line}" for line in lines), "```"])

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from itertools import groupby
+from typing import Final
 
 from tests.transcripts.language import FOLDER, parse, perform
 from tests.transcripts.world import COORDINATOR, World
+
+WIDTH: Final = 48
+"""Longest line of a label, in characters: the longest one decides how small a page shows the whole picture."""
 
 
 def sequence_diagram(name: str, *, first_command: str | None = None, last_text: str | None = None) -> str:
@@ -32,6 +38,7 @@ def sequence_diagram(name: str, *, first_command: str | None = None, last_text: 
     for (source, target, text), repeated in groupby(arrows):
         count = len(list(repeated))
         safe = text.replace(";", ",").replace("#", "") + (f" ({count} times)" if count > 1 else "")
+        safe = "<br/>".join(_wrapped(safe))
         if source == target:
             lines.append(f"    Note over {source}: {safe}")
         elif source == COORDINATOR:
@@ -39,3 +46,13 @@ def sequence_diagram(name: str, *, first_command: str | None = None, last_text: 
         else:
             lines.append(f"    {source}->>{target}: {safe}")
     return "\n".join([*lines, "```"])
+
+
+def _wrapped(text: str) -> list[str]:
+    """The lines of a label, which end after a comma where they can."""
+    lines = [""]
+    for part in re.split(r"(?<=, )", text):
+        if len(lines[-1]) + len(part.rstrip()) > WIDTH:
+            lines.append("")
+        lines[-1] += part
+    return [short for line in lines if line for short in textwrap.wrap(line, WIDTH)]
