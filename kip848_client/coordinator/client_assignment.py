@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from kip848_client.coordinator.assignment_round import AssignmentRound, Prepared
 from kip848_client.coordinator.batch import Batch
-from kip848_client.coordinator.client_assignors import Choice, can_be_common, choose, offers_after, pick_member
+from kip848_client.coordinator.client_assignors import Choice, choice_after, pick_member
 from kip848_client.coordinator.group import Group
 from kip848_client.coordinator.group_member import (
     STATIC_LEAVE_EPOCH,
@@ -39,10 +39,10 @@ def client_assignor(
     joined: str | None = None,
     metadata: MetadataT | None = None,
 ) -> Choice | None:
-    """The client-side assignor in use; None in server mode. Arguments as of `client_assignors.offers_after`."""
-    if not state.config.client_assignors or not can_be_common(group, gone=len(gone)):
+    """The client-side assignor in use; None in server mode. Arguments as of `client_assignors.choice_after`."""
+    if not state.config.client_assignors:
         return None
-    return choose(offers_after(group, gone=gone, joined=joined, metadata=metadata))
+    return choice_after(group, gone=gone, joined=joined, metadata=metadata)
 
 
 class RoundPlanner(Generic[KeyT, MetadataT]):
@@ -88,7 +88,7 @@ class RoundPlanner(Generic[KeyT, MetadataT]):
         return theirs is not None and own is not None and own.reads(theirs.written, theirs.written)
 
     def is_for_all(self) -> bool:
-        """Whether the round goes on: all members offer its assignor, or it was prepared already."""
+        """Whether all members offer the assignor of the round."""
         assert self.round is not None
         offered = self._group.client_assignors.get(self.round.assignor_name, {})
         return sum(offered.values()) == len(self._group.members)
@@ -222,7 +222,7 @@ def members_gone(
         return
     planner = RoundPlanner(state, group, batch, group_epoch=group_epoch)
     if planner.round is None or (planner.round.member_id not in member_ids and planner.is_for_all()):
-        return  # what all had in common they still have, and the chosen one reads it
+        return  # what all had in common they still have; what the chosen one computes is installed
     choice = client_assignor(state, group, gone=member_ids)
     if choice is None:
         planner.end()  # those who left were the only ones who read what the others have in common

@@ -21,8 +21,6 @@ from kip848_client.errors import ErrorCode
 Offers: TypeAlias = Mapping[str, tuple[ClientAssignor, ...]]
 """Member id -> client-side assignors that it offers, the most preferred first."""
 
-_NO_OFFERS: Offers = {}
-
 
 class Choice(msgspec.Struct, frozen=True):
     """The client-side assignor that a group uses.
@@ -83,22 +81,20 @@ def read_offers(offers: Iterable[object], *, bytes_max: int) -> tuple[ClientAssi
     return read
 
 
-def offers_after(
+def choice_after(
     group: Group[KeyT, MetadataT],
     *,
     gone: AbstractSet[str] = frozenset(),
     joined: str | None = None,
     metadata: MetadataT | None = None,
-) -> Offers:
-    """The members' offers after the members in *gone* left and *joined* (new or not) has *metadata*.
+) -> Choice | None:
+    """What `choose` says after the members in *gone* left and *joined* (new or not) has *metadata*.
 
     A worker on the classic protocol has offers of version -1 (KIP-848); a classic member of a consumer group has none.
-
-    Returns:
-        Empty also if no assignor can be common to all; counts show that, so a group in server mode costs nothing.
+    Counts show whether an assignor can be common to all, so a group in server mode costs nothing.
     """
     if not can_be_common(group, gone=len(gone)):
-        return _NO_OFFERS
+        return None
     offers = {
         member_id: member.metadata.client_assignors
         for member_id, member in group.members.items()
@@ -106,7 +102,7 @@ def offers_after(
     }
     if joined is not None and metadata is not None:
         offers[joined] = metadata.client_assignors
-    return offers
+    return choose(offers)
 
 
 def can_be_common(group: Group[KeyT, MetadataT], *, gone: int = 0) -> bool:

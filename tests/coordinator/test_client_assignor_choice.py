@@ -48,6 +48,16 @@ def test_the_assignor_that_all_offer_and_most_prefer_is_used(offers: Offers, cho
     assert (choice and choice.assignor_name) == chosen
 
 
+def test_an_assignor_that_one_member_offers_besides_does_not_hide_the_common_one() -> None:
+    """A rolling upgrade adds an assignor process by process; until all have it, the old one computes."""
+    h = AssignmentHarness()
+    h.enter("m1")
+    h.enter("m2")
+    h.enter("m3", offer("a"), offer("b"))
+    assert h.compute().error_code == 0
+    assert h.group.target_assignor == "a"
+
+
 def test_an_assignor_that_no_member_can_run_for_all_gives_way_to_the_next() -> None:
     """After the one member left that read all versions, the group goes on with what it has."""
     a_old = ClientAssignor("a", minimum_version=0, maximum_version=1, metadata_version=1)
@@ -68,6 +78,13 @@ def test_a_member_that_cannot_read_the_metadata_of_all_is_never_chosen() -> None
     assert choice is not None
     assert (choice.spanning, choice.able) == (("A",), ())
     assert pick_member(choice, first="B", tried={"A"}, away=frozenset()) == ("A", frozenset())
+
+
+def test_a_member_that_reads_all_that_any_member_offers_comes_first() -> None:
+    """It goes on reading the metadata of all when others begin to write older or newer versions."""
+    choice = choose(_ranges(A=(0, 2, 1), B=(1, 3, 2), C=(0, 3, 2)))
+    assert choice is not None
+    assert (choice.spanning, choice.able) == (("C",), ("A", "B"))
 
 
 @pytest.mark.parametrize(

@@ -538,8 +538,39 @@ def test_a_member_that_cannot_read_a_newcomer_s_metadata_gets_no_new_snapshot() 
     h.enter("m2", offer(versions=(0, 2), version=2))
     assert h.chosen == "m1"
     assert h.prepare("m1").error_code == NOT_CHOSEN
-    assert h.chosen == "m2"
+    flying = h.flying()
+    assert flying is not None
+    assert (flying.member_id, flying.tried) == ("m2", frozenset({"m1"}))
     h.settle()
+
+
+@pytest.mark.parametrize(
+    ("then", "code", "assignor"), [("install", ErrorCode.NONE, "a"), ("prepare", NOT_CHOSEN, ""), ("wait", 0, "")]
+)
+def test_a_prepared_round_outlives_the_only_member_that_reads_the_metadata_of_all(
+    then: str, code: int, assignor: str
+) -> None:
+    """m2 leaves: m1 may still hand in what it computes, but it gets no new snapshot and is replaced by the server."""
+    h = AssignmentHarness()
+    h.enter("m1", offer(versions=(0, 1), version=1))
+    prepared = h.prepare("m1")
+    h.enter("m2", offer(versions=(0, 2), version=1))
+    h.enter("m3", offer(versions=(2, 2), version=2))
+    h.heartbeat("m2", -1)
+    assert h.chosen == "m1"
+    match then:
+        case "install":
+            answered = h.install("m1", prepared.group_epoch, {"m1": {"foo": range(6)}}).error_code
+        case "prepare":
+            answered = h.prepare("m1").error_code
+        case _:
+            answered = 0
+            h.advance(5_000)
+    assert answered == code
+    assert h.flying() is None
+    assert h.group.target_assignor == assignor
+    h.beat("m3")
+    assert (h.group.target_epoch, h.group.target_assignor) == (h.group.group_epoch, "")
 
 
 # The coordinator that goes

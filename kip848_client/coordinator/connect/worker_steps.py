@@ -12,7 +12,7 @@ from typing import Final
 from kip848_client.assignors.unit_plans import UNIT_PLANS
 from kip848_client.coordinator.batch import Batch
 from kip848_client.coordinator.client_assignment import RoundPlanner, client_assignor
-from kip848_client.coordinator.client_assignors import asks_for_a_target, check_versions, choose, offers_after
+from kip848_client.coordinator.client_assignors import asks_for_a_target, check_versions, choice_after
 from kip848_client.coordinator.connect import records
 from kip848_client.coordinator.connect.group import ConnectGroup, GroupWorker, WorkerMetadata
 from kip848_client.coordinator.connect.units import Catalogue, Units, check_catalogue
@@ -246,7 +246,7 @@ class WorkerSteps:
         group = self._group
         planner = RoundPlanner(self._state, group, self._batch, group_epoch=self._group_epoch, speaker=updated)
         gone = frozenset(() if found.replaced is None else (found.replaced.member_id,))
-        choice = choose(offers_after(group, gone=gone, joined=updated.member_id, metadata=updated.metadata))
+        choice = choice_after(group, gone=gone, joined=updated.member_id, metadata=updated.metadata)
         if choice is None:
             planner.end()
             self.status = STATUS_NO_READER
