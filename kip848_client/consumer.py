@@ -13,7 +13,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NoReturn, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, NoReturn, Self, TypeAlias, TypeVar, cast
 
 from kip848_client.client.app_thread import BRIEF_SLICE_S, SLICE_S
 from kip848_client.client.assembly import build_group_member
@@ -81,6 +81,8 @@ if TYPE_CHECKING:
 __all__ = ["CallableListener", "Consumer", "ConsumerRebalanceListener", "RebalanceCallback"]
 
 AnswerT = TypeVar("AnswerT")
+_ListenerT = TypeVar("_ListenerT")
+_CallbackT = TypeVar("_CallbackT")
 
 PREFETCH_RECORDS: Final = 256
 """Records that one poll() takes from librdkafka at most; the next calls return all but the first."""
@@ -173,18 +175,19 @@ class Consumer:
     def subscribe(
         self,
         topics: Iterable[str | SubscriptionPattern] | SubscriptionPattern,
-        listener: ConsumerRebalanceListener | None = None,
-        *,
-        on_assign: RebalanceCallback | None = None,
+        listener: ConsumerRebalanceListener | RebalanceCallback | None = None,
         on_revoke: RebalanceCallback | None = None,
         on_lost: RebalanceCallback | None = None,
+        *,
+        on_assign: RebalanceCallback | None = None,
     ) -> None:
         """Subscribe to these topics, in place of earlier ones. The consumer joins the group in poll().
 
         Args:
             topics: names, `SubscriptionPattern` objects, or names that start with ``^``, which are patterns (RE2,
                 matched by the coordinator against whole names). An empty list is `unsubscribe`.
-            listener: called when partitions are assigned, revoked or lost.
+            listener: called when partitions are assigned, revoked or lost. A function in this place is *on_assign*:
+                ``subscribe(topics, on_assign, on_revoke, on_lost)`` works as in confluent_kafka.
             on_assign, on_revoke, on_lost: the same as callables ``(consumer, partitions)``.
 
         Raises:
@@ -193,14 +196,16 @@ class Consumer:
         """
         with self._gate:
             self._group.check_usable()
-            _check_listener(listener, (on_assign, on_revoke, on_lost))
+            called, on_assign = read_listener(
+                listener, on_assign, on_revoke, on_lost, kinds=(ConsumerRebalanceListener,)
+            )
+            if on_assign or on_revoke or on_lost:
+                called = CallableListener(on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
             subscription = read_subscription(topics)
             if not subscription:
                 self._group.unsubscribe(timeout_ms=self._group.default_api_timeout_ms)
                 return
-            if listener is None and (on_assign or on_revoke or on_lost):
-                listener = CallableListener(on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
-            self._group.subscribe(subscription, _Callbacks(self, listener) if listener is not None else None)
+            self._group.subscribe(subscription, _Callbacks(self, called) if called is not None else None)
             self._unmet_topics = frozenset(subscription.topics)
 
     def request_reassignment(self, reason: int) -> None:
@@ -999,22 +1004,40 @@ class CallableListener(ConsumerRebalanceListener):
             self._on_lost(consumer, partitions)
 
 
-def _check_listener(listener: object, callbacks: Iterable[RebalanceCallback | None]) -> None:
+def read_listener(
+    listener: object,
+    on_assign: _CallbackT | None,
+    on_revoke: _CallbackT | None,
+    on_lost: _CallbackT | None,
+    *,
+    kinds: tuple[type[_ListenerT], ...],
+) -> tuple[_ListenerT | None, _CallbackT | None]:
     """Check the listener arguments of subscribe().
+
+    Args:
+        listener: a listener of one of *kinds*; or any other callable, which is *on_assign*, as in confluent_kafka.
+
+    Returns:
+        The listener, and *on_assign*; at most one of them is not None.
 
     Raises:
         ConfigError: the listener is of another type, a callback is not callable, or both kinds are given.
     """
-    given = [callback for callback in callbacks if callback is not None]
+    names = " or ".join(kind.__name__ for kind in kinds)
+    if isinstance(listener, type):
+        raise ConfigError(f"listener is the class {listener.__name__}; give an instance of it: {listener.__name__}()")
+    if callable(listener) and not isinstance(listener, kinds):
+        if on_assign is not None:
+            raise ConfigError("subscribe() was given on_assign twice: as its second argument, and by name")
+        listener, on_assign = None, cast("_CallbackT", listener)
+    given = [callback for callback in (on_assign, on_revoke, on_lost) if callback is not None]
     if listener is not None and given:
         raise ConfigError("give subscribe() a listener or on_assign/on_revoke/on_lost, not both")
-    if listener is not None and not isinstance(listener, ConsumerRebalanceListener):
-        raise ConfigError(
-            f"listener must be a ConsumerRebalanceListener, got {type(listener).__name__}; a function is given as "
-            "on_assign=..., on_revoke=... or on_lost=..."
-        )
+    if listener is not None and not isinstance(listener, kinds):
+        raise ConfigError(f"listener must be a {names}, or a function, got {type(listener).__name__}")
     if not all(callable(callback) for callback in given):
         raise ConfigError("on_assign, on_revoke and on_lost must be callables (consumer, partitions)")
+    return listener, on_assign
 
 
 class _Callbacks:

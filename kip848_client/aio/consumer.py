@@ -26,8 +26,8 @@ from kip848_client.client.health import ConsumerHealth
 from kip848_client.client.translation import PublicCommitCallback, check_commit_callback, limit_s
 from kip848_client.clock import Clock
 from kip848_client.config import ConfigValue, merge_settings
-from kip848_client.consumer import ABANDON_TIMEOUT_S, BATCH_RECORDS, Consumer, ConsumerRebalanceListener
-from kip848_client.errors import ConfigError, IllegalStateError, RequestTimeoutError
+from kip848_client.consumer import ABANDON_TIMEOUT_S, BATCH_RECORDS, Consumer, ConsumerRebalanceListener, read_listener
+from kip848_client.errors import IllegalStateError, RequestTimeoutError
 from kip848_client.journal import Journal
 from kip848_client.logs import LogEvent
 from kip848_client.member.events import LeaveMode
@@ -110,28 +110,27 @@ class AsyncConsumer:
     async def subscribe(
         self,
         topics: Iterable[str | SubscriptionPattern] | SubscriptionPattern,
-        listener: _AnyListener | None = None,
-        *,
-        on_assign: AsyncRebalanceCallback | None = None,
+        listener: _AnyListener | AsyncRebalanceCallback | None = None,
         on_revoke: AsyncRebalanceCallback | None = None,
         on_lost: AsyncRebalanceCallback | None = None,
+        *,
+        on_assign: AsyncRebalanceCallback | None = None,
     ) -> None:
         """Join the group for these topics; see `Consumer.subscribe`.
 
         Args:
             topics: names, `SubscriptionPattern` objects, or names that start with ``^``.
-            listener: called when partitions are assigned, revoked or lost; its methods may be ``async`` or not.
+            listener: called when partitions are assigned, revoked or lost; its methods may be ``async`` or not. A
+                function in this place is *on_assign*.
             on_assign, on_revoke, on_lost: the same as callables ``(consumer, partitions)``, ``async`` or not.
         """
-        given = [callback for callback in (on_assign, on_revoke, on_lost) if callback is not None]
-        if not all(callable(callback) for callback in given):
-            raise ConfigError("on_assign, on_revoke and on_lost must be callables (consumer, partitions)")
-        if listener is not None:
-            if given:
-                raise ConfigError("give subscribe() a listener or on_assign/on_revoke/on_lost, not both")
-            on_assign, on_revoke, on_lost = _methods_of(listener)
+        called, on_assign = read_listener(
+            listener, on_assign, on_revoke, on_lost, kinds=(AsyncConsumerRebalanceListener, ConsumerRebalanceListener)
+        )
+        if called is not None:
+            on_assign, on_revoke, on_lost = _methods_of(cast("_AnyListener", called))
         bridged = None
-        if listener is not None or given:
+        if on_assign or on_revoke or on_lost:
             bridged = _BridgedListener(
                 cast("Callable[[], AsyncConsumer]", weakref.ref(self)),  # during the call a task awaits a method
                 self._thread.call_out,
@@ -565,18 +564,9 @@ class _BridgedListener(ConsumerRebalanceListener):
 
 
 def _methods_of(
-    listener: object,
+    listener: _AnyListener,
 ) -> tuple[AsyncRebalanceCallback, AsyncRebalanceCallback, AsyncRebalanceCallback | None]:
-    """The callables for assigned, revoked and lost of a listener of either kind.
-
-    Raises:
-        ConfigError: it is of another type.
-    """
-    if not isinstance(listener, (AsyncConsumerRebalanceListener, ConsumerRebalanceListener)):
-        raise ConfigError(
-            "listener must be an AsyncConsumerRebalanceListener or a ConsumerRebalanceListener, "
-            f"got {type(listener).__name__}"
-        )
+    """The callables for assigned, revoked and lost of a listener of either kind."""
     # The default of the synchronous class would drop what an overridden on_partitions_revoked returns to be awaited.
     lost = type(listener).on_partitions_lost is not ConsumerRebalanceListener.on_partitions_lost
     return (

@@ -35,7 +35,7 @@ from kip848_client.client.translation import (
     seek_position,
 )
 from kip848_client.clock import ManualClock
-from kip848_client.consumer import CallableListener, _check_listener
+from kip848_client.consumer import CallableListener, read_listener
 from kip848_client.errors import (
     AuthenticationError,
     BrokerError,
@@ -321,12 +321,34 @@ def test_what_is_no_list_of_topics_is_refused_before_anything_happens(topics: ob
         read_subscription(topics)
 
 
-def test_a_listener_and_callables_exclude_each_other() -> None:
-    """One of them would be ignored silently."""
-    with pytest.raises(ConfigError, match="not both"):
-        _check_listener(ConsumerRebalanceListener(), (print, None, None))
-    with pytest.raises(ConfigError, match="ConsumerRebalanceListener"):
-        _check_listener(print, (None, None, None))
+class Listener(ConsumerRebalanceListener):
+    """Somebody's listener."""
+
+
+def note(consumer: object, partitions: object) -> None:
+    """Somebody's function."""
+
+
+@pytest.mark.parametrize(
+    ("listener", "on_assign", "on_revoke", "message"),
+    [
+        (Listener(), note, None, "not both"),
+        (Listener(), None, note, "not both"),
+        (note, note, None, "on_assign twice"),
+        (Listener, None, None, r"the class Listener; give an instance of it: Listener\(\)"),
+        (7, None, None, "must be a ConsumerRebalanceListener, or a function, got int"),
+        (None, None, 7, "must be callables"),
+    ],
+)
+def test_wrong_listeners_are_refused(listener: object, on_assign: Any, on_revoke: Any, message: str) -> None:
+    """One of two would be ignored silently, and what cannot be called would fail in the first rebalance."""
+    with pytest.raises(ConfigError, match=message):
+        read_listener(listener, on_assign, on_revoke, None, kinds=(ConsumerRebalanceListener,))
+
+
+def test_a_function_in_the_place_of_the_listener_is_on_assign() -> None:
+    """subscribe(topics, on_assign, on_revoke, on_lost) is confluent_kafka's order; instrumentation calls it so."""
+    assert read_listener(note, None, print, None, kinds=(ConsumerRebalanceListener,)) == (None, note)
 
 
 def test_offset_fields_mean_places() -> None:

@@ -27,6 +27,7 @@ from kip848_client import (
 )
 from tests.interop.client.conftest import MakeConsumer
 from tests.interop.client.drive import Produce, drive, keys_of
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -327,8 +328,15 @@ def test_arguments_of_wrong_types_get_a_sentence(conf: dict[str, Any]) -> None:
                 call()
         with pytest.raises(ConfigError, match=r'a list of topics such as \["orders"\], got 0'):
             consumer.subscribe(0)  # type: ignore[arg-type]
-        with pytest.raises(ConfigError, match="on_assign="):
-            consumer.subscribe(["orders"], print)  # type: ignore[arg-type]
+
+
+def test_functions_are_given_in_confluent_kafkas_order(conf: dict[str, Any]) -> None:
+    """Ported programs, and OpenTelemetry's instrumentation of confluent-kafka, give on_assign as second argument."""
+    told: list[str] = []
+    with Consumer(conf) as consumer:
+        consumer.subscribe(["orders"], lambda *_: told.append("assigned"), lambda *_: told.append("revoked"))
+        wait_until(lambda: consumer.poll(0) or told, what="an assignment")
+    assert told == ["assigned", "revoked"]
 
 
 def test_the_async_consumer_takes_keyword_arguments_too(conf: dict[str, Any]) -> None:
