@@ -25,7 +25,7 @@ from kip848_client.coordinator.requests import (
 )
 from kip848_client.coordinator.result import ClassicGroupChanged, CoordinatorRecord, CoordinatorResult, ResolveRegexes
 from kip848_client.errors import ErrorCode
-from kip848_client.faults.replies import ErrorPlacer
+from kip848_client.faults.replies import refused
 from kip848_client.model import BrokerNode
 from kip848_client.simulation.network import AnyRequest, Reply
 from kip848_client.simulation.topics import Topics
@@ -123,14 +123,14 @@ class Cluster:
             return
         host = self._hosts.get(node_id)
         if host is None or not host.alive:
-            reply(refusal(request, api_version, ErrorCode.NOT_COORDINATOR))
+            reply(refused(request, api_version=api_version, code=ErrorCode.NOT_COORDINATOR))
         else:
             host.serve(request, api_version=api_version, client_id=client_id, reply=reply)
 
     def _find(self, request: FindCoordinatorRequest, api_version: int, reply: Reply) -> None:
         claimed = NODES[self._claimed]
         if not self.is_up(self._claimed):
-            reply(refusal(request, api_version, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            reply(refused(request, api_version=api_version, code=ErrorCode.COORDINATOR_NOT_AVAILABLE))
             return
         keys = request.coordinator_keys or (request.key,)
         found = tuple(Coordinator(key, claimed.node_id, claimed.host, claimed.port) for key in keys)
@@ -351,7 +351,7 @@ class CoordinatorHost:
     def serve(self, request: AnyRequest, *, api_version: int, client_id: str, reply: Reply) -> None:
         """Answer one request."""
         if self.loading:
-            reply(refusal(request, api_version, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+            reply(refused(request, api_version=api_version, code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
             return
         self._number += 1
         number = self._number
@@ -432,7 +432,7 @@ class CoordinatorHost:
         for reply in (*result.replies, *parked.replies):
             asked = self._asked.pop(reply.request_id, None)
             if asked is not None:  # one that was parked may be answered by both
-                asked.reply(refusal(asked.request, asked.api_version, ErrorCode.NOT_COORDINATOR))
+                asked.reply(refused(asked.request, api_version=asked.api_version, code=ErrorCode.NOT_COORDINATOR))
 
     def _resolve(self, task: ResolveRegexes) -> None:
         self.matching -= 1
@@ -473,18 +473,3 @@ class CoordinatorHost:
             self.finish(self.coordinator.expire(now_ms=self._world.now_ms, wall_ms=self._world.wall_ms))
         if self.alive:
             self._arm()
-
-
-def refusal(request: AnyRequest, api_version: int, code: ErrorCode) -> Response:
-    """An answer to *request* with an error code where its API has room for one."""
-    placer = ErrorPlacer(
-        api_key=request.WIRE.api_key,
-        api_version=api_version,
-        code=code,
-        message=code.name,
-        topic_name=lambda _: None,
-        wanted=None,
-    )
-    response = placer.refuse(request)
-    assert response is not None, f"{type(request).__name__} has no room for an error"
-    return response

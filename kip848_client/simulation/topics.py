@@ -28,7 +28,6 @@ class Topics:
         self.names: Final[dict[UUID, str]] = {}
         """Topic id -> name, of all topics, also deleted ones."""
         self._created_ms: Final[dict[UUID, int]] = {}
-        self._partitions: list[TopicPartition] = []
         self.on_change: Callable[[], None] = lambda: None
         self.on_records: Callable[[TopicPartition], None] = lambda _partition: None
         """Called with a partition that got records."""
@@ -42,15 +41,6 @@ class Topics:
             self.end_offsets[TopicPartition(name, index)] = 0
         self._replace((*self.image.topics, TopicInfo(name, topic_id, partitions)), "topic_created", name)
 
-    def adopt(self, other: Topics) -> None:
-        """Have the topics of another cluster."""
-        self.image = other.image
-        self.end_offsets = dict(other.end_offsets)
-        self.names.update(other.names)
-        self._created_ms.update(dict.fromkeys(other.names, self._world.now_ms))
-        self._partitions = sorted(self.end_offsets)
-        self.on_change()
-
     def delete(self, name: str) -> None:
         """Delete a topic and its records."""
         for index in range(self.image.by_name[name].partition_count):
@@ -59,27 +49,21 @@ class Topics:
 
     def grow(self, name: str, *, count: int) -> None:
         """Let a topic grow by *count* partitions."""
-        topics = []
-        for topic in self.image.topics:
-            if topic.name == name:
-                grown = topic.partition_count + count
-                for index in range(topic.partition_count, grown):
-                    self.end_offsets[TopicPartition(name, index)] = 0
-                topics.append(TopicInfo(name, topic.topic_id, grown))
-            else:
-                topics.append(topic)
-        self._replace(tuple(topics), "partitions_added", name)
+        topic = self.image.by_name[name]
+        grown = TopicInfo(name, topic.topic_id, topic.partition_count + count)
+        for index in range(topic.partition_count, grown.partition_count):
+            self.end_offsets[TopicPartition(name, index)] = 0
+        self._replace(tuple(grown if one is topic else one for one in self.image.topics), "partitions_added", name)
 
     def _replace(self, topics: tuple[TopicInfo, ...], what: str, name: str) -> None:
         self.image = TopicsImage(topics, version=self.image.version + 1)
-        self._partitions = sorted(self.end_offsets)
         self._world.history.add(self._world.now_ms, "administrator", what, topic=name)
         self.on_change()
 
     def produce(self) -> None:
         """Append some records to one partition."""
-        if self._partitions:
-            partition = self._partitions[int(self._rng.random() * len(self._partitions))]
+        if self.end_offsets:
+            partition = sorted(self.end_offsets)[int(self._rng.random() * len(self.end_offsets))]
             self.end_offsets[partition] += 1 + int(self._rng.random() * 20)
             self.on_records(partition)
 

@@ -25,6 +25,7 @@ from kip848_client.simulation.checkers.ownership import (
 from kip848_client.simulation.cluster import Cluster, compact
 from kip848_client.simulation.mirror import IdPartition, Mirror
 from kip848_client.simulation.observer import Observer, Observers
+from kip848_client.simulation.topics import Topics
 from kip848_client.simulation.world import World
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -103,7 +104,7 @@ class _Walk:
             purity=0.1,
             compaction=0.5,
         )
-        own.topics.adopt(cluster.topics)
+        _copy(cluster.topics, into=own.topics)
         own.log = compact(cluster.log)
         own.durable = len(own.log)
         own.crash()
@@ -348,6 +349,14 @@ class _Walk:
         host = self._cluster.host
         host.serve(request, api_version=api_version, client_id=member.member_id, reply=answers.append)
         return answers[0] if answers else None
+
+
+def _copy(topics: Topics, *, into: Topics) -> None:
+    """Let one cluster have the topics of another one."""
+    into.end_offsets = dict(topics.end_offsets)
+    into.names.update(topics.names)
+    into.image = topics.image
+    into.on_change()
 
 
 def _max_size(config: CoordinatorConfig) -> int:
