@@ -9,10 +9,11 @@ Does not own: when members come and go (`actions`), the member (`consumer`).
 
 from __future__ import annotations
 
-from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from kip848_client.errors import Kip848Error, NoOffsetForPartitionError
 from kip848_client.member.events import (
@@ -27,9 +28,8 @@ from kip848_client.member.events import (
 )
 from kip848_client.member.positions import EARLIEST_TIMESTAMP
 from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition
-from kip848_client.simulation.observer import ListenerCall, Observer
+from kip848_client.simulation.observer import ListenerCall, Surroundings
 from kip848_client.simulation.process import Process
-from kip848_client.simulation.topics import Topics
 from kip848_client.simulation.world import Timer
 
 _CALL_NAMES: Final[dict[type[ListenerCall], str]] = {
@@ -39,36 +39,34 @@ _CALL_NAMES: Final[dict[type[ListenerCall], str]] = {
 }
 
 
+class _Fetched(msgspec.Struct):
+    """A partition that is fetched.
+
+    Args:
+        offset: of the next record.
+        is_held: poll() hands out none of its records.
+    """
+
+    tip: TopicIdPartition
+    offset: int
+    is_held: bool = False
+
+
 class ApplicationLoop:
     """The application's thread.
 
     Args:
-        call_user: calls the user's own listener: its kind ("assigned", "revoked", "lost") and the partitions.
-        show_user: shows the user's own code what poll() returned.
+        user_code: a user's own listener (`consumer.UserCode`), or None.
     """
 
-    def __init__(
-        self,
-        consumer: Process,
-        *,
-        topics: Topics,
-        readers: dict[TopicPartition, dict[ApplicationLoop, None]],
-        observer: Observer,
-        call_user: Callable[[str, list[TopicPartition]], None] | None,
-        show_user: Callable[[TopicPartition, range], None] | None,
-    ) -> None:
+    def __init__(self, consumer: Process, surroundings: Surroundings, user_code: Any) -> None:
         self._consumer: Final = consumer
-        self._world: Final = consumer.world
-        self._topics: Final = topics
-        self._readers: Final = readers
-        self._observer: Final = observer
-        self._call_user: Final = call_user
-        self._show_user: Final = show_user
-        self._positions: dict[TopicPartition, int] = {}
-        """Fetched partitions -> next offset."""
-        self._fetched: dict[TopicPartition, TopicIdPartition] = {}
-        self._sorted: list[TopicPartition] = []
-        self._held: set[TopicPartition] = set()
+        self._world: Final = surroundings.world
+        self._topics: Final = surroundings.cluster.topics
+        self._observer: Final = surroundings.observer
+        self._user_code: Final = user_code
+        self._fetched: dict[TopicPartition, _Fetched] = {}
+        """In the order of the partitions."""
         self.consumed: dict[TopicPartition, OffsetAndMetadata] = {}
         self._calls: deque[ListenerCall] = deque()
         self._listener: ListenerCall | None = None
@@ -196,77 +194,67 @@ class ApplicationLoop:
     # --------------------------------------------------------------------------------------------------------- records
 
     def _hand_out(self, readable: frozenset[TopicPartition]) -> bool:
-        ends, held = self._topics.end_offsets, self._held
+        ends = self._topics.end_offsets
         left = self._consumer.behaviour.rows_per_poll
         found = False
-        for partition in self._sorted:
-            start = self._positions[partition]
-            end = ends.get(partition, 0)
-            if end <= start or partition in held or partition not in readable:
+        for partition, fetched in tuple(self._fetched.items()):
+            start, end = fetched.offset, ends.get(partition, 0)
+            if end <= start or fetched.is_held or partition not in readable:
                 continue
-            tip = self._fetched[partition]
-            if tip.topic_id != self._topics.id_of(partition.topic):
+            if fetched.tip.topic_id != self._topics.id_of(partition.topic):
                 continue  # the topic was created again: its leader knows no such topic id
             stop = min(end, start + left)
             left -= stop - start
-            self._positions[partition] = stop
+            fetched.offset = stop
             self.consumed[partition] = OffsetAndMetadata(stop)
             found = True
-            self._observer.handed_out(self._consumer, tip, range(start, stop))
-            if self._show_user is not None:
-                self._show_user(partition, range(start, stop))
+            self._observer.handed_out(self._consumer, fetched.tip, range(start, stop))
+            if self._user_code is not None:
+                self._user_code.on_records(self._consumer, partition, range(start, stop))
             if left <= 0:
                 break
         return found
 
     def records_arrived(self, partition: TopicPartition) -> None:
-        """The leader of a fetched partition has more records."""
-        if self.polling and self._listener is None and partition not in self._held:
+        """The leader of a partition has more records."""
+        if self.polling and self._listener is None and not self.holds(partition):
             self._consumer.awake(self.pump)
 
     def start_fetching(self, positions: Mapping[TopicIdPartition, OffsetAndMetadata]) -> None:
         """Fetch these partitions from there."""
         for tip, position in positions.items():
-            partition = tip.topic_partition
-            if partition not in self._positions:
-                insort(self._sorted, partition)
-                self._readers.setdefault(partition, {})[self] = None
-            self._positions[partition] = position.offset
-            self._fetched[partition] = tip
-            self._held.discard(partition)
+            self._fetched[tip.topic_partition] = _Fetched(tip, position.offset)
             self._observer.fetching_started(self._consumer, tip, position.offset)
+        self._fetched = dict(sorted(self._fetched.items()))
 
     def hold(self, partitions: Iterable[TopicIdPartition]) -> None:
         """Do not hand out records of these."""
-        self._held.update(tip.topic_partition for tip in partitions)
+        for tip in partitions:
+            if (fetched := self._fetched.get(tip.topic_partition)) is not None:
+                fetched.is_held = True
 
     def let_go(self, partitions: Iterable[TopicIdPartition]) -> None:
         """Fetch these no more."""
         for tip in partitions:
             partition = tip.topic_partition
-            self._held.discard(partition)
-            if self._fetched.get(partition, tip) != tip:
-                continue  # another incarnation of the topic is fetched by now
-            self.consumed.pop(partition, None)
-            if self._positions.pop(partition, None) is not None:
+            fetched = self._fetched.get(partition)
+            if fetched is not None and fetched.tip == tip:  # else another incarnation of the topic is fetched by now
                 del self._fetched[partition]
-                self._sorted.remove(partition)
-                del self._readers[partition][self]
+                self.consumed.pop(partition, None)
 
     def holds(self, partition: TopicPartition) -> bool:
         """Whether a partition is paused, or not fetched at all."""
-        return partition in self._held or partition not in self._positions
+        fetched = self._fetched.get(partition)
+        return fetched is None or fetched.is_held
 
     def position(self, partition: TopicPartition) -> int | None:
         """The next offset of a partition that is fetched."""
-        return self._positions.get(partition)
+        fetched = self._fetched.get(partition)
+        return None if fetched is None else fetched.offset
 
     def gone(self) -> None:
         """The process ended."""
-        for partition in self._sorted:
-            del self._readers[partition][self]
-        self._sorted.clear()
-        self._positions.clear()
+        self._fetched.clear()
         if self._poll_ends is not None:
             self._poll_ends.cancel()
 
@@ -300,8 +288,8 @@ class ApplicationLoop:
         consumer.note(f"{name}_begins", partitions=call.partitions)
         self._observer.listener_begins(consumer, name, call.partitions)
         error: BaseException | None = None
-        if self._call_user is not None:
-            error = self._user_error(self._call_user, name, call)
+        if self._user_code is not None:
+            error = self._user_error(getattr(self._user_code, f"on_partitions_{name}"), call)
         if error is None and behaviour.listener_raises and consumer.chance(behaviour.listener_raises):
             error = RuntimeError("simulated")
         takes_ms = consumer.draw(*behaviour.listener_ms)
@@ -310,12 +298,9 @@ class ApplicationLoop:
             consumer.note("listener_hangs", ms=takes_ms)
         consumer.later(takes_ms, lambda: self._listener_ended(call, name, error))
 
-    @staticmethod
-    def _user_error(
-        call_user: Callable[[str, list[TopicPartition]], None], name: str, call: ListenerCall
-    ) -> BaseException | None:
+    def _user_error(self, listener: Callable[..., object], call: ListenerCall) -> BaseException | None:
         try:
-            call_user(name, sorted(tip.topic_partition for tip in call.partitions))
+            listener(self._consumer, sorted(tip.topic_partition for tip in call.partitions))
         except AssertionError:
             raise  # a test's own, about what it saw
         except Exception as error:  # noqa: BLE001  as in a real poll(): the member is told, and goes on

@@ -29,9 +29,9 @@ from kip848_client.member.events import (
 )
 from kip848_client.model import OffsetAndMetadata
 from kip848_client.patterns import compiled
-from kip848_client.simulation.cluster import ANY_NODE, Cluster
-from kip848_client.simulation.network import Network, SimulatedConnection
-from kip848_client.simulation.observer import Observer
+from kip848_client.simulation.cluster import ANY_NODE
+from kip848_client.simulation.network import SimulatedConnection
+from kip848_client.simulation.observer import Surroundings
 from kip848_client.simulation.process import Process
 from kip848_client.simulation.user_assignor import UserAssignor
 from kip848_client.wire.api_keys import ApiKey
@@ -65,22 +65,13 @@ _EARLIEST: Final = -2
 class ClientSide:
     """One consumer's connections to the coordinator and to the broker that it was configured with."""
 
-    def __init__(
-        self,
-        consumer: Process,
-        *,
-        network: Network,
-        cluster: Cluster,
-        observer: Observer,
-        assignor: UserAssignor,
-        metadata_lag_ms: int,
-    ) -> None:
+    def __init__(self, consumer: Process, surroundings: Surroundings, assignor: UserAssignor) -> None:
         self._consumer: Final = consumer
-        self._network: Final = network
-        self._cluster: Final = cluster
-        self._observer: Final = observer
+        self._network: Final = surroundings.network
+        self._topics: Final = surroundings.cluster.topics
+        self._observer: Final = surroundings.observer
+        self._metadata_lag_ms: Final = surroundings.scenario.metadata_lag_ms
         self._assignor: Final = assignor
-        self._metadata_lag_ms = metadata_lag_ms
         self._coordinator: SimulatedConnection | None = None
         self._round: SimulatedConnection | None = None
         """A second connection to the coordinator, for what is answered late."""
@@ -224,7 +215,7 @@ class ClientSide:
         self._ask(
             effect.request_id,
             effect.timeout_ms,
-            lambda: MetadataUpdated(self._cluster.topics.described(effect.topic_ids, lag_ms=lag_ms), effect.request_id),
+            lambda: MetadataUpdated(self._topics.described(effect.topic_ids, lag_ms=lag_ms), effect.request_id),
         )
 
     def describe_topics(self, effect: DescribeTopics) -> None:
@@ -234,7 +225,7 @@ class ClientSide:
         def answer() -> MemberEvent:
             topics = {
                 topic.name: TopicDescription(topic.topic_id, topic.partition_count)
-                for topic in self._cluster.topics.image.topics
+                for topic in self._topics.image.topics
                 if topic.name in effect.topics or (pattern is not None and pattern.fullmatch(topic.name))
             }
             return TopicsDescribed(effect.request_id, topics)
@@ -243,7 +234,7 @@ class ClientSide:
 
     def list_offsets(self, effect: ListOffsets) -> None:
         """First or last offsets, from the partitions' leaders."""
-        ends = self._cluster.topics.end_offsets
+        ends = self._topics.end_offsets
 
         def answer() -> MemberEvent:
             found = {

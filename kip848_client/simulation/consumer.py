@@ -8,7 +8,6 @@ when members come and go (`actions`), the invariants (`checkers`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final, Protocol, assert_never
 
 from msgspec.structs import replace
@@ -50,14 +49,12 @@ from kip848_client.member.settings import MemberConfig
 from kip848_client.model import Subscription, TopicIdPartition, TopicPartition
 from kip848_client.simulation.application import ApplicationLoop
 from kip848_client.simulation.clientside import ClientSide
-from kip848_client.simulation.cluster import Cluster
-from kip848_client.simulation.network import Network
-from kip848_client.simulation.observer import Observer
+from kip848_client.simulation.observer import Surroundings
 from kip848_client.simulation.process import Process
 from kip848_client.simulation.scenario import Behaviour
 from kip848_client.simulation.user_assignor import UserAssignor
 from kip848_client.simulation.violation import fail
-from kip848_client.simulation.world import Timer, World
+from kip848_client.simulation.world import Timer
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.heartbeat import HeartbeatRequest
 
@@ -89,65 +86,41 @@ class SimulatedConsumer(Process):
     """A process with one consumer.
 
     Args:
-        name, clock_ms, clock_rate: as of `Process`.
-        close_ms: how long close() may take.
+        user_code: a user's own listener; the others are those of `Process`.
     """
 
     def __init__(
         self,
         name: str,
+        surroundings: Surroundings,
         *,
-        world: World,
-        network: Network,
-        cluster: Cluster,
         config: MemberConfig,
         behaviour: Behaviour,
-        observer: Observer,
-        readers: dict[TopicPartition, dict[ApplicationLoop, None]],
-        clock_ms: int = 0,
-        clock_rate: float = 1.0,
-        close_ms: int = 30_000,
-        metadata_lag_ms: int = 0,
-        user_code: UserCode | None = None,
+        clock_ms: int,
+        clock_rate: float,
+        user_code: UserCode | None,
     ) -> None:
         super().__init__(
-            name, world=world, config=config, behaviour=behaviour, clock_ms=clock_ms, clock_rate=clock_rate
+            name,
+            world=surroundings.world,
+            config=config,
+            behaviour=behaviour,
+            clock_ms=clock_ms,
+            clock_rate=clock_rate,
         )
-        self._observer: Final = observer
-        self._close_ms: Final = close_ms
-        self._user_code: Final = user_code
+        self._observer: Final = surroundings.observer
+        self._close_ms: Final = 2 * surroundings.scenario.session_timeout_ms
+        """How long close() may take."""
         self._leave_id: int | None = None
         self._deadline_ms: int | None = None
         self._tick: Timer | None = None
         self._tick_ms = 0
-        self._topics: Final = cluster.topics
+        self._topics: Final = surroundings.cluster.topics
         self._seen = self.view
         """What the member showed last; `view` is the same, with the ids of topics."""
         self.assignor: UserAssignor = UserAssignor(self)
-        self.network: ClientSide = ClientSide(
-            self,
-            network=network,
-            cluster=cluster,
-            observer=observer,
-            assignor=self.assignor,
-            metadata_lag_ms=metadata_lag_ms,
-        )
-        self.application: ApplicationLoop = ApplicationLoop(
-            self,
-            topics=cluster.topics,
-            readers=readers,
-            observer=observer,
-            call_user=None if user_code is None else self._call_user,
-            show_user=None if user_code is None else self._show_user,
-        )
-
-    def _call_user(self, name: str, partitions: list[TopicPartition]) -> None:
-        function: Callable[..., object] = getattr(self._user_code, f"on_partitions_{name}")
-        function(self, partitions)
-
-    def _show_user(self, partition: TopicPartition, offsets: range) -> None:
-        assert self._user_code is not None
-        self._user_code.on_records(self, partition, offsets)
+        self.network: ClientSide = ClientSide(self, surroundings, self.assignor)
+        self.application: ApplicationLoop = ApplicationLoop(self, surroundings, user_code)
 
     # ---------------------------------------------------------------------------------------------- what is done to it
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -27,6 +27,7 @@ from kip848_client.member.events import (
 from kip848_client.model import TopicIdPartition
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.mirror import Change, Mirror
+from kip848_client.simulation.network import Network
 from kip848_client.simulation.process import Process
 from kip848_client.simulation.scenario import Scenario
 from kip848_client.simulation.topics import HandedOut
@@ -54,6 +55,16 @@ class Scene(msgspec.Struct, frozen=True):
     handed_out: HandedOut
     consumers: Callable[[], Sequence[Process]]
     probing: bool
+
+
+class Surroundings(NamedTuple):
+    """What the consumers of a run share."""
+
+    world: World
+    scenario: Scenario
+    cluster: Cluster
+    network: Network
+    observer: Observer
 
 
 class Observer:

@@ -67,8 +67,8 @@ class Process(ABC):
         world: World,
         config: MemberConfig,
         behaviour: Behaviour,
-        clock_ms: int = 0,
-        clock_rate: float = 1.0,
+        clock_ms: int,
+        clock_rate: float,
     ) -> None:
         self.name: Final = name
         self.config: Final = config

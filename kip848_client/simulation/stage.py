@@ -15,12 +15,11 @@ from kip848_client.coordinator.config import CoordinatorConfig, MigrationPolicy
 from kip848_client.member.settings import GroupProtocol, MemberConfig, ResetPolicy
 from kip848_client.member.states import MemberState
 from kip848_client.model import Subscription, TopicIdPartition, TopicPartition
-from kip848_client.simulation.application import ApplicationLoop
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.consumer import SimulatedConsumer, UserCode
 from kip848_client.simulation.mirror import Mirror
 from kip848_client.simulation.network import Network
-from kip848_client.simulation.observer import Observer, Observers, Scene, Watch
+from kip848_client.simulation.observer import Observer, Observers, Scene, Surroundings, Watch
 from kip848_client.simulation.process import Process
 from kip848_client.simulation.scenario import Behaviour, Scenario
 from kip848_client.simulation.topics import HandedOut
@@ -93,7 +92,6 @@ class Stage:
         )
         self.consumers: Final[list[SimulatedConsumer]] = []
         self._ended: Final[set[SimulatedConsumer]] = set()
-        self._readers: Final[dict[TopicPartition, dict[ApplicationLoop, None]]] = {}
         self._number = 0
         self._strategies: Final = self.world.random("strategies").choice(STRATEGIES)
         """What members on the classic protocol offer."""
@@ -184,17 +182,11 @@ class Stage:
         drift = scenario.drift
         consumer = SimulatedConsumer(
             name,
-            world=self.world,
-            network=self.network,
-            cluster=self.cluster,
+            Surroundings(self.world, scenario, self.cluster, self.network, self.observers),
             config=config,
             behaviour=_CALM if self.healed else scenario.behaviour,
-            observer=self.observers,
-            readers=self._readers,
             clock_ms=int(rng.random() * _CLOCK_START_MS_MAX),
             clock_rate=1.0 - drift + 2 * drift * rng.random() if drift else 1.0,
-            close_ms=2 * scenario.session_timeout_ms,
-            metadata_lag_ms=scenario.metadata_lag_ms,
             user_code=None if self._user_code is None else self._user_code(name),
         )
         self.consumers[:] = [*(one for one in self.consumers if not one.closed), consumer]
@@ -253,10 +245,8 @@ class Stage:
             self.cluster.restart_later(self._rng)
 
     def _records_arrived(self, partition: TopicPartition) -> None:
-        readers = self._readers.get(partition)
-        if readers:
-            for application in tuple(readers):
-                application.records_arrived(partition)
+        for consumer in self.living():
+            consumer.application.records_arrived(partition)
 
     def note(self, what: str, **details: Any) -> None:
         """Write to the history."""
