@@ -7,6 +7,7 @@ almost nothing. The checkers of `checkers` watch every run; `run(..., watch=...)
 from __future__ import annotations
 
 import functools
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
@@ -30,7 +31,7 @@ from kip848_client.simulation.mirror import Change, Mirror
 from kip848_client.simulation.network import Network
 from kip848_client.simulation.process import Process
 from kip848_client.simulation.scenario import Scenario
-from kip848_client.simulation.topics import HandedOut
+from kip848_client.simulation.topics import Topics
 from kip848_client.simulation.world import World
 from kip848_client.wire.schema import Request
 
@@ -70,8 +71,8 @@ class Surroundings(NamedTuple):
 class Observer:
     """Base of observers; every hook does nothing.
 
-    A subclass overrides the hooks that it needs, and calls `violation.fail` to end the run with a failure. It may name
-    the kinds of request that a hook is `about`, and of their answers.
+    A subclass overrides the hooks that it needs, and calls `violation.fail` to end the run with a failure. `about`
+    limits a hook to some kinds of request and their answers. A `Checker` reads the state of the run, too.
     """
 
     def told(self, consumer: Process, event: MemberEvent) -> None:
@@ -162,12 +163,53 @@ def about(*requests: type[Request[Any]]) -> Callable[[HookT], HookT]:
     return mark
 
 
+class Checker(Observer):
+    """An observer that reads the state of the run."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene: Final = scene
+        self._world: Final = scene.world
+        self._cluster: Final = scene.cluster
+        self._mirror: Final = scene.mirror
+        self._consumers: Final = scene.consumers
+
+
+class HandedOut(Observer):
+    """How far applications have read each partition, per incarnation of its topic."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+        self.read: Final[defaultdict[TopicIdPartition, int]] = defaultdict(int)
+        """Partition -> end of what any application was handed."""
+        self.duplicates = 0
+        """Records that were handed out more than once, as they may be after crashes and removals."""
+
+    def handed_out(self, consumer: Process, partition: TopicIdPartition, offsets: range) -> None:
+        """Count the records."""
+        start, stop = offsets.start, offsets.stop
+        read = self.read[partition]
+        if read > start:
+            self.duplicates += min(stop, read) - start
+        if stop > read:
+            self.read[partition] = stop
+
+    def unread(self) -> str | None:
+        """A partition that was not read to its end, in words; None if there is none."""
+        for partition, end in self._topics.end_offsets.items():
+            topic_id = self._topics.id_of(partition.topic)
+            assert topic_id is not None
+            read = self.read[TopicIdPartition(partition.topic, partition.partition, topic_id)]
+            if end and read != end:
+                return f"{partition}: {read} of {end} read"
+        return None
+
+
 class Observers(Observer):
     """Calls several observers, each only for the hooks that it overrides. Give its `after_step` to the world."""
 
-    def __init__(self, observers: Iterable[Observer], *, cluster: Cluster, mirror: Mirror) -> None:
-        self._cluster: Final = cluster
-        self._mirror: Final = mirror
+    def __init__(self, observers: Iterable[Observer], scene: Scene) -> None:
+        self._cluster: Final = scene.cluster
+        self._mirror: Final = scene.mirror
         self._changed_views: list[Process] = []
         found: dict[str, list[Callable[..., None]]] = {name: [] for name in _HOOKS}
         for observer in observers:

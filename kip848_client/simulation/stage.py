@@ -14,15 +14,13 @@ from kip848_client.coordinator.classic.group import ClassicGroup, ClassicState
 from kip848_client.coordinator.config import CoordinatorConfig, MigrationPolicy
 from kip848_client.member.settings import GroupProtocol, MemberConfig, ResetPolicy
 from kip848_client.member.states import MemberState
-from kip848_client.model import Subscription, TopicIdPartition, TopicPartition
+from kip848_client.model import Subscription, TopicPartition
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.consumer import SimulatedConsumer, UserCode
 from kip848_client.simulation.mirror import Mirror
 from kip848_client.simulation.network import Network
-from kip848_client.simulation.observer import Observer, Observers, Scene, Surroundings, Watch
-from kip848_client.simulation.process import Process
+from kip848_client.simulation.observer import HandedOut, Observers, Scene, Surroundings, Watch
 from kip848_client.simulation.scenario import Behaviour, Scenario
-from kip848_client.simulation.topics import HandedOut
 from kip848_client.simulation.transactions import Producers
 from kip848_client.simulation.user_assignor import OFFERED, STRATEGIES, offered_classic
 from kip848_client.simulation.world import World
@@ -100,7 +98,7 @@ class Stage:
         """Where the rolling restart goes."""
         self.mirror: Final = Mirror(self.cluster, GROUP)
         self.handed_out: Final = HandedOut(self.cluster.topics)
-        scene = Scene(
+        self.scene: Final = Scene(
             self.world,
             self.cluster,
             self.mirror,
@@ -110,9 +108,9 @@ class Stage:
             lambda: self.consumers,
             self.probing,
         )
-        made = [observer for make in watch for observer in make(scene)]
-        counts = _Counts(self.handed_out)
-        self.observers: Final = Observers([*made, counts], cluster=self.cluster, mirror=self.mirror)
+        made = [observer for make in watch for observer in make(self.scene)]
+        # Last, since checkers are told of records that are not counted yet.
+        self.observers: Final = Observers([*made, self.handed_out], self.scene)
         self.cluster.on_served = self.observers.served
         self.cluster.on_loaded = self.observers.loaded
         self.cluster.on_node_down = self._node_down
@@ -347,14 +345,3 @@ class Stage:
         held = {name: (seen.epoch, len(seen.held), len(seen.target)) for name, seen in self.mirror.members.items()}
         open_transactions = "" if self.producers is None else f"; {self.producers.picture()}"
         return f"group {state} {held}; {members}{open_transactions}"
-
-
-class _Counts(Observer):
-    """What a report counts. The last of all observers: they are told of records that are not counted yet."""
-
-    def __init__(self, handed_out: HandedOut) -> None:
-        self._handed_out = handed_out
-
-    def handed_out(self, consumer: Process, partition: TopicIdPartition, offsets: range) -> None:
-        """Records reached an application."""
-        self._handed_out.add(partition, offsets)

@@ -6,13 +6,12 @@ Does not own: the coordinator's reaction to a change (`cluster`).
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Final
 from uuid import UUID
 
 from kip848_client.coordinator.topics import TopicInfo, TopicsImage
-from kip848_client.model import TopicIdPartition, TopicPartition
+from kip848_client.model import TopicPartition
 from kip848_client.simulation.world import World
 
 
@@ -85,33 +84,3 @@ class Topics:
             for topic_id in sorted(topic_ids)
             if topic_id in by_id and self._created_ms[topic_id] <= known_ms
         }
-
-
-class HandedOut:
-    """How far applications have read each partition, per incarnation of its topic."""
-
-    def __init__(self, topics: Topics) -> None:
-        self._topics = topics
-        self.read: Final[defaultdict[TopicIdPartition, int]] = defaultdict(int)
-        """Partition -> end of what any application was handed."""
-        self.duplicates = 0
-        """Records that were handed out more than once, as they may be after crashes and removals."""
-
-    def add(self, partition: TopicIdPartition, offsets: range) -> None:
-        """poll() returned the records with these offsets."""
-        start, stop = offsets.start, offsets.stop
-        read = self.read[partition]
-        if read > start:
-            self.duplicates += min(stop, read) - start
-        if stop > read:
-            self.read[partition] = stop
-
-    def unread(self) -> str | None:
-        """A partition that was not read to its end, in words; None if there is none."""
-        for partition, end in self._topics.end_offsets.items():
-            topic_id = self._topics.id_of(partition.topic)
-            assert topic_id is not None
-            read = self.read[TopicIdPartition(partition.topic, partition.partition, topic_id)]
-            if end and read != end:
-                return f"{partition}: {read} of {end} read"
-        return None

@@ -95,9 +95,7 @@ class Scene:
         self.stage = Stage(QUIET, seed=1, watch=[every_checker], keep_history=False)
         _Play(self.stage).safety()
         self.consumer = next(one for one in self.stage.living() if one.view.member_id == MEMBER)
-        self.checker = ExclusiveReading(
-            self.stage.world, self.stage.cluster, self.stage.mirror, lambda: self.stage.consumers
-        )
+        self.checker = ExclusiveReading(self.stage.scene)
         self.seen = self.stage.mirror.members[MEMBER]
         assert self.seen.held
         assert self.consumer.readable

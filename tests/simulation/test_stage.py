@@ -49,7 +49,7 @@ def test_a_commit_is_forgotten_when_nothing_is_heard_in_time_though_there_is_a_c
     stage = Stage(QUIET, seed=1, keep_history=False)
     _Play(stage).safety()
     consumer = stage.living()[0]
-    checker = BoundedWork(stage.living)
+    checker = BoundedWork(stage.scene)
     late_ms = stage.world.now_ms - consumer.config.request_timeout_ms - 2_001
     consumer.commits_asked[1_000] = late_ms
     consumer.network.connected_ms = stage.world.now_ms - consumer.config.request_timeout_ms

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from kip848_client.coordinator.classic.group import ClassicGroup, ClassicState
-from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.group_member import STATIC_LEAVE_EPOCH
 from kip848_client.errors import ProtocolError
 from kip848_client.model import TopicPartition
-from kip848_client.simulation.cluster import Cluster
-from kip848_client.simulation.mirror import Change, Conversion, Mirror
-from kip848_client.simulation.observer import Observer, about
+from kip848_client.simulation.mirror import Change, Conversion
+from kip848_client.simulation.observer import Checker, Scene, about
 from kip848_client.simulation.process import Process
 from kip848_client.simulation.violation import fail
 from kip848_client.wire.messages.consumer_protocol import decode_assignment, decode_subscription
@@ -21,16 +19,15 @@ from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupRe
 from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
-class ClassicRounds(Observer):
+class ClassicRounds(Checker):
     """K2: each completed join phase adds one to the generation, and nothing else moves it.
 
     K3: one leader, who is a member; all members of a stable group offer its protocol. K5: a member gets what the leader
     handed in for it, once for each generation.
     """
 
-    def __init__(self, cluster: Cluster, mirror: Mirror) -> None:
-        self._cluster = cluster
-        self._mirror = mirror
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
         self._before: ClassicGroup | None = None
         self._handed_in: Mapping[str, bytes] | None = None
         """By the leader, in this step."""
@@ -88,7 +85,7 @@ def _assignments(group: ClassicGroup) -> list[tuple[str | None, bytes]]:
     return sorted((member.instance_id or member_id, member.assignment) for member_id, member in group.members.items())
 
 
-class ClassicReading(Observer):
+class ClassicReading(Checker):
     """C1 in a classic group: no two members of its present generation read one partition.
 
     A member that did not join in the present generation may read until it hears of that; its commits are refused. So
@@ -96,10 +93,8 @@ class ClassicReading(Observer):
     which a late JoinGroup was taken for what it owns now.
     """
 
-    def __init__(self, cluster: Cluster, mirror: Mirror, consumers: Callable[[], Sequence[Process]]) -> None:
-        self._cluster = cluster
-        self._mirror = mirror
-        self._consumers = consumers
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
         self._joined: dict[str, int] = {}
         """Member -> generation for which its JoinGroup counted last."""
         self._overtaken: set[str] = set()
@@ -170,15 +165,11 @@ def _generations(group: ClassicGroup | None) -> dict[str, int]:
     return {} if group is None else dict.fromkeys(group.members, group.generation)
 
 
-class Conversions(Observer):
+class Conversions(Checker):
     """K9: a group becomes a classic one exactly when its last member on the new protocol goes, where that is allowed.
 
     K6: members keep what they had, in the epoch or generation that they had. A conversion is one step.
     """
-
-    def __init__(self, mirror: Mirror, config: CoordinatorConfig) -> None:
-        self._mirror = mirror
-        self._config = config
 
     def group_changed(self, changes: Sequence[Change]) -> None:
         mirror = self._mirror
@@ -194,17 +185,17 @@ class Conversions(Observer):
             self._downgraded(converted)
 
     def _is_owed(self) -> bool:
-        members = self._mirror.members.values()
+        members, config = self._mirror.members.values(), self._scene.config
         return (
-            self._config.may_downgrade
-            and 0 < len(members) <= self._config.classic_max_size
+            config.may_downgrade
+            and 0 < len(members) <= config.classic_max_size
             and all(seen.member.metadata.classic is not None for seen in members)
         )
 
     def _upgraded(self, before: ClassicGroup) -> None:
         mirror = self._mirror
-        if not self._config.may_upgrade:
-            fail("K9", f"the policy is {self._config.migration_policy}, and {before} became a consumer group")
+        if not self._scene.config.may_upgrade:
+            fail("K9", f"the policy is {self._scene.config.migration_policy}, and {before} became a consumer group")
         if mirror.group_epoch not in (before.generation, before.generation + 1):
             fail("K2", f"generation {before.generation} became epoch {mirror.group_epoch}")
         for member_id, seen in mirror.members.items():
@@ -219,8 +210,8 @@ class Conversions(Observer):
     def _downgraded(self, converted: Conversion) -> None:
         mirror, after = self._mirror, self._mirror.classic
         assert after is not None
-        if not self._config.may_downgrade:
-            fail("K9", f"the policy is {self._config.migration_policy}, and the group became {after}")
+        if not self._scene.config.may_downgrade:
+            fail("K9", f"the policy is {self._scene.config.migration_policy}, and the group became {after}")
         modern = {one for one, seen in converted.members.items() if seen.member.metadata.classic is None}
         if not modern or after.members.keys() & modern:
             fail("K9", f"{sorted(modern)} spoke the new protocol, and the group became {after}")

@@ -1,21 +1,19 @@
-"""Which requests count: S5, S7, S8, S11, S12 and K11; and which members may be removed (S7, L3)."""
+"""Which requests count: S7, S8, S11, S12 and K11; and which members may be removed (S7, L3)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
 from kip848_client.coordinator.classic.group import ClassicGroup, ClassicState
 from kip848_client.coordinator.coordinator import GroupCoordinator
-from kip848_client.coordinator.group_member import CurrentAssignment
+from kip848_client.coordinator.group_member import LEAVE_EPOCH, STATIC_LEAVE_EPOCH, CurrentAssignment
 from kip848_client.errors import ErrorCode
-from kip848_client.simulation.checkers.ownership import SingleOwner
-from kip848_client.simulation.cluster import Cluster
-from kip848_client.simulation.mirror import Change, IdPartition, Mirror, Seen, listed
-from kip848_client.simulation.observer import Observer, about
+from kip848_client.simulation.mirror import Change, IdPartition, Seen, listed
+from kip848_client.simulation.observer import Checker, Scene, about
+from kip848_client.simulation.scenario import SESSION_CHANGE_MS
 from kip848_client.simulation.violation import fail
-from kip848_client.simulation.world import World
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -25,25 +23,19 @@ from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetF
 from kip848_client.wire.schema import Request
 
 
-class HeartbeatFencing(Observer):
+class HeartbeatFencing(Checker):
     """S7: a heartbeat counts with the member's epoch, with 0, or with the previous epoch and no foreign partition.
 
-    A refused one changes nothing. S8: an instance id has one holder, whom no other member displaces. S5: no answer
-    gives a partition that another member still has. S12: a group never has more members than allowed.
+    A refused one changes nothing. S8: an instance id has one holder, whom no other member displaces. S12: a group never
+    has more members than allowed.
     """
-
-    def __init__(self, cluster: Cluster, mirror: Mirror, owners: SingleOwner, *, max_size: int) -> None:
-        self._cluster = cluster
-        self._mirror = mirror
-        self._owner = owners.owner
-        self._max_size = max_size
 
     def group_changed(self, changes: Sequence[Change]) -> None:
         group = self._mirror.group
         if group is None or not changes:
             return
-        if self._max_size and len(group.members) > self._max_size:
-            fail("S12", f"the group has {len(group.members)} members, allowed are {self._max_size}")
+        if len(group.members) > (allowed := self._scene.config.consumer_max_size):
+            fail("S12", f"the group has {len(group.members)} members, allowed are {allowed}")
         static = group.static_members
         for member_id, _, after in changes:
             if after is not None and (instance_id := after.member.metadata.instance_id) is not None:
@@ -64,18 +56,16 @@ class HeartbeatFencing(Observer):
                 fail("S7", f"{client_id} was fenced at epoch {request.member_epoch}, and is {seen}")
         elif self._mirror.classic is None:
             self._accepted(client_id, request)
-        if response.assignment is not None and self._mirror.members:
-            self._withheld(client_id, response)
 
     def _accepted(self, client_id: str, request: ConsumerGroupHeartbeatRequest) -> None:
         """The mirror shows the group before."""
         epoch, seen = request.member_epoch, self._mirror.members.get(request.member_id)
         if request.instance_id is not None:
             holder_id, holder = self._holder(request.instance_id)
-            displaces = holder is not None and holder_id != request.member_id
-            may_return = holder is not None and (holder.epoch == _AWAY or holder.member.metadata.classic is not None)
-            if displaces and not (epoch == 0 and may_return):
-                fail("S8", f"{client_id} counts at epoch {epoch} with {request.instance_id}, which {holder_id} holds")
+            if holder is not None and holder_id != request.member_id:
+                is_away = holder.epoch == STATIC_LEAVE_EPOCH or holder.member.metadata.classic is not None
+                if epoch != 0 or not is_away:
+                    fail("S8", f"{client_id} counts at epoch {epoch} as {request.instance_id}, which {holder_id} holds")
         if epoch > 0 and (seen is None or not _is_current(request, seen)):
             fail("S7", f"{client_id} counts at epoch {epoch}, and is {seen}")
 
@@ -84,22 +74,6 @@ class HeartbeatFencing(Observer):
             if seen.member.metadata.instance_id == instance_id:
                 return member_id, seen
         return "", None
-
-    def _withheld(self, client_id: str, response: ConsumerGroupHeartbeatResponse) -> None:
-        """S5. Every partition that the answer gives must have been free in the group before."""
-        assert response.assignment is not None
-        owner, member_id = self._owner, response.member_id
-        group = self._mirror.group
-        for topic in response.assignment.topic_partitions:
-            for index in topic.partitions:
-                holder = owner.get((topic.topic_id, index), member_id)
-                # A returning static member takes over the partitions of its former process.
-                if holder != member_id and group is not None and holder in group.members:
-                    fail("S5", f"{client_id} is given {topic.topic_id}-{index}, which {holder} still has")
-
-
-_AWAY: Final = -2
-"""Epoch of a static member that left and will be back."""
 
 
 def _is_current(request: ConsumerGroupHeartbeatRequest, seen: Seen) -> bool:
@@ -110,16 +84,15 @@ def _is_current(request: ConsumerGroupHeartbeatRequest, seen: Seen) -> bool:
     return request.member_epoch < seen.epoch and listed(request.topic_partitions) <= seen.assigned
 
 
-class OffsetFencing(Observer):
+class OffsetFencing(Checker):
     """S11: a commit counts only from a member, at its epoch or at one that the partition was assigned at.
 
     K11: in a classic group it counts only from a member at the group's generation, and not while the assignment is
     awaited. A fetch returns the offset that was committed last.
     """
 
-    def __init__(self, cluster: Cluster, mirror: Mirror) -> None:
-        self._cluster = cluster
-        self._mirror = mirror
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
         self._committed: dict[IdPartition, int] = {}
         """By the accepted commits; a load brings what was durable."""
         self._stale: Request[Any] | None = None
@@ -194,21 +167,18 @@ def _assigned_at(seen: Seen, topic_id: UUID, partition: int) -> int:
     return {**current.pending_revocation.get(topic_id, {}), **current.assigned.get(topic_id, {})}.get(partition, -1)
 
 
-class Removals(Observer):
+class Removals(Checker):
     """S7: a member is removed only if it leaves, is replaced, is silent for a session, or revokes too late.
 
     L3: one that does not revoke within its rebalance timeout is removed, so that others get its partitions. Timers are
     not in the log: all start again when a coordinator loads, and the one for revocations with every new step.
-
-    Args:
-        session_ms: the shortest session that members may have been told.
     """
 
-    def __init__(self, cluster: Cluster, mirror: Mirror, world: World, *, session_ms: int) -> None:
-        self._cluster = cluster
-        self._mirror = mirror
-        self._world = world
-        self._session_ms = session_ms
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        shorter_ms = SESSION_CHANGE_MS if scene.scenario.config_changes else 0
+        self._session_ms = scene.config.consumer_session_timeout_ms - shorter_ms
+        """The shortest session that members may have been told."""
         self._left: set[str] = set()
         self._heard: dict[str, int] = {}
         """Member -> when a heartbeat of it counted last."""
@@ -220,7 +190,7 @@ class Removals(Observer):
     def served(self, client_id: str, request: Any, response: ConsumerGroupHeartbeatResponse) -> None:
         if response.error_code or response.member_id is None:
             return
-        if response.member_epoch == _LEFT:
+        if response.member_epoch == LEAVE_EPOCH:
             self._left.add(response.member_id)
         elif response.member_epoch > 0:
             self._heard[response.member_id] = self._world.now_ms
@@ -263,6 +233,3 @@ class Removals(Observer):
         instances = {other.member.metadata.instance_id for other in self._mirror.members.values()} - {None}
         if metadata.instance_id not in instances and not 0 < metadata.rebalance_timeout_ms <= late_ms:
             fail("S7", f"{member_id} was removed {silent_ms} ms after its last heartbeat, and revokes for {late_ms} ms")
-
-
-_LEFT: Final = -1

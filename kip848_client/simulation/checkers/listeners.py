@@ -9,7 +9,7 @@ from typing import Any, Final
 from kip848_client.errors import ErrorCode, FatalGroupError, Kip848Error
 from kip848_client.model import TopicIdPartition
 from kip848_client.simulation.mirror import listed
-from kip848_client.simulation.observer import Observer, about
+from kip848_client.simulation.observer import Checker, Scene, about
 from kip848_client.simulation.process import OUTSIDE_GROUP, Process
 from kip848_client.simulation.violation import fail
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -22,14 +22,15 @@ _CALLS_MAX: Final = 4
 """Listener calls that wait for poll() at most."""
 
 
-class ListenerPairs(Observer):
+class ListenerPairs(Checker):
     """C3: per partition, assigned and (revoked or lost) alternate; calls never overlap; there is none after close().
 
     A call that raised is repeated, so only calls that returned count. C2: the coordinator learns of a revocation only
     after the listener call returned, and only records of assigned partitions are handed out.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
         self._has: defaultdict[str, set[TopicIdPartition]] = defaultdict(set)
         self._offered: defaultdict[str, set[TopicIdPartition]] = defaultdict(set)
         """Partitions of "assigned" calls, also of those that raised, which were not revoked or lost yet."""
@@ -111,10 +112,11 @@ _INCURABLE: Final = frozenset(
 """Codes of a heartbeat's answer after which a member may be FATAL. A simulated one waits for its instance id."""
 
 
-class ShownStates(Observer):
+class ShownStates(Checker):
     """C5: a member is FATAL only after an error that no retry cures, and outside the group it shows no epoch."""
 
-    def __init__(self) -> None:
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
         self._last_code: dict[str, int] = {}
 
     @about(ConsumerGroupHeartbeatRequest, JoinGroupRequest, SyncGroupRequest, HeartbeatRequest)

@@ -1,38 +1,62 @@
-"""The coordinator's owners, targets, epochs and states, and its log: S1 to S4, S6 and S9.
+"""The coordinator's owners, targets, epochs and states, and its log: S1 to S6, S9 and S10.
 
 Each checker reads only the members that changed in a step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from kip848_client.coordinator.classic.group import ClassicState, from_value, to_value
 from kip848_client.coordinator.consumer_group import ConsumerGroup, GroupState
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.group_member import STATIC_LEAVE_EPOCH
 from kip848_client.coordinator.topics import TopicsImage
-from kip848_client.simulation.cluster import Cluster
-from kip848_client.simulation.mirror import Change, IdPartition, Mirror, Partitions, id_partitions, listed
-from kip848_client.simulation.observer import Observer, about
-from kip848_client.simulation.violation import fail
-from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kip848_client.simulation.mirror import Change, IdPartition, Partitions, id_partitions, listed
+from kip848_client.simulation.observer import Checker, Scene, about
+from kip848_client.simulation.violation import InvariantViolation, fail
+from kip848_client.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from kip848_client.wire.messages.consumer_group_install_assignment import (
+    ConsumerGroupInstallAssignmentRequest,
+    ConsumerGroupInstallAssignmentResponse,
+)
+from kip848_client.wire.messages.consumer_group_prepare_assignment import (
+    ConsumerGroupPrepareAssignmentRequest,
+    ConsumerGroupPrepareAssignmentResponse,
+)
 
 _COMPARE_EVERY: Final = 8
 """After every so many changes, the coordinator's own assertions are run."""
 
 
-class SingleOwner(Observer):
-    """S1: no partition has two owners. A partition under revocation still has its owner. Other checkers use it."""
+class SingleOwner(Checker):
+    """S1: no partition has two owners. A partition under revocation still has its owner.
 
-    def __init__(self, mirror: Mirror) -> None:
-        self._mirror = mirror
-        self.owner: Final[dict[IdPartition, str]] = {}
+    S5: no answer gives a partition that another member still has.
+    """
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._owner: dict[IdPartition, str] = {}
         """Partition -> its owner at the last look."""
 
+    @about(ConsumerGroupHeartbeatRequest)
+    def served(self, client_id: str, request: Any, response: ConsumerGroupHeartbeatResponse) -> None:
+        """S5: every partition that the answer gives was free in the group before."""
+        owner, group, member_id = self._owner, self._mirror.group, response.member_id
+        for topic in () if response.assignment is None else response.assignment.topic_partitions:
+            for index in topic.partitions:
+                holder = owner.get((topic.topic_id, index), member_id)
+                # A returning static member takes over the partitions of its former process.
+                if holder != member_id and group is not None and holder in group.members:
+                    fail("S5", f"{client_id} is given {topic.topic_id}-{index}, which {holder} still has")
+
     def group_changed(self, changes: Sequence[Change]) -> None:
-        owner = self.owner
+        owner = self._owner
         given: list[tuple[str, Partitions]] = []
         for member_id, before, after in changes:
             had = before.held if before is not None else _NOTHING
@@ -49,7 +73,7 @@ class SingleOwner(Observer):
                     fail("S1", f"{partition} is held by {other} and {member_id}")
 
 
-class TargetLegality(Observer):
+class TargetLegality(Checker):
     """S2: a new target gives every partition of every subscribed topic to exactly one member that subscribes to it.
 
     This holds for the topics and members from which the target was computed. A target that a member computed is for the
@@ -57,9 +81,8 @@ class TargetLegality(Observer):
     it is complete is checked at the end of the run.
     """
 
-    def __init__(self, cluster: Cluster, mirror: Mirror) -> None:
-        self._cluster = cluster
-        self._mirror = mirror
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
         self._target_epoch = 0
 
     def group_changed(self, changes: Sequence[Change]) -> None:
@@ -105,15 +128,84 @@ class TargetLegality(Observer):
             fail("S2", f"the target of epoch {mirror.target_epoch} leaves out {missing} or gives what is not there")
 
 
-class EpochOrder(Observer):
+class _Prepared(NamedTuple):
+    """The last snapshot that a member got, and the load of the coordinator that sent it."""
+
+    member_id: str
+    group_epoch: int
+    members: frozenset[str]
+    loads: int
+
+
+class InstalledTargets(Checker):
+    """S10: only the member that prepared last installs a target, for the epoch of its snapshot and without changes.
+
+    After an error the old target stays, except for topics that were deleted or that a member dropped.
+    """
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._prepared: _Prepared | None = None
+        self._installed: ConsumerGroupInstallAssignmentRequest | None = None
+        self._before: Mapping[str, frozenset[IdPartition]] = {}
+
+    @about(ConsumerGroupPrepareAssignmentRequest, ConsumerGroupInstallAssignmentRequest)
+    def served(self, client_id: str, request: Any, response: Any) -> None:
+        match request, response:
+            case ConsumerGroupPrepareAssignmentRequest(), ConsumerGroupPrepareAssignmentResponse(error_code=0):
+                members = frozenset(member.member_id for member in response.members)
+                self._prepared = _Prepared(request.member_id, response.group_epoch, members, self._mirror.loads)
+                if request.member_id not in members:
+                    fail("S10", f"{request.member_id} is not in what it was shown")
+            case ConsumerGroupInstallAssignmentRequest(), ConsumerGroupInstallAssignmentResponse(error_code=0):
+                self._installed = request
+                self._before = {
+                    member_id: self._mirror.without_what_is_gone(seen)
+                    for member_id, seen in self._mirror.members.items()
+                }
+                self._check_taken(request)
+            case _:
+                pass
+
+    def _check_taken(self, request: ConsumerGroupInstallAssignmentRequest) -> None:
+        prepared = self._prepared
+        if prepared is None or prepared.loads != self._mirror.loads:
+            raise InvariantViolation("S10", f"{request.member_id} installed what this coordinator had not prepared")
+        if (request.member_id, request.group_epoch) != prepared[:2]:
+            fail("S10", f"{request.member_id} installed epoch {request.group_epoch}; prepared was {prepared[:2]}")
+        strangers = {member.member_id for member in request.members} - prepared.members
+        if strangers and not request.error:
+            fail("S10", f"the target of {sorted(strangers)} was installed, who were not in the snapshot")
+        self._prepared = None
+
+    def group_changed(self, changes: Sequence[Change]) -> None:
+        installed, self._installed = self._installed, None
+        mirror, before = self._mirror, self._before
+        if installed is None:
+            return
+        if mirror.target_epoch != installed.group_epoch:
+            fail("S10", f"installed for {installed.group_epoch}, and the target is of {mirror.target_epoch}")
+        handed_in = {
+            member.member_id: frozenset(
+                (topic.topic_id, partition) for topic in member.partitions for partition in topic.partitions
+            )
+            for member in installed.members
+        }
+        for member_id, seen in mirror.members.items():
+            target = seen.target
+            wanted = before.get(member_id, frozenset()) if installed.error else handed_in.get(member_id)
+            if wanted is not None and target != wanted:
+                fail("S10", f"{member_id} was to get {len(wanted)} partitions, and its target has {len(target)}")
+
+
+class EpochOrder(Checker):
     """S3: previous epoch <= epoch of a member <= target epoch <= group epoch; the last two never go back.
 
     After a crash or a failover they are at least the durable ones.
     """
 
-    def __init__(self, cluster: Cluster, mirror: Mirror) -> None:
-        self._cluster = cluster
-        self._mirror = mirror
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
         self._durable = (0, 0)
         self._seen = (0, 0)
 
@@ -137,15 +229,12 @@ class EpochOrder(Observer):
             self._durable = epochs
 
 
-class RevokeFirst(Observer):
+class RevokeFirst(Checker):
     """S4: a member moves to an epoch only without anything left to revoke, and with nothing beyond its target.
 
     A partition is taken from it only when it says that it does not have it any more. The epoch of a member goes back
     only when it joins again, leaves, or was not durable.
     """
-
-    def __init__(self, mirror: Mirror) -> None:
-        self._mirror = mirror
 
     @about(ConsumerGroupHeartbeatRequest)
     def served(self, client_id: str, request: ConsumerGroupHeartbeatRequest, response: Any) -> None:
@@ -174,11 +263,8 @@ class RevokeFirst(Observer):
                 fail("S3", f"{member_id} went from epoch {epoch_before} to {after.epoch}")
 
 
-class GroupStates(Observer):
+class GroupStates(Checker):
     """S6: STABLE: each member has its target of the group epoch; EMPTY: there is no member; otherwise neither."""
-
-    def __init__(self, mirror: Mirror) -> None:
-        self._mirror = mirror
 
     def group_changed(self, changes: Sequence[Change]) -> None:
         mirror, group = self._mirror, self._mirror.group
@@ -192,11 +278,8 @@ class GroupStates(Observer):
             fail("S6", f"the group is {group.state} at {epoch}, its target is of {mirror.target_epoch}: {members}")
 
 
-class Durability(Observer):
+class Durability(Checker):
     """S9: replaying the log leads to the state in memory: at every load, and at the end."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
 
     def loaded(self, before: GroupCoordinator | None, after: GroupCoordinator) -> None:
         if before is not None:
@@ -229,11 +312,11 @@ def same_as_log(living: GroupCoordinator, other: GroupCoordinator) -> None:
             fail("K8", f"the log is ahead of {classic}: {found}")
 
 
-class OwnAssertions(Observer):
+class OwnAssertions(Checker):
     """The coordinator's own assertions about its groups, which its unit tests run after every batch."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
         self._changes = 0
 
     def group_changed(self, changes: Sequence[Change]) -> None:

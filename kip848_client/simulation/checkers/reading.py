@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -12,13 +12,10 @@ import msgspec
 from kip848_client.errors import ErrorCode, Kip848Error, NoOffsetForPartitionError
 from kip848_client.member.events import AssignPartitions, StateChanged
 from kip848_client.model import TopicIdPartition
-from kip848_client.simulation.cluster import Cluster
-from kip848_client.simulation.mirror import Change, IdPartition, Mirror, Partitions, listed
-from kip848_client.simulation.observer import ListenerCall, Observer, about
+from kip848_client.simulation.mirror import Change, IdPartition, Partitions, listed
+from kip848_client.simulation.observer import Checker, ListenerCall, Scene, about
 from kip848_client.simulation.process import OUTSIDE_GROUP, Process
-from kip848_client.simulation.topics import HandedOut
 from kip848_client.simulation.violation import fail
-from kip848_client.simulation.world import World
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -29,7 +26,7 @@ from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetF
 from kip848_client.wire.schema import Request
 
 
-class ExclusiveReading(Observer):
+class ExclusiveReading(Checker):
     """C1: a consumer reads only partitions that the coordinator counts as its own, unless the coordinator removed it.
 
     Together with S1, no two members of the group read the same partition. A member that was cut off may go on reading
@@ -42,13 +39,8 @@ class ExclusiveReading(Observer):
     rebalance timeout, and does not read them again.
     """
 
-    def __init__(
-        self, world: World, cluster: Cluster, mirror: Mirror, consumers: Callable[[], Sequence[Process]]
-    ) -> None:
-        self._world = world
-        self._cluster = cluster
-        self._mirror = mirror
-        self._consumers = consumers
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
         self._excused: dict[str, Partitions] = {}
         """Member -> partitions that it may still read although it no longer owns them."""
         self._given_up: dict[str, dict[IdPartition, _GivingUp]] = {}
@@ -212,13 +204,14 @@ _SECOND_MS: Final = 1_000
 _REMOVED: Final = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
 
 
-class ToldOwnership(Observer):
+class ToldOwnership(Checker):
     """C1: a member does not read or take partitions that a heartbeat in flight left out.
 
     The coordinator may give these away when the heartbeat arrives, so the member waits for the answer.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
         self._told: dict[str, tuple[Request[Any], frozenset[tuple[UUID, int]]]] = {}
         """Consumer -> the last heartbeat, and what it or one before it, neither answered, says to be owned."""
 
@@ -262,16 +255,16 @@ class ToldOwnership(Observer):
             fail("C1", f"{consumer.name} {how} what it has told the coordinator that it does not have")
 
 
-class NoRecordLost(Observer):
+class NoRecordLost(Checker):
     """C6: records are handed out without gaps; an owner starts at the committed offset; commits never run ahead.
 
     C7: no position is past the end, and a topic that was created again is read from its beginning. Records are counted
     per incarnation of a topic.
     """
 
-    def __init__(self, cluster: Cluster, handed_out: HandedOut) -> None:
-        self._cluster = cluster
-        self._handed_out = handed_out
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._handed_out = scene.handed_out
         self._fetched: dict[tuple[str, TopicIdPartition], int] = {}
         self._position: dict[tuple[str, TopicIdPartition], int] = {}
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from kip848_client.coordinator.group_member import LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from kip848_client.member.events import CommitDone, StateChanged
 from kip848_client.member.states import HEARTBEATING
 from kip848_client.model import TopicPartition
-from kip848_client.simulation.observer import Observer, about
+from kip848_client.simulation.observer import Checker, Scene, about
 from kip848_client.simulation.process import OUTSIDE_GROUP, Process
-from kip848_client.simulation.topics import Topics
 from kip848_client.simulation.violation import fail
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -20,8 +19,6 @@ from kip848_client.wire.messages.leave_group import LeaveGroupRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kip848_client.wire.schema import Request
 
-_LEAVE_EPOCH: Final = -1
-_STATIC_LEAVE_EPOCH: Final = -2
 _SECOND_MS: Final = 1_000
 _REQUESTS_MAX: Final = 12
 """Limit of requests in flight, except commits: an application may commit after every poll()."""
@@ -29,13 +26,14 @@ _STORMS: Final[dict[type, int]] = {FindCoordinatorRequest: 20, JoinGroupRequest:
 """Limit of requests of one kind within a virtual second. The first retries come after a tenth of a second."""
 
 
-class OneHeartbeat(Observer):
+class OneHeartbeat(Checker):
     """C4: at most one heartbeat is in flight, and none outside the group or while partitions are lost.
 
     A member that leaves says so, if its coordinator is connected; a static member says that it will be back.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
         self._in_flight: dict[str, Request[Any]] = {}
         self._said_goodbye: set[str] = set()
 
@@ -43,7 +41,7 @@ class OneHeartbeat(Observer):
     def sent(self, consumer: Process, request: ConsumerGroupHeartbeatRequest) -> None:
         if request.member_epoch < 0:
             self._said_goodbye.add(consumer.name)
-            if request.member_epoch != (_LEAVE_EPOCH if request.instance_id is None else _STATIC_LEAVE_EPOCH):
+            if request.member_epoch != (LEAVE_EPOCH if request.instance_id is None else STATIC_LEAVE_EPOCH):
                 fail("C4", f"{consumer.name} leaves with {request}")
             return
         if consumer.member.phase not in HEARTBEATING:
@@ -72,11 +70,11 @@ class OneHeartbeat(Observer):
         self._in_flight.pop(consumer.name, None)
 
 
-class BoundedWork(Observer):
+class BoundedWork(Checker):
     """C8: every commit is answered, few requests are in flight, and no member repeats lookups or joins in a loop."""
 
-    def __init__(self, consumers: Callable[[], Sequence[Process]]) -> None:
-        self._consumers = consumers
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
         self._sent: defaultdict[tuple[str, type], deque[int]] = defaultdict(deque)
 
     def sent(self, consumer: Process, request: Any) -> None:
@@ -102,18 +100,18 @@ class BoundedWork(Observer):
                     fail("C8", f"{consumer.name} asked for commit {commit_id} {waits_ms} ms ago and heard nothing")
 
 
-class TrueCommits(Observer):
+class TrueCommits(Checker):
     """C8: a commit is reported as done only if the coordinator accepted each of its offsets."""
 
-    def __init__(self, topics: Topics) -> None:
-        self._topics = topics
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
         self._accepted: dict[str, tuple[int, set[TopicPartition]]] = {}
         """Consumer -> the step in which the last answer to a commit came, and the partitions that it accepted."""
 
     @about(OffsetCommitRequest)
     def answered(self, consumer: Process, request: OffsetCommitRequest, response: OffsetCommitResponse) -> None:
         accepted = {
-            TopicPartition(asked.name or self._topics.names.get(asked.topic_id, ""), item.partition_index)
+            TopicPartition(asked.name or self._cluster.topics.names.get(asked.topic_id, ""), item.partition_index)
             for asked, topic in zip(request.topics, response.topics, strict=True)
             for item in topic.partitions
             if not item.error_code
@@ -128,10 +126,11 @@ class TrueCommits(Observer):
             fail("C8", f"{consumer.name} is told that {effect.offsets} are committed, and accepted are {accepted}")
 
 
-class AwaitedLeave(Observer):
+class AwaitedLeave(Checker):
     """L4: close() waits for the answer to its leave, up to its deadline."""
 
-    def __init__(self) -> None:
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
         self._waiting: dict[str, Request[Any]] = {}
 
     @about(ConsumerGroupHeartbeatRequest, LeaveGroupRequest)

@@ -20,8 +20,8 @@ def probes(scene: Scene) -> Iterator[Observer]:
     if scene.probing or scene.scenario.classic:
         yield TrueDeadlines()
     if scene.probing:
-        yield ReplayedLogs(scene.world, scene.cluster, scene.config, group_id=scene.mirror.group_id)
-        yield ForeignWalk(scene.world, scene.cluster, scene.mirror, scene.config)
+        yield ReplayedLogs(scene)
+        yield ForeignWalk(scene)
 
 
 def play(scenario: Scenario, *, seed: int, **options: Any) -> Report:

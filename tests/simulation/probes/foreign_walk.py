@@ -24,7 +24,8 @@ from kip848_client.simulation.checkers.ownership import (
 )
 from kip848_client.simulation.cluster import Cluster, compact
 from kip848_client.simulation.mirror import IdPartition, Mirror
-from kip848_client.simulation.observer import Observer, Observers
+from kip848_client.simulation.observer import Checker, HandedOut, Observers, Scene
+from kip848_client.simulation.scenario import QUIET
 from kip848_client.simulation.topics import Topics
 from kip848_client.simulation.world import World
 from kip848_client.wire.messages.consumer_group_heartbeat import (
@@ -51,18 +52,27 @@ _LOST: Final = 0.08
 _ODD_SEED: Final = 1_000_003
 
 
-class ForeignWalk(Observer):
-    """All that holds of the coordinator holds with members of other clients, too."""
+_CHECKERS: Final[tuple[type[Checker], ...]] = (
+    SingleOwner,
+    TargetLegality,
+    EpochOrder,
+    RevokeFirst,
+    GroupStates,
+    HeartbeatFencing,
+    Durability,
+    OffsetFencing,
+    Removals,
+    OwnAssertions,
+    ReplayedLogs,
+)
 
-    def __init__(self, world: World, cluster: Cluster, mirror: Mirror, config: CoordinatorConfig) -> None:
-        self._world: Final = world
-        self._cluster: Final = cluster
-        self._mirror: Final = mirror
-        self._config: Final = config
+
+class ForeignWalk(Checker):
+    """All that holds of the coordinator holds with members of other clients, too."""
 
     def converged(self) -> None:
         """Walk."""
-        walk = _Walk(self._cluster, self._config, group_id=self._mirror.group_id, seed=self._world.seed)
+        walk = _Walk(self._cluster, self._scene.config, group_id=self._mirror.group_id, seed=self._world.seed)
         for _ in range(_STEPS):
             walk.step()
         walk.end()
@@ -109,26 +119,10 @@ class _Walk:
         own.durable = len(own.log)
         own.crash()
         own.restart()
-        mirror = Mirror(own, group_id)
-        owners = SingleOwner(mirror)
         self._session_ms = config.consumer_session_timeout_ms
-        self._observers = Observers(
-            (
-                owners,
-                TargetLegality(own, mirror),
-                EpochOrder(own, mirror),
-                RevokeFirst(mirror),
-                GroupStates(mirror),
-                HeartbeatFencing(own, mirror, owners, max_size=_max_size(config)),
-                Durability(own),
-                OffsetFencing(own, mirror),
-                Removals(own, mirror, world, session_ms=self._session_ms),
-                OwnAssertions(own),
-                ReplayedLogs(world, own, config, group_id=group_id),
-            ),
-            cluster=own,
-            mirror=mirror,
-        )
+        handed_out = HandedOut(own.topics)
+        scene = Scene(world, own, Mirror(own, group_id), QUIET, config, handed_out, consumers=lambda: (), probing=True)
+        self._observers = Observers((checker(scene) for checker in _CHECKERS), scene)
         own.on_served = self._observers.served
         own.on_loaded = self._observers.loaded
         world.after_step = self._observers.after_step
@@ -357,11 +351,6 @@ def _copy(topics: Topics, *, into: Topics) -> None:
     into.names.update(topics.names)
     into.image = topics.image
     into.on_change()
-
-
-def _max_size(config: CoordinatorConfig) -> int:
-    size = config.consumer_max_size
-    return 0 if size == 2**31 - 1 else size
 
 
 def _to_wire(partitions: set[IdPartition]) -> tuple[TopicPartitions, ...]:

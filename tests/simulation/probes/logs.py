@@ -8,15 +8,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.requests import ApiRequest
 from kip848_client.coordinator.result import CoordinatorRecord
 from kip848_client.simulation.checkers.ownership import same_as_log
-from kip848_client.simulation.cluster import Cluster, compact
+from kip848_client.simulation.cluster import compact
 from kip848_client.simulation.mirror import Change
-from kip848_client.simulation.observer import Observer
-from kip848_client.simulation.world import World
+from kip848_client.simulation.observer import Checker, Scene
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 _REPLAY_EVERY: Final = 8
@@ -36,14 +34,12 @@ def join(group: str, **changes: object) -> ConsumerGroupHeartbeatRequest:
     return replace(request, **changes)
 
 
-class ReplayedLogs(Observer):
+class ReplayedLogs(Checker):
     """S9: what a group counts is what its log leads to, at any time."""
 
-    def __init__(self, world: World, cluster: Cluster, config: CoordinatorConfig, *, group_id: str) -> None:
-        self._world = world
-        self._cluster = cluster
-        self._group_id = group_id
-        self._config = config
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._group_id = scene.mirror.group_id
         self._changes = 0
 
     def group_changed(self, changes: Sequence[Change]) -> None:
@@ -70,7 +66,7 @@ class ReplayedLogs(Observer):
                 same_as_log(other, self._reading(compact([*log, *records])))
 
     def _reading(self, log: Iterable[CoordinatorRecord]) -> GroupCoordinator:
-        coordinator = GroupCoordinator(self._config, rng=random.Random(0))
+        coordinator = GroupCoordinator(self._scene.config, rng=random.Random(0))
         for record in log:
             coordinator.replay(record)
         return coordinator
