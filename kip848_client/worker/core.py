@@ -323,7 +323,8 @@ class WorkerCore:
             self._offered = False
             self._planning.accepted()
         self._epoch = response.member_epoch
-        self._beat_due_ms = self._now_ms + self._interval_ms
+        if self._beat_due_ms is None:  # W2: else there is news since it was sent
+            self._beat_due_ms = self._now_ms + self._interval_ms
         if self._lost:
             return
         if is_old:

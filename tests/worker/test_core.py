@@ -182,6 +182,17 @@ def test_heartbeats_go_on_while_a_unit_is_stopped() -> None:
     assert bench.core.view().lease_ends_ms == bench.now_ms + 30_000, "W10: the coordinator waits no longer"
 
 
+def test_a_stop_that_ends_during_a_heartbeat_is_acknowledged_by_the_next_one_at_once() -> None:
+    """W4: the units would run nowhere for another interval."""
+    bench = running()
+    bench.pass_time(INTERVAL_MS)
+    bench.answer(1, "a")
+    bench.pass_time(INTERVAL_MS)
+    bench.done()
+    bench.answer(1)
+    assert (bench.now_ms, bench.owned()) == (2 * INTERVAL_MS, ["a"])
+
+
 def test_what_is_new_starts_after_the_acknowledgement() -> None:
     """Scenario 58 and W15: the stop is confirmed first, by naming what is about to start and not what has stopped.
 
@@ -499,6 +510,16 @@ def test_a_wish_of_the_application_is_said_at_once_and_once(event: WorkerEvent, 
     bench.answer(1)
     bench.pass_time(INTERVAL_MS)
     assert _offers(bench.sent[-1]) is None
+
+
+def test_a_wish_waits_for_the_heartbeat_that_says_it() -> None:
+    """The answer to the heartbeat that was under way would take the wish back before anybody heard of it."""
+    bench = Bench(client_assignors=("own",))
+    bench.answer(1)
+    bench.pass_time(INTERVAL_MS)
+    bench.step(RebalanceRequested())
+    bench.answer(1)
+    assert _offers(bench.sent[-1]) == [(2, 1, False)]
 
 
 def _asked() -> Bench:
