@@ -89,8 +89,6 @@ class Phase(enum.Enum):
     LEAVING = "leaving"
     """Stops everything; then the leave heartbeat is sent."""
     LEFT = "left"
-    RELEASING = "releasing"
-    """Removed from the group, or the lease ended: `on_lost` is running."""
     FATAL = "fatal"
 
 
@@ -102,7 +100,6 @@ _STATES: Final[Mapping[Phase, MemberState]] = {
     Phase.ASSIGNING: MemberState.RECONCILING,
     Phase.LEAVING: MemberState.RECONCILING,
     Phase.LEFT: MemberState.UNJOINED,
-    Phase.RELEASING: MemberState.RELEASING_ASSIGNMENT,
     Phase.FATAL: MemberState.FATAL,
 }
 
@@ -149,24 +146,20 @@ class WorkerCore:
         self._settings: Final = settings
         self._catalogue = (offset, frozenset(units))
         self._phase = Phase.IDLE
-        self._now_ms = 0
+        self._now_ms: int
         self._effects: list[WorkerEffect] = []
         self._ids = 0
         # The membership
         self._epoch = 0
         self._interval_ms = _FIRST_INTERVAL_MS
         self._session_ms = 0
-        self._failures = 0
+        self._backoff_ms = settings.retry_backoff_ms
         self._look_anew = False
-        self._in_flight: dict[int, int] = {}
-        """Heartbeat without an answer -> when it was sent; one at most."""
+        self._in_flight: dict[int, tuple[int, bool]] = {}
+        """Heartbeat without an answer -> when it was sent, and whether it has client-side assignors; one at most."""
         self._beat_due_ms: int | None = None
-        self._say_all = True
-        """The next heartbeat has every field."""
-        self._say_owned = False
-        self._say_catalogue = True
-        self._offered = False
-        """The heartbeat under way has the client-side assignors."""
+        self._say_all = self._say_owned = self._say_catalogue = True
+        """What the next heartbeat has: every field, what runs here, the list of units. A join has every field."""
         self._status = 0
         # The units
         self._assigned: dict[Unit, int] = {}
@@ -263,8 +256,6 @@ class WorkerCore:
         """When a `Tick` is due; None if only another event can move the worker."""
         if self._phase is Phase.LEFT:
             return None  # a callback may still run; its end is an event
-        if self._phase is Phase.FATAL and self._calling is None and not self._owned:
-            return None
         due = [] if self._in_flight else [self._beat_due_ms]
         due += [self._release_at_ms() if self._owned and not self._lost else None, self._retry_stop_ms]
         due += [self._read_units_ms, self._behind_until_ms, self._rejoin_ms]
@@ -276,8 +267,9 @@ class WorkerCore:
 
     def view(self) -> WorkerView:
         """The worker as it is now."""
+        is_releasing = self._lost and self._phase not in (Phase.FATAL, Phase.LEAVING)
         return WorkerView(
-            state=_STATES[self._phase],
+            state=MemberState.RELEASING_ASSIGNMENT if is_releasing else _STATES[self._phase],
             member_id=self._settings.member_id,
             member_epoch=self._epoch,
             assignment=() if self._lost else _ordered(self._owned),
@@ -295,8 +287,8 @@ class WorkerCore:
             if self._planning.answered(response):
                 self._beat_now()
             return
-        sent_ms = self._in_flight.pop(request_id, None)
-        if sent_ms is None or not isinstance(response, ConnectGroupHeartbeatResponse):
+        sent = self._in_flight.pop(request_id, None)
+        if sent is None or not isinstance(response, ConnectGroupHeartbeatResponse):
             return
         if self._phase is Phase.LEAVING and self._left_sent:
             self._leave_done()
@@ -311,16 +303,15 @@ class WorkerCore:
         elif code:
             self._fail(self._refusal(code, response.error_message or ""))
         else:
-            self._accepted(response, sent_ms=sent_ms, is_old=request_id <= self._last_before_release)
+            self._accepted(response, *sent, is_old=request_id <= self._last_before_release)
 
-    def _accepted(self, response: ConnectGroupHeartbeatResponse, *, sent_ms: int, is_old: bool) -> None:
-        self._failures = 0
+    def _accepted(self, response: ConnectGroupHeartbeatResponse, sent_ms: int, offers: bool, *, is_old: bool) -> None:
+        self._backoff_ms = self._settings.retry_backoff_ms
         self._interval_ms = max(1, response.heartbeat_interval_ms)
         self._session_ms = response.session_timeout_ms
         self._status = response.assignor_status
         self._confirmed_ms = sent_ms  # W9: the session began no earlier than this
-        if self._planning is not None and self._offered:
-            self._offered = False
+        if self._planning is not None and offers:
             self._planning.accepted()
         self._epoch = response.member_epoch
         if self._beat_due_ms is None:  # W2: else there is news since it was sent
@@ -371,10 +362,9 @@ class WorkerCore:
     def _not_answered(self, request_id: int, error: Kip848Error, *, final: bool) -> None:
         if self._planning is not None and self._planning.is_waiting_for(request_id):
             self._planning.not_answered()
-            return
-        if self._in_flight.pop(request_id, None) is None:
-            return
-        if self._phase is Phase.LEAVING and self._left_sent:
+        elif self._in_flight.pop(request_id, None) is None:
+            pass  # it was given up
+        elif self._phase is Phase.LEAVING and self._left_sent:
             self._leave_done()
         elif final:
             self._fail(error)
@@ -385,10 +375,8 @@ class WorkerCore:
     def _retry(self) -> None:
         """W5: what is sent after a failure has every field, since what the coordinator took of it is not known."""
         self._say_all = True
-        backoff_ms = min(
-            self._settings.retry_backoff_ms << min(self._failures, 10), self._settings.retry_backoff_max_ms
-        )
-        self._failures += 1
+        backoff_ms = min(self._backoff_ms, self._settings.retry_backoff_max_ms)
+        self._backoff_ms = 2 * backoff_ms
         self._beat_due_ms = self._now_ms + min(backoff_ms, self._interval_ms)
 
     def _refusal(self, code: int, message: str) -> Kip848Error:
@@ -397,7 +385,7 @@ class WorkerCore:
         return error_for_code(code, message, stopped=True)
 
     def _removed(self) -> None:
-        """W7: the coordinator has removed this worker: release everything, then join again under the same id."""
+        """W7: this worker is not in the group any more: release everything; what follows is for the caller to say."""
         self._lose()
         self._epoch = 0
         self._pending = ()
@@ -408,9 +396,7 @@ class WorkerCore:
 
     def _fail(self, error: Kip848Error) -> None:
         self._error = error
-        self._pending = ()
-        self._beat_due_ms = None
-        self._lose()
+        self._removed()
         self._phase = Phase.FATAL
 
     def _lose(self) -> None:
@@ -419,7 +405,6 @@ class WorkerCore:
             self._effects.append(StopNow(_ordered(self._owned)))
         self._lost = True
         self._assigned = {}  # only a new answer may start anything again
-        self._asked_ms = None
         self._retry_stop_ms = self._read_units_ms = self._behind_until_ms = None
 
     # Callbacks
@@ -460,8 +445,6 @@ class WorkerCore:
         if self._owned and not self._lost and release_at_ms is not None and self._now_ms >= release_at_ms:
             self._note("lease_ended", units=[str(unit) for unit in sorted(self._owned)])
             self._lose()  # W9
-            if self._phase is not Phase.LEAVING:
-                self._phase = Phase.RELEASING
         if self._calling is None:
             self._next_step()
         self._heartbeat()
@@ -469,8 +452,6 @@ class WorkerCore:
     def _next_step(self) -> None:
         if self._lost:
             if self._owned:
-                if self._phase not in (Phase.FATAL, Phase.LEAVING):
-                    self._phase = Phase.RELEASING
                 self._call(CallbackKind.LOST, self._owned)
                 return
             self._lost = False
@@ -639,7 +620,6 @@ class WorkerCore:
         if planning is None or not (everything or planning.says_offers):
             return None
         planning.says_offers = False
-        self._offered = True
         return planning.offers()
 
     def _trigger(self, reason: int) -> None:
@@ -655,7 +635,7 @@ class WorkerCore:
         self._ids += 1
         if isinstance(request, ConnectGroupHeartbeatRequest):
             request = replace(request, sequence=self._ids)  # W13
-            self._in_flight = {self._ids: self._now_ms}
+            self._in_flight = {self._ids: (self._now_ms, request.client_assignors is not None)}
         timeout_ms = self._settings.request_timeout_ms
         if self._session_ms:
             timeout_ms = min(timeout_ms, max(1, self._session_ms // 3))  # W9: another try must fit into the lease

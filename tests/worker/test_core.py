@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kip848_client.assignors.units import WorkerPlan
-from kip848_client.errors import ConnectionLostError, ErrorCode
+from kip848_client.errors import BrokerError, CatalogConflictError, ConnectionLostError, ErrorCode
 from kip848_client.member.states import MemberState
 from kip848_client.model import Unit
 from kip848_client.wire.messages.connect_group_heartbeat import (
@@ -49,6 +49,7 @@ from kip848_client.worker.events import (
     UnitsChanged,
     WorkerEffect,
     WorkerEvent,
+    WorkerView,
 )
 
 SESSION_MS, INTERVAL_MS = 45_000, 5_000
@@ -80,22 +81,36 @@ class Bench:
         assert isinstance(request, ConnectGroupHeartbeatRequest)
         return request
 
-    def answer(self, epoch: int = 1, units: str | None = None, *, token: int = 1, code: int = 0) -> None:
+    def answer(
+        self,
+        epoch: int = 1,
+        units: str | None = None,
+        *,
+        token: int = 1,
+        code: int = 0,
+        interval_ms: int = INTERVAL_MS,
+        pending: str = "",
+        status: int = 0,
+        message: str | None = None,
+    ) -> None:
         """Answer the last heartbeat; units are names."""
         assigned = None
         if units is not None:
             assigned = Assignment(
-                assigned=tuple(AssignedUnits(name=name, indexes=(-1,), epochs=(token,)) for name in units.split())
+                assigned=tuple(AssignedUnits(name=name, indexes=(-1,), epochs=(token,)) for name in units.split()),
+                pending=tuple(UnitsOfName(name=name, indexes=(-1,)) for name in pending.split()),
             )
         self.step(
             Answered(
                 self.sent[-1].request_id,
                 ConnectGroupHeartbeatResponse(
                     error_code=code,
+                    error_message=message,
                     member_id="m",
                     member_epoch=epoch,
-                    heartbeat_interval_ms=INTERVAL_MS,
+                    heartbeat_interval_ms=interval_ms,
                     session_timeout_ms=SESSION_MS,
+                    assignor_status=status,
                     assignment=assigned,
                 ),
             )
@@ -104,6 +119,10 @@ class Bench:
     def done(self, *failed: str) -> None:
         """End the callback that runs."""
         self.step(CallbackDone(self.calls[-1].call_id, frozenset(map(Unit, failed))))
+
+    def notes(self) -> list[WorkerEffect]:
+        """All that is for the log."""
+        return [effect for effect in self.effects if isinstance(effect, Noted)]
 
     def pass_time(self, ms: int) -> None:
         """Move the clock, ticking at every deadline."""
@@ -141,6 +160,7 @@ def running(**settings: Any) -> Bench:
 def test_a_worker_joins_with_every_field_and_starts_what_it_is_given() -> None:
     """The first heartbeat is the contract; owned units are confirmed with the next one."""
     bench = Bench()
+    assert bench.core.view() == WorkerView(MemberState.UNJOINED, "m", 0, (), (), (), None)
     request = bench.request()
     assert (request.member_epoch, request.server_assignor, bench.owned(), request.rebalance_timeout_ms) == (
         0,
@@ -159,6 +179,10 @@ def test_a_worker_joins_with_every_field_and_starts_what_it_is_given() -> None:
     assert bench.owned() == ["a", "b"]
     assert bench.core.view().failed == (Unit("b"),)
     assert bench.core.view().state is MemberState.STABLE
+    assert bench.notes() == [Noted("start_failed", {"units": ["b"]})]
+    bench.answer(1, "a")
+    bench.done()
+    assert bench.core.view().failed == (), "b does not run here any more"
 
 
 def test_heartbeats_go_on_while_a_unit_is_stopped() -> None:
@@ -253,6 +277,7 @@ def test_a_stop_that_fails_is_tried_again_or_counts(hold: bool) -> None:
     bench.pass_time(INTERVAL_MS)
     bench.answer(1, "a")
     bench.done("b")
+    assert bench.notes() == ([Noted("stop_failed", {"units": ["b"]})] if hold else [])
     if hold:
         assert bench.owned() != ["a"]
         assert bench.last_call[0] == "on_revoked"
@@ -269,10 +294,13 @@ def test_a_stop_that_fails_is_tried_again_or_counts(hold: bool) -> None:
 )
 def test_a_removed_worker_loses_everything_and_joins_again_under_its_id(code: ErrorCode) -> None:
     """Scenario 60: nothing runs twice, and the process needs no restart."""
-    bench = running()
+    bench = Bench()
+    bench.answer(1, "a b", pending="c")
+    bench.done()
     bench.pass_time(INTERVAL_MS)
     bench.answer(code=code)
     assert bench.last_call == ("on_lost", ["a", "b"])
+    assert Noted("fenced", {"error": code.name}) in bench.effects
     view = bench.core.view()
     assert (view.assignment, view.pending, view.lease_ends_ms) == ((), (), None)
     sent = len(bench.sent)
@@ -286,14 +314,107 @@ def test_a_removed_worker_loses_everything_and_joins_again_under_its_id(code: Er
     assert len([effect for effect in bench.effects if isinstance(effect, StopNow)]) == 1
 
 
+@pytest.mark.parametrize("busy_with", ["news", "a failed stop", "a stop", "a list of units"])
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_AUTHORIZATION_FAILED])
+def test_a_removed_worker_waits_for_on_lost_alone(busy_with: str, code: ErrorCode) -> None:
+    """Its thread would step without end while a unit takes its time to stop."""
+    bench = running(client_assignors=("own",), reads_units=True)
+    bench.pass_time(INTERVAL_MS)
+    if busy_with == "a list of units":
+        _plan_at(bench, catalog_offset=8, units="a b c")
+    elif busy_with != "news":
+        bench.answer(1, "a")
+    if busy_with == "a failed stop":
+        bench.done("b")
+    bench.step(UnitsChanged(7, frozenset()))  # said at once, unless a heartbeat is under way
+    bench.answer(code=code)
+    if busy_with == "a stop":
+        bench.done()
+        bench.step(CallbackDone(bench.calls[-2].call_id))  # it is no answer to on_lost
+    assert bench.last_call[0] == "on_lost"
+    assert bench.core.deadline_ms() is None
+
+
+def test_a_removed_worker_that_closes_has_nothing_to_leave() -> None:
+    """It would ask a coordinator that has forgotten it, and wait for the answer."""
+    bench = running()
+    bench.pass_time(INTERVAL_MS)
+    bench.answer(code=ErrorCode.UNKNOWN_MEMBER_ID)
+    assert bench.core.view().state is MemberState.RELEASING_ASSIGNMENT
+    bench.step(CloseRequested(deadline_ms=60_000))
+    bench.done()
+    assert bench.effects[-1] == Left()
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "kind"),
+    [
+        (ErrorCode.INVALID_REQUEST, "a catalogue conflict", CatalogConflictError),
+        (ErrorCode.INVALID_REQUEST, "other", BrokerError),
+        (ErrorCode.GROUP_MAX_SIZE_REACHED, "a catalogue conflict", BrokerError),
+    ],
+)
+def test_a_refusal_says_whether_the_list_of_units_is_at_fault(code: int, message: str, kind: type[BrokerError]) -> None:
+    """An application that catches `CatalogConflictError` waits for a newer list."""
+    bench = Bench()
+    bench.answer(code=code, message=message)
+    failed = bench.effects[-1]
+    assert isinstance(failed, Failed)
+    assert isinstance(failed.error, BrokerError)
+    assert (isinstance(failed.error, CatalogConflictError), failed.error.fatal) == (kind is CatalogConflictError, True)
+    assert bench.core.view().error is failed.error
+
+
 def test_a_removed_worker_without_units_has_nothing_to_stop() -> None:
     """A runner would be told to stop what it does not run."""
     bench = Bench()
     bench.answer(1)
+    assert bench.core.view().lease_ends_ms is None
     bench.pass_time(INTERVAL_MS)
     bench.answer(code=ErrorCode.FENCED_MEMBER_EPOCH)
     assert (bench.request().member_epoch, bench.calls) == (0, [])
     assert not any(isinstance(effect, StopNow) for effect in bench.effects)
+
+
+@pytest.mark.parametrize(("code", "joins"), [("UNKNOWN_MEMBER_ID", True), ("GROUP_ID_NOT_FOUND", False)])
+def test_a_join_into_a_group_of_another_kind_is_final(code: str, joins: bool) -> None:
+    """The name of a consumer group stays refused, and the application must hear of it."""
+    bench = Bench()
+    bench.answer(code=ErrorCode[code])
+    assert bench.core.view().state is (MemberState.UNJOINED if joins else MemberState.FATAL)
+    assert [type(effect) for effect in bench.effects[-1:]] == [Send if joins else Failed]
+
+
+@pytest.mark.parametrize(
+    ("interval_ms", "pauses_ms"),
+    [(INTERVAL_MS, [100, 200, 400, 800, 1_000, 1_000]), (150, [100, 150, 150])],
+)
+def test_each_failure_is_followed_by_a_longer_pause(interval_ms: int, pauses_ms: list[int]) -> None:
+    """Workers must not flood a coordinator that is down, nor be silent for longer than their interval."""
+    bench = Bench()
+    for _ in range(2):  # an answer makes the pauses short again
+        bench.answer(1, interval_ms=interval_ms)
+        bench.pass_time(interval_ms)
+        paused_ms = []
+        for _ in pauses_ms:
+            bench.step(NotAnswered(bench.sent[-1].request_id, ConnectionLostError("cut")))
+            paused_ms.append((bench.core.deadline_ms() or 0) - bench.now_ms)
+            bench.pass_time(paused_ms[-1])
+        assert paused_ms == pauses_ms
+
+
+def test_an_interval_of_nothing_does_not_make_the_worker_spin() -> None:
+    """A coordinator with a mistake in its settings would keep a processor of every worker busy."""
+    bench = Bench()
+    bench.answer(1, interval_ms=0)
+    assert bench.core.deadline_ms() == 1
+
+
+def test_what_the_coordinator_says_of_the_group_can_be_read() -> None:
+    """An operator sees which units wait for others to stop, and that no worker can compute a plan."""
+    bench = Bench()
+    bench.answer(1, "a", pending="b", status=1)
+    assert (bench.core.view().pending, bench.core.view().assignor_status) == ((Unit("b"),), 1)
 
 
 @pytest.mark.parametrize("answered_first", [True, False])
@@ -311,8 +432,9 @@ def test_the_lease_ends_a_margin_before_the_session(answered_first: bool) -> Non
 
     bench.pass_time(1)
 
-    assert bench.now_ms == sent_ms + 30_000
+    assert (bench.now_ms, bench.core.view().lease_ends_ms) == (sent_ms + 30_000, None)
     assert bench.last_call == ("on_lost", ["a", "b"])
+    assert bench.notes()[-1] == Noted("lease_ended", {"units": ["a", "b"]})
     assert any(isinstance(effect, StopNow) for effect in bench.effects)
     if answered_first:
         bench.answer(1, "a b")
@@ -346,6 +468,7 @@ def test_an_unacknowledged_revocation_ends_the_lease_before_the_coordinator_evic
     bench.pass_time(1)
 
     assert bench.core.view().assignment == ()
+    assert bench.core.view().state is MemberState.RELEASING_ASSIGNMENT
     assert any(isinstance(effect, StopNow) for effect in bench.effects)
     bench.done()  # the revocation, at last
     assert bench.last_call == ("on_lost", ["a"])
@@ -417,7 +540,7 @@ def test_a_worker_looks_for_the_coordinator_that_moved_and_says_everything_to_it
     bench.pass_time(INTERVAL_MS)
     bench.answer(code=code)
     bench.pass_time(1_000)
-    assert [send.anew for send in bench.sent[-2:]] == [False, True]
+    assert [send.anew for send in bench.sent] == [False, False, True]
     assert (bench.request().member_epoch, bench.owned(), bench.request().rebalance_timeout_ms) == (
         1,
         ["a", "b"],
@@ -753,10 +876,10 @@ def test_a_worker_whose_list_of_units_stays_behind_leaves_for_a_while(becomes_kn
         assert bench.last_call == ("on_assigned", ["a"])
 
 
-def _plan_at(bench: Bench, *, catalog_offset: int) -> None:
-    """Answer the join with unit a, by a plan for the list of this version."""
+def _plan_at(bench: Bench, *, catalog_offset: int, units: str = "a") -> None:
+    """Answer the last heartbeat with a plan for the list of this version."""
     told = Assignment(
-        assigned=(AssignedUnits(name="a", indexes=(-1,), epochs=(1,)),),
+        assigned=tuple(AssignedUnits(name=name, indexes=(-1,), epochs=(1,)) for name in units.split()),
         metadata_bytes=encode(PlanMetadata(leader="other", catalog_offset=catalog_offset)),
     )
     joined = ConnectGroupHeartbeatResponse(
