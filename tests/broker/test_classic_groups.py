@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.errors import ErrorCode, IllegalStateError
 from kip848_client.model import TopicPartition
+from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -17,10 +19,9 @@ from kip848_client.wire.messages.consumer_protocol import (
     encode_subscription,
 )
 from kip848_client.wire.messages.consumer_protocol import TopicPartition as Assigned
-from kip848_client.wire.messages.heartbeat import HeartbeatRequest
-from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from tests.broker.conftest import FullDisk
+from tests.support.messages import build
 from tests.support.raw_connection import RawConnection
 
 pytestmark = pytest.mark.kip848_broker(topics={"orders": 2})
@@ -58,40 +59,44 @@ class Client:
         self.send_join()
         return self.read_join()
 
-    def sync(self, assignment: bytes = ALL) -> SyncGroupResponse:
+    def sync(self, assignment: bytes = ALL) -> Any:
         """Take all partitions, as the leader of a group of one."""
-        return self.connection.ask(self.sync_request(assignment), version=5)
-
-    def sync_request(self, assignment: bytes = b"") -> SyncGroupRequest:
-        """A SyncGroup of this generation; with an assignment for itself if given."""
-        given = (SyncGroupRequestAssignment(member_id=self.member_id, assignment=assignment),) if assignment else ()
-        return SyncGroupRequest(
-            group_id="g",
-            generation_id=self.generation,
-            member_id=self.member_id,
-            protocol_type="consumer",
-            protocol_name="range",
-            assignments=given,
+        given = [{"member_id": self.member_id, "assignment": assignment}]
+        return self.connection.call(
+            ApiKey.SYNC_GROUP, 5, **self._said, protocol_type="consumer", protocol_name="range", assignments=given
         )
+
+    def enter(self) -> Client:
+        """Join and sync, alone."""
+        self.join()
+        self.sync()
+        return self
 
     def heartbeat(self) -> int:
         """The code of a Heartbeat."""
-        request = HeartbeatRequest(group_id="g", generation_id=self.generation, member_id=self.member_id)
-        return self.connection.ask(request, version=4).error_code
+        return int(self.connection.call(ApiKey.HEARTBEAT, 4, **self._said).error_code)
+
+    @property
+    def _said(self) -> dict[str, Any]:
+        return {"group_id": "g", "generation_id": self.generation, "member_id": self.member_id}
 
     def _join(self) -> JoinGroupRequest:
-        return JoinGroupRequest(
+        return build(
+            JoinGroupRequest,
             group_id="g",
             session_timeout_ms=30_000,
             rebalance_timeout_ms=60_000,
             member_id=self.member_id,
             protocol_type="consumer",
-            protocols=(JoinGroupRequestProtocol(name="range", metadata=FOO),),
+            protocols=[{"name": "range", "metadata": FOO}],
         )
 
 
+Connect = Callable[[str], Client]
+
+
 @pytest.fixture
-def client(broker: EmbeddedBroker) -> Iterator[Callable[[str], Client]]:
+def client(broker: EmbeddedBroker) -> Iterator[Connect]:
     with ExitStack() as stack:
 
         def connect(client_id: str) -> Client:
@@ -102,13 +107,9 @@ def client(broker: EmbeddedBroker) -> Iterator[Callable[[str], Client]]:
         yield connect
 
 
-def test_a_classic_group_is_seen_with_what_its_members_read(
-    broker: EmbeddedBroker, client: Callable[[str], Client]
-) -> None:
+def test_a_classic_group_is_seen_with_what_its_members_read(broker: EmbeddedBroker, client: Connect) -> None:
     """A test of a classic application asserts on the same snapshots as one of a KIP-848 application."""
-    a = client("a")
-    a.join()
-    a.sync()
+    a = client("a").enter()
     group = broker.wait_for_group("g", state="stable", members=1, assignor="range", epoch=1)
     (member,) = group.members
     assert (group.type, group.leader, member.classic) == ("classic", a.member_id, True)
@@ -118,9 +119,7 @@ def test_a_classic_group_is_seen_with_what_its_members_read(
     assert str(group) == "classic group 'g' is Stable at generation 1: a@1 [orders-0, orders-1]"
 
 
-def test_assignments_in_a_format_of_their_own_are_shown_as_none(
-    broker: EmbeddedBroker, client: Callable[[str], Client]
-) -> None:
+def test_assignments_in_a_format_of_their_own_are_shown_as_none(broker: EmbeddedBroker, client: Connect) -> None:
     """Whatever an assignor writes, the group can be looked at."""
     a = client("a")
     a.join()
@@ -129,12 +128,10 @@ def test_assignments_in_a_format_of_their_own_are_shown_as_none(
 
 
 def test_a_join_waits_for_the_others_without_holding_up_other_connections(
-    broker: EmbeddedBroker, client: Callable[[str], Client]
+    broker: EmbeddedBroker, client: Connect
 ) -> None:
     """The answer comes when the last member has joined, on the connection that asked."""
-    a, b = client("a"), client("b")
-    a.join()
-    a.sync()
+    a, b = client("a").enter(), client("b")
     b.send_join()
     broker.wait_for_group("g", state="PreparingRebalance")
     assert a.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
@@ -143,13 +140,9 @@ def test_a_join_waits_for_the_others_without_holding_up_other_connections(
     assert a.generation == b.generation == 2
 
 
-def test_a_join_whose_connection_is_gone_is_answered_into_nothing(
-    broker: EmbeddedBroker, client: Callable[[str], Client]
-) -> None:
+def test_a_join_whose_connection_is_gone_is_answered_into_nothing(broker: EmbeddedBroker, client: Connect) -> None:
     """The others go on; the member stays until its session ends, or it comes back."""
-    a, b = client("a"), client("b")
-    a.join()
-    a.sync()
+    a, b = client("a").enter(), client("b")
     b.send_join()
     broker.wait_for_group("g", state="PreparingRebalance")
     b.connection.close()
@@ -160,13 +153,10 @@ def test_a_join_whose_connection_is_gone_is_answered_into_nothing(
         assert b.join().generation_id == 2
 
 
-def test_requests_that_wait_are_answered_when_the_broker_stops(
-    broker: EmbeddedBroker, client: Callable[[str], Client]
-) -> None:
+def test_requests_that_wait_are_answered_when_the_broker_stops(broker: EmbeddedBroker, client: Connect) -> None:
     """Clients look for a coordinator at once, and find it after the restart."""
-    a, b = client("a"), client("b")
-    a.join()
-    a.sync()
+    client("a").enter()
+    b = client("b")
     b.send_join()
     broker.wait_for_group("g", state="PreparingRebalance")
     broker.stop()
@@ -175,9 +165,7 @@ def test_requests_that_wait_are_answered_when_the_broker_stops(
     assert broker.wait_for_group("g").state == "Stable"
 
 
-def test_a_test_lets_a_session_run_out_and_removes_a_member(
-    broker: EmbeddedBroker, client: Callable[[str], Client]
-) -> None:
+def test_a_test_lets_a_session_run_out_and_removes_a_member(broker: EmbeddedBroker, client: Connect) -> None:
     """What a test does to members of consumer groups, it can do to classic ones."""
     a = client("a")
     a.join()
@@ -191,11 +179,9 @@ def test_a_test_lets_a_session_run_out_and_removes_a_member(
         broker.force_rebalance("g")
 
 
-def test_a_test_lets_a_classic_group_rebalance(broker: EmbeddedBroker, client: Callable[[str], Client]) -> None:
+def test_a_test_lets_a_classic_group_rebalance(broker: EmbeddedBroker, client: Connect) -> None:
     """How an application takes a rebalance is tested without a second member of it."""
-    a = client("a")
-    a.join()
-    a.sync()
+    a = client("a").enter()
     generation = broker.wait_for_group("g", state="Stable").group_epoch
     assert broker.force_rebalance("g") == generation + 1
     assert a.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
@@ -206,9 +192,7 @@ def test_a_test_lets_a_classic_group_rebalance(broker: EmbeddedBroker, client: C
     assert after.group_epoch == generation + 1
 
 
-def test_an_assignment_that_cannot_be_kept_is_handed_in_again(
-    client: Callable[[str], Client], full_disk: FullDisk
-) -> None:
+def test_an_assignment_that_cannot_be_kept_is_handed_in_again(client: Connect, full_disk: FullDisk) -> None:
     """A full disk must not give partitions out that a restart would not know of."""
     a = client("a")
     a.join()

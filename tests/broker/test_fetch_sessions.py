@@ -15,16 +15,8 @@ from kip848_client.broker.fetch_sessions import PARTITIONS_MAX, STALE_MS, FetchS
 from kip848_client.broker.logged_request import LoggedRequest
 from kip848_client.errors import ErrorCode
 from kip848_client.faults import error
-from kip848_client.wire.messages.fetch import (
-    FetchableTopicResponse,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    ForgottenTopic,
-    PartitionData,
-)
-from kip848_client.wire.schema import ZERO_UUID
+from kip848_client.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
+from tests.support.messages import build
 from tests.support.raw_connection import RawConnection
 from tests.support.waiting import wait_until
 
@@ -72,19 +64,32 @@ class Client:
     ) -> FetchResponse:
         """The answer to a fetch that does not wait."""
         named = {"topic": topic} if version < 13 else {"topic_id": uuid.uuid4()}
-        asked = tuple(
-            FetchPartition(partition=number, fetch_offset=offset, partition_max_bytes=1000)
-            for number, offset in (offsets or {}).items()
-        )
-        request = FetchRequest(
-            min_bytes=1,
-            max_bytes=max_bytes,
-            session_id=self.session_id if session_id is None else session_id,
-            session_epoch=epoch,
-            topics=(FetchTopic(partitions=asked, **named),) if asked else (),
-            forgotten_topics_data=(ForgottenTopic(partitions=forgotten, **named),) if forgotten else (),
-        )
+        session_id = self.session_id if session_id is None else session_id
+        request = fetch_request(session_id, epoch, offsets, named, forgotten, min_bytes=1, max_bytes=max_bytes)
         return self.connection.ask(request, version=version)
+
+
+def fetch_request(
+    session_id: int,
+    epoch: int,
+    offsets: Mapping[int, int] | None,
+    named: Mapping[str, Any],
+    forgotten: tuple[int, ...],
+    **fields: int,
+) -> FetchRequest:
+    """A Fetch of a session, of one topic."""
+    asked = [
+        {"partition": number, "fetch_offset": offset, "partition_max_bytes": 1000}
+        for number, offset in (offsets or {}).items()
+    ]
+    return build(
+        FetchRequest,
+        session_id=session_id,
+        session_epoch=epoch,
+        topics=[{**named, "partitions": asked}] if asked else [],
+        forgotten_topics_data=[{**named, "partitions": forgotten}] if forgotten else [],
+        **fields,
+    )
 
 
 def test_a_session_answers_with_what_has_changed(broker: EmbeddedBroker, client: Client) -> None:
@@ -240,30 +245,17 @@ def serve(
     now_ms: int = 0,
 ) -> FetchResponse:
     """What a client gets of a broker whose partitions answer with *logs*, or with nothing new."""
-    asked = tuple([FetchPartition(partition=n, fetch_offset=at) for n, at in (offsets or {}).items()])
-    request = FetchRequest(
-        session_id=session_id,
-        session_epoch=epoch,
-        topics=(FetchTopic(topic=TOPIC, partitions=asked),) if asked else (),
-        forgotten_topics_data=(ForgottenTopic(topic=TOPIC, partitions=forgotten),),
-    )
+    request = fetch_request(session_id, epoch, offsets, {"topic": TOPIC}, forgotten)
     outcome = sessions.open_out(request, by_id=False, now_ms=now_ms)
     if isinstance(outcome, FetchResponse):
         return outcome
     full = request if outcome is None else outcome.request
-    response = FetchResponse(
-        responses=tuple(
-            FetchableTopicResponse(
-                topic=topic.topic,
-                topic_id=ZERO_UUID,
-                partitions=tuple(
-                    (logs or {}).get(item.partition) or PartitionData(partition_index=item.partition, records=b"")
-                    for item in topic.partitions
-                ),
-            )
-            for topic in full.topics
-        )
-    )
+    answered = [
+        (logs or {}).get(item.partition) or PartitionData(partition_index=item.partition, records=b"")
+        for topic in full.topics
+        for item in topic.partitions
+    ]
+    response = build(FetchResponse, responses=[{"topic": TOPIC, "partitions": answered}] if answered else [])
     return outcome.complete(response) if isinstance(outcome, OpenedOut) else response
 
 

@@ -93,6 +93,10 @@ class ServerUnderTest:
         return framed(response.data) if isinstance(response, Text) else b""
 
 
+MakeServer = Callable[..., ServerUnderTest]
+"""Makes a server with limits; it is closed when the test ends."""
+
+
 def framed(payload: bytes) -> bytes:
     return struct.pack(">i", len(payload)) + payload
 
@@ -108,7 +112,7 @@ def trickle_until_closed(connection: RawConnection) -> bool:
 
 
 @pytest.fixture
-def make_server() -> Iterator[Callable[..., ServerUnderTest]]:
+def make_server() -> Iterator[MakeServer]:
     made = []
 
     def make(**limits: int) -> ServerUnderTest:
@@ -121,9 +125,7 @@ def make_server() -> Iterator[Callable[..., ServerUnderTest]]:
 
 
 @pytest.mark.parametrize("length", [2049, 2**31 - 1, -1, -(2**31)])
-def test_a_frame_of_an_impossible_length_is_refused_from_that_alone(
-    make_server: Callable[..., ServerUnderTest], length: int
-) -> None:
+def test_a_frame_of_an_impossible_length_is_refused_from_that_alone(make_server: MakeServer, length: int) -> None:
     """Otherwise four bytes from anybody would make the broker take two gigabytes of memory."""
     server = make_server(frame_bytes_max=2048)
     with server.connect() as connection:
@@ -132,7 +134,7 @@ def test_a_frame_of_an_impossible_length_is_refused_from_that_alone(
     assert f"{length} bytes" in server.refusals[0]
 
 
-def test_a_frame_of_exactly_the_limit_is_served(make_server: Callable[..., ServerUnderTest]) -> None:
+def test_a_frame_of_exactly_the_limit_is_served(make_server: MakeServer) -> None:
     """Off by one here refuses the largest batch that Kafka's own property allows."""
     server = make_server(frame_bytes_max=2048)
     with server.connect() as connection:
@@ -142,9 +144,7 @@ def test_a_frame_of_exactly_the_limit_is_served(make_server: Callable[..., Serve
 
 
 @pytest.mark.parametrize("start", [b"\x00\x00", struct.pack(">i", 1_000_000)], ids=["half a length", "no content"])
-def test_a_frame_that_never_ends_is_given_up_although_bytes_keep_coming(
-    make_server: Callable[..., ServerUnderTest], start: bytes
-) -> None:
+def test_a_frame_that_never_ends_is_given_up_although_bytes_keep_coming(make_server: MakeServer, start: bytes) -> None:
     """A peer that sends a byte now and then must not hold a connection and its memory for ever (slow loris)."""
     server = make_server(incomplete_frame_ms_max=100)
     with server.connect() as connection:
@@ -153,7 +153,7 @@ def test_a_frame_that_never_ends_is_given_up_although_bytes_keep_coming(
     assert server.refusals == ["a frame was not complete after 100 ms"]
 
 
-def test_a_silent_connection_without_an_open_frame_stays(make_server: Callable[..., ServerUnderTest]) -> None:
+def test_a_silent_connection_without_an_open_frame_stays(make_server: MakeServer) -> None:
     """Clients keep idle connections: only an incomplete frame has the short deadline."""
     server = make_server(incomplete_frame_ms_max=40)
     with server.connect() as quiet, server.connect() as broken:
@@ -165,7 +165,7 @@ def test_a_silent_connection_without_an_open_frame_stays(make_server: Callable[.
         assert quiet.read_frame() == b"echo 2"
 
 
-def test_an_idle_connection_is_closed_after_its_time(make_server: Callable[..., ServerUnderTest]) -> None:
+def test_an_idle_connection_is_closed_after_its_time(make_server: MakeServer) -> None:
     """connections.max.idle.ms, as Kafka has it; otherwise vanished clients pile up."""
     server = make_server(connection_idle_ms_max=60)
     with server.connect() as connection:
@@ -173,9 +173,7 @@ def test_an_idle_connection_is_closed_after_its_time(make_server: Callable[..., 
     assert server.refusals == ["idle for 60 ms"]
 
 
-def test_answers_leave_in_the_order_of_requests_though_the_first_is_parked(
-    make_server: Callable[..., ServerUnderTest],
-) -> None:
+def test_answers_leave_in_the_order_of_requests_though_the_first_is_parked(make_server: MakeServer) -> None:
     """Clients match answers to requests by order: an answer that overtakes breaks the connection."""
     server = make_server()
     with server.connect() as connection:
@@ -186,9 +184,7 @@ def test_answers_leave_in_the_order_of_requests_though_the_first_is_parked(
         assert [connection.read_frame() for _ in range(3)] == [b"first", b"echo 2", b"echo 3"]
 
 
-def test_a_request_that_is_handled_in_slices_holds_up_its_own_connection_only(
-    make_server: Callable[..., ServerUnderTest],
-) -> None:
+def test_a_request_that_is_handled_in_slices_holds_up_its_own_connection_only(make_server: MakeServer) -> None:
     """Others are served meanwhile; a second batch of the same producer must not overtake the first."""
     server = make_server()
     with server.connect() as large, server.connect() as other:
@@ -204,7 +200,7 @@ def test_a_request_that_is_handled_in_slices_holds_up_its_own_connection_only(
         assert [large.read_frame() for _ in range(3)] == [b"polled", b"done", b"echo 3"]
 
 
-def test_a_request_without_an_answer_does_not_hold_up_the_next(make_server: Callable[..., ServerUnderTest]) -> None:
+def test_a_request_without_an_answer_does_not_hold_up_the_next(make_server: MakeServer) -> None:
     """Produce with acks=0 has no answer; the request behind it must still get its own."""
     server = make_server()
     with server.connect() as connection:
@@ -212,7 +208,7 @@ def test_a_request_without_an_answer_does_not_hold_up_the_next(make_server: Call
         assert connection.read_frame() == b"echo"
 
 
-def test_garbage_closes_its_own_connection_only(make_server: Callable[..., ServerUnderTest]) -> None:
+def test_garbage_closes_its_own_connection_only(make_server: MakeServer) -> None:
     """One broken client must not disturb the others."""
     server = make_server()
     with server.connect() as good, server.connect() as bad:
@@ -222,9 +218,7 @@ def test_garbage_closes_its_own_connection_only(make_server: Callable[..., Serve
         assert good.read_frame() == b"echo"
 
 
-def test_one_connection_too_many_is_closed_and_a_free_place_is_given_again(
-    make_server: Callable[..., ServerUnderTest],
-) -> None:
+def test_one_connection_too_many_is_closed_and_a_free_place_is_given_again(make_server: MakeServer) -> None:
     """A flood of connections must neither exhaust the process nor lock the broker for later clients."""
     server = make_server(connections_max=3)
     first = [server.connect() for _ in range(3)]
@@ -242,9 +236,7 @@ def test_one_connection_too_many_is_closed_and_a_free_place_is_given_again(
         connection.close()
 
 
-def test_no_more_than_the_limit_of_requests_is_open_and_all_are_answered_in_the_end(
-    make_server: Callable[..., ServerUnderTest],
-) -> None:
+def test_no_more_than_the_limit_of_requests_is_open_and_all_are_answered_in_the_end(make_server: MakeServer) -> None:
     """A client that never waits for answers must not make the broker hold its requests without bound."""
     server = make_server(unanswered_requests_max=4)
     with server.connect() as connection:
@@ -257,9 +249,7 @@ def test_no_more_than_the_limit_of_requests_is_open_and_all_are_answered_in_the_
         assert [connection.read_frame() for _ in range(20)] == [b"park %d" % number for number in range(20)]
 
 
-def test_a_peer_that_does_not_read_is_not_served_further_until_it_reads(
-    make_server: Callable[..., ServerUnderTest],
-) -> None:
+def test_a_peer_that_does_not_read_is_not_served_further_until_it_reads(make_server: MakeServer) -> None:
     """Answers to a client that does not read them would otherwise fill the broker's memory."""
     server = make_server()
     with server.connect() as connection:
@@ -273,7 +263,7 @@ def test_a_peer_that_does_not_read_is_not_served_further_until_it_reads(
             assert len(connection.read_frame()) == 1_000_000
 
 
-def test_what_is_parked_is_forgotten_when_its_connection_goes(make_server: Callable[..., ServerUnderTest]) -> None:
+def test_what_is_parked_is_forgotten_when_its_connection_goes(make_server: MakeServer) -> None:
     """A parked fetch of a vanished client must not stay registered on its partitions."""
     server = make_server()
     forgotten: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -286,7 +276,7 @@ def test_what_is_parked_is_forgotten_when_its_connection_goes(make_server: Calla
     assert context.cancelled
 
 
-def test_on_cancel_of_a_connection_that_is_gone_calls_back_at_once(make_server: Callable[..., ServerUnderTest]) -> None:
+def test_on_cancel_of_a_connection_that_is_gone_calls_back_at_once(make_server: MakeServer) -> None:
     """A handler that parks late must not wait for a peer that left before."""
     server = make_server()
     with server.connect() as connection:
@@ -391,9 +381,7 @@ def test_a_client_that_connects_while_the_server_stops_leaves_no_socket_open() -
     assert [str(warning.message) for warning in seen] == []
 
 
-def test_a_peer_that_sends_no_more_gets_the_answer_to_its_long_poll(
-    make_server: Callable[..., ServerUnderTest],
-) -> None:
+def test_a_peer_that_sends_no_more_gets_the_answer_to_its_long_poll(make_server: MakeServer) -> None:
     """Programs that close their sending half and wait, as shell pipes do, would never see the records."""
     server = make_server()
     with server.connect() as connection:
@@ -409,7 +397,7 @@ def test_a_peer_that_sends_no_more_gets_the_answer_to_its_long_poll(
         assert connection.is_closed_by_peer()
 
 
-def test_many_refusals_are_told_in_a_few_lines(make_server: Callable[..., ServerUnderTest]) -> None:
+def test_many_refusals_are_told_in_a_few_lines(make_server: MakeServer) -> None:
     """A client in a loop of wrong requests must not fill the disk with the broker's log."""
     server = make_server()
     for _ in range(30):
@@ -422,7 +410,7 @@ def test_many_refusals_are_told_in_a_few_lines(make_server: Callable[..., Server
 
 
 def test_a_peer_with_many_requests_leaves_others_their_turn(
-    make_server: Callable[..., ServerUnderTest], monkeypatch: pytest.MonkeyPatch
+    make_server: MakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A hundred large requests at once, each of which is allowed, would hold up every heartbeat for seconds."""
     monkeypatch.setattr(server_module, "_TURN_S", 0.0)

@@ -34,24 +34,15 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from kip848_client.wire.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResponse,
-    DescribeConfigsResult,
-)
-from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from kip848_client.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
-from kip848_client.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-)
-from kip848_client.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kip848_client.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from kip848_client.wire.messages.fetch import FetchRequest, FetchResponse
+from kip848_client.wire.messages.metadata import MetadataRequest, MetadataResponse
+from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
+from kip848_client.wire.messages.produce import ProduceRequest
 from kip848_client.wire.schema import Request, Response
+from tests.support.group_requests import commit as commit_of
+from tests.support.messages import build
+from tests.support.offset_answers import commit_answer
 
 HEARTBEAT = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=3)
 OK = ConsumerGroupHeartbeatResponse(member_id="m", member_epoch=4)
@@ -197,29 +188,7 @@ def test_an_applied_error_changes_the_state_and_hides_it() -> None:
 
 
 def commit(*partitions: int) -> OffsetCommitRequest:
-    return OffsetCommitRequest(
-        group_id="g",
-        topics=(
-            OffsetCommitRequestTopic(
-                name="t", partitions=tuple(OffsetCommitRequestPartition(partition_index=one) for one in partitions)
-            ),
-        ),
-    )
-
-
-def accept(request: Any) -> Response:
-    """Answer a commit without errors."""
-    return OffsetCommitResponse(
-        topics=tuple(
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=tuple(
-                    OffsetCommitResponsePartition(partition_index=item.partition_index) for item in topic.partitions
-                ),
-            )
-            for topic in request.topics
-        )
-    )
+    return commit_of(dict.fromkeys(partitions, 5), topic="t")
 
 
 def test_a_heartbeat_that_names_a_topic_is_refused_as_a_whole() -> None:
@@ -231,20 +200,11 @@ def test_a_heartbeat_that_names_a_topic_is_refused_as_a_whole() -> None:
 
 def test_the_configuration_of_one_topic_is_refused() -> None:
     """Configurations carry topics and groups as resources of a type."""
-    request = DescribeConfigsRequest(
-        resources=(
-            DescribeConfigsResource(resource_type=2, resource_name="t"),
-            DescribeConfigsResource(resource_type=32, resource_name="t"),
-        )
-    )
-    answered = DescribeConfigsResponse(results=(DescribeConfigsResult(resource_type=32, resource_name="t"),))
-    transport = run(
-        error(ErrorCode.TOPIC_AUTHORIZATION_FAILED),
-        request,
-        version=4,
-        transport=Transport(answered),
-        match=Match(topic="t"),
-    )
+    resources = [{"resource_type": kind, "resource_name": "t"} for kind in (2, 32)]
+    request = build(DescribeConfigsRequest, resources=resources)
+    answered = build(DescribeConfigsResponse, results=resources[1:])
+    refusal = error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    transport = run(refusal, request, version=4, transport=Transport(answered), match=Match(topic="t"))
     (_, applied), (_, response) = transport.told
     assert [item.resource_type for item in applied.resources] == [32]
     assert [(item.resource_type, item.error_code) for item in response.results] == [
@@ -260,7 +220,7 @@ def test_an_error_for_one_partition_leaves_the_others_to_the_broker(applied: boo
         error(ErrorCode.STALE_MEMBER_EPOCH, applied=applied),
         commit(0, 1, 2),
         version=9,
-        transport=Transport(accept),
+        transport=Transport(commit_answer),
         match=Match(topic="t", partition=1),
     )
     (_, request), (_, response) = transport.told
@@ -274,36 +234,24 @@ def test_an_error_for_one_partition_leaves_the_others_to_the_broker(applied: boo
 
 def test_a_fetch_of_which_a_part_is_refused_does_not_wait_for_records() -> None:
     """The error would arrive only after fetch.max.wait.ms."""
-    request = FetchRequest(
-        max_wait_ms=500,
-        topics=(FetchTopic(topic="t", partitions=(FetchPartition(partition=0), FetchPartition(partition=1))),),
-    )
-    transport = run(
-        error(ErrorCode.NOT_LEADER_OR_FOLLOWER),
-        request,
-        version=12,
-        transport=Transport(FetchResponse()),
-        match=Match(partition=0),
-    )
+    topic = {"topic": "t", "partitions": [{"partition": 0}, {"partition": 1}]}
+    request = build(FetchRequest, max_wait_ms=500, topics=[topic])
+    refusal = error(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    transport = run(refusal, request, version=12, transport=Transport(FetchResponse()), match=Match(partition=0))
     assert transport.told[0][1].max_wait_ms == 0
 
 
 def test_an_error_in_metadata_is_put_into_the_brokers_own_answer() -> None:
     """Without the list of brokers no client can go on."""
-    everything = MetadataResponse(topics=(MetadataResponseTopic(name="t"), MetadataResponseTopic(name="u")))
-    transport = run(
-        error(ErrorCode.TOPIC_AUTHORIZATION_FAILED),
-        MetadataRequest(topics=None),
-        version=12,
-        transport=Transport(everything),
-        match=Match(topic="u"),
-    )
+    everything = Transport(build(MetadataResponse, topics=[{"name": "t"}, {"name": "u"}]))
+    refusal = error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    transport = run(refusal, MetadataRequest(topics=None), version=12, transport=everything, match=Match(topic="u"))
     assert [item.error_code for item in transport.told[1][1].topics] == [0, ErrorCode.TOPIC_AUTHORIZATION_FAILED]
 
 
 def test_a_refused_request_that_has_no_answer_ends_the_connection() -> None:
     """Produce with acks=0: there is nothing to read, so that is what a broker does."""
-    request = ProduceRequest(acks=0, topic_data=(TopicProduceData(name="t", partition_data=(PartitionProduceData(),)),))
+    request = build(ProduceRequest, acks=0, topic_data=[{"name": "t", "partition_data": [{}]}])
     assert run(error(ErrorCode.NOT_LEADER_OR_FOLLOWER), request, version=9).told == [("end", False)]
 
 

@@ -15,31 +15,14 @@ from kip848_client.faults.subject import Item, item_of
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import decode_response, encode_response
 from kip848_client.wire.messages import SUPPORTED_API_KEYS, message_pair
-from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from kip848_client.wire.messages.fetch import FetchRequest, FetchResponse
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from kip848_client.wire.messages.metadata import (
-    MetadataResponse,
-    MetadataResponseBroker,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
-)
-from kip848_client.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-)
-from kip848_client.wire.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
-    OffsetFetchResponse,
-)
-from kip848_client.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kip848_client.wire.messages.metadata import MetadataResponse
+from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from kip848_client.wire.messages.produce import ProduceRequest
 from kip848_client.wire.schema import STRING, UUID, ArrayOf, Request, Response, Scalar, WireStruct, fields_of
+from tests.support.messages import build
 from tests.wire.strategies import Case, messages
 
 ORDERS, USERS = uuid.UUID(int=1), uuid.UUID(int=2)
@@ -101,43 +84,28 @@ def test_every_api_can_be_refused_in_every_version(api_key: ApiKey, version: int
 
 
 def commit(*topics: tuple[uuid.UUID, tuple[int, ...]]) -> OffsetCommitRequest:
-    return OffsetCommitRequest(
-        group_id="g",
-        topics=tuple(
-            OffsetCommitRequestTopic(
-                topic_id=topic_id,
-                name=NAMES[topic_id],
-                partitions=tuple(OffsetCommitRequestPartition(partition_index=index) for index in partitions),
-            )
-            for topic_id, partitions in topics
-        ),
-    )
+    asked = [
+        {
+            "topic_id": topic_id,
+            "name": NAMES[topic_id],
+            "partitions": [{"partition_index": index} for index in partitions],
+        }
+        for topic_id, partitions in topics
+    ]
+    return build(OffsetCommitRequest, group_id="g", topics=asked)
 
 
 def test_a_refused_commit_answers_each_partition() -> None:
     """A partition that is left out looks to a client as if it had never asked."""
     refusal = placer(ApiKey.OFFSET_COMMIT, 10).refuse(commit((ORDERS, (0, 1)), (USERS, (2,))))
-    assert refusal == OffsetCommitResponse(
-        topics=(
-            OffsetCommitResponseTopic(
-                topic_id=ORDERS,
-                partitions=(
-                    OffsetCommitResponsePartition(partition_index=0, error_code=CODE),
-                    OffsetCommitResponsePartition(partition_index=1, error_code=CODE),
-                ),
-            ),
-            OffsetCommitResponseTopic(
-                topic_id=USERS, partitions=(OffsetCommitResponsePartition(partition_index=2, error_code=CODE),)
-            ),
-        )
-    )
+    first, second, third = ({"partition_index": index, "error_code": CODE} for index in range(3))
+    orders = {"topic_id": ORDERS, "partitions": [first, second]}
+    assert refusal == build(OffsetCommitResponse, topics=[orders, {"topic_id": USERS, "partitions": [third]}])
 
 
 def test_produce_is_refused_by_partition_with_a_reason() -> None:
     """Producers look at the partition only."""
-    request = ProduceRequest(
-        topic_data=(TopicProduceData(name="orders", partition_data=(PartitionProduceData(index=3),)),)
-    )
+    request = build(ProduceRequest, topic_data=[{"name": "orders", "partition_data": [{"index": 3}]}])
     refusal: Any = placer(ApiKey.PRODUCE, 9).refuse(request)
     (partition,) = refusal.responses[0].partition_responses
     assert (partition.index, partition.error_code, partition.base_offset) == (3, CODE, -1)
@@ -154,9 +122,8 @@ def test_produce_is_refused_by_partition_with_a_reason() -> None:
 )
 def test_fetch_has_two_places_and_each_code_its_own(code: int, version: int, top: int, partition: list[int]) -> None:
     """A code about the session, put at a partition, is one that no client expects there."""
-    request = FetchRequest(
-        topics=(FetchTopic(topic="orders", topic_id=ORDERS, partitions=(FetchPartition(partition=4),)),)
-    )
+    topic = {"topic": "orders", "topic_id": ORDERS, "partitions": [{"partition": 4}]}
+    request = build(FetchRequest, topics=[topic])
     refusal = placer(ApiKey.FETCH, version, code).refuse(request)
     assert isinstance(refusal, FetchResponse)
     assert refusal.error_code == top
@@ -164,19 +131,11 @@ def test_fetch_has_two_places_and_each_code_its_own(code: int, version: int, top
 
 
 def offset_fetch(version: int) -> OffsetFetchRequest:
+    topic = {"name": "orders", "partition_indexes": [0, 1]}
     if version < 8:
-        return OffsetFetchRequest(
-            group_id="g", topics=(OffsetFetchRequestTopic(name="orders", partition_indexes=(0, 1)),)
-        )
-    return OffsetFetchRequest(
-        groups=tuple(
-            OffsetFetchRequestGroup(
-                group_id=group_id,
-                topics=(OffsetFetchRequestTopics(topic_id=ORDERS, name="orders", partition_indexes=(0, 1)),),
-            )
-            for group_id in ("g", "h")
-        )
-    )
+        return build(OffsetFetchRequest, group_id="g", topics=[topic])
+    groups = [{"group_id": group_id, "topics": [topic | {"topic_id": ORDERS}]} for group_id in ("g", "h")]
+    return build(OffsetFetchRequest, groups=groups)
 
 
 @pytest.mark.parametrize("version", [1, 2, 7, 8, 10])
@@ -217,12 +176,10 @@ def test_find_coordinator_is_refused_in_both_layouts(version: int) -> None:
         ]
 
 
-METADATA = MetadataResponse(
-    brokers=(MetadataResponseBroker(node_id=1, host="h", port=9092),),
-    topics=(
-        MetadataResponseTopic(name="orders", topic_id=ORDERS, partitions=(MetadataResponsePartition(leader_id=1),)),
-        MetadataResponseTopic(name="users", topic_id=USERS, partitions=(MetadataResponsePartition(leader_id=1),)),
-    ),
+METADATA = build(
+    MetadataResponse,
+    brokers=[{"node_id": 1, "host": "h", "port": 9092}],
+    topics=[{"name": name, "topic_id": topic_id, "partitions": [{"leader_id": 1}]} for topic_id, name in NAMES.items()],
 )
 
 

@@ -12,24 +12,16 @@ from kip848_client.errors import ConfigError, ErrorCode
 from kip848_client.faults import ALWAYS, FaultBook, Match, Rule, Subject, error, pass_through, select_apis
 from kip848_client.faults.actions import Action
 from kip848_client.wire.api_keys import ApiKey
-from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
-from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kip848_client.wire.messages.fetch import FetchRequest
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
-from kip848_client.wire.messages.incremental_alter_configs import AlterConfigsResource, IncrementalAlterConfigsRequest
-from kip848_client.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from kip848_client.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from kip848_client.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from kip848_client.wire.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
-)
+from kip848_client.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from kip848_client.wire.messages.leave_group import LeaveGroupRequest
+from kip848_client.wire.messages.metadata import MetadataRequest
+from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
+from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
 from kip848_client.wire.schema import Request
+from tests.support.messages import build
 
 ORDERS = uuid.UUID(int=1)
 NAMES = {ORDERS: "orders"}
@@ -48,35 +40,37 @@ def subject(request: Request[Any], *, version: int = 1, client_id: str = "c", no
     )
 
 
-HEARTBEAT = ConsumerGroupHeartbeatRequest(
+HEARTBEAT = build(
+    ConsumerGroupHeartbeatRequest,
     group_id="g",
     member_id="m",
     instance_id="i",
     member_epoch=3,
-    topic_partitions=(TopicPartitions(topic_id=ORDERS, partitions=(0, 2)),),
+    topic_partitions=[{"topic_id": ORDERS, "partitions": [0, 2]}],
 )
-COMMIT = OffsetCommitRequest(
+COMMIT = build(
+    OffsetCommitRequest,
     group_id="g",
     member_id="m",
-    topics=(
-        OffsetCommitRequestTopic(name="orders", partitions=(OffsetCommitRequestPartition(partition_index=1),)),
-        OffsetCommitRequestTopic(name="users", partitions=(OffsetCommitRequestPartition(partition_index=5),)),
-    ),
+    topics=[
+        {"name": "orders", "partitions": [{"partition_index": 1}]},
+        {"name": "users", "partitions": [{"partition_index": 5}]},
+    ],
 )
-FETCH = FetchRequest(topics=(FetchTopic(topic_id=ORDERS, partitions=(FetchPartition(partition=4),)),))
-OLD_OFFSET_FETCH = OffsetFetchRequest(
-    group_id="g", topics=(OffsetFetchRequestTopic(name="orders", partition_indexes=(7,)),)
+FETCH = build(FetchRequest, topics=[{"topic_id": ORDERS, "partitions": [{"partition": 4}]}])
+OLD_OFFSET_FETCH = build(OffsetFetchRequest, group_id="g", topics=[{"name": "orders", "partition_indexes": [7]}])
+OFFSET_FETCH = build(
+    OffsetFetchRequest,
+    groups=[
+        {"group_id": "g", "member_id": "m", "topics": [{"topic_id": ORDERS, "partition_indexes": [7]}]},
+        {"group_id": "h", "topics": []},
+    ],
 )
-OFFSET_FETCH = OffsetFetchRequest(
-    groups=(
-        OffsetFetchRequestGroup(
-            group_id="g",
-            member_id="m",
-            topics=(OffsetFetchRequestTopics(topic_id=ORDERS, partition_indexes=(7,)),),
-        ),
-        OffsetFetchRequestGroup(group_id="h", topics=()),
-    )
-)
+
+
+def configs(resource_type: int, name: str) -> Request[Any]:
+    resource = {"resource_type": resource_type, "resource_name": name}
+    return build(IncrementalAlterConfigsRequest, resources=[resource])
 
 
 @pytest.mark.parametrize(
@@ -98,20 +92,14 @@ OFFSET_FETCH = OffsetFetchRequest(
         ({"topic": "orders", "partition": 7}, OLD_OFFSET_FETCH),
         ({"group": "h"}, OFFSET_FETCH),
         ({"group": "g", "member": "m", "topic": "orders", "partition": 7}, OFFSET_FETCH),
-        ({"topic": "anything"}, OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=None),))),
-        ({"topic": "orders"}, MetadataRequest(topics=(MetadataRequestTopic(topic_id=ORDERS),))),
+        ({"topic": "anything"}, build(OffsetFetchRequest, groups=[{"group_id": "g", "topics": None}])),
+        ({"topic": "orders"}, build(MetadataRequest, topics=[{"topic_id": ORDERS}])),
         ({"topic": "anything"}, MetadataRequest(topics=None)),
         ({"group": "g"}, FindCoordinatorRequest(coordinator_keys=("f", "g"))),
         ({"group": "g"}, FindCoordinatorRequest(key="g")),
-        ({"member": "m2"}, LeaveGroupRequest(group_id="g", members=(MemberIdentity(member_id="m2"),))),
-        (
-            {"group": "g"},
-            IncrementalAlterConfigsRequest(resources=(AlterConfigsResource(resource_type=32, resource_name="g"),)),
-        ),
-        (
-            {"topic": "orders"},
-            IncrementalAlterConfigsRequest(resources=(AlterConfigsResource(resource_type=2, resource_name="orders"),)),
-        ),
+        ({"member": "m2"}, build(LeaveGroupRequest, group_id="g", members=[{"member_id": "m2"}])),
+        ({"group": "g"}, configs(32, "g")),
+        ({"topic": "orders"}, configs(2, "orders")),
     ],
 )
 def test_a_rule_matches_what_a_request_is_about(criteria: dict[str, Any], request_: Request[Any]) -> None:
