@@ -1,14 +1,19 @@
-"""Each fault on a real connection: what the client sees, what the broker's state says, and that it fired."""
+"""Each fault on a real connection: what the client sees, what the broker's state says, and that it fired.
+
+Most tests run twice: the rules are the embedded broker's own, or those of the fault proxy before it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Iterator
 
 import pytest
 from msgspec.structs import replace
 
 from kip848_client.broker import EmbeddedBroker
+from kip848_client.broker.proxy import FaultProxy
 from kip848_client.clock import ManualClock
 from kip848_client.errors import ConfigError, ErrorCode, IllegalStateError, RequestTimeoutError
 from kip848_client.faults import (
@@ -24,6 +29,7 @@ from kip848_client.faults import (
     lose_reply,
     rewrite,
 )
+from kip848_client.faults.actions import Action
 from kip848_client.journal import MemoryJournal
 from kip848_client.model import TopicPartition
 from kip848_client.wire.api_keys import ApiKey
@@ -34,6 +40,26 @@ from tests.support.raw_connection import RawConnection
 from tests.support.waiting import wait_until
 
 HEARTBEAT = ApiKey.CONSUMER_GROUP_HEARTBEAT
+
+Front = EmbeddedBroker | FaultProxy
+"""What clients talk to, and what has the rules."""
+
+
+@pytest.fixture(params=["embedded", "proxy"])
+def front(request: pytest.FixtureRequest, broker: EmbeddedBroker) -> Iterator[Front]:
+    """The embedded broker, or the proxy before it, which cannot tell it from a real cluster."""
+    if request.param == "embedded":
+        yield broker
+        return
+    with FaultProxy(broker.bootstrap_servers) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def through(front: Front) -> Iterator[RawConnection]:
+    """A connection that the rules of `front` apply to."""
+    with RawConnection(front.bootstrap_servers) as opened:
+        yield opened
 
 
 # ----------------------------------------------------------------------------------------------------------- errors
@@ -63,97 +89,112 @@ def test_a_topic_is_found_by_its_id(broker: EmbeddedBroker, connection: RawConne
 # ------------------------------------------------------------------------------------- answers that do not arrive
 
 
-def test_a_dropped_request_changes_nothing_and_silences_its_connection(
-    broker: EmbeddedBroker, connection: RawConnection
-) -> None:
-    """Answers leave in order: nothing arrives behind a lost one, and other connections do not notice."""
-    rule = broker.faults.on(HEARTBEAT, drop())
-    connection.send(join(), version=1)
-    connection.send(MetadataRequest(topics=()), version=12)
-    rule.wait()
-    with RawConnection(broker.bootstrap_servers) as other:
-        assert other.ask(MetadataRequest(topics=()), version=12).topics == ()
+def is_silent(connection: RawConnection) -> bool:
+    """Whether nothing comes, not even the end."""
     connection.socket.settimeout(0.05)
     with pytest.raises(TimeoutError):
         connection.socket.recv(1)
+    return True
+
+
+def test_a_dropped_request_changes_nothing_and_silences_its_connection(
+    broker: EmbeddedBroker, front: Front, through: RawConnection
+) -> None:
+    """Answers leave in order: nothing arrives behind a lost one, and other connections do not notice."""
+    rule = front.faults.on(HEARTBEAT, drop())
+    through.send(join(), version=1)
+    through.send(MetadataRequest(topics=()), version=12)
+    rule.wait()
+    with RawConnection(front.bootstrap_servers) as other:
+        assert other.ask(MetadataRequest(topics=()), version=12).topics == ()
+    assert is_silent(through)
     assert broker.groups() == ()
 
 
-def test_a_closed_connection_got_the_answers_before(broker: EmbeddedBroker, connection: RawConnection) -> None:
+def test_a_closed_connection_got_the_answers_before(
+    broker: EmbeddedBroker, front: Front, through: RawConnection
+) -> None:
     """A broker that hangs up has sent what it had answered."""
-    rule = broker.faults.on(HEARTBEAT, close())
-    connection.send(MetadataRequest(topics=()), version=12)
-    connection.send(join(), version=1)
-    connection.send(MetadataRequest(topics=()), version=12)
-    connection.read(MetadataRequest())
-    assert connection.is_closed_by_peer()
+    rule = front.faults.on(HEARTBEAT, close())
+    through.send(MetadataRequest(topics=()), version=12)
+    through.send(join(), version=1)
+    through.send(MetadataRequest(topics=()), version=12)
+    through.read(MetadataRequest())
+    assert through.is_closed_by_peer()
     assert rule.hits == 1
     assert broker.groups() == ()
 
 
-def test_a_reset_looks_like_one(broker: EmbeddedBroker, connection: RawConnection) -> None:
+def test_a_reset_looks_like_one(front: Front, through: RawConnection) -> None:
     """Clients treat ECONNRESET and a closed connection in different places."""
-    broker.faults.on(HEARTBEAT, close(reset=True))
-    connection.send(join(), version=1)
+    front.faults.on(HEARTBEAT, close(reset=True))
+    through.send(join(), version=1)
     with pytest.raises(ConnectionResetError):
-        connection.socket.recv(1)
+        through.socket.recv(1)
 
 
-@pytest.mark.parametrize("reset", [False, True])
-def test_a_lost_reply_has_changed_the_state(broker: EmbeddedBroker, connection: RawConnection, reset: bool) -> None:
+@pytest.mark.parametrize(
+    ("action", "closes"),
+    [(lose_reply(), True), (lose_reply(reset=True), True), (lose_reply(silent=True), False)],
+    ids=str,
+)
+def test_a_lost_reply_has_changed_the_state(
+    broker: EmbeddedBroker, front: Front, through: RawConnection, action: Action, closes: bool
+) -> None:
     """The case that finds client bugs: it was done, and the client cannot know."""
-    rule = broker.faults.on(ApiKey.OFFSET_COMMIT, lose_reply(reset=reset))
-    connection.send(commit({0: 5}), version=9)
-    assert connection.is_closed_by_peer()
-    rule.wait()
-    assert broker.committed("g") == {TopicPartition("orders", 0): 5}
+    front.faults.on(ApiKey.OFFSET_COMMIT, action)
+    through.send(commit({0: 5}), version=9)
+    wait_until(lambda: broker.committed("g") == {TopicPartition("orders", 0): 5})
+    assert through.is_closed_by_peer() if closes else is_silent(through)
 
 
-def test_a_reply_breaks_off_in_the_middle(broker: EmbeddedBroker, connection: RawConnection) -> None:
+def test_a_reply_breaks_off_in_the_middle(broker: EmbeddedBroker, front: Front, through: RawConnection) -> None:
     """A client must not take half an answer for one, nor wait for the rest."""
-    broker.faults.on(HEARTBEAT, cut_reply(6))
-    connection.send(join(), version=1)
+    front.faults.on(HEARTBEAT, cut_reply(6))
+    through.send(join(), version=1)
     with pytest.raises(EOFError, match="closed after 2 of"):
-        connection.read_frame()
+        through.read_frame()
     assert broker.group("g") is not None
 
 
 # ------------------------------------------------------------------------------------------------- time and order
 
 
-def test_a_held_request_is_done_when_it_is_released(broker: EmbeddedBroker, connection: RawConnection) -> None:
+def test_a_held_request_is_done_when_it_is_released(
+    broker: EmbeddedBroker, front: Front, through: RawConnection
+) -> None:
     """A test decides when a broker that hangs goes on."""
-    rule = broker.faults.on(HEARTBEAT, hold())
-    connection.send(join(), version=1)
+    rule = front.faults.on(HEARTBEAT, hold())
+    through.send(join(), version=1)
     rule.wait()
     wait_until(lambda: rule.held == 1)
     assert broker.groups() == ()
     assert rule.release() == 1
-    assert connection.read(join()).error_code == 0
+    assert through.read(join()).error_code == 0
     assert (rule.held, rule.release()) == (0, 0)
 
 
-def test_a_request_that_waited_is_done_even_if_its_client_has_gone(broker: EmbeddedBroker) -> None:
+def test_a_request_that_waited_is_done_even_if_its_client_has_gone(broker: EmbeddedBroker, front: Front) -> None:
     """That is how an old heartbeat comes after a newer one: the classic zombie."""
-    with broker.faults.on(HEARTBEAT, hold()) as rule:
-        with RawConnection(broker.bootstrap_servers) as connection:
+    with front.faults.on(HEARTBEAT, hold()) as rule:
+        with RawConnection(front.bootstrap_servers) as connection:
             connection.send(join(), version=1)
             rule.wait()
             wait_until(lambda: rule.held)
-        broker.requests.wait_for(HEARTBEAT, when=lambda logged: logged.outcome == "closed")
+        front.requests.wait_for(HEARTBEAT, when=lambda logged: logged.outcome == "closed")
         assert broker.groups() == ()
         rule.release()
         broker.wait_for_group("g", members=1)
 
 
-def test_what_is_held_goes_on_when_the_rules_are_cleared(broker: EmbeddedBroker, connection: RawConnection) -> None:
+def test_what_is_held_goes_on_when_the_rules_are_cleared(front: Front, through: RawConnection) -> None:
     """After clear() the broker is as if there had been no faults; nothing hangs for ever."""
-    broker.faults.on(HEARTBEAT, hold(), times=ALWAYS)
-    connection.send(join(), version=1)
-    broker.requests.wait_for(HEARTBEAT)
-    broker.faults.clear()
-    assert connection.read(join()).error_code == 0
-    assert len(broker.faults) == 0
+    front.faults.on(HEARTBEAT, hold(), times=ALWAYS)
+    through.send(join(), version=1)
+    front.requests.wait_for(HEARTBEAT)
+    front.faults.clear()
+    assert through.read(join()).error_code == 0
+    assert len(front.faults) == 0
 
 
 def test_delays_follow_the_manual_clock() -> None:
@@ -201,11 +242,11 @@ def test_an_answer_that_cannot_be_sent_is_the_brokers_failure_and_not_its_end(
 # ----------------------------------------------------------------------------------------------- rules and threads
 
 
-def test_a_rule_in_a_with_statement_ends_with_it(broker: EmbeddedBroker, connection: RawConnection) -> None:
+def test_a_rule_in_a_with_statement_ends_with_it(front: Front, through: RawConnection) -> None:
     """An outage has a beginning and an end."""
-    with broker.faults.on(HEARTBEAT, coordinator_not_here(), times=ALWAYS) as outage:
-        assert connection.ask(join(), version=1).error_code == ErrorCode.NOT_COORDINATOR
-    assert connection.ask(join(), version=1).error_code == 0
+    with front.faults.on(HEARTBEAT, coordinator_not_here(), times=ALWAYS) as outage:
+        assert through.ask(join(), version=1).error_code == ErrorCode.NOT_COORDINATOR
+    assert through.ask(join(), version=1).error_code == 0
     assert outage.hits == 1
 
 
@@ -237,24 +278,22 @@ def test_many_threads_make_and_end_rules_while_clients_ask(broker: EmbeddedBroke
     assert len(broker.faults) == 0
 
 
-def test_waiting_for_a_rule_that_does_not_act_says_what_it_saw(
-    broker: EmbeddedBroker, connection: RawConnection
-) -> None:
+def test_waiting_for_a_rule_that_does_not_act_says_what_it_saw(front: Front, through: RawConnection) -> None:
     """Wrong member? wrong count? The message has the counters."""
-    rule = broker.faults.on(HEARTBEAT, drop(), nth=5)
-    connection.ask(join(), version=1)
+    rule = front.faults.on(HEARTBEAT, drop(), nth=5)
+    through.ask(join(), version=1)
     with pytest.raises(RequestTimeoutError, match=r"1 hits .* ConsumerGroupHeartbeat: drop \(once; 1 matched, 0 hit\)"):
         rule.wait(0.01)
 
 
-def test_a_rule_that_failed_raises_in_the_waiting_call(broker: EmbeddedBroker, connection: RawConnection) -> None:
+def test_a_rule_that_failed_raises_in_the_waiting_call(front: Front, through: RawConnection) -> None:
     """A typing mistake in a lambda must fail the test that made it, and nothing else."""
-    rule = broker.faults.on(HEARTBEAT, drop(), when=lambda request: request.member_epcoh == 0)
-    assert connection.ask(join(), version=1).error_code == 0
+    rule = front.faults.on(HEARTBEAT, drop(), when=lambda request: request.member_epcoh == 0)
+    assert through.ask(join(), version=1).error_code == 0
     with pytest.raises(IllegalStateError, match="member_epcoh"):
         rule.wait()
     with pytest.raises(IllegalStateError, match="member_epcoh"):
-        broker.faults.check()
+        front.faults.check()
 
 
 def test_a_rule_for_an_api_that_is_not_served_is_refused(broker: EmbeddedBroker) -> None:

@@ -15,38 +15,23 @@ from kip848_client.broker.stand_ins import behind_proxy
 from kip848_client.errors import ConfigError, ErrorCode, IllegalStateError
 from kip848_client.faults import (
     ALWAYS,
-    close,
     delay,
-    drop,
     duplicate,
     error,
-    hold,
-    lose_reply,
     rewrite,
     rewrite_request,
 )
-from kip848_client.faults.actions import Action
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import decode_response, frame
-from kip848_client.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
-from kip848_client.wire.messages.describe_cluster import (
-    DescribeClusterBroker,
-    DescribeClusterRequest,
-    DescribeClusterResponse,
-)
-from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from kip848_client.wire.messages.fetch import NodeEndpoint as FetchEndpoint
+from kip848_client.wire.messages.api_versions import ApiVersionsResponse
+from kip848_client.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from kip848_client.wire.messages.fetch import FetchResponse
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
-from kip848_client.wire.messages.produce import (
-    NodeEndpoint,
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
+from kip848_client.wire.messages.produce import ProduceRequest, ProduceResponse
 from kip848_client.wire.record_batch import Record, build_batch
-from tests.support.group_requests import commit, join
+from tests.support.group_requests import join
+from tests.support.messages import build
 from tests.support.open_files import sockets_of_port
 from tests.support.raw_connection import RawConnection
 from tests.support.waiting import wait_until
@@ -114,16 +99,15 @@ def test_hints_about_new_leaders_are_replaced_too() -> None:
         assert (host, port) == ("real", 9)
         return "proxy", 100 + node_id
 
-    produced = behind_proxy(
-        ProduceResponse(node_endpoints=(NodeEndpoint(node_id=1, host="real", port=9, rack="r"),)), stand_in
-    )
-    assert produced == ProduceResponse(node_endpoints=(NodeEndpoint(node_id=1, host="proxy", port=101, rack="r"),))
-    fetched = behind_proxy(FetchResponse(node_endpoints=(FetchEndpoint(node_id=2, host="real", port=9),)), stand_in)
-    assert fetched == FetchResponse(node_endpoints=(FetchEndpoint(node_id=2, host="proxy", port=102),))
-    cluster = DescribeClusterResponse(brokers=(DescribeClusterBroker(broker_id=3, host="real", port=9),))
-    assert behind_proxy(cluster, stand_in) == DescribeClusterResponse(
-        brokers=(DescribeClusterBroker(broker_id=3, host="proxy", port=103),)
-    )
+    real, proxy = {"host": "real", "port": 9}, {"host": "proxy", "port": 101}
+    for answer, array, node in (
+        (ProduceResponse, "node_endpoints", {"node_id": 1, "rack": "r"}),
+        (FetchResponse, "node_endpoints", {"node_id": 1}),
+        (DescribeClusterResponse, "brokers", {"broker_id": 1}),
+    ):
+        assert behind_proxy(build(answer, **{array: [node | real]}), stand_in) == build(
+            answer, **{array: [node | proxy]}
+        )
     untouched = FetchResponse()
     assert behind_proxy(untouched, stand_in) is untouched
     assert behind_proxy(MetadataResponse(), stand_in) == MetadataResponse()
@@ -131,13 +115,8 @@ def test_hints_about_new_leaders_are_replaced_too() -> None:
 
 def test_versions_that_the_proxy_cannot_read_are_not_offered() -> None:
     """A Metadata answer of a version to come would carry the real addresses to the client."""
-    offered = ApiVersionsResponse(
-        api_keys=(
-            ApiVersion(api_key=ApiKey.METADATA, min_version=0, max_version=99),
-            ApiVersion(api_key=ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, min_version=0, max_version=5),
-            ApiVersion(api_key=ApiKey.SHARE_FETCH, min_version=0, max_version=1),
-        )
-    )
+    apis = {ApiKey.METADATA: 99, ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: 5, ApiKey.SHARE_FETCH: 1}
+    offered = build(ApiVersionsResponse, api_keys=[{"api_key": key, "max_version": last} for key, last in apis.items()])
     seen = behind_proxy(offered, lambda *_: ("", 0))
     assert isinstance(seen, ApiVersionsResponse)
     assert [(api.api_key, api.max_version) for api in seen.api_keys] == [
@@ -162,15 +141,8 @@ def test_a_produce_request_without_an_answer_passes(
 ) -> None:
     """With acks=0 nothing comes back; what is asked behind it must not wait for that."""
     batch = build_batch([Record(value=b"tea")])
-    connection.send(
-        ProduceRequest(
-            acks=0,
-            topic_data=(
-                TopicProduceData(name="orders", partition_data=(PartitionProduceData(index=0, records=batch),)),
-            ),
-        ),
-        version=9,
-    )
+    data = {"name": "orders", "partition_data": [{"index": 0, "records": batch}]}
+    connection.send(build(ProduceRequest, acks=0, topic_data=[data]), version=9)
     with RawConnection(proxy.bootstrap_servers) as other:
         wait_until(lambda: broker.offsets("orders")[0] == (0, 1))
         assert other.ask(MetadataRequest(topics=()), version=12).topics == ()
@@ -193,54 +165,9 @@ def test_topics_are_known_by_id_once_a_client_asked_for_them(proxy: FaultProxy, 
     """The proxy learns names from the answers that pass."""
     topic_id = connection.ask(MetadataRequest(topics=None), version=12).topics[0].topic_id
     rule = proxy.faults.on("Fetch", error(ErrorCode.NOT_LEADER_OR_FOLLOWER), topic="orders")
-    request = FetchRequest(topics=(FetchTopic(topic_id=topic_id, partitions=(FetchPartition(partition=0),)),))
-    response = connection.ask(request, version=16)
+    response = connection.call(ApiKey.FETCH, 16, topics=[{"topic_id": topic_id, "partitions": [{"partition": 0}]}])
     assert response.responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert rule.hits == 1
-
-
-@pytest.mark.parametrize(
-    ("action", "applied"),
-    [(close(), False), (close(reset=True), False), (lose_reply(), True), (lose_reply(reset=True), True)],
-    ids=str,
-)
-def test_a_connection_ends_before_or_after_the_broker_has_acted(
-    broker: EmbeddedBroker, proxy: FaultProxy, connection: RawConnection, action: Action, applied: bool
-) -> None:
-    """The same two cases that the client cannot tell apart, now with a broker that is not ours to change."""
-    proxy.faults.on("OffsetCommit", action)
-    connection.send(commit({0: 5}), version=9)
-    assert connection.is_closed_by_peer()
-    assert broker.committed("g") == ({("orders", 0): 5} if applied else {})
-
-
-@pytest.mark.parametrize(("action", "applied"), [(drop(), False), (lose_reply(silent=True), True)], ids=str)
-def test_silence(
-    broker: EmbeddedBroker, proxy: FaultProxy, connection: RawConnection, action: Action, applied: bool
-) -> None:
-    """Only the client's own time-out tells it."""
-    rule = proxy.faults.on("OffsetCommit", action)
-    connection.send(commit({0: 5}), version=9)
-    rule.wait()
-    if applied:
-        broker.requests.wait_for("OffsetCommit", answered=True)
-    connection.socket.settimeout(0.05)
-    with pytest.raises(TimeoutError):
-        connection.socket.recv(1)
-    assert broker.committed("g") == ({("orders", 0): 5} if applied else {})
-
-
-def test_a_request_waits_even_for_longer_than_its_client(broker: EmbeddedBroker, proxy: FaultProxy) -> None:
-    """It reaches the broker late, on a connection of its own: an old request after newer ones."""
-    rule = proxy.faults.on("heartbeat", hold())
-    with RawConnection(proxy.bootstrap_servers) as connection:
-        connection.send(join(), version=1)
-        rule.wait()
-        wait_until(lambda: rule.held)
-    proxy.requests.wait_for("heartbeat", when=lambda logged: logged.outcome == "closed")
-    assert broker.groups() == ()
-    rule.release()
-    broker.wait_for_group("g", members=1)
 
 
 def test_delays_duplicates_and_rewriting(broker: EmbeddedBroker, proxy: FaultProxy, connection: RawConnection) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.broker.context import RequestContext
@@ -22,22 +23,12 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from kip848_client.wire.messages.fetch import (
-    FetchableTopicResponse,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    PartitionData,
-)
+from kip848_client.wire.messages.fetch import FetchRequest, FetchResponse
 from kip848_client.wire.messages.metadata import MetadataRequest
-from kip848_client.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from kip848_client.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kip848_client.wire.messages.produce import ProduceRequest
 from kip848_client.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from tests.support.group_requests import commit
+from tests.support.messages import build
 from tests.support.raw_connection import RawConnection
 
 pytestmark = pytest.mark.kip848_broker(topics={"orders": 2})
@@ -72,8 +63,7 @@ def test_requests_are_found_by_what_they_are_about(broker: EmbeddedBroker, conne
     """As fault rules do: by name, whatever the version carries."""
     topic_id = connection.ask(MetadataRequest(topics=None), version=12).topics[0].topic_id
     connection.ask(HEARTBEAT, version=1)
-    fetch = FetchRequest(topics=(FetchTopic(topic_id=topic_id, partitions=(FetchPartition(partition=1),)),))
-    connection.ask(fetch, version=16)
+    connection.call(ApiKey.FETCH, 16, topics=[{"topic_id": topic_id, "partitions": [{"partition": 1}]}])
     broker.delete_topic("orders")
     log = broker.requests
     assert [logged.api for logged in log.of(topic="orders", partition=1)] == [ApiKey.METADATA, ApiKey.FETCH]
@@ -146,17 +136,11 @@ def test_errors_of_single_partitions_are_shown_with_their_partitions(
     broker: EmbeddedBroker, connection: RawConnection, by_id: bool
 ) -> None:
     """A commit that the coordinator refused must not look like one that it took."""
-    metadata = connection.ask(MetadataRequest(topics=None), version=12)
-    topic_id = metadata.topics[0].topic_id
-    partitions = tuple(OffsetCommitRequestPartition(partition_index=index, committed_offset=5) for index in range(7))
-    commit = OffsetCommitRequest(
-        group_id="g",
-        generation_id_or_member_epoch=3,
-        member_id="m",
-        topics=(OffsetCommitRequestTopic(name="" if by_id else "orders", topic_id=topic_id, partitions=partitions),),
-    )
+    topic_id = connection.ask(MetadataRequest(topics=None), version=12).topics[0].topic_id
+    request = commit(dict.fromkeys(range(7), 5), epoch=3, member_id="m", topic="" if by_id else "orders")
+    by_both = replace(request, topics=(replace(request.topics[0], topic_id=topic_id),))
 
-    connection.ask(commit, version=10 if by_id else 9)
+    connection.ask(by_both, version=10 if by_id else 9)
 
     logged = broker.requests.wait_for("OffsetCommit", answered=True)
     no_group, no_partition = ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -257,23 +241,16 @@ def test_records_are_not_kept() -> None:
     """Only their size is: a log of requests must not hold the data that flows through the broker."""
     log = small_log(bytes_max=10_000)
     produce, fetch = context(ApiKey.PRODUCE, 9), context(ApiKey.FETCH, 12)
-    log.opened(
-        produce,
-        ProduceRequest(
-            topic_data=(
-                TopicProduceData(name="t", partition_data=(PartitionProduceData(index=1, records=b"x" * 1_000_000),)),
-            )
-        ),
-        size=1_000_050,
-    )
+    batch = {"index": 1, "records": b"x" * 1_000_000}
+    request = build(ProduceRequest, topic_data=[{"name": "t", "partition_data": [batch]}])
+    log.opened(produce, request, size=1_000_050)
     log.opened(fetch, FetchRequest(), size=50)
-    response = FetchResponse(
-        responses=(FetchableTopicResponse(topic="t", partitions=(PartitionData(records=b"y" * 1_000_000),)),)
-    )
+    data = {"records": b"y" * 1_000_000}
+    response = build(FetchResponse, responses=[{"topic": "t", "partitions": [data]}])
     log.answered(fetch, response, size=1_000_070)
     produced, fetched = log
     assert isinstance(produced.request, ProduceRequest)
-    assert produced.request.topic_data[0].partition_data == (PartitionProduceData(index=1),)
+    assert produced.request == build(ProduceRequest, topic_data=[{"name": "t", "partition_data": [{"index": 1}]}])
     assert produced.request_bytes == 1_000_050
     assert isinstance(fetched.response, FetchResponse)
     assert fetched.response.responses[0].partitions[0].records is None
