@@ -8,27 +8,24 @@ from typing import Any
 import pytest
 
 from kip848_client.broker import EmbeddedBroker
+from kip848_client.broker.config import Profile
 from kip848_client.errors import ErrorCode, IllegalStateError
 from kip848_client.faults import error, rewrite
 from kip848_client.journal import MemoryJournal
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.api_versions import ApiVersionsRequest
-from kip848_client.wire.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatResponse,
-    TopicPartitions,
-)
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse, TopicPartitions
 from kip848_client.wire.messages.consumer_group_install_assignment import (
     ConsumerGroupInstallAssignmentRequest,
     ConsumerGroupInstallAssignmentResponse,
-    TopicPartition,
 )
-from kip848_client.wire.messages.consumer_group_install_assignment import Member as Installed
 from kip848_client.wire.messages.consumer_group_prepare_assignment import (
     ConsumerGroupPrepareAssignmentRequest,
     ConsumerGroupPrepareAssignmentResponse,
 )
 from tests.support.coordinator_harness import offer
 from tests.support.group_requests import Member
+from tests.support.messages import build
 from tests.support.raw_connection import RawConnection
 
 PREPARE = ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT
@@ -52,22 +49,12 @@ class Peer(Member):
         return response
 
     def prepare(self) -> ConsumerGroupPrepareAssignmentResponse:
-        return self.connection.ask(
-            ConsumerGroupPrepareAssignmentRequest(group_id="g", member_id=self.member_id, member_epoch=self.epoch),
-            version=0,
-        )
+        return self.connection.ask(ConsumerGroupPrepareAssignmentRequest("g", self.member_id, self.epoch), version=0)
 
-    def install(self, group_epoch: int, *members: Installed) -> ConsumerGroupInstallAssignmentResponse:
-        return self.connection.ask(
-            ConsumerGroupInstallAssignmentRequest(
-                group_id="g",
-                member_id=self.member_id,
-                member_epoch=self.epoch,
-                group_epoch=group_epoch,
-                members=members,
-            ),
-            version=0,
-        )
+    def install(self, group_epoch: int, *members: dict[str, Any]) -> ConsumerGroupInstallAssignmentResponse:
+        request = ConsumerGroupInstallAssignmentRequest
+        claimed = {"group_id": "g", "member_id": self.member_id, "member_epoch": self.epoch}
+        return self.connection.ask(build(request, **claimed, group_epoch=group_epoch, members=members), version=0)
 
     def compute(self) -> ConsumerGroupInstallAssignmentResponse:
         """Give every member one after another an equal part, and tell each who it is."""
@@ -75,22 +62,14 @@ class Peer(Member):
         assert not prepared.error_code, prepared
         (topic,) = prepared.topics
         count = len(prepared.members)
-        return self.install(
-            prepared.group_epoch,
-            *[
-                Installed(
-                    member_id=member.member_id,
-                    partitions=(
-                        TopicPartition(
-                            topic_id=topic.topic_id, partitions=tuple(range(position, topic.num_partitions, count))
-                        ),
-                    ),
-                    metadata_version=1,
-                    metadata_bytes=member.member_id.encode(),
-                )
-                for position, member in enumerate(prepared.members)
-            ],
-        )
+
+        def part(position: int, member_id: str) -> dict[str, Any]:
+            partitions = {"topic_id": topic.topic_id, "partitions": range(position, topic.num_partitions, count)}
+            told = {"metadata_version": 1, "metadata_bytes": member_id.encode()}
+            return {"member_id": member_id, "partitions": [partitions], **told}
+
+        parts = [part(position, member.member_id) for position, member in enumerate(prepared.members)]
+        return self.install(prepared.group_epoch, *parts)
 
 
 def _partitions(parts: tuple[TopicPartitions, ...]) -> list[int]:
@@ -99,22 +78,19 @@ def _partitions(parts: tuple[TopicPartitions, ...]) -> list[int]:
 
 def test_the_private_keys_are_advertised_only_with_the_extension() -> None:
     """A client must be able to tell beforehand whether the group can use its assignor."""
-    for settings, served in (
-        ({}, True),
-        ({"kip848.client.assignors.enable": "false"}, False),
-    ):
+    switch = "kip848.client.assignors.enable"
+    cases: tuple[tuple[Profile, dict[str, object], bool], ...] = (
+        ("default", {}, True),
+        ("default", {switch: "false"}, False),
+        ("kafka", {}, False),
+        ("kafka", {switch: "true"}, True),
+    )
+    for profile, settings, served in cases:
         with (
-            EmbeddedBroker(config=settings) as broker,
+            EmbeddedBroker(config=settings, profile=profile) as broker,
             RawConnection(broker.bootstrap_servers) as connection,
         ):
-            assert _serves(connection) is served
-    with EmbeddedBroker(profile="kafka") as broker, RawConnection(broker.bootstrap_servers) as connection:
-        assert not _serves(connection)
-    with (
-        EmbeddedBroker(config={"kip848.client.assignors.enable": "true"}, profile="kafka") as broker,
-        RawConnection(broker.bootstrap_servers) as connection,
-    ):
-        assert _serves(connection)
+            assert _serves(connection) is served, (profile, settings)
 
 
 def _serves(connection: RawConnection) -> bool:

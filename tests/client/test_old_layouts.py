@@ -10,25 +10,19 @@ from kip848_client.model import OffsetAndMetadata, TopicPartition
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import decode_response, encode_request, encode_response
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
-from kip848_client.wire.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-    OffsetFetchResponse,
-    OffsetFetchResponsePartition,
-    OffsetFetchResponseTopic,
-)
-from kip848_client.wire.schema import Response
+from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from tests.support.messages import build
 
-FETCH = OffsetFetchRequest(
-    groups=(
-        OffsetFetchRequestGroup(
-            group_id="g",
-            member_id="m",
-            member_epoch=3,
-            topics=(OffsetFetchRequestTopics("orders", partition_indexes=(0, 1)),),
-        ),
-    ),
+FETCH = build(
+    OffsetFetchRequest,
+    groups=[
+        {
+            "group_id": "g",
+            "member_id": "m",
+            "member_epoch": 3,
+            "topics": [{"name": "orders", "partition_indexes": [0, 1]}],
+        }
+    ],
     require_stable=True,
 )
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -41,10 +35,12 @@ def up_to(version: int) -> Mapping[int, tuple[int, int]]:
 
 def old_answer(*, error_code: int = 0) -> OffsetFetchResponse:
     """In the layout before version 8, about the first partition only, as it arrives over the wire."""
-    found = OffsetFetchResponsePartition(0, committed_offset=7, committed_leader_epoch=2, metadata="note", error_code=0)
-    answer = OffsetFetchResponse(topics=(OffsetFetchResponseTopic("orders", (found,)),), error_code=error_code)
-    data = encode_response(answer, api_version=6, correlation_id=1)
-    response: Response = decode_response(ApiKey.OFFSET_FETCH, data, api_version=6)[1]
+    found = {"partition_index": 0, "committed_offset": 7, "committed_leader_epoch": 2, "metadata": "note"}
+    topics = [{"name": "orders", "partitions": [found]}]
+    answer = build(OffsetFetchResponse, topics=topics, error_code=error_code)
+    response = decode_response(
+        ApiKey.OFFSET_FETCH, encode_response(answer, api_version=6, correlation_id=1), api_version=6
+    )[1]
     assert isinstance(response, OffsetFetchResponse)
     return response
 
@@ -52,9 +48,8 @@ def old_answer(*, error_code: int = 0) -> OffsetFetchResponse:
 def test_current_brokers_are_asked_as_the_member_says() -> None:
     """The member's epoch only travels in the new layout: without it stale fetches would go unnoticed."""
     assert spoken(FETCH, up_to(8)) is FETCH
-    assert spoken(FindCoordinatorRequest(coordinator_keys=("g",)), up_to(4)) == FindCoordinatorRequest(
-        coordinator_keys=("g",)
-    )
+    find = FindCoordinatorRequest(coordinator_keys=("g",))
+    assert spoken(find, up_to(4)) == find
     answer = OffsetFetchResponse()
     assert heard(FETCH, answer) is answer
 

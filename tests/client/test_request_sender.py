@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import AsyncIterator
 
 import anyio
 import pytest
+from anyio.abc import TaskGroup
 
 from kip848_client.client.coordinator_manager import CoordinatorManager
 from kip848_client.client.request_sender import RequestSender
@@ -16,7 +18,22 @@ from kip848_client.wire.messages.metadata import MetadataRequest, MetadataRespon
 from kip848_client.wire.schema import Request, Response
 from tests.client.fakes import FakeConnection, FakeNetwork
 
+pytestmark = pytest.mark.anyio
+
 REQUEST = MetadataRequest(topics=None)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def tasks() -> AsyncIterator[TaskGroup]:
+    """Where connections and the test's own tasks live; they end with the test."""
+    async with anyio.create_task_group() as running:
+        yield running
+        running.cancel_scope.cancel()
 
 
 def answers(request: Request[Response]) -> Response | Kip848Error:
@@ -32,7 +49,7 @@ def falls_silent(request: Request[Response]) -> Response | Kip848Error:
 class Bench:
     """A sender on a fake network; sleeping moves the clock."""
 
-    def __init__(self, network: FakeNetwork, tasks: anyio.abc.TaskGroup, *, bootstrap: list[tuple[str, int]]) -> None:
+    def __init__(self, network: FakeNetwork, tasks: TaskGroup, *, bootstrap: list[tuple[str, int]]) -> None:
         self.clock = ManualClock()
         self.slept_ms: list[float] = []
         self.sender = RequestSender(
@@ -49,156 +66,112 @@ class Bench:
         self.clock.advance(round(seconds * 1_000))
 
 
-def test_the_bootstrap_list_is_tried_in_turn() -> None:
+async def test_the_bootstrap_list_is_tried_in_turn(tasks: TaskGroup) -> None:
     """One dead bootstrap server must not keep a consumer from starting."""
     network = FakeNetwork({("c", 3): FakeConnection(answers)})
-
-    async def main() -> None:
-        async with anyio.create_task_group() as tasks:
-            bench = Bench(network, tasks, bootstrap=[("a", 1), ("b", 2), ("c", 3)])
-            await bench.sender.send_any(REQUEST, timeout_ms=10_000)
-            await bench.sender.send_any(REQUEST, timeout_ms=10_000)
-            assert all(50 <= ms <= 1_200 for ms in bench.slept_ms)
-
-    anyio.run(main)
+    bench = Bench(network, tasks, bootstrap=[("a", 1), ("b", 2), ("c", 3)])
+    await bench.sender.send_any(REQUEST, timeout_ms=10_000)
+    await bench.sender.send_any(REQUEST, timeout_ms=10_000)
+    assert all(50 <= ms <= 1_200 for ms in bench.slept_ms)
     assert network.dialled[-1] == ("c", 3)
     assert len(set(network.dialled)) == len(network.dialled), "the second request uses the first one's connection"
 
 
-def test_opening_gives_up_at_its_time() -> None:
+async def test_opening_gives_up_at_its_time(tasks: TaskGroup) -> None:
     """The member decides what happens without a broker; it must hear of it in time."""
     network = FakeNetwork({})
-
-    async def main() -> None:
-        async with anyio.create_task_group() as tasks:
-            bench = Bench(network, tasks, bootstrap=[("a", 1)])
-            with pytest.raises(ConnectionLostError, match="no broker listens on a:1"):
-                await bench.sender.send_any(REQUEST, timeout_ms=150)
-            assert bench.clock.now_ms() <= 150
-            assert sum(bench.slept_ms) <= 150
-
-    anyio.run(main)
+    bench = Bench(network, tasks, bootstrap=[("a", 1)])
+    with pytest.raises(ConnectionLostError, match="no broker listens on a:1"):
+        await bench.sender.send_any(REQUEST, timeout_ms=150)
+    assert bench.clock.now_ms() <= 150
+    assert sum(bench.slept_ms) <= 150
     assert 2 <= len(network.dialled) <= 3
 
 
-def test_a_refused_password_is_not_tried_again() -> None:
+async def test_a_refused_password_is_not_tried_again(tasks: TaskGroup) -> None:
     """Repeating it locks accounts."""
     network = FakeNetwork({("a", 1): AuthenticationError("wrong password")})
-
-    async def main() -> None:
-        async with anyio.create_task_group() as tasks:
-            bench = Bench(network, tasks, bootstrap=[("a", 1)])
-            with pytest.raises(AuthenticationError):
-                await bench.sender.send_any(REQUEST, timeout_ms=10_000)
-
-    anyio.run(main)
+    bench = Bench(network, tasks, bootstrap=[("a", 1)])
+    with pytest.raises(AuthenticationError):
+        await bench.sender.send_any(REQUEST, timeout_ms=10_000)
     assert network.dialled == [("a", 1)]
 
 
-def test_a_request_that_was_written_is_never_written_again() -> None:
+async def test_a_request_that_was_written_is_never_written_again(tasks: TaskGroup) -> None:
     """Two layers that both retry multiply, and a repeated delta heartbeat breaks the protocol."""
     connection = FakeConnection(falls_silent)
-
-    async def main() -> None:
-        async with anyio.create_task_group() as tasks:
-            bench = Bench(FakeNetwork({("a", 1): connection}), tasks, bootstrap=[("a", 1)])
-            with pytest.raises(RequestTimeoutError):
-                await bench.sender.send_any(REQUEST, timeout_ms=10_000)
-
-    anyio.run(main)
+    bench = Bench(FakeNetwork({("a", 1): connection}), tasks, bootstrap=[("a", 1)])
+    with pytest.raises(RequestTimeoutError):
+        await bench.sender.send_any(REQUEST, timeout_ms=10_000)
     assert len(connection.sent) == 1
 
 
-def test_a_broken_connection_is_replaced() -> None:
+async def test_a_broken_connection_is_replaced(tasks: TaskGroup) -> None:
     """Brokers restart, and close what is idle for ten minutes."""
     first, second = FakeConnection(answers), FakeConnection(answers)
     network = FakeNetwork({("a", 1): first})
-
-    async def main() -> None:
-        async with anyio.create_task_group() as tasks:
-            bench = Bench(network, tasks, bootstrap=[("a", 1)])
-            await bench.sender.send_any(REQUEST, timeout_ms=10_000)
-            first.break_off()
-            network.connections["a", 1] = second
-            await bench.sender.send_any(REQUEST, timeout_ms=10_000)
-
-    anyio.run(main)
+    bench = Bench(network, tasks, bootstrap=[("a", 1)])
+    await bench.sender.send_any(REQUEST, timeout_ms=10_000)
+    first.break_off()
+    network.connections["a", 1] = second
+    await bench.sender.send_any(REQUEST, timeout_ms=10_000)
     assert (len(first.sent), len(second.sent)) == (1, 1)
 
 
-def test_when_the_whole_bootstrap_list_has_gone_known_brokers_are_asked() -> None:
+async def test_when_the_whole_bootstrap_list_has_gone_known_brokers_are_asked(tasks: TaskGroup) -> None:
     """Clusters are moved node by node; a consumer of months must survive the last of its bootstrap servers."""
     network = FakeNetwork({("new", 9): FakeConnection(answers)})
-
-    async def main() -> None:
-        async with anyio.create_task_group() as tasks:
-            bench = Bench(network, tasks, bootstrap=[("a", 1)])
-            bench.sender.learn_nodes([BrokerNode(7, "new", 9)])
-            await bench.sender.send_any(REQUEST, timeout_ms=10_000)
-
-    anyio.run(main)
+    bench = Bench(network, tasks, bootstrap=[("a", 1)])
+    bench.sender.learn_nodes([BrokerNode(7, "new", 9)])
+    await bench.sender.send_any(REQUEST, timeout_ms=10_000)
     assert ("new", 9) in network.dialled
 
 
-def test_two_tasks_share_one_opening() -> None:
+async def test_two_tasks_share_one_opening(tasks: TaskGroup) -> None:
     """Two requests at once must not open two connections to one broker."""
     network = FakeNetwork({("a", 1): FakeConnection(answers)})
-
-    async def main() -> None:
-        async with anyio.create_task_group() as tasks:
-            bench = Bench(network, tasks, bootstrap=[("a", 1)])
-            bench.sender.learn_nodes([BrokerNode(1, "a", 1)])
-            async with anyio.create_task_group() as both:
-                both.start_soon(lambda: bench.sender.node(1, timeout_ms=1_000))
-                both.start_soon(lambda: bench.sender.node(1, timeout_ms=1_000))
-            with pytest.raises(ConnectionLostError, match="broker 2 is not in the cluster's metadata"):
-                await bench.sender.node(2, timeout_ms=1_000)
-
-    anyio.run(main)
+    bench = Bench(network, tasks, bootstrap=[("a", 1)])
+    bench.sender.learn_nodes([BrokerNode(1, "a", 1)])
+    async with anyio.create_task_group() as both:
+        both.start_soon(lambda: bench.sender.node(1, timeout_ms=1_000))
+        both.start_soon(lambda: bench.sender.node(1, timeout_ms=1_000))
+    with pytest.raises(ConnectionLostError, match="broker 2 is not in the cluster's metadata"):
+        await bench.sender.node(2, timeout_ms=1_000)
     assert network.dialled == [("a", 1)]
 
 
-def test_a_closed_sender_opens_nothing() -> None:
+async def test_a_closed_sender_opens_nothing(tasks: TaskGroup) -> None:
     """A request that comes late must not leave a socket behind close()."""
     connection = FakeConnection(answers)
     network = FakeNetwork({("a", 1): connection})
-
-    async def main() -> None:
-        async with anyio.create_task_group() as tasks:
-            bench = Bench(network, tasks, bootstrap=[("a", 1)])
-            await bench.sender.any_broker(timeout_ms=1_000)
-            await bench.sender.aclose()
-            with pytest.raises(ConnectionLostError, match="closed"):
-                await bench.sender.any_broker(timeout_ms=1_000)
-
-    anyio.run(main)
+    bench = Bench(network, tasks, bootstrap=[("a", 1)])
+    await bench.sender.any_broker(timeout_ms=1_000)
+    await bench.sender.aclose()
+    with pytest.raises(ConnectionLostError, match="closed"):
+        await bench.sender.any_broker(timeout_ms=1_000)
     assert connection.closed
     assert network.dialled == [("a", 1)]
 
 
-def test_the_coordinators_connection_tells_when_it_is_lost() -> None:
+async def test_the_coordinators_connection_tells_when_it_is_lost(tasks: TaskGroup) -> None:
     """Between two heartbeats nothing is outstanding; the loss must be known before the next one is due."""
     connection, replacement = FakeConnection(answers), FakeConnection(answers)
     network = FakeNetwork({("a", 1): connection, ("b", 2): replacement})
     lost: list[int] = []
 
-    async def main() -> None:
-        async with anyio.create_task_group() as tasks:
-            bench = Bench(network, tasks, bootstrap=[("a", 1)])
-            coordinator = CoordinatorManager(bench.sender, on_disconnected=lost.append)
-            versions = await coordinator.connect(BrokerNode(1, "a", 1), timeout_ms=1_000, tasks=tasks)
-            assert versions == connection.api_versions
-            await coordinator.send(REQUEST, timeout_ms=1_000, max_version=None)
-            connection.break_off()
-            await anyio.wait_all_tasks_blocked()
-            assert lost == [1]
-            with pytest.raises(ConnectionLostError, match="coordinator is gone"):
-                await coordinator.send(REQUEST, timeout_ms=1_000, max_version=None)
-            await coordinator.connect(BrokerNode(2, "b", 2), timeout_ms=1_000, tasks=tasks)
-            await coordinator.aclose()
-            await anyio.wait_all_tasks_blocked()
-
-    anyio.run(main)
+    bench = Bench(network, tasks, bootstrap=[("a", 1)])
+    coordinator = CoordinatorManager(bench.sender, on_disconnected=lost.append)
+    versions = await coordinator.connect(BrokerNode(1, "a", 1), timeout_ms=1_000, tasks=tasks)
+    assert versions == connection.api_versions
+    await coordinator.send(REQUEST, timeout_ms=1_000, max_version=None)
+    connection.break_off()
+    await anyio.wait_all_tasks_blocked()
+    assert lost == [1]
+    with pytest.raises(ConnectionLostError, match="coordinator is gone"):
+        await coordinator.send(REQUEST, timeout_ms=1_000, max_version=None)
+    await coordinator.connect(BrokerNode(2, "b", 2), timeout_ms=1_000, tasks=tasks)
+    await coordinator.aclose()
+    await anyio.wait_all_tasks_blocked()
     assert lost == [1], "closing it ourselves is no loss"
     assert replacement.closed
 
@@ -218,28 +191,24 @@ class DelayedNetwork(FakeNetwork):
         return connection
 
 
-def test_a_join_that_still_waits_for_its_connection_is_not_sent_after_a_later_join() -> None:
+async def test_a_join_that_still_waits_for_its_connection_is_not_sent_after_a_later_join(tasks: TaskGroup) -> None:
     """Broken: the late connection closes that of the later JoinGroup, and brings an old subscription to the group."""
     coordinator_side, late, later = (FakeConnection(answers) for _ in range(3))
 
-    async def main() -> None:
-        network = DelayedNetwork(coordinator_side, late, later)
-        async with anyio.create_task_group() as tasks:
-            bench = Bench(network, tasks, bootstrap=[("a", 1)])
-            coordinator = CoordinatorManager(bench.sender, on_disconnected=lambda _: None)
-            await coordinator.connect(BrokerNode(1, "a", 1), timeout_ms=1_000, tasks=tasks)
+    network = DelayedNetwork(coordinator_side, late, later)
+    bench = Bench(network, tasks, bootstrap=[("a", 1)])
+    coordinator = CoordinatorManager(bench.sender, on_disconnected=lambda _: None)
+    await coordinator.connect(BrokerNode(1, "a", 1), timeout_ms=1_000, tasks=tasks)
 
-            async def join_too_late() -> None:
-                with pytest.raises(ConnectionLostError, match="later request"):
-                    await coordinator.send_round(REQUEST, timeout_ms=1_000, max_version=None)
-
-            tasks.start_soon(join_too_late)
-            await anyio.wait_all_tasks_blocked()
+    async def join_too_late() -> None:
+        with pytest.raises(ConnectionLostError, match="later request"):
             await coordinator.send_round(REQUEST, timeout_ms=1_000, max_version=None)
-            network.opens.set()
-            await anyio.wait_all_tasks_blocked()
-            assert (late.sent, late.closed) == ([], True)
-            assert (later.sent, later.closed) == ([REQUEST], False)
-            await coordinator.aclose()
 
-    anyio.run(main)
+    tasks.start_soon(join_too_late)
+    await anyio.wait_all_tasks_blocked()
+    await coordinator.send_round(REQUEST, timeout_ms=1_000, max_version=None)
+    network.opens.set()
+    await anyio.wait_all_tasks_blocked()
+    assert (late.sent, late.closed) == ([], True)
+    assert (later.sent, later.closed) == ([REQUEST], False)
+    await coordinator.aclose()

@@ -41,38 +41,29 @@ from kip848_client.member.events import (
 from kip848_client.model import BrokerNode, OffsetAndMetadata, TopicPartition
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from kip848_client.wire.messages.list_offsets import (
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopicResponse,
-)
-from kip848_client.wire.messages.metadata import (
-    MetadataRequest,
-    MetadataResponse,
-    MetadataResponseBroker,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
-)
+from kip848_client.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from kip848_client.wire.messages.metadata import MetadataRequest, MetadataResponse
 from kip848_client.wire.schema import Request, Response
 from tests.client.fakes import VERSIONS, FakeConnection, FakeNetwork
+from tests.support.messages import build
 
 ResultT = TypeVar("ResultT")
 
 ORDERS, PAYMENTS = UUID(int=1), UUID(int=2)
-CLUSTER = MetadataResponse(
-    brokers=(MetadataResponseBroker(node_id=1, host="a", port=1), MetadataResponseBroker(node_id=2, host="b", port=2)),
-    topics=(
-        MetadataResponseTopic(
-            name="orders",
-            topic_id=ORDERS,
-            partitions=tuple(
-                MetadataResponsePartition(partition_index=index, leader_id=leader, leader_epoch=5)
-                for index, leader in ((0, 1), (1, 2), (2, -1))
-            ),
-        ),
-        MetadataResponseTopic(name=None, topic_id=PAYMENTS, error_code=ErrorCode.UNKNOWN_TOPIC_ID),
-    ),
+CLUSTER = build(
+    MetadataResponse,
+    brokers=[{"node_id": 1, "host": "a", "port": 1}, {"node_id": 2, "host": "b", "port": 2}],
+    topics=[
+        {
+            "name": "orders",
+            "topic_id": ORDERS,
+            "partitions": [
+                {"partition_index": index, "leader_id": leader, "leader_epoch": 5}
+                for index, leader in enumerate((1, 2, -1))
+            ],
+        },
+        {"name": None, "topic_id": PAYMENTS, "error_code": ErrorCode.UNKNOWN_TOPIC_ID},
+    ],
 )
 
 
@@ -81,21 +72,10 @@ def broker(offset: int) -> Callable[[Request[Response]], Response | Kip848Error]
 
     def answer(request: Request[Response]) -> Response | Kip848Error:
         match request:
-            case ListOffsetsRequest(topics=topics):
-                return ListOffsetsResponse(
-                    topics=tuple(
-                        ListOffsetsTopicResponse(
-                            name=topic.name,
-                            partitions=tuple(
-                                ListOffsetsPartitionResponse(
-                                    partition_index=one.partition_index, offset=offset, leader_epoch=5
-                                )
-                                for one in topic.partitions
-                            ),
-                        )
-                        for topic in topics
-                    )
-                )
+            case ListOffsetsRequest(topics=[topic]):
+                indexes = [one.partition_index for one in topic.partitions]
+                ends = [{"partition_index": index, "offset": offset, "leader_epoch": 5} for index in indexes]
+                return build(ListOffsetsResponse, topics=[{"name": topic.name, "partitions": ends}])
             case FindCoordinatorRequest():
                 return FindCoordinatorResponse(node_id=1, host="a", port=1)
             case _:
@@ -162,17 +142,18 @@ def test_topics_are_described_by_name_or_by_a_pattern_for_the_whole_name() -> No
 
     The racks of replicas are for assignors, and replicas that lag behind count, as for the Java client.
     """
-    near = MetadataResponsePartition(partition_index=0, leader_id=1, replica_nodes=(1, 2))
-    far = MetadataResponsePartition(partition_index=1, leader_id=2, replica_nodes=(2, 7), isr_nodes=(2,))
-    cluster = MetadataResponse(
-        brokers=tuple(
-            MetadataResponseBroker(node_id=node, host=host, port=node, rack=rack)
+    near = {"partition_index": 0, "leader_id": 1, "replica_nodes": [1, 2]}
+    far = {"partition_index": 1, "leader_id": 2, "replica_nodes": [2, 7], "isr_nodes": [2]}
+    cluster = build(
+        MetadataResponse,
+        brokers=[
+            {"node_id": node, "host": host, "port": node, "rack": rack}
             for node, host, rack in ((1, "a", "r1"), (2, "b", "r2"))
-        ),
-        topics=tuple(
-            MetadataResponseTopic(name=name, topic_id=ORDERS, partitions=(far, near), is_internal=name.startswith("__"))
+        ],
+        topics=[
+            {"name": name, "topic_id": ORDERS, "partitions": [far, near], "is_internal": name.startswith("__")}
             for name in ("orders", "orders-old", "__orders")
-        ),
+        ],
     )
 
     def describe(*topics: str, pattern: str | None) -> Mapping[str, TopicDescription]:
