@@ -46,14 +46,15 @@ class AssignorCalls:
         """Whether a call was abandoned and has not returned."""
         return self._call is not None and self._call.abandoned
 
-    def start(self, make: Callable[[int], AssignorCall]) -> None:
-        """Make a call; *make* is given its number."""
+    def start(self, make: Callable[[int], AssignorCall]) -> int:
+        """Make a call; *make* is given its number. Returns that number."""
         assert self._call is None
         self._last_call_id += 1
         effect = make(self._last_call_id)
         limit_ms = self._context.now_ms + self._context.config.assignor_timeout_ms
         self._call = _Call(self._last_call_id, effect, limit_ms)
         self._context.emit(effect)
+        return self._last_call_id
 
     def returned(self, call_id: int) -> AssignorCall | None:
         """A call returned. Returns the call, or None if it was abandoned or is unknown."""

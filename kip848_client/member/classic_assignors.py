@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from kip848_client.assignors.classic import BUILT_IN
@@ -40,12 +41,14 @@ from kip848_client.member.assignor_events import (
 )
 from kip848_client.member.classic_plan import ClassicPlan, GroupMemberData, partitions_by_topic, read_members
 from kip848_client.member.context import Context
+from kip848_client.member.deadlines import earliest
 from kip848_client.member.events import TopicDescription, TopicsDescribed
 from kip848_client.member.join_round import JoinRound
 from kip848_client.member.states import IN_GROUP
 from kip848_client.member.topic_watch import TopicWatch
 from kip848_client.model import TopicIdPartition, TopicPartition
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
+from kip848_client.wire.messages.consumer_group_install_assignment import Member as InstallMember
 from kip848_client.wire.messages.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
 from kip848_client.wire.messages.join_group import JoinGroupRequestProtocol, JoinGroupResponseMember
 
@@ -55,6 +58,23 @@ _LARGE_RECORD: Final = 900_000
 """A coordinator writes a group into one record, and brokers refuse records above a megabyte."""
 _DESCRIBE_MS_MIN: Final = 1_000
 """Shortest time between two calls of ``metadata()``, and between two joins because of it."""
+
+
+class _Lead(msgspec.Struct, eq=False):
+    """A round in which this member assigns.
+
+    Args:
+        give_up_ms: when it stops asking brokers that do not answer.
+        retry_ms: when to ask them again; None while an answer is awaited or no longer needed.
+        call_id: of the call of the assignor, once it was made.
+    """
+
+    round: JoinRound
+    members: tuple[GroupMemberData, ...]
+    give_up_ms: int
+    retry_ms: int | None = None
+    plan: ClassicPlan | None = None
+    call_id: int | None = None
 
 
 class ClassicAssignors:
@@ -76,18 +96,14 @@ class ClassicAssignors:
         """Reason of a request_reassignment() that waits for ``metadata()`` to be called."""
         self._reason = 0
         self._wish = 0
-        self._round: JoinRound | None = None
-        self._members: tuple[GroupMemberData, ...] = ()
-        self._question: int | None = None
-        self._retry_ms: int | None = None
-        self._give_up_ms = 0
-        self._plan: ClassicPlan | None = None
-        self._run_due = False
-        self._sync_bytes = 0
+        self._lead: _Lead | None = None
         self._left_out_until_ms: int | None = None
         """Partitions were left out for their owners to give up: until then these must have joined again."""
         self._notice: Callable[[int], CallOnAssignment] | None = None
-        self._notice_given = False
+        self._notice_call_id: int | None = None
+        """Of the call that gives the notice, once it was made."""
+        self.all_topics: frozenset[str] = frozenset()
+        """Topics of all members, as this leader read them last."""
         self.described_topics: dict[str, TopicDescription] = {}
         """The topics from which this leader made its last assignment."""
 
@@ -147,29 +163,24 @@ class ClassicAssignors:
 
     def lead(self, members: tuple[JoinGroupResponseMember, ...], current: JoinRound) -> None:
         """This member leads: assign for all members, and give the result to *current*."""
-        self.stop_leading()
-        self._round = current
-        self._members = read_members(members, protocol=current.protocol)
-        unreadable = [member.member_id for member in self._members if member.topics is None]
+        known = read_members(members, protocol=current.protocol)
+        self.all_topics = frozenset[str]().union(*(member.topics or () for member in known))
+        config = self._context.config
+        lead = self._lead = _Lead(current, known, self._context.now_ms + config.rebalance_timeout_ms // 2)
+        unreadable = [member.member_id for member in known if member.topics is None]
         if unreadable:
-            self._report(f"members {', '.join(unreadable)} have unreadable subscriptions, and get nothing")
-        self._give_up_ms = self._context.now_ms + self._context.config.rebalance_timeout_ms // 2
-        self._ask()
+            self._report(lead, f"members {', '.join(unreadable)} have unreadable subscriptions, and get nothing")
+        self._ask(lead)
 
-    def _ask(self) -> None:
-        self._retry_ms = None
-        names = frozenset[str]().union(*(member.topics or frozenset() for member in self._members))
-        if not names:
-            self._plan_with({})
-            return
-        self._question = self._topics.ask(names, None, self._answered)
+    def _ask(self, lead: _Lead) -> None:
+        lead.retry_ms = None
+        self._topics.ask(self.all_topics, None, lambda event: self._answered(lead, event))
 
-    def _answered(self, event: TopicsDescribed | None) -> None:
-        self._question = None
-        if self._round is None:
+    def _answered(self, lead: _Lead, event: TopicsDescribed | None) -> None:
+        if lead is not self._lead:
             return
-        if event is None or (event.passing and self._context.now_ms < self._give_up_ms):
-            self._retry_ms = self._context.now_ms + max(1, self._context.config.retry_backoff_ms)
+        if event is None or (event.passing and self._context.now_ms < lead.give_up_ms):
+            lead.retry_ms = self._context.now_ms + max(1, self._context.config.retry_backoff_ms)
             return
         if event.unauthorized:
             named = ", ".join(sorted(event.unauthorized))
@@ -181,74 +192,55 @@ class ClassicAssignors:
                 ),
                 key="leader topics",
             )
-        self._plan_with(dict(event.topics))
+        self._plan_with(lead, dict(event.topics))
 
-    def _plan_with(self, topics: dict[str, TopicDescription]) -> None:
-        assert self._round is not None
+    def _plan_with(self, lead: _Lead, topics: dict[str, TopicDescription]) -> None:
         self.described_topics = topics
-        name = self._round.protocol
-        self._plan = ClassicPlan(self._members, protocol=name, generation=self._context.epoch, topics=topics)
+        name = lead.round.protocol
+        lead.plan = ClassicPlan(lead.members, protocol=name, generation=self._context.epoch, topics=topics)
         assignor = next(each for each in self._described if each.name == name)
-        strangers = self._plan.unreadable_versions(minimum=assignor.minimum_version, maximum=assignor.maximum_version)
+        strangers = lead.plan.unreadable_versions(minimum=assignor.minimum_version, maximum=assignor.maximum_version)
         if strangers:
             self._report(
+                lead,
                 f"the assignor reads metadata versions {assignor.minimum_version} to {assignor.maximum_version}, and "
-                f"these members have others: {', '.join(strangers)}; every member keeps what it has"
+                f"these members have others: {', '.join(strangers)}; every member keeps what it has",
             )
-            self._end(AssignorDone(0, error=METADATA_UNREADABLE))
+            self._end(lead, error=METADATA_UNREADABLE)
         elif self._calls.stuck:
-            self._report("an earlier call of an assignor has not returned; every member keeps what it has")
-            self._end(AssignorDone(0, error=ASSIGNOR_RAISED))
-        else:
-            self._run_due = True
+            self._report(lead, "an earlier call of an assignor has not returned; every member keeps what it has")
+            self._end(lead, error=ASSIGNOR_RAISED)
 
-    def _end(self, done: AssignorDone) -> None:
-        plan, current = self._plan, self._round
-        assert plan is not None
-        assert current is not None
-        self._run_due = False
-        self._plan = None
-        self._round = None
-        assignments = plan.assignments(done)
-        self._sync_bytes = sum(len(each.assignment) for each in assignments)
-        if plan.left_out:
-            self._left_out_until_ms = self._context.now_ms + self._context.config.rebalance_timeout_ms
-        if self._sync_bytes > _LARGE_RECORD:
-            self._report(f"the assignment has {self._sync_bytes} bytes; a broker may refuse to store it")
-        current.assign(assignments)
+    def _computed(self, call_id: int, members: tuple[InstallMember, ...] = (), *, error: int) -> None:
+        lead = self._lead
+        if lead is not None and lead.call_id == call_id:
+            self._end(lead, members, error=error)
+
+    def _end(self, lead: _Lead, members: tuple[InstallMember, ...] = (), *, error: int) -> None:
+        assert lead.plan is not None
+        self._lead = None
+        assignments = lead.plan.assignments(members, error=error)
+        heard_ms = self._context.now_ms + self._context.config.rebalance_timeout_ms
+        self._left_out_until_ms = heard_ms if lead.plan.left_out else None
+        sync_bytes = sum(len(each.assignment) for each in assignments)
+        if sync_bytes > _LARGE_RECORD:
+            self._report(lead, f"the assignment has {sync_bytes} bytes; a broker may refuse to store it")
+        lead.round.assign(assignments)
 
     def stop_leading(self) -> None:
         """The round ended or was cancelled."""
-        self._topics.forget(self._question)
-        self._question = None
-        self._retry_ms = None
-        self._round = None
-        self._plan = None
-        self._run_due = False
+        self._lead = None
         self._left_out_until_ms = None
 
-    @property
-    def sync_bytes(self) -> int:
-        """Size of the last assignment that this leader sent."""
-        return self._sync_bytes
-
-    @property
-    def all_topics(self) -> frozenset[str]:
-        """Topics of all members, as this leader read them last."""
-        return frozenset[str]().union(*(member.topics or frozenset() for member in self._members))
-
-    def _report(self, text: str) -> None:
-        current = self._round
-        name = current.protocol if current is not None else ""
-        group_id = self._context.config.group_id
-        self._context.emit(AssignorFailed(ClientAssignorError(f"group {group_id!r}: {text}", assignor=name)))
+    def _report(self, lead: _Lead, text: str) -> None:
+        error = ClientAssignorError(f"group {self._context.config.group_id!r}: {text}", assignor=lead.round.protocol)
+        self._context.emit(AssignorFailed(error))
 
     # ------------------------------------------------------------------------------------------------------- notices
 
     def assigned(self, protocol: str, user_data: bytes | None, partitions: frozenset[TopicIdPartition]) -> None:
         """The leader's assignment arrived. The assignor is told before the listener."""
         self._reason = 0
-        self._notice = None
         if protocol in BUILT_IN or self._calls.stuck:
             return
         frame = read_assignment_frame(user_data)
@@ -260,7 +252,7 @@ class ClassicAssignors:
         self._notice = lambda call_id: CallOnAssignment(
             call_id, protocol, frame.error, given, frame.metadata, frame.version, group
         )
-        self._notice_given = False
+        self._notice_call_id = None
 
     @property
     def holds_back(self) -> bool:
@@ -278,26 +270,29 @@ class ClassicAssignors:
         match event:
             case AssignorsDescribed():
                 if event.call_id is None or self._calls.returned(event.call_id) is not None:
-                    self._take(event.assignors, first=event.call_id is None)
+                    self._take(event.assignors)
             case ReassignmentRequested():
                 self._asked = event.reason
                 self._describe_due_ms = self._context.now_ms
             case AssignorDone():
-                call = self._calls.returned(event.call_id)
-                if isinstance(call, RunAssignor) and self._plan is not None and self._plan.snapshot is call.snapshot:
-                    self._end(event)
+                self._calls.returned(event.call_id)
+                self._computed(event.call_id, event.members, error=event.error)
             case OnAssignmentDone():
-                if isinstance(self._calls.returned(event.call_id), CallOnAssignment) and self._notice_given:
-                    self._notice = None
+                self._calls.returned(event.call_id)
+                self._told(event.call_id)
 
-    def _take(self, described: tuple[Assignor, ...], *, first: bool) -> None:
+    def _told(self, call_id: int) -> None:
+        if self._notice_call_id == call_id:
+            self._notice = None
+
+    def _take(self, described: tuple[Assignor, ...]) -> None:
         changed = self._described != described
         self._described = described
-        if self._asked is not None and not first:
+        if self._asked is not None:
             self._reason, self._asked = self._asked, None
             self._wish += 1
             self._rejoin("the application asked for a new assignment")
-        elif changed and not first and self._context.phase in IN_GROUP:
+        elif changed:
             self._rejoin("metadata of an assignor changed")
 
     # ---------------------------------------------------------------------------------------------------------- calls
@@ -305,36 +300,31 @@ class ClassicAssignors:
     def watch(self) -> None:
         """Abandon a call whose time is over."""
         abandoned = self._calls.watch()
-        if isinstance(abandoned, RunAssignor) and self._plan is not None:
-            if self._plan.snapshot is abandoned.snapshot:
-                self._end(AssignorDone(abandoned.call_id, error=ASSIGNOR_RAISED))
-        elif isinstance(abandoned, CallOnAssignment) and self._notice_given:
-            self._notice = None
+        if abandoned is not None:
+            self._computed(abandoned.call_id, error=ASSIGNOR_RAISED)
+            self._told(abandoned.call_id)
         if self._calls.stuck and self._asked is not None:
-            self._take(self._described, first=False)
+            self._take(self._described)
 
     def advance(self) -> None:
         """Ask again, and make the next call."""
         context = self._context
-        if self._retry_ms is not None and context.now_ms >= self._retry_ms:
-            if context.now_ms >= self._give_up_ms and self._round is not None:
-                current = self._round
-                self.stop_leading()
-                current.start("the topics of the group are not known", delayed=True)
+        lead = self._lead
+        if lead is not None and lead.retry_ms is not None and context.now_ms >= lead.retry_ms:
+            if context.now_ms >= lead.give_up_ms:
+                self._lead = None
+                lead.round.start("the topics of the group are not known", delayed=True)
             else:
-                self._ask()
+                self._ask(lead)
         if self._left_out_until_ms is not None and context.now_ms >= self._left_out_until_ms:
             self._left_out_until_ms = None
             self._rejoin("partitions have no owner")
         if not self._calls.free:
             return
-        if self._run_due and self._plan is not None:
-            self._run_due = False
-            plan = self._plan
-            self._calls.start(lambda call_id: RunAssignor(call_id, plan.snapshot, plan.racks))
-        elif self._notice is not None and not self._notice_given:
-            self._notice_given = True
-            self._calls.start(self._notice)
+        if lead is not None and (plan := lead.plan) is not None:
+            lead.call_id = self._calls.start(lambda call_id: RunAssignor(call_id, plan.snapshot, plan.racks))
+        elif self._notice is not None and self._notice_call_id is None:
+            self._notice_call_id = self._calls.start(self._notice)
         elif (due_ms := self._describe_ms()) is not None and context.now_ms >= due_ms:
             self._describe_due_ms = context.now_ms + max(context.config.heartbeat_interval_ms, _DESCRIBE_MS_MIN)
             self._calls.start(DescribeAssignors)
@@ -345,10 +335,11 @@ class ClassicAssignors:
 
     def deadline_ms(self) -> int | None:
         """When `watch` or `advance` would do something by time alone."""
-        times = (
-            self._calls.deadline_ms(),
-            self._retry_ms,
-            self._left_out_until_ms,
-            self._describe_ms() if self._calls.free else None,
+        return earliest(
+            (
+                self._calls.deadline_ms(),
+                self._lead.retry_ms if self._lead is not None else None,
+                self._left_out_until_ms,
+                self._describe_ms() if self._calls.free else None,
+            )
         )
-        return min((time for time in times if time is not None), default=None)

@@ -340,10 +340,6 @@ class ClassicGroup:
         """As in `RoundOwner`."""
         self._assignors.lead(members, self._round)
 
-    def sync_refused(self) -> str:
-        """As in `RoundOwner`."""
-        return f"the assignment of all members has {self._assignors.sync_bytes} bytes" if self._round.is_leader else ""
-
     def synced(self, assignment: ConsumerProtocolAssignment) -> None:
         """As in `RoundOwner`."""
         context = self._context

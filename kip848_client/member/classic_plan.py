@@ -28,9 +28,9 @@ from kip848_client.assignors.user_data import (
     write_assignment_frame,
 )
 from kip848_client.errors import ProtocolError
-from kip848_client.member.assignor_events import AssignorDone
 from kip848_client.member.events import TopicDescription
 from kip848_client.model import ZERO_UUID, TopicPartition
+from kip848_client.wire.messages.consumer_group_install_assignment import Member as InstallMember
 from kip848_client.wire.messages.consumer_group_prepare_assignment import (
     Assignor,
     ConsumerGroupPrepareAssignmentResponse,
@@ -214,10 +214,12 @@ class ClassicPlan:
             and not minimum <= (version := member.frame.version if member.frame else _FOREIGN_VERSION) <= maximum
         )
 
-    def assignments(self, done: AssignorDone) -> tuple[SyncGroupRequestAssignment, ...]:
+    def assignments(
+        self, members: Iterable[InstallMember], *, error: int = 0
+    ) -> tuple[SyncGroupRequestAssignment, ...]:
         """The assignments of SyncGroup: the assignor's result, or every member's claims if the assignor failed."""
-        if done.error:
-            frame = AssignmentFrame(error=done.error)
+        if error:
+            frame = AssignmentFrame(error=error)
             given = {member.member_id: (self._kept(member), frame) for member in self._members}
         else:
             given = {
@@ -232,7 +234,7 @@ class ClassicPlan:
                     ),
                     AssignmentFrame(version=member.metadata_version, metadata=member.metadata_bytes),
                 )
-                for member in done.members
+                for member in members
             }
             self._check(given)
         nothing: tuple[frozenset[TopicPartition], AssignmentFrame] = (frozenset(), AssignmentFrame())

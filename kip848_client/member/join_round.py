@@ -102,10 +102,6 @@ class RoundOwner(Protocol):
         """Stop for good: retries cannot help."""
         ...
 
-    def sync_refused(self) -> str:
-        """Text for the error of a SyncGroup that the coordinator could not store."""
-        ...
-
 
 class JoinRound:
     """The round of one member; there is at most one."""
@@ -136,17 +132,12 @@ class JoinRound:
     @property
     def is_leader(self) -> bool:
         """Whether this member leads the group."""
-        return bool(self.leader) and self.leader == self._context.member_id
+        return self.leader == self._context.member_id
 
     @property
     def awaited(self) -> int | None:
         """Number of the request whose answer is awaited."""
         return self._request_id
-
-    @property
-    def under_way(self) -> bool:
-        """Whether a round is in progress."""
-        return self.step is not RoundStep.NONE
 
     # ------------------------------------------------------------------------------------------------------- begin
 
@@ -364,10 +355,11 @@ class JoinRound:
             case ClassicErrorClass.LOST_GENERATION | ClassicErrorClass.LOST_ID:
                 self._owner.removed(keep_id=error_class is ClassicErrorClass.LOST_GENERATION)
             case ClassicErrorClass.SURFACE_ROUND:
-                syncing = self.step is RoundStep.SYNC_DUE
-                detail = self._owner.sync_refused() if syncing else ""
                 text = f"group {context.config.group_id!r}: the coordinator could not complete the rebalance"
-                self._surface(error_for_code(code, text + (f": {detail}" if detail else "")))
+                if self._assignments:
+                    sync_bytes = sum(len(each.assignment) for each in self._assignments)
+                    text += f": the assignment of all members has {sync_bytes} bytes"
+                self._surface(error_for_code(code, text))
                 self.start("the coordinator failed", delayed=True)
             case _:
                 self._owner.fail(fatal_error(context.config, code))

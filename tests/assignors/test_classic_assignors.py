@@ -133,7 +133,7 @@ def test_a_round_gives_what_java_gives(
             for topic in decode_assignment(each.assignment).assigned_partitions
             for index in topic.partitions
         )
-        for each in plan.assignments(done)
+        for each in plan.assignments(done.members)
     }
     assert given_to | expected == given_to
 
@@ -196,4 +196,6 @@ def test_of_claims_of_three_generations_the_latest_wins() -> None:
         )
         assert not any(each.topic_partitions for each in plan.snapshot.members), "two claims of generation 5"
         done, _ = compute([BUILT_IN["cooperative-sticky"]()], RunAssignor(1, plan.snapshot))
-        assert not any(decode_assignment(each.assignment).assigned_partitions for each in plan.assignments(done))
+        assert not any(
+            decode_assignment(each.assignment).assigned_partitions for each in plan.assignments(done.members)
+        )

@@ -35,9 +35,9 @@ _add("two members are given each other's part", "S10", put=_not_as_handed_in)
 def _two_calls(patch: Patch) -> None:
     patch.setattr(AssignorCalls, "free", property(lambda self: True))
 
-    def start(self: Any, make: Any) -> None:
+    def start(self: Any, make: Any) -> int:
         self._call = None
-        honest(self, make)
+        return honest(self, make)
 
     honest = AssignorCalls.start
     patch.setattr(AssignorCalls, "start", start)
@@ -78,8 +78,8 @@ _add("a member that asked for another target once cannot ask again", "A3", put=_
 def _(patch: Patch) -> None:
     honest = AssignorCalls.start
 
-    def start(self: AssignorCalls, make: Any) -> None:
+    def start(self: AssignorCalls, make: Any) -> int:
         self._last_call_id = 0
-        honest(self, make)
+        return honest(self, make)
 
     patch.setattr(AssignorCalls, "start", start)

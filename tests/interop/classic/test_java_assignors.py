@@ -114,7 +114,7 @@ class Group(msgspec.Struct):
                 for topic in decode_assignment(each.assignment).assigned_partitions
                 for index in topic.partitions
             )
-            for each in plan.assignments(done)
+            for each in plan.assignments(done.members)
         }
 
 
