@@ -79,7 +79,7 @@ class ClassicGroup:
             commits=commits,
             positions=positions,
             subscribes_to=self._subscribes_to,
-            on_prepared=self._prepared,
+            on_prepared=self._go_on_to_join,
             on_assigned=self._assignment_applied,
             on_assignment_refused=self._assignment_refused,
         )
@@ -112,8 +112,8 @@ class ClassicGroup:
         self._round: Final = JoinRound(context, discovery=discovery, commits=commits, owner=self)
         self._wanted: str | None = None
         """Reason for the next join, which waits until no run and no round is in progress; None if none is wanted."""
-        self._synced: frozenset[TopicIdPartition] | None = None
-        """An assignment that waits for poll()."""
+        self._synced: frozenset[TopicIdPartition] = frozenset()
+        """The last assignment; in PENDING it waits for poll()."""
         self._held: frozenset[TopicPartition] = frozenset()
         """The assignment that was taken up last; an eager member tells its assignor."""
         self._held_generation = -1
@@ -175,7 +175,7 @@ class ClassicGroup:
         context = self._context
         if context.now_ms < self._reconciler.listener_ready_ms:
             return False
-        return context.phase is Phase.REJOIN_DUE or (self._synced is not None and not self._assignors.holds_back)
+        return context.phase is Phase.REJOIN_DUE or not self._assignors.holds_back
 
     def polled(self) -> None:
         """As in `GroupPart`."""
@@ -189,9 +189,8 @@ class ClassicGroup:
             if self._reconciler.to_revoke:
                 self._reconciler.prepare()
             else:
-                context.move("prepared")
-                self._begin_round()
-        elif context.phase is Phase.PENDING and self._synced is not None and self._run_due:
+                self._go_on_to_join()
+        elif context.phase is Phase.PENDING and self._run_due:
             self._reconciler.apply_assignment(self._synced)
 
     def _join(self) -> None:
@@ -206,7 +205,6 @@ class ClassicGroup:
     def _begin_round(self, *, delayed: bool = False) -> None:
         """Join; the move to JOINING or REJOINING was made."""
         reason, self._wanted = self._wanted or "the group rebalances", None
-        self._synced = None
         self._assignors.stop_leading()
         self._topics.stop()
         self._round.start(reason, delayed=delayed)
@@ -220,8 +218,6 @@ class ClassicGroup:
         self._assignors.stop_leading()
         self._assignors.forget_notice()
         self._round.stop()
-        self._wanted = None
-        self._synced = None
 
     def _forget_group(self) -> None:
         """The member is out of the group: forget the round, the heartbeats and what was held."""
@@ -233,20 +229,20 @@ class ClassicGroup:
 
     def rejoin(self, reason: str) -> None:
         """Join again as soon as no run and no round is in progress."""
-        if self._context.phase in MEMBER:
-            self._wanted = reason
-            self._consider_rejoin()
-
-    def _consider_rejoin(self) -> None:
         context = self._context
-        if self._wanted is not None and context.phase in {Phase.IN_SYNC, Phase.PENDING}:
+        if context.phase in MEMBER:
+            self._wanted = reason
+        if context.phase in {Phase.IN_SYNC, Phase.PENDING}:
             self._assignors.forget_notice()
-            self._synced = None
-            if self._reconciler.to_revoke:
-                context.move("rejoin_wanted")
-            else:
-                context.move("prepared")
-                self._begin_round(delayed=self._mismatched)
+            self._go_on_to_join()
+
+    def _go_on_to_join(self) -> None:
+        """Join, or wait for poll() to revoke what has to be revoked first."""
+        if self._reconciler.to_revoke:
+            self._context.move("rejoin_wanted")
+        else:
+            self._context.move("prepared")
+            self._begin_round(delayed=self._mismatched)
 
     def _rebalance(self) -> None:
         """REBALANCE_IN_PROGRESS."""
@@ -260,17 +256,8 @@ class ClassicGroup:
             if run is None or not run.revokes_only:
                 self.rejoin(reason)
 
-    def _prepared(self) -> None:
-        context = self._context
-        if self._reconciler.to_revoke:  # subscribe() was called inside the callback
-            context.move("rejoin_wanted")
-        else:
-            context.move("prepared")
-            self._begin_round()
-
     def _assignment_applied(self, run: Run) -> None:
         context = self._context
-        self._synced = None
         self._held = frozenset(partition.topic_partition for partition in run.partitions)
         self._held_generation = self._claimed_generation = context.epoch
         if run.revoked:
@@ -289,14 +276,6 @@ class ClassicGroup:
         self._go_on_to_join()
         return True
 
-    def _go_on_to_join(self) -> None:
-        """From ASSIGNING."""
-        if self._reconciler.to_revoke:
-            self._context.move("rejoin_wanted")
-        else:
-            self._context.move("prepared")
-            self._begin_round()
-
     # --------------------------------------------------------------------------------------- the round: `RoundOwner`
 
     def ready_to_join(self) -> bool:
@@ -312,11 +291,10 @@ class ClassicGroup:
         """As in `RoundOwner`."""
         context = self._context
         self._sent_subscription = context.subscription
-        generation = self._heartbeats.generation if self._heartbeats.joined else -1
-        if not context.config.cooperative and self._held_generation >= 0:
-            generation = self._held_generation
-        owned = frozenset() if not context.config.cooperative else frozenset(context.owned_by_name)
-        if owned:
+        owned, generation = frozenset(context.owned_by_name), self._heartbeats.generation
+        if not context.config.cooperative:
+            owned, generation = frozenset(), self._held_generation
+        elif owned:
             generation = self._claimed_generation
         return self._assignors.offers(
             topics=self._subscribed_topics, owned=owned, held=self._held, generation=generation
