@@ -211,11 +211,6 @@ class ClassicAssignors:
             self._report(lead, "an earlier call of an assignor has not returned; every member keeps what it has")
             self._end(lead, error=ASSIGNOR_RAISED)
 
-    def _computed(self, call_id: int, members: tuple[InstallMember, ...] = (), *, error: int) -> None:
-        lead = self._lead
-        if lead is not None and lead.call_id == call_id:
-            self._end(lead, members, error=error)
-
     def _end(self, lead: _Lead, members: tuple[InstallMember, ...] = (), *, error: int) -> None:
         assert lead.plan is not None
         self._lead = None
@@ -276,14 +271,12 @@ class ClassicAssignors:
                 self._describe_due_ms = self._context.now_ms
             case AssignorDone():
                 self._calls.returned(event.call_id)
-                self._computed(event.call_id, event.members, error=event.error)
+                if self._lead is not None and self._lead.call_id == event.call_id:
+                    self._end(self._lead, event.members, error=event.error)
             case OnAssignmentDone():
                 self._calls.returned(event.call_id)
-                self._told(event.call_id)
-
-    def _told(self, call_id: int) -> None:
-        if self._notice_call_id == call_id:
-            self._notice = None
+                if self._notice_call_id == event.call_id:
+                    self.forget_notice()
 
     def _take(self, described: tuple[Assignor, ...]) -> None:
         changed = self._described != described
@@ -299,10 +292,11 @@ class ClassicAssignors:
 
     def watch(self) -> None:
         """Abandon a call whose time is over."""
-        abandoned = self._calls.watch()
-        if abandoned is not None:
-            self._computed(abandoned.call_id, error=ASSIGNOR_RAISED)
-            self._told(abandoned.call_id)
+        if self._calls.watch() is not None:
+            # No other call is made until this one returns; neither the group nor the listener waits for that.
+            self.forget_notice()
+            if self._lead is not None and self._lead.plan is not None:
+                self._end(self._lead, error=ASSIGNOR_RAISED)
         if self._calls.stuck and self._asked is not None:
             self._take(self._described)
 

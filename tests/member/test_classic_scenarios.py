@@ -7,10 +7,17 @@ from typing import Final
 
 import pytest
 
-from kip848_client.assignors.interface import AssignmentSpec, GroupAssignment, PartitionAssignor
+from kip848_client.assignors.interface import (
+    ASSIGNOR_RAISED,
+    AssignmentSpec,
+    GroupAssignment,
+    MemberAssignment,
+    PartitionAssignor,
+)
 from kip848_client.assignors.user_data import SubscriptionFrame, read_assignment_frame, read_subscription_frame
 from kip848_client.error_codes import RETRIABLE, ErrorCode
-from kip848_client.member.assignor_events import AssignorDone, RunAssignor
+from kip848_client.errors import ClientAssignorError
+from kip848_client.member.assignor_events import AssignorDone, AssignorFailed, RunAssignor
 from kip848_client.member.classic_errors import (
     BEAT_CODES,
     JOIN_CODES,
@@ -29,7 +36,14 @@ from kip848_client.wire.messages.heartbeat import HeartbeatRequest
 from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupResponseMember
 from kip848_client.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kip848_client.wire.messages.sync_group import SyncGroupRequest
-from tests.support.member_harness import INTERVAL_MS, MAX_POLL_MS, ClassicMemberHarness, a_member, partition
+from tests.support.member_harness import (
+    ASSIGNOR_LIMIT_MS,
+    INTERVAL_MS,
+    MAX_POLL_MS,
+    ClassicMemberHarness,
+    a_member,
+    partition,
+)
 
 REBALANCE = ErrorCode.REBALANCE_IN_PROGRESS
 LOADING: Final = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -48,6 +62,7 @@ class Everything(PartitionAssignor):
 class ReadsStrangers(Everything):
     """Also takes members of other libraries."""
 
+    name = "strangers"
     minimum_version = -1
 
 
@@ -84,6 +99,12 @@ def leading(
     own = a_member("m-1", frame=None if isinstance(assignor, str) else SubscriptionFrame())
     member.answer_join(generation=2, leader="m-1", members=(own, *others))
     return member
+
+
+def told_error(member: ClassicMemberHarness) -> int:
+    """The error that the SyncGroup under way tells the first member."""
+    (sync,) = member.requests(SyncGroupRequest)
+    return read_assignment_frame(decode_assignment(sync.assignments[0].assignment).user_data).error
 
 
 # Joining
@@ -377,17 +398,55 @@ def test_an_assignor_that_hangs_keeps_everything_where_it_is_and_heartbeats_go_o
     assert len(member.requests(SyncGroupRequest)) == 1, "its late result is dropped"
 
 
-@pytest.mark.parametrize(("assignor", "runs"), [(Everything(), False), (ReadsStrangers(), True)])
-def test_members_of_other_libraries_are_for_assignors_that_say_so(assignor: PartitionAssignor, runs: bool) -> None:
+def test_a_leader_whose_assignor_still_hangs_leaves_everything_where_it_is_at_once() -> None:
+    """The group would wait for a call that may never return, at every rebalance."""
+    other = a_member("z", {"t": range(2)}, generation=1, frame=SubscriptionFrame())
+    member = leading(Everything(), other, runs_assignors=False)
+    member.poll()
+    member.advance(ASSIGNOR_LIMIT_MS)
+    member.answer_sync({})
+    member.answer_beat(REBALANCE)
+    member.answer_join(generation=3, leader="m-1", members=(a_member("m-1", frame=SubscriptionFrame()), other))
+    assert member.dealt() == {"m-1": [], "z": ["t-0", "t-1"]}
+    assert told_error(member) == ASSIGNOR_RAISED
+    assert "an earlier call of an assignor has not returned" in member.failures[-1]
+
+
+def test_a_leader_does_not_wait_for_its_assignor_behind_a_call_that_hangs() -> None:
+    """metadata() may hang as well, and then assign() is not called: the group would have no assignment."""
+    member = ClassicMemberHarness(assignors=(Everything(),))
+    member.become_member({"t": [0]})
+    member.described_at_once = False
+    member.beat()
+    member.beat(REBALANCE)
+    own = JoinGroupResponseMember("m-1", None, member.joining().protocols[0].metadata)
+    member.answer_join(generation=2, leader="m-1", members=(own,))
+    assert not member.requests(SyncGroupRequest)
+    member.advance(ASSIGNOR_LIMIT_MS)
+    assert (member.dealt(), told_error(member)) == ({"m-1": ["t-0"]}, ASSIGNOR_RAISED)
+    assert not member.emitted(RunAssignor)
+
+
+@pytest.mark.parametrize(("chosen", "runs"), [("everything", False), ("strangers", True)])
+def test_members_of_other_libraries_are_for_assignors_that_say_so(chosen: str, runs: bool) -> None:
     """Their user data has another format."""
-    member = leading(assignor, a_member("z", user_data=b"?"))
+    member = ClassicMemberHarness(assignors=(Everything(), ReadsStrangers()))
+    member.become_member({})
+    member.beat(REBALANCE)
+    members = (a_member("m-1", frame=SubscriptionFrame()), a_member("z", user_data=b"?"))
+    member.answer_join(generation=2, leader="m-1", members=members, protocol_name=chosen)
     assert bool(member.emitted(RunAssignor)) is runs
+    said = ["0 to 0, and these members have others: z (-1); every member keeps what it has"]
+    assert [failure[-len(said[0]) :] for failure in member.failures] == said * (not runs)
 
 
 def test_a_member_with_unreadable_bytes_gets_nothing_and_the_others_the_rest() -> None:
     """One broken client must not stop the group; Java's leader raises here."""
     member = leading("range", JoinGroupResponseMember("z", None, b"\x00"))
     assert member.dealt() == {"m-1": SIX, "z": []}
+    (failed,) = member.emitted(AssignorFailed)
+    assert isinstance(failed.error, ClientAssignorError)
+    assert (failed.error.assignor, "members z have unreadable" in str(failed.error)) == ("range", True)
 
 
 def test_an_assignment_that_the_coordinator_cannot_store_is_told_with_its_size() -> None:
@@ -399,6 +458,32 @@ def test_an_assignment_that_the_coordinator_cannot_store_is_told_with_its_size()
     assert not member.requests(JoinGroupRequest)
     member.advance(200)
     assert member.joining().member_id == "m-1"
+
+
+class Verbose(Everything):
+    """Tells the first member so many bytes."""
+
+    size = 1
+
+    def assign(self, spec: AssignmentSpec) -> GroupAssignment:
+        return GroupAssignment({min(spec.members): MemberAssignment(spec.partitions, bytes(self.size))})
+
+
+def test_an_assignment_that_brokers_may_refuse_for_its_size_is_reported() -> None:
+    """Brokers refuse records above a megabyte, and no code says why the group has no assignment."""
+    assignor = Verbose()
+
+    def sent_bytes() -> tuple[int, list[str]]:
+        member = leading(assignor)
+        (sync,) = member.requests(SyncGroupRequest)
+        return sum(len(each.assignment) for each in sync.assignments), member.failures
+
+    assignor.size = 900_001 - sent_bytes()[0]
+    assert sent_bytes() == (900_000, [])
+    assignor.size += 1
+    sent, failures = sent_bytes()
+    assert (sent, len(failures)) == (900_001, 1)
+    assert "the assignment has 900001 bytes" in failures[0]
 
 
 def test_a_leader_that_is_replaced_stops_assigning() -> None:
@@ -420,6 +505,92 @@ def test_user_data_is_only_in_assignments_that_have_something_to_tell() -> None:
     (sync,) = member.requests(SyncGroupRequest)
     data = decode_assignment(sync.assignments[0].assignment).user_data
     assert (data, read_assignment_frame(data).error) == (None, 0)
+
+
+def test_a_wish_to_assign_what_was_left_out_waits_for_the_callback_that_runs() -> None:
+    """A deadline that has passed would keep the heartbeat thread busy until the application returns."""
+    member = ClassicMemberHarness(settings={"rebalance_timeout_ms": 4_000})
+    member.become_member({})
+    member.beat(REBALANCE)
+    both = (a_member("m-1"), a_member("m-0", {"t": range(6)}, generation=1))
+    member.answer_join(generation=2, leader="m-1", members=both)
+    member.answer_sync({})
+    member.poll()
+    member.clock.advance(4_000)
+    member.tick()
+    deadline_ms = member.member.deadline_ms()
+    assert deadline_ms is None or deadline_ms > member.now_ms
+    member.finish_call("assigned")
+    assert member.joining().reason == "partitions have no owner"
+
+
+# The notice of an assignment
+
+
+def noticing(**harness: bool) -> ClassicMemberHarness:
+    """A member of generation 1 that was assigned t-0 in generation 2; `Everything` should hear of it."""
+    member = ClassicMemberHarness(assignors=(Everything(),))
+    member.become_member({})
+    for name, is_done in harness.items():
+        setattr(member, name, is_done)
+    member.beat()
+    member.beat(REBALANCE)
+    member.answer_join(generation=2)
+    member.answer_sync({"t": [0]})
+    return member
+
+
+@pytest.mark.parametrize("hangs", ["on_assignment", "metadata"])
+def test_the_listener_waits_for_the_assignor_no_longer_than_its_limit(hangs: str) -> None:
+    """State is prepared before it is used; but a call that hangs must not leave a partition without a reader."""
+    member = noticing(**{"noticed_at_once" if hangs == "on_assignment" else "described_at_once": False})
+    begun_ms = member.now_ms if hangs == "on_assignment" else member.now_ms - INTERVAL_MS
+    member.poll()
+    assert not member.member.view().poll_wanted
+    member.advance(begun_ms + ASSIGNOR_LIMIT_MS - member.now_ms - 1)
+    member.poll()
+    assert not member.calls
+    member.advance(1)
+    member.poll()
+    member.finish_call("assigned", "t-0")
+    assert [told.group_metadata.member_epoch for told in member.told] == [1] + [2] * (hangs == "on_assignment")
+
+
+def test_while_a_call_hangs_an_assignment_is_taken_up_without_a_notice() -> None:
+    """The listener would wait for user code that may never return."""
+    member = noticing(described_at_once=False)
+    member.advance(ASSIGNOR_LIMIT_MS)
+    member.answer_beat(REBALANCE)
+    member.answer_join(generation=3)
+    member.answer_sync({"t": [0]})
+    member.poll()
+    member.finish_call("assigned", "t-0")
+
+
+def test_an_assignor_does_not_hear_of_an_assignment_that_a_rebalance_overtook() -> None:
+    """It would prepare for partitions that the member never has."""
+    member = noticing(described_at_once=False)
+    member.beat(REBALANCE)
+    member.finish_describing()
+    member.answer_join(generation=3)
+    member.answer_sync({"t": [1]})
+    member.finish_describing()
+    assert [told.group_metadata.member_epoch for told in member.told] == [1, 3]
+
+
+def test_the_end_of_an_earlier_notice_does_not_count_for_the_next_one() -> None:
+    """The listener would not wait for the assignor."""
+    member = noticing(noticed_at_once=False)
+    member.beat(REBALANCE)
+    member.answer_join(generation=3)
+    member.answer_sync({"t": [1]})
+    member.finish_notice()
+    member.poll()
+    assert not member.calls
+    member.finish_notice()
+    assert [told.group_metadata.member_epoch for told in member.told] == [1, 2, 3]
+    member.poll()
+    member.finish_call("assigned", "t-1")
 
 
 # Topics

@@ -14,9 +14,14 @@ from kip848_client.assignors.interface import (
     GroupAssignment,
     PartitionAssignor,
 )
-from kip848_client.assignors.user_data import AssignmentFrame, SubscriptionFrame, read_assignment_frame
+from kip848_client.assignors.user_data import (
+    AssignmentFrame,
+    SubscriptionFrame,
+    read_assignment_frame,
+    read_subscription_frame,
+)
 from kip848_client.error_codes import ErrorCode
-from kip848_client.errors import AuthenticationError, ProtocolError
+from kip848_client.errors import AuthenticationError, ProtocolError, TopicAuthorizationError
 from kip848_client.member.assignor_events import ReassignmentRequested, RunAssignor
 from kip848_client.member.classic_heartbeat import EARLY_FIRST_MS
 from kip848_client.member.events import (
@@ -29,8 +34,11 @@ from kip848_client.member.events import (
     MemberEffect,
     RequestFailed,
     SurfaceError,
+    TopicDescription,
+    TopicsDescribed,
 )
 from kip848_client.member.states import MemberState, Phase
+from kip848_client.model import ZERO_UUID
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_protocol import decode_assignment
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -40,7 +48,15 @@ from kip848_client.wire.messages.leave_group import LeaveGroupRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kip848_client.wire.schema import Request, Response
-from tests.support.member_harness import INTERVAL_MS, MAX_POLL_MS, ClassicMemberHarness, a_member, held, positions
+from tests.support.member_harness import (
+    ASSIGNOR_LIMIT_MS,
+    INTERVAL_MS,
+    MAX_POLL_MS,
+    ClassicMemberHarness,
+    a_member,
+    held,
+    positions,
+)
 
 ALL = {"t": range(6)}
 SAME = {"t": 6}
@@ -609,57 +625,145 @@ def test_r217_one_look_decides_about_growth_and_two_in_a_row_about_loss(
     assert (member.asked, bool(member.requests(JoinGroupRequest))) == (len(found), joins)
 
 
-def test_r217_a_leader_asks_silent_brokers_after_each_backoff_and_gives_its_round_up_in_time() -> None:
-    """A loop of questions would hold a broker up that comes back; without an end the group would wait for ever."""
-    member = cooperative(rebalance_timeout_ms=4_000, retry_backoff_ms=100)
+def asking() -> ClassicMemberHarness:
+    """The leader of generation 2, which asks the brokers for the topics t and u; it may ask for two seconds."""
+    member = cooperative({}, rebalance_timeout_ms=4_000, retry_backoff_ms=100)
     member.describes = False
     member.beat(REBALANCE)
-    member.answer_join(generation=2, leader="m-1", members=(a_member("m-1"),))
-    first = member.describing
-    member.fail_describing()
-    member.advance(99)
-    assert member.describing == first
-    member.advance(1)
-    assert member.describing > first
-    member.advance(1_899)
-    member.fail_describing()
-    member.advance(100)
+    member.answer_join(generation=2, leader="m-1", members=(a_member("m-1", topics=["t", "u"]),))
+    return member
+
+
+@pytest.mark.parametrize(("failed_ms", "gives_up"), [(1_899, False), (1_900, True)])
+def test_r217_a_leader_asks_silent_brokers_after_each_backoff_and_gives_its_round_up_in_time(
+    failed_ms: int, gives_up: bool
+) -> None:
+    """A loop of questions would hold a broker up that comes back; without an end the group would wait for ever."""
+    member = asking()
+    asked = [member.describing]
+    for passes_ms in (0, failed_ms - 100):
+        member.advance(passes_ms)
+        member.fail_describing()
+        member.advance(99)
+        asked.append(member.describing)
+        member.advance(1)
+    first, second, third = asked
+    assert first == second < third
+    assert (member.describing == third) is gives_up
     assert not member.requests(SyncGroupRequest)
-    member.advance(1_000)
-    assert member.joining().reason == "the topics of the group are not known"
+    member.advance(99)
+    assert not member.requests(JoinGroupRequest), "no loop of rounds either"
+    member.advance(1)
+    assert [join.reason for join in member.requests(JoinGroupRequest)] == [
+        "the topics of the group are not known"
+    ] * gives_up
+
+
+@pytest.mark.parametrize(("answered_ms", "waits"), [(1_999, True), (2_000, False)])
+def test_r217_a_topic_that_brokers_cannot_describe_in_time_is_left_out(answered_ms: int, waits: bool) -> None:
+    """Its partitions would have no reader for a moment's reason; or the whole group none, because of one topic."""
+    member = asking()
+    member.advance(answered_ms)
+    member.step(TopicsDescribed(member.describing, {"t": TopicDescription(ZERO_UUID, 1)}, passing=frozenset("u")))
+    assert [member.dealt() for _ in member.requests(SyncGroupRequest)] == [{"m-1": ["t-0"]}] * (not waits)
+
+
+def test_r217_topics_that_the_leader_must_not_describe_are_told_and_left_out() -> None:
+    """The operator has to grant DESCRIBE; until then the other topics are read."""
+    member = asking()
+    member.step(TopicsDescribed(member.describing, {"t": TopicDescription(ZERO_UUID, 1)}, frozenset("u")))
+    assert member.dealt() == {"m-1": ["t-0"]}
+    (surfaced,) = member.emitted(SurfaceError)
+    assert isinstance(surfaced.error, TopicAuthorizationError)
+    assert surfaced.error.topics == ("u",)
+
+
+def test_r217_an_answer_about_the_topics_of_an_earlier_round_is_ignored() -> None:
+    """The leader of the next round would assign topics that its members do not subscribe to."""
+    member = asking()
+    member.beat(ErrorCode.UNKNOWN_MEMBER_ID)
+    member.answer_join(generation=3, leader="m-1", members=(a_member("m-1"),))
+    member.step(TopicsDescribed(member.describing - 1, {"t": TopicDescription(ZERO_UUID, 9)}))
+    assert not member.requests(SyncGroupRequest)
 
 
 def test_r218_a_wish_of_the_application_makes_the_group_assign_anew() -> None:
-    """The bytes have to differ, or the coordinator answers from memory."""
+    """The bytes have to differ, or the coordinator answers from memory; and the next rebalance is no wish."""
     member = ClassicMemberHarness(assignors=(First(),))
     member.become_member({})
-    before = b""
-    for _ in range(2):
-        member.step(ReassignmentRequested(5))
-        now = member.joining().protocols[0].metadata
-        assert now != before
-        before = now
-        member.answer_join(generation=2)
+    member.listeners_finish = True
+    frames = []
+    for generation, reason in ((2, 5), (3, 5), (4, 0)):
+        if reason:
+            member.step(ReassignmentRequested(reason))
+        else:
+            member.beat(REBALANCE)
+        frames.append(read_subscription_frame(member.said().user_data))
+        member.answer_join(generation=generation)
         member.answer_sync({})
-        member.listeners_finish = True
         member.poll()
+    assert [frame and (frame.reason, frame.wish) for frame in frames] == [(5, 1), (5, 2), (0, 2)]
+
+
+class Tells(First):
+    """Its metadata is what a test says."""
+
+    told = AssignorMetadata(metadata=b"cold")
+
+    def metadata(self) -> AssignorMetadata:
+        return self.told
 
 
 def test_r218_other_metadata_of_an_assignor_makes_the_group_assign_anew_too() -> None:
     """The leader would go on with what is no longer so."""
-    told = AssignorMetadata(metadata=b"cold")
-
-    class Tells(First):
-        def metadata(self) -> AssignorMetadata:
-            return told
-
-    member = ClassicMemberHarness(assignors=(Tells(),))
+    assignor = Tells()
+    member = ClassicMemberHarness(assignors=(assignor, "range"))
     member.become_member({})
     member.pass_time(5_000)
     assert not member.requests(JoinGroupRequest)
-    told = AssignorMetadata(metadata=b"hot")
+    assignor.told = AssignorMetadata(metadata=b"hot", reason=7)
     member.pass_time(5_000)
     assert member.joining().reason == "metadata of an assignor changed"
+    frame = read_subscription_frame(member.said().user_data)
+    assert frame is not None
+    assert (frame.metadata, frame.reason) == (b"hot", 7)
+
+
+def test_r218_metadata_that_changes_while_a_member_joins_is_told_with_one_more_join() -> None:
+    """The leader would never hear of it: the JoinGroup that waits has the bytes of before."""
+    assignor = Tells()
+    member = ClassicMemberHarness(assignors=(assignor,))
+    member.become_member({})
+    member.described_at_once = False
+    member.beat()
+    member.beat(ErrorCode.UNKNOWN_MEMBER_ID)
+    member.joining()
+    assignor.told = AssignorMetadata(metadata=b"hot")
+    member.finish_describing()
+    member.answer_join(generation=2)
+    member.answer_sync({})
+    assert member.joining().reason == "metadata of an assignor changed"
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_r218_a_wish_carries_fresh_metadata_unless_the_call_for_it_hangs(hangs: bool) -> None:
+    """An assignment from old metadata does not fit the load; but a wish must not wait for user code for ever."""
+    assignor = Tells()
+    member = ClassicMemberHarness(assignors=(assignor,))
+    member.become_member({})
+    member.described_at_once = False
+    member.step(ReassignmentRequested(5))
+    assert not member.requests(JoinGroupRequest)
+    assignor.told = AssignorMetadata(metadata=b"hot")
+    if hangs:
+        member.advance(ASSIGNOR_LIMIT_MS - 1)
+        assert not member.requests(JoinGroupRequest)
+        member.advance(1)
+    else:
+        member.finish_describing()
+    frame = read_subscription_frame(member.said().user_data)
+    assert frame is not None
+    assert (frame.metadata, frame.reason) == (b"cold" if hangs else b"hot", 5)
 
 
 @pytest.mark.parametrize("phase", [Phase.IN_SYNC, Phase.REJOIN_DUE, Phase.REJOINING], ids=lambda phase: phase.name)

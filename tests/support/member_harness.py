@@ -786,11 +786,11 @@ class ClassicMemberHarness(MemberHarness):
                 self._automatic.append(TopicsDescribed(request_id, found))
             case RunAssignor() if self.runs_assignors:
                 self._automatic.append(compute(self.objects, effect)[0])
-            case DescribeAssignors(call_id):
+            case DescribeAssignors(call_id) if self.described_at_once:
                 self._automatic.append(AssignorsDescribed(tuple(map(advertised, self.objects)), call_id))
-            case CallOnAssignment(call_id):
+            case CallOnAssignment():
                 self.told.append(effect)
-                self._automatic.append(OnAssignmentDone(call_id))
+                super()._perform(effect)
             case _:
                 super()._perform(effect)
 
@@ -809,14 +809,12 @@ class ClassicMemberHarness(MemberHarness):
 
     def answer_join(self, *, error: int = 0, generation: int = 1, leader: str = "other", **fields: Any) -> None:
         """Answer the JoinGroup under way; the member is "m-1"."""
-        chosen = self.objects[0].name
         response = JoinGroupResponse(
             error_code=error,
             generation_id=-1 if error else generation,
             protocol_type="consumer",
-            protocol_name=chosen,
             leader=leader,
-            **{"member_id": "m-1", **fields},
+            **{"member_id": "m-1", "protocol_name": self.objects[0].name, **fields},
         )
         self.answer(JoinGroupRequest, response)
 
@@ -829,6 +827,11 @@ class ClassicMemberHarness(MemberHarness):
     def fail_describing(self) -> None:
         """Tell the member that no broker could say which topics there are."""
         self.step(RequestFailed(self.describing, FailureKind.TIMED_OUT, "no answer in time"))
+
+    def finish_describing(self) -> None:
+        """``metadata()`` of all assignors returns."""
+        call_id = self.take_call(DescribeAssignors).call_id
+        self.step(AssignorsDescribed(tuple(map(advertised, self.objects)), call_id))
 
     def answer_beat(self, error: int = 0) -> None:
         """Answer the heartbeat under way."""
