@@ -1,7 +1,26 @@
 """The protocol of one worker: joins, heartbeats, stops before it starts, and never outlives its lease. Pure.
 
 The shell hands in events with the time and performs effects; callbacks run elsewhere, one at a time, and heartbeats go
-on meanwhile. Rules: W1 to W16 in docs/workers.md.
+on meanwhile. The rules:
+
+* W1: A worker makes its member id itself, one for each start of the process.
+* W2: One heartbeat is under way at a time; the next one is sent on the interval, or at once when there is news.
+* W3: Units that are not assigned any more, or have another token, stop before new ones start.
+* W4: What has stopped is acknowledged at once, before anything is started.
+* W5: After a failure the next heartbeat has every field.
+* W6: An error that no retry cures stops the worker: it releases everything, and then ``wait()`` raises the error.
+* W7: A worker that was removed releases everything (``on_lost``), and joins again under its id.
+* W8: Callbacks run one at a time; heartbeats go on meanwhile.
+* W9: The lease counts from the sending of the last accepted heartbeat, and units stop a margin before its end.
+* W10: While the coordinator may wait for a stop, the lease also ends a margin before its rebalance timeout. It may wait
+  from the first heartbeat after the last answer until the answer to one that names what runs takes nothing.
+* W11: After the end of a lease nothing starts before the answer to a heartbeat that was sent after all had stopped.
+* W12: Leaving: stop everything, then say so; the units are free with the answer.
+* W13: Heartbeats are numbered; the coordinator refuses one that arrives after a later one.
+* W14: A unit that was given and taken back before it started is confirmed too, at once.
+* W15: A heartbeat that names what runs also names units that have not started. Others can be given away at once.
+* W16: If a plan is newer than this worker's list of units, its units start when the function for the list has returned
+  one as new. After ``worker.sync.timeout.ms`` the worker leaves, for ``worker.unsync.backoff.ms`` or until then.
 """
 
 from __future__ import annotations
