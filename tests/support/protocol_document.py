@@ -157,7 +157,6 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "commit codes": commit_codes,
     "fetch codes": fetch_codes,
     "round codes": round_codes,
-    "a join": lambda: sequence_diagram("join"),
     "a revocation": lambda: sequence_diagram(
         "revocation", first_command="b subscribes to orders", last_text="on_partitions_assigned(orders-1)"
     ),
