@@ -55,7 +55,7 @@ class Target(msgspec.Struct, Generic[KeyT], frozen=True):
 
 
 class MustRejoinError(Exception):
-    """This coordinator cannot read the member's stored state: the member must give up everything and join again."""
+    """This coordinator cannot read the member's stored state: the member must abandon its partitions and rejoin."""
 
 
 def reconcile(

@@ -43,7 +43,7 @@ class MemberState(enum.IntEnum):
     UNRELEASED_PARTITIONS = 2
     """It is at the target's epoch, but other members still hold some of its partitions."""
     UNKNOWN = 127
-    """Written by a newer coordinator: the member must give up everything and join again."""
+    """Written by a newer coordinator: the member must abandon its partitions and rejoin."""
 
 
 class ClientAssignor(msgspec.Struct, frozen=True):

@@ -44,14 +44,14 @@ from kip848_client.wire.messages.consumer_group_prepare_assignment import (
 )
 
 
-class HandedIn(msgspec.Struct, frozen=True):
-    """One member's part of a computed target."""
+class SubmittedTarget(msgspec.Struct, frozen=True):
+    """One member's part of the target that a member computed and submitted with Install."""
 
     partitions: TopicPartitions
     metadata: AssignmentMetadata
 
 
-_NOTHING = HandedIn({}, NO_METADATA)
+_NOTHING = SubmittedTarget({}, NO_METADATA)
 
 
 def handle_prepare(
@@ -109,19 +109,19 @@ def handle_install(
     try:
         group, flying = find_round(state, message, find_group=state.existing_group)
         prepared = prepared_for(flying, message, kind=PreparedGroup)
-        handed_in = None
+        submitted = None
         if not message.error:
             bytes_max = state.config.client_assignors_bytes_max
-            handed_in = read_assignment(prepared, message.members, bytes_max=bytes_max)
+            submitted = read_assignment(prepared, message.members, bytes_max=bytes_max)
     except Refused as refused:
         note_refusal(batch, state.groups.get(message.group_id), member_id=message.member_id, refused=refused)
         refusal = ConsumerGroupInstallAssignmentResponse(error_code=refused.code, error_message=refused.message)
         return batch.result(Reply(request.request_id, refusal))
     epoch = prepared.group_epoch
-    if handed_in is None:
+    if submitted is None:
         _write(group, batch, _target_kept(state, group, error=message.error, assignor=flying.assignor_name))
     else:
-        signed = {member_id: _signed(part, assignor=flying.assignor_name) for member_id, part in handed_in.items()}
+        signed = {member_id: _signed(part, assignor=flying.assignor_name) for member_id, part in submitted.items()}
         parts = parts_of_present(group, prepared, signed, known=prepared.subscriptions)
         _write(group, batch, {member_id: part or _NOTHING for member_id, part in parts.items()})
     batch.records.append(
@@ -129,7 +129,7 @@ def handle_install(
             group.group_id, epoch=epoch, timestamp_ms=request.wall_ms, client_assignor=flying.assignor_name
         )
     )
-    computed = {member_id: part.partitions for member_id, part in (handed_in or {}).items()}
+    computed = {member_id: part.partitions for member_id, part in (submitted or {}).items()}
     note_target(batch, group, flying, epoch=epoch, error=message.error, members=computed)
     batch.soft.append(TargetComputed(group.group_id, now_ms))
     waits = state.group_config(group.group_id).assignment_interval_ms > 0
@@ -141,7 +141,7 @@ def handle_install(
 
 def read_assignment(
     prepared: PreparedGroup, members: tuple[install_wire.Member, ...], *, bytes_max: int
-) -> Mapping[str, HandedIn]:
+) -> Mapping[str, SubmittedTarget]:
     """The target of each member, checked against the snapshot of Prepare.
 
     Args:
@@ -158,13 +158,13 @@ def read_assignment(
         demand that topics and partitions exist and that the member subscribes to them, because it could not own them.
     """
     owners: dict[UUID, list[str | None]] = {topic_id: [None] * count for topic_id, count in prepared.topics.items()}
-    handed_in: dict[str, HandedIn] = {}
+    submitted: dict[str, SubmittedTarget] = {}
     for member in members:
         member_id = member.member_id
         subscribed = prepared.subscriptions.get(member_id)
         if subscribed is None:
             raise invalid(f"{member_id!r} is not a member of the group at epoch {prepared.group_epoch}.")
-        if member_id in handed_in:
+        if member_id in submitted:
             raise invalid(f"member {member_id!r} is there twice.")
         if len(member.metadata_bytes) > bytes_max:
             raise invalid(
@@ -194,13 +194,13 @@ def read_assignment(
             if given:
                 partitions[topic_id] = tuple(sorted((*partitions.get(topic_id, ()), *given)))
         told = AssignmentMetadata(version=member.metadata_version, data=member.metadata_bytes)
-        handed_in[member_id] = HandedIn(partitions, told)
+        submitted[member_id] = SubmittedTarget(partitions, told)
     for topic_id, taken in owners.items():
         missing = [partition for partition, owner in enumerate(taken) if owner is None]
         if missing:
             shown = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
             raise invalid(f"{len(missing)} partitions of topic id {topic_id} have no member: {shown}.")
-    return handed_in
+    return submitted
 
 
 def _described(
@@ -225,13 +225,15 @@ def _described(
     )
 
 
-def _signed(part: HandedIn, *, assignor: str) -> HandedIn:
-    """The metadata for a member, with the assignor's name, since a member may have several."""
+def _signed(part: SubmittedTarget, *, assignor: str) -> SubmittedTarget:
+    """Add the assignor's name to a member's metadata, because a member may offer several assignors."""
     return part if part.metadata == NO_METADATA else replace(part, metadata=replace(part.metadata, assignor=assignor))
 
 
-def _target_kept(state: CoordinatorState, group: ConsumerGroup, *, error: int, assignor: str) -> dict[str, HandedIn]:
-    """The present target without deleted or unsubscribed topics, to be installed at a newer epoch."""
+def _target_kept(
+    state: CoordinatorState, group: ConsumerGroup, *, error: int, assignor: str
+) -> dict[str, SubmittedTarget]:
+    """The current target without deleted or unsubscribed topics; it becomes the target of the newer epoch."""
     target = {}
     for member_id in group.sorted_member_ids:
         subscribed = state.topic_ids(group, group.members[member_id].metadata)
@@ -239,12 +241,12 @@ def _target_kept(state: CoordinatorState, group: ConsumerGroup, *, error: int, a
         if kept.assignor not in ("", assignor):
             kept = NO_METADATA  # of another assignor, to which the error means nothing
         partitions = {topic: held for topic, held in group.target_of(member_id).items() if topic in subscribed}
-        target[member_id] = HandedIn(partitions, replace(kept, error=error, assignor=assignor))
+        target[member_id] = SubmittedTarget(partitions, replace(kept, error=error, assignor=assignor))
     return target
 
 
-def _write(group: ConsumerGroup, batch: Batch, target: Mapping[str, HandedIn]) -> None:
-    """Records for the members whose part is new."""
+def _write(group: ConsumerGroup, batch: Batch, target: Mapping[str, SubmittedTarget]) -> None:
+    """Write a record for each member whose part changed."""
     for member_id, part in target.items():
         if (
             member_id not in group.target

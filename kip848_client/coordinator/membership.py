@@ -1,6 +1,6 @@
-"""Finds the member of a heartbeat, and checks that the sender may act for it. Reads only.
+"""Decides which heartbeat is accepted: finds its member, and checks member id, epoch and instance id. Reads only.
 
-Dynamic members are found by their id alone; static ones by their instance id, which survives a change of the member id.
+A dynamic member is found by its member id; a static one by its instance id, which stays when the member id changes.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Found(msgspec.Struct, Generic[KeyT, MetadataT], frozen=True):
     """The member that a heartbeat is about.
 
     Args:
-        member: as stored; for a new or replacing member, what it starts from.
-        is_new: there is no member of this id yet, and it replaces none.
-        replaced: the static member whose place it takes.
+        member: the stored member; if it joins or replaces another, its initial value.
+        is_new: the group has no member with this id, and it replaces none.
+        replaced: the static member that it replaces.
     """
 
     member: Member[KeyT, MetadataT]
@@ -50,7 +50,7 @@ class Found(msgspec.Struct, Generic[KeyT, MetadataT], frozen=True):
 
     @property
     def counted(self) -> MetadataT | None:
-        """The metadata that the group's counts hold for it; None if it is new."""
+        """The metadata that is part of the group's counts of subscribers; None if it is new."""
         return None if self.is_new else (self.replaced or self.member).metadata
 
 
@@ -81,7 +81,7 @@ def find_member(
     """
     member_id = message.member_id or new_member_id(state.rng)
     known = group.members.get(member_id)
-    # Also a static member that comes back under another id, although it would take the place that it left.
+    # This also refuses a static member that returns under a new id, although it would only replace itself.
     if known is None and len(group.members) >= size_max:
         raise Refused(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -115,7 +115,7 @@ def _find_static(
         return Found(member)
     holder_id = group.static_members.get(instance_id)
     if holder_id is None or holder_id == member_id:
-        # A fenced or restarted process that comes back under its own id is still the only holder of the instance id.
+        # A fenced or restarted member that joins with its old id still holds the instance id alone.
         return Found(group.new_member(member_id), is_new=True) if known is None else Found(known)
     holder = group.members[holder_id]
     if holder.current.member_epoch != STATIC_LEAVE_EPOCH and holder.metadata.classic is None:
@@ -174,14 +174,14 @@ def static_member(group: Group[KeyT, MetadataT], *, instance_id: str, member_id:
 
 
 def returned(current: Current[KeyT]) -> Current[KeyT]:
-    """What a static member starts from when it is back: what it owned, at epoch 0."""
+    """The current assignment of a static member that returns: its partitions, at epoch 0."""
     return replace(current, member_epoch=0, previous_member_epoch=0, state=MemberState.STABLE)
 
 
 def away(current: Current[KeyT]) -> Current[KeyT]:
-    """What is kept of a static member that leaves and will be back: what it owns, and nothing to give up.
+    """The current assignment of a static member that left for a while: it keeps its partitions, and revokes none.
 
-    Every assignment epoch becomes 0, so that the process that takes its place may commit with any epoch (KIP-1251).
+    Every assignment epoch becomes 0, so that the member that replaces it may commit with any epoch (KIP-1251).
     """
     return Current(
         member_epoch=STATIC_LEAVE_EPOCH,
@@ -210,7 +210,7 @@ def unknown_member(group: Group[Any, Any], *, member_id: str) -> Refused:
 
 
 def fenced(message: str) -> Refused:
-    """FENCED_MEMBER_EPOCH: the member must give up everything and join again."""
+    """FENCED_MEMBER_EPOCH: the member must abandon all its partitions and join again."""
     return Refused(ErrorCode.FENCED_MEMBER_EPOCH, message)
 
 

@@ -27,7 +27,7 @@ from kip848_client.coordinator.classic.group import (
     select_protocol,
     subscribed_topics,
 )
-from kip848_client.coordinator.classic.rebalance import CLASSIC_TIMERS, Turn
+from kip848_client.coordinator.classic.rebalance import CLASSIC_TIMERS, ClassicOutcome
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.group import Group
 from kip848_client.coordinator.group_member import (
@@ -121,12 +121,12 @@ def end_classic_group(
     """
     group_id = classic.group_id
     batch.records += [records.classic_group_tombstone(group_id), *written]
-    turn = Turn(state, classic, now_ms=now_ms, wall_ms=wall_ms)
+    outcome = ClassicOutcome(state, classic, now_ms=now_ms, wall_ms=wall_ms)
     for member_id in tuple(classic.awaiting_join):
-        turn.refuse_join(member_id, ErrorCode.REBALANCE_IN_PROGRESS)
+        outcome.refuse_join(member_id, ErrorCode.REBALANCE_IN_PROGRESS)
     for member_id in tuple(classic.awaiting_sync):
-        turn.refuse_sync(member_id, ErrorCode.REBALANCE_IN_PROGRESS)
-    batch.replies += turn.result().replies
+        outcome.refuse_sync(member_id, ErrorCode.REBALANCE_IN_PROGRESS)
+    batch.replies += outcome.result().replies
     batch.soft += [
         CancelTimer(TimerKey(kind, group_id, member_id))
         for member_id in ("", *sorted(classic.pending_joins), *classic.members)
@@ -301,9 +301,9 @@ def downgrade(
     """
     members = [member for member_id, member in group.members.items() if member_id not in gone]
     targets = {member.member_id: group.target_of(member.member_id) for member in members}
-    turn = begin_downgrade(state, group, batch, members=members, targets=targets, now_ms=now_ms, wall_ms=wall_ms)
-    turn.prepare()
-    batch.add(turn.result())
+    outcome = begin_downgrade(state, group, batch, members=members, targets=targets, now_ms=now_ms, wall_ms=wall_ms)
+    outcome.prepare()
+    batch.add(outcome.result())
 
 
 def begin_downgrade(
@@ -315,8 +315,8 @@ def begin_downgrade(
     targets: Mapping[str, TopicPartitions],
     now_ms: int,
     wall_ms: int,
-) -> Turn:
-    """Write the tombstones of a consumer group; the classic one is in the turn, which writes it when it is closed."""
+) -> ClassicOutcome:
+    """Write the tombstones of a consumer group; `ClassicOutcome.result` writes the record of the classic group."""
     classic = [
         downgraded_member(
             member,
@@ -338,7 +338,7 @@ def start_classic_group(
     protocol_type: str,
     now_ms: int,
     wall_ms: int,
-) -> Turn:
+) -> ClassicOutcome:
     """Put a classic group of *members* into the place of *group*; its generation is the group epoch."""
     batch.records += deletion.tombstones_of(state, group.group_id)
     for member_id in group.sorted_member_ids:
@@ -366,11 +366,11 @@ def start_classic_group(
         ),
     )
     _note(batch, to="classic", group_epoch=group.group_epoch, members=classic.members)
-    turn = Turn(state, classic, now_ms=now_ms, wall_ms=wall_ms)
-    turn.log()
+    outcome = ClassicOutcome(state, classic, now_ms=now_ms, wall_ms=wall_ms)
+    outcome.log()
     for member in classic.members.values():
-        turn.arm_session(member.member_id, member.session_timeout_ms)
-    return turn
+        outcome.arm_session(member.member_id, member.session_timeout_ms)
+    return outcome
 
 
 def downgraded_member(member: Member[KeyT, MetadataT], *, assignment: bytes) -> ClassicMember:

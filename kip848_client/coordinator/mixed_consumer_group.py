@@ -7,7 +7,7 @@ from uuid import UUID
 
 from kip848_client.coordinator.batch import Batch
 from kip848_client.coordinator.classic.group import Parked
-from kip848_client.coordinator.classic.rebalance import Turn
+from kip848_client.coordinator.classic.rebalance import ClassicOutcome
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.group_member import ClassicProtocols, GroupMember, MemberMetadata, SharedMetadata
 from kip848_client.coordinator.member_steps import MemberSteps
@@ -77,7 +77,7 @@ class MixedConsumerGroup(MixedGroup[UUID, MemberMetadata, ConsumerProtocolSubscr
         now_ms: int,
         wall_ms: int,
         parked: Parked,
-    ) -> Turn:
+    ) -> ClassicOutcome:
         """Turn a consumer group into a classic one; its members join again unless everything is in its place.
 
         If the target is that of the group, and all others have their part of it, nothing moves, and the group is
@@ -89,16 +89,16 @@ class MixedConsumerGroup(MixedGroup[UUID, MemberMetadata, ConsumerProtocolSubscr
             member.member_id: group.target_of(replaced.member_id if member is joining else member.member_id)
             for member in members
         }
-        turn = begin_downgrade(
+        outcome = begin_downgrade(
             self.state, group, batch, members=members, targets=targets, now_ms=now_ms, wall_ms=wall_ms
         )
         is_settled = group.group_epoch == group.target_epoch and all(
             member is joining or member.is_reconciled_to(group.group_epoch) for member in members
         )
         if not is_settled or not joining.metadata.subscribes_like(replaced.metadata):
-            turn.park_join(joining.member_id, parked)
-            turn.prepare()
-        return turn
+            outcome.park_join(joining.member_id, parked)
+            outcome.prepare()
+        return outcome
 
     def protocol_of(self, classic: ClassicProtocols) -> str:
         """The member's first: it never assigns, so it need not be that of the others."""

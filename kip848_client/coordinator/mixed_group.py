@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from kip848_client.coordinator.batch import Batch
 from kip848_client.coordinator.classic.group import ClassicState, Parked
 from kip848_client.coordinator.classic.membership import new_classic_member_id
-from kip848_client.coordinator.classic.rebalance import Turn, refused_join
+from kip848_client.coordinator.classic.rebalance import ClassicOutcome, refused_join
 from kip848_client.coordinator.group import Group
 from kip848_client.coordinator.group_member import (
     ClassicProtocols,
@@ -108,7 +108,7 @@ class MixedGroup(ABC, Generic[KeyT, MetadataT, SaidT]):
         now_ms: int,
         wall_ms: int,
         parked: Parked,
-    ) -> Turn:
+    ) -> ClassicOutcome:
         """Turn the group into a classic one, because a classic static member takes the last other member's place."""
 
     @abstractmethod
@@ -255,7 +255,7 @@ class MixedGroup(ABC, Generic[KeyT, MetadataT, SaidT]):
     ) -> CoordinatorResult:
         fields = {"reason": "replaced"}
         batch.happened("member_left", member=replaced, group_epoch=self.group.group_epoch, fields=fields)
-        turn = self.downgrade_for(
+        outcome = self.downgrade_for(
             batch,
             replaced=replaced,
             joining=joining,
@@ -263,11 +263,11 @@ class MixedGroup(ABC, Generic[KeyT, MetadataT, SaidT]):
             now_ms=now_ms,
             wall_ms=request.wall_ms,
         )
-        if turn.group.state is ClassicState.STABLE:
+        if outcome.group.state is ClassicState.STABLE:
             # No leader is named: the group has its assignment, and the client is not to compute one.
-            response = turn.join_response(joining.member_id, with_members=False)
-            turn.reply(request.request_id, replace(response, leader=""))
-        batch.add(turn.result())
+            response = outcome.join_response(joining.member_id, with_members=False)
+            outcome.reply(request.request_id, replace(response, leader=""))
+        batch.add(outcome.result())
         return batch.result()
 
     # SyncGroup

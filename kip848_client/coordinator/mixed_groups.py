@@ -1,4 +1,4 @@
-"""Which groups of the new protocol members on the classic one may be in."""
+"""Finds the group of the new protocol that a request of the classic protocol is about."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from kip848_client.coordinator.mixed_group import MixedGroup
 from kip848_client.coordinator.state import CoordinatorState
 
 
-def mixed_group(state: CoordinatorState, group_id: str) -> MixedGroup[Any, Any, Any] | None:
-    """The group of this id for requests of the classic protocol; None if it is classic, or there is none."""
+def group_of_new_protocol(state: CoordinatorState, group_id: str) -> MixedGroup[Any, Any, Any] | None:
+    """The consumer or connect group of this id, which serves classic members too; None for any other id.
+
+    It may have no classic member yet: a JoinGroup can add the first one.
+    """
     group = state.groups.get(group_id)
     if group is not None:
         return MixedConsumerGroup(state, group)

@@ -1,4 +1,4 @@
-"""OffsetCommit and TxnOffsetCommit: who may commit what, and the records of it.
+"""OffsetCommit and TxnOffsetCommit: which member may commit which partitions, and the records of the offsets.
 
 Offsets of a transaction stay pending until the transaction coordinator ends it.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kip848_client.coordinator.batch import Batch
 from kip848_client.coordinator.classic.heartbeat import check_commit as check_classic_commit
-from kip848_client.coordinator.classic.heartbeat import session_of
+from kip848_client.coordinator.classic.heartbeat import session_restart
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.group_member import GroupMember, PartitionEpochs
 from kip848_client.coordinator.membership import unknown_member
@@ -40,10 +40,10 @@ _TOPIC_IDS_VERSION = 10
 def handle_offset_commit(
     state: CoordinatorState, request: ApiRequest, message: OffsetCommitRequest, *, now_ms: int
 ) -> CoordinatorResult:
-    """Answer one OffsetCommit. The member's rights are checked once for all partitions: all are stored, or none.
+    """Answer one OffsetCommit.
 
-    A topic or partition that does not exist and metadata that is too long concern only their partitions. A topic
-    without partitions is left out of the answer.
+    A member that may not commit one partition commits none. In contrast, an unknown topic or partition, or metadata
+    that is too long, refuses only its own partitions. The answer omits topics without partitions.
 
     Source:
         Kafka's ``OffsetMetadataManager.commitOffset``; KIP-848; KIP-1251 (a lagging epoch is enough for partitions
@@ -163,11 +163,11 @@ def _commit(
     return batch, answered
 
 
-def check_commit(member: GroupMember, *, epoch: int, topics: list[tuple[TopicInfo, tuple[int, ...]]]) -> bool:
+def may_commit(member: GroupMember, *, epoch: int, topics: list[tuple[TopicInfo, tuple[int, ...]]]) -> bool:
     """Whether *member* may commit *topics* with *epoch*.
 
-    The member's own epoch covers every partition, owned or not. An older epoch covers partitions that the member
-    still holds and was given no later than that.
+    With its current epoch it may commit any partition, even one that it does not own. With an older epoch it may commit
+    partitions that it still holds and that were assigned to it at that epoch or before.
     """
     current = member.current
     if epoch >= current.member_epoch:
@@ -214,7 +214,7 @@ def _check_member(
             classic, member_id=message.member_id, instance_id=message.group_instance_id, generation=epoch
         )
         if committing is not None:
-            batch.soft.append(session_of(classic, committing, now_ms=now_ms))
+            batch.soft.append(session_restart(classic, committing, now_ms=now_ms))
         return
     if group is None:
         if epoch < 0:
@@ -236,7 +236,7 @@ def _check_member(
         raise Refused(
             ErrorCode.UNSUPPORTED_VERSION, "OffsetCommit version 9 or above must be used by members of consumer groups."
         )
-    if not check_commit(member, epoch=epoch, topics=_stored(state, topics)):
+    if not may_commit(member, epoch=epoch, topics=_storable(state, topics)):
         raise Refused(
             ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH,
             f"Member {member.member_id} is at epoch {member.current.member_epoch} and sent {epoch}.",
@@ -274,17 +274,17 @@ def _check_member_of_transaction(
     member = group.members.get(message.member_id)
     if member is None:
         raise unknown_member(group, member_id=message.member_id)
-    if not check_commit(member, epoch=epoch, topics=_stored(state, topics)):
+    if not may_commit(member, epoch=epoch, topics=_storable(state, topics)):
         raise Refused(
             ErrorCode.ILLEGAL_GENERATION,
             f"Member {member.member_id} is at epoch {member.current.member_epoch} and sent {epoch}.",
         )
 
 
-def _stored(
+def _storable(
     state: CoordinatorState, topics: list[tuple[OffsetCommitRequestTopic, TopicInfo | None]]
 ) -> list[tuple[TopicInfo, tuple[int, ...]]]:
-    """The partitions whose offsets would be stored."""
+    """The partitions whose offsets are stored if the member may commit: those that exist, with valid metadata."""
     return [
         (
             found,

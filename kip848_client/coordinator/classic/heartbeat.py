@@ -1,4 +1,4 @@
-"""Heartbeats and commits of a member of a classic group. Both restart its session.
+"""Heartbeats of a classic group's members, and the check of their commits. Both restart the member's session.
 
 Source: Kafka's ``GroupMetadataManager.classicGroupHeartbeat``, ``ClassicGroup.validateOffsetCommit``.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kip848_client.coordinator.classic.group import ClassicGroup, ClassicMember, ClassicState
 from kip848_client.coordinator.classic.membership import check_generation, find_member
-from kip848_client.coordinator.mixed_groups import mixed_group
+from kip848_client.coordinator.mixed_groups import group_of_new_protocol
 from kip848_client.coordinator.refusal import Refused
 from kip848_client.coordinator.requests import ApiRequest
 from kip848_client.coordinator.result import ArmTimer, CoordinatorResult, Reply
@@ -24,7 +24,7 @@ def handle_heartbeat(
     try:
         if not message.group_id:
             raise Refused(ErrorCode.INVALID_GROUP_ID, "Heartbeat names no group.")
-        mixed = mixed_group(state, message.group_id)
+        mixed = group_of_new_protocol(state, message.group_id)
         if mixed is not None:
             code, timers = mixed.beat(message, now_ms=now_ms)
             return CoordinatorResult(
@@ -38,12 +38,12 @@ def handle_heartbeat(
     is_preparing = group.state is ClassicState.PREPARING
     response = HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS if is_preparing else ErrorCode.NONE)
     return CoordinatorResult(
-        replies=(Reply(request.request_id, response),), soft=(session_of(group, member, now_ms=now_ms),)
+        replies=(Reply(request.request_id, response),), soft=(session_restart(group, member, now_ms=now_ms),)
     )
 
 
-def session_of(group: ClassicGroup, member: ClassicMember, *, now_ms: int) -> ArmTimer:
-    """Restart the member's session."""
+def session_restart(group: ClassicGroup, member: ClassicMember, *, now_ms: int) -> ArmTimer:
+    """The timer that restarts the member's session."""
     return ArmTimer(
         TimerKey(TimerKind.CLASSIC_SESSION, group.group_id, member.member_id),
         deadline_ms=now_ms + member.session_timeout_ms,

@@ -3,7 +3,7 @@
 The checks are in Kafka's order, so that a request with two mistakes gets the same answer.
 
 Source: Kafka's ``GroupMetadataManager.classicGroupJoin...``; KIP-394 (member ids), KIP-345 (static members), KIP-814
-(a leader that need not assign).
+(a static leader that returns does not assign again).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from kip848_client.coordinator.classic.group import (
     with_replacement,
 )
 from kip848_client.coordinator.classic.membership import find_member, new_classic_member_id
-from kip848_client.coordinator.classic.rebalance import Turn, refused_join
+from kip848_client.coordinator.classic.rebalance import ClassicOutcome, refused_join
 from kip848_client.coordinator.mixed_group import MEMBER_ID_ROUND_VERSION
-from kip848_client.coordinator.mixed_groups import mixed_group
+from kip848_client.coordinator.mixed_groups import group_of_new_protocol
 from kip848_client.coordinator.refusal import Refused
 from kip848_client.coordinator.requests import ApiRequest
 from kip848_client.coordinator.result import CoordinatorResult, Reply
@@ -35,7 +35,9 @@ from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 _REBALANCE_TIMEOUT_VERSION: Final = 1
+"""First version of JoinGroup with a rebalance timeout of its own."""
 _SKIP_ASSIGNMENT_VERSION: Final = 9
+"""First version whose answer can tell the leader not to assign."""
 
 
 def handle_join(
@@ -48,7 +50,7 @@ def handle_join(
         return _refuse(request, ErrorCode.INVALID_GROUP_ID, member_id=member_id)
     if not shortest <= message.session_timeout_ms <= longest:
         return _refuse(request, ErrorCode.INVALID_SESSION_TIMEOUT, member_id=member_id)
-    mixed = mixed_group(state, group_id)
+    mixed = group_of_new_protocol(state, group_id)
     if mixed is not None and mixed.group.members:
         timeout_ms = _rebalance_timeout_ms(message, api_version=request.api_version)
         return mixed.join(request, message, rebalance_timeout_ms=timeout_ms, now_ms=now_ms)
@@ -59,47 +61,47 @@ def handle_join(
         if not state.has_room_for_group(group_id):
             return _refuse(request, ErrorCode.GROUP_MAX_SIZE_REACHED)
         group = ClassicGroup(group_id)
-    turn = Turn(state, group, now_ms=now_ms, wall_ms=request.wall_ms)
-    join = _Join(turn, request, message)
+    outcome = ClassicOutcome(state, group, now_ms=now_ms, wall_ms=request.wall_ms)
+    join = _Join(outcome, request, message)
     join.run()
-    if mixed is not None and turn.group.exists:
-        # An empty group of the new protocol gives its name up to the classic one; its offsets stay.
+    if mixed is not None and outcome.group.exists:
+        # The classic group replaces an empty group of the new protocol; the offsets stay.
         # The first join of a group writes no other record.
-        turn.batch.records.extend(deletion.tombstones_of(state, group_id))
-    return turn.result()
+        outcome.batch.records.extend(deletion.tombstones_of(state, group_id))
+    return outcome.result()
 
 
 class _Join:
     """One JoinGroup for a group that is classic or may become classic."""
 
-    def __init__(self, turn: Turn, request: ApiRequest, message: JoinGroupRequest) -> None:
-        self._turn = turn
+    def __init__(self, outcome: ClassicOutcome, request: ApiRequest, message: JoinGroupRequest) -> None:
+        self._outcome = outcome
         self._request = request
         self._message = message
         self._parked = Parked(request.request_id, request.api_version)
 
     def run(self) -> None:
         """Check, and join."""
-        turn, message, member_id = self._turn, self._message, self._message.member_id
+        outcome, message, member_id = self._outcome, self._message, self._message.member_id
         if not self._has_room():
-            if member_id in turn.group.members:
-                turn.remove([member_id], reason="group_too_large")
-                turn.after_removal()
+            if member_id in outcome.group.members:
+                outcome.remove([member_id], reason="group_too_large")
+                outcome.after_removal()
             self._refuse(ErrorCode.GROUP_MAX_SIZE_REACHED)
-        elif not turn.group.supports(
+        elif not outcome.group.supports(
             protocol_type=message.protocol_type, names=[protocol.name for protocol in message.protocols]
         ):
             self._refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id=member_id)
         elif not member_id:
             self._join_without_id()
-        elif member_id in turn.group.pending_joins:
+        elif member_id in outcome.group.pending_joins:
             if message.group_instance_id is not None:
                 self._refuse(ErrorCode.UNKNOWN_MEMBER_ID, member_id=member_id)
             else:
                 self._add(member_id)
         else:
             try:
-                member = find_member(turn.group, member_id=member_id, instance_id=message.group_instance_id)
+                member = find_member(outcome.group, member_id=member_id, instance_id=message.group_instance_id)
             except Refused as refused:
                 self._refuse(refused.code, member_id=member_id)
             else:
@@ -110,7 +112,7 @@ class _Join:
 
         In PREPARING only members that have joined count, so that a group that is too large loses those that join last.
         """
-        group, state = self._turn.group, self._turn.state
+        group, state = self._outcome.group, self._outcome.state
         member_id, size_max = self._message.member_id, state.config.classic_max_size
         is_member = member_id in group.members
         if group.state is ClassicState.PREPARING:
@@ -127,77 +129,77 @@ class _Join:
     # Who has no id yet
 
     def _join_without_id(self) -> None:
-        turn, message = self._turn, self._message
+        outcome, message = self._outcome, self._message
         instance_id = message.group_instance_id
-        new_id = new_classic_member_id(turn.state.rng, client_id=self._request.client_id, instance_id=instance_id)
+        new_id = new_classic_member_id(outcome.state.rng, client_id=self._request.client_id, instance_id=instance_id)
         if instance_id is None and self._request.api_version >= MEMBER_ID_ROUND_VERSION:
             # KIP-394: a client that does not join with its new id costs only this id.
-            turn.change(pending_joins=turn.group.pending_joins | {new_id})
-            turn.arm_session(new_id, message.session_timeout_ms)
+            outcome.change(pending_joins=outcome.group.pending_joins | {new_id})
+            outcome.arm_session(new_id, message.session_timeout_ms)
             self._refuse(ErrorCode.MEMBER_ID_REQUIRED, member_id=new_id)
-        elif instance_id is not None and instance_id in turn.group.static_members:
-            self._replace(turn.group.static_members[instance_id], new_id=new_id)
+        elif instance_id is not None and instance_id in outcome.group.static_members:
+            self._replace(outcome.group.static_members[instance_id], new_id=new_id)
         else:
             self._add(new_id)
 
     def _add(self, member_id: str) -> None:
-        turn = self._turn
+        outcome = self._outcome
         member = self._member(member_id, is_new=True)
-        turn.group = with_member(turn.group, member, protocol_type=self._message.protocol_type)
-        turn.park_join(member_id, self._parked)
-        turn.arm_new_member(member_id)
+        outcome.group = with_member(outcome.group, member, protocol_type=self._message.protocol_type)
+        outcome.park_join(member_id, self._parked)
+        outcome.arm_new_member(member_id)
         self._note_join(member)
-        if turn.group.is_initial:
-            turn.change(newcomer=True)
-        turn.rebalance_or_complete()
+        if outcome.group.is_initial:
+            outcome.change(newcomer=True)
+        outcome.rebalance_or_complete()
 
     def _replace(self, old_id: str, *, new_id: str) -> None:
         """A static member is back under a new id. A parked request of the old id is answered with an error."""
-        turn = self._turn
-        old = turn.group.members[old_id]
-        turn.refuse_join(old_id, ErrorCode.FENCED_INSTANCE_ID)
-        turn.refuse_sync(old_id, ErrorCode.FENCED_INSTANCE_ID)
-        turn.cancel_session(old_id)
-        leader_before = turn.group.leader
+        outcome = self._outcome
+        old = outcome.group.members[old_id]
+        outcome.refuse_join(old_id, ErrorCode.FENCED_INSTANCE_ID)
+        outcome.refuse_sync(old_id, ErrorCode.FENCED_INSTANCE_ID)
+        outcome.cancel_session(old_id)
+        leader_before = outcome.group.leader
         member = msgspec.structs.replace(
             self._member(new_id, is_new=False), assignment=old.assignment, instance_id=old.instance_id
         )
-        turn.group = with_replacement(turn.group, old_id=old_id, member=member)
-        turn.arm_session(new_id, old.session_timeout_ms)
-        turn.note("member_left", member=old, fields={"reason": "replaced"})
+        outcome.group = with_replacement(outcome.group, old_id=old_id, member=member)
+        outcome.arm_session(new_id, old.session_timeout_ms)
+        outcome.note("member_left", member=old, fields={"reason": "replaced"})
         self._note_join(member)
-        if turn.group.state is ClassicState.STABLE and select_protocol(turn.group) == turn.group.protocol:
-            turn.log()
-            turn.reply(self._request.request_id, self._answer_to_replacement(new_id, leader_before=leader_before))
+        if outcome.group.state is ClassicState.STABLE and select_protocol(outcome.group) == outcome.group.protocol:
+            outcome.log()
+            outcome.reply(self._request.request_id, self._answer_to_replacement(new_id, leader_before=leader_before))
         else:
-            turn.park_join(new_id, self._parked)
-            turn.rebalance_or_complete()
+            outcome.park_join(new_id, self._parked)
+            outcome.rebalance_or_complete()
 
     def _answer_to_replacement(self, member_id: str, *, leader_before: str | None) -> JoinGroupResponse:
         """Nothing changes for the others, so a returning leader must not assign again.
 
         From version 9 on the answer says so. Earlier versions name the replaced member as the leader.
         """
-        turn = self._turn
+        outcome = self._outcome
         if self._request.api_version < _SKIP_ASSIGNMENT_VERSION:
-            return turn.join_response(member_id, with_members=False, leader=leader_before)
-        is_leader = turn.group.leader == member_id
-        return turn.join_response(member_id, with_members=is_leader, skip_assignment=is_leader)
+            return outcome.join_response(member_id, with_members=False, leader=leader_before)
+        is_leader = outcome.group.leader == member_id
+        return outcome.join_response(member_id, with_members=is_leader, skip_assignment=is_leader)
 
     # Who is a member
 
     def _join_again(self, member: ClassicMember) -> None:
-        turn, group = self._turn, self._turn.group
+        outcome, group = self._outcome, self._outcome.group
         is_leader = group.leader == member.member_id
         is_same = member.protocols == self._protocols()
         if is_same and (
             group.state is ClassicState.COMPLETING or (group.state is ClassicState.STABLE and not is_leader)
         ):
-            # It did not get the answer, or does not know that it need not join.
-            response = turn.join_response(
+            # It lost the answer to its join, or joins although no rebalance is due.
+            response = outcome.join_response(
                 member.member_id, with_members=is_leader and group.state is ClassicState.COMPLETING
             )
-            turn.reply(self._request.request_id, response)
+            outcome.reply(self._request.request_id, response)
             return
         updated = msgspec.structs.replace(
             member,
@@ -206,9 +208,9 @@ class _Join:
             session_timeout_ms=self._message.session_timeout_ms,
         )
         if updated != member:
-            turn.group = with_member(group, updated, protocol_type=self._message.protocol_type)
-        turn.park_join(member.member_id, self._parked)
-        turn.rebalance_or_complete()
+            outcome.group = with_member(group, updated, protocol_type=self._message.protocol_type)
+        outcome.park_join(member.member_id, self._parked)
+        outcome.rebalance_or_complete()
 
     # Parts
 
@@ -233,11 +235,11 @@ class _Join:
     def _note_join(self, member: ClassicMember) -> None:
         topics = subscribed_topics(self._message.protocol_type, [data for _, data in member.protocols])
         fields = {"topics": sorted(topics or ()), "instance_id": member.instance_id}
-        self._turn.note("member_joined", member=member, fields=fields)
+        self._outcome.note("member_joined", member=member, fields=fields)
 
     def _refuse(self, code: ErrorCode, *, member_id: str = "") -> None:
         response = refused_join(code, member_id=member_id, api_version=self._request.api_version)
-        self._turn.reply(self._request.request_id, response)
+        self._outcome.reply(self._request.request_id, response)
 
 
 def _rebalance_timeout_ms(message: JoinGroupRequest, *, api_version: int) -> int:

@@ -1,4 +1,4 @@
-"""LeaveGroup of members of a classic group: of themselves, or of static ones by an administrator.
+"""LeaveGroup for a classic group: a member leaves, or an administrator removes static members.
 
 Source: Kafka's ``GroupMetadataManager.classicGroupLeaveToClassicGroup``; KIP-345 (several members in one request).
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kip848_client.coordinator.classic.group import ClassicGroup
 from kip848_client.coordinator.classic.membership import find_member
-from kip848_client.coordinator.classic.rebalance import Turn
+from kip848_client.coordinator.classic.rebalance import ClassicOutcome
 from kip848_client.coordinator.departure import leave_response, leaving_members
 from kip848_client.coordinator.refusal import Refused
 from kip848_client.coordinator.requests import ApiRequest
@@ -24,28 +24,28 @@ def handle_leave(
     state: CoordinatorState, request: ApiRequest, message: LeaveGroupRequest, group: ClassicGroup, *, now_ms: int
 ) -> CoordinatorResult:
     """Answer one LeaveGroup: each member has its own code, and the group rebalances once for all of them."""
-    turn = Turn(state, group, now_ms=now_ms, wall_ms=request.wall_ms)
+    outcome = ClassicOutcome(state, group, now_ms=now_ms, wall_ms=request.wall_ms)
     leaving = leaving_members(message, api_version=request.api_version)
-    codes = [_leave(turn, identity) for identity in leaving]
+    codes = [_leave(outcome, identity) for identity in leaving]
     if ErrorCode.NONE in codes:
-        turn.after_removal()
-    turn.reply(request.request_id, leave_response(leaving, codes, api_version=request.api_version))
-    return turn.result()
+        outcome.after_removal()
+    outcome.reply(request.request_id, leave_response(leaving, codes, api_version=request.api_version))
+    return outcome.result()
 
 
-def _leave(turn: Turn, identity: MemberIdentity) -> ErrorCode:
-    group, member_id = turn.group, identity.member_id
+def _leave(outcome: ClassicOutcome, identity: MemberIdentity) -> ErrorCode:
+    group, member_id = outcome.group, identity.member_id
     if not member_id:
         # An administrator removes a static member without knowing its id.
         member_id = group.static_members.get(identity.group_instance_id or "", "")
         if not member_id:
             return ErrorCode.UNKNOWN_MEMBER_ID
     elif member_id in group.pending_joins:
-        turn.forget_pending(member_id)
+        outcome.forget_pending(member_id)
         return ErrorCode.NONE
     try:
         find_member(group, member_id=member_id, instance_id=identity.group_instance_id)
     except Refused as refused:
         return refused.code
-    turn.remove([member_id], reason="leave")
+    outcome.remove([member_id], reason="leave")
     return ErrorCode.NONE

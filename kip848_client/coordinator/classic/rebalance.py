@@ -1,7 +1,7 @@
 """The phases of a rebalance of a classic group: removals, timers and the answers to parked requests.
 
-A `Turn` handles one event of one group: it holds the group after the event, and collects answers, timers and the
-record. Requests (`join`, `sync`, `heartbeat`, `leave`) and timers (`time_is_up`) use it.
+A `ClassicOutcome` collects what one event does to one group: the group after it, replies, timers, and the record.
+Requests (`join`, `sync`, `leave`) and timers (`time_is_up`) use it.
 
 Source: Kafka's ``GroupMetadataManager`` (``prepareRebalance``, ``completeClassicGroupJoin``, ``expire...``).
 """
@@ -38,15 +38,15 @@ from kip848_client.wire.schema import Response
 CLASSIC_TIMERS: Final = frozenset({TimerKind.CLASSIC_SESSION, TimerKind.CLASSIC_JOIN, TimerKind.CLASSIC_SYNC})
 
 _NEW_MEMBER_TIMEOUT_MS: Final = 300_000
-"""How long a member may wait for the answer to its first JoinGroup; it cannot send heartbeats meanwhile."""
+"""Session timeout of a member that waits for the answer to its first JoinGroup: it cannot send heartbeats yet."""
 _NULL_PROTOCOL_VERSION: Final = 7
-"""From this version of JoinGroup on, no protocol is null; before, it is an empty name."""
+"""From this version of JoinGroup on, a refusal has null as the protocol's name; before, an empty string."""
 _WHOLE_GROUP: Final = ""
-"""Stands in a timer's key instead of a member id."""
+"""The member id in the key of a timer that concerns the whole group."""
 
 
-class Turn:
-    """One event of one group."""
+class ClassicOutcome:
+    """The outcome of one event for one group: the group after it, replies, timers and the record; `result` ends it."""
 
     def __init__(self, state: CoordinatorState, group: ClassicGroup, *, now_ms: int, wall_ms: int) -> None:
         self.state: Final = state
@@ -59,7 +59,7 @@ class Turn:
         self._is_logged = False
 
     def result(self) -> CoordinatorResult:
-        """Close the turn."""
+        """The collected result. Call it last."""
         group = self.group
         if self._is_logged:
             self.group = group = msgspec.structs.replace(group, is_logged=True)
@@ -75,7 +75,7 @@ class Turn:
         self.group = msgspec.structs.replace(self.group, **fields)
 
     def log(self) -> None:
-        """Write a record of the group at the end of the turn."""
+        """Let `result` write a record of the group."""
         self._is_logged = True
 
     def note(self, event: str, *, member: ClassicMember | None = None, fields: Mapping[str, FactValue]) -> None:
@@ -362,10 +362,10 @@ def time_is_up(
     group = state.classic.get(key.group_id)
     if group is None:
         return CoordinatorResult(soft=(CancelTimer(key),))
-    turn = Turn(state, group, now_ms=now_ms, wall_ms=wall_ms)
-    turn.batch.soft.append(CancelTimer(key))  # first: what follows may arm it again
-    turn.time_is_up(key, timer)
-    return turn.result()
+    outcome = ClassicOutcome(state, group, now_ms=now_ms, wall_ms=wall_ms)
+    outcome.batch.soft.append(CancelTimer(key))  # first: what follows may arm it again
+    outcome.time_is_up(key, timer)
+    return outcome.result()
 
 
 def refuse_all(state: CoordinatorState, *, code: ErrorCode) -> CoordinatorResult:
@@ -390,18 +390,18 @@ def refuse_all(state: CoordinatorState, *, code: ErrorCode) -> CoordinatorResult
 
 
 def loaded(state: CoordinatorState, group: ClassicGroup, *, now_ms: int) -> CoordinatorResult:
-    """Start the session of every member of a loaded group, and the timer of a rebalance that its record asks for.
+    """Start the session of every member of a loaded group, and the join timer if its record says PREPARING.
 
     A group that exceeds the size limit rebalances.
     """
-    turn = Turn(state, group, now_ms=now_ms, wall_ms=group.state_timestamp_ms)
+    outcome = ClassicOutcome(state, group, now_ms=now_ms, wall_ms=group.state_timestamp_ms)
     for member in group.members.values():
-        turn.arm_session(member.member_id, member.session_timeout_ms)
+        outcome.arm_session(member.member_id, member.session_timeout_ms)
     if group.state is ClassicState.PREPARING:
-        turn.await_joins()
+        outcome.await_joins()
     elif len(group.members) > state.config.classic_max_size:
-        turn.prepare()
-    return turn.result()
+        outcome.prepare()
+    return outcome.result()
 
 
 def _less(parked: Mapping[str, Parked], member_id: str) -> Mapping[str, Parked]:

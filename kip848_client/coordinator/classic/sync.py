@@ -9,8 +9,8 @@ from typing import Final
 
 from kip848_client.coordinator.classic.group import ClassicState, Parked
 from kip848_client.coordinator.classic.membership import check_generation, find_member
-from kip848_client.coordinator.classic.rebalance import Turn
-from kip848_client.coordinator.mixed_groups import mixed_group
+from kip848_client.coordinator.classic.rebalance import ClassicOutcome
+from kip848_client.coordinator.mixed_groups import group_of_new_protocol
 from kip848_client.coordinator.refusal import Refused
 from kip848_client.coordinator.requests import ApiRequest
 from kip848_client.coordinator.result import CoordinatorResult, Reply
@@ -18,8 +18,8 @@ from kip848_client.coordinator.state import CoordinatorState
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-_PROTOCOL_VERSION: Final = 5
-"""From this version on, the protocol's type and name have to be sent."""
+_PROTOCOL_REQUIRED_VERSION: Final = 5
+"""From this version on, a SyncGroup must name the type and name of its protocol."""
 
 
 def handle_sync(
@@ -33,11 +33,13 @@ def handle_sync(
 
 
 def _sync(state: CoordinatorState, request: ApiRequest, message: SyncGroupRequest, *, now_ms: int) -> CoordinatorResult:
-    if request.api_version >= _PROTOCOL_VERSION and (message.protocol_type is None or message.protocol_name is None):
+    if request.api_version >= _PROTOCOL_REQUIRED_VERSION and (
+        message.protocol_type is None or message.protocol_name is None
+    ):
         raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "SyncGroup names no protocol.")
     if not message.group_id:
         raise Refused(ErrorCode.INVALID_GROUP_ID, "SyncGroup names no group.")
-    mixed = mixed_group(state, message.group_id)
+    mixed = group_of_new_protocol(state, message.group_id)
     if mixed is not None:
         return mixed.sync(request, message, now_ms=now_ms)
     group = state.existing_classic_group(message.group_id)
@@ -47,20 +49,20 @@ def _sync(state: CoordinatorState, request: ApiRequest, message: SyncGroupReques
     _check_protocol(message.protocol_name, group.protocol, what="name")
     if group.state is ClassicState.PREPARING:
         raise Refused(ErrorCode.REBALANCE_IN_PROGRESS, f"Group {group.group_id} rebalances; join again.")
-    turn = Turn(state, group, now_ms=now_ms, wall_ms=request.wall_ms)
+    outcome = ClassicOutcome(state, group, now_ms=now_ms, wall_ms=request.wall_ms)
     member_id = member.member_id
     if member_id in group.pending_syncs:
-        turn.change(pending_syncs=group.pending_syncs - {member_id})
-        if not turn.group.pending_syncs:
-            turn.cancel_sync_timer()
+        outcome.change(pending_syncs=group.pending_syncs - {member_id})
+        if not outcome.group.pending_syncs:
+            outcome.cancel_sync_timer()
     if group.state is ClassicState.COMPLETING and member_id != group.leader:
-        turn.park_sync(member_id, Parked(request.request_id, request.api_version))
-        return turn.result()
+        outcome.park_sync(member_id, Parked(request.request_id, request.api_version))
+        return outcome.result()
     if group.state is ClassicState.COMPLETING:
-        turn.synced({given.member_id: bytes(given.assignment) for given in message.assignments})
-    turn.reply(request.request_id, turn.sync_response(member_id))
-    turn.arm_session(member_id, member.session_timeout_ms)
-    return turn.result()
+        outcome.synced({given.member_id: bytes(given.assignment) for given in message.assignments})
+    outcome.reply(request.request_id, outcome.sync_response(member_id))
+    outcome.arm_session(member_id, member.session_timeout_ms)
+    return outcome.result()
 
 
 def _check_protocol(sent: str | None, selected: str | None, *, what: str) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from kip848_client.coordinator.batch import Batch
 from kip848_client.coordinator.classic.group import ClassicGroup, ClassicMember
-from kip848_client.coordinator.classic.rebalance import Turn
+from kip848_client.coordinator.classic.rebalance import ClassicOutcome
 from kip848_client.coordinator.connect import records
 from kip848_client.coordinator.connect.classic_workers import (
     Running,
@@ -102,7 +102,7 @@ def downgrade(
     members: Iterable[GroupWorker],
     now_ms: int,
     wall_ms: int,
-) -> Turn:
+) -> ClassicOutcome:
     """Turn a connect group into a classic one of *members*; the caller lets them join again.
 
     What they are given is what they have; deferred units and the state of the assignor are lost.

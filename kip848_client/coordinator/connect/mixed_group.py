@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from kip848_client.coordinator.batch import Batch
 from kip848_client.coordinator.classic.group import Parked
-from kip848_client.coordinator.classic.rebalance import Turn
+from kip848_client.coordinator.classic.rebalance import ClassicOutcome
 from kip848_client.coordinator.connect.classic_workers import (
     allocation_of,
     assignment_bytes,
@@ -83,14 +83,14 @@ class MixedConnectGroup(MixedGroup[str, WorkerMetadata, ClassicWorker]):
         now_ms: int,
         wall_ms: int,
         parked: Parked,
-    ) -> Turn:
+    ) -> ClassicOutcome:
         """All members join again: the new leader plans from what the workers run."""
         group = self._group
         members = [joining if one == replaced.member_id else member for one, member in group.members.items()]
-        turn = downgrade(self.state, group, batch, members=members, now_ms=now_ms, wall_ms=wall_ms)
-        turn.park_join(joining.member_id, parked)
-        turn.prepare()
-        return turn
+        outcome = downgrade(self.state, group, batch, members=members, now_ms=now_ms, wall_ms=wall_ms)
+        outcome.park_join(joining.member_id, parked)
+        outcome.prepare()
+        return outcome
 
     def protocol_of(self, classic: ClassicProtocols) -> str:
         """The first of the worker's that all classic workers offer."""
