@@ -479,9 +479,7 @@ class WorkerCore:
             if self._phase is Phase.FATAL:
                 assert self._error is not None
                 self._effects.append(Failed(self._error))
-                return
-            if self._phase is not Phase.LEAVING:
-                self._beat_now()
+            self._beat_now()
         if self._phase in (Phase.IDLE, Phase.LEFT, Phase.FATAL):
             if self._phase is Phase.IDLE:
                 if self._closing is not None:

@@ -191,6 +191,7 @@ def test_heartbeats_go_on_while_a_unit_is_stopped() -> None:
     bench.pass_time(INTERVAL_MS)
     bench.answer(1, "a")
     assert bench.last_call == ("on_revoked", ["b"])
+    assert bench.core.view().state is MemberState.RECONCILING
     before = len(bench.sent)
     for _ in range(4):
         bench.pass_time(INTERVAL_MS)
@@ -287,6 +288,27 @@ def test_a_stop_that_fails_is_tried_again_or_counts(hold: bool) -> None:
         assert len([call for call in bench.calls if call.kind.value == "on_revoked"]) == 2
         bench.done()
     assert bench.owned() == ["a"]
+
+
+def test_a_unit_that_is_given_back_before_its_stop_succeeds_runs_on() -> None:
+    """The worker would step without end, to try a stop again that is wanted no more."""
+    bench = running()
+    bench.pass_time(INTERVAL_MS)
+    bench.answer(1, "a")
+    bench.done("b")
+    bench.step(UnitsChanged(7, frozenset()))
+    bench.answer(1, "a b")
+    assert bench.core.deadline_ms() == bench.core.view().lease_ends_ms
+    assert len(bench.calls) == 2
+
+
+@pytest.mark.parametrize(("came_ms", "starts"), [(29_999, True), (30_000, False)])
+def test_what_comes_when_the_lease_is_over_starts_nothing(came_ms: int, starts: bool) -> None:
+    """Another worker may have the units in an instant."""
+    bench = Bench()
+    bench.now_ms = came_ms
+    bench.answer(1, "a b")
+    assert bool(bench.calls) == starts
 
 
 @pytest.mark.parametrize(
@@ -838,9 +860,7 @@ def test_a_unit_waits_until_the_list_of_units_is_as_new_as_the_plan() -> None:
 
     assert bench.last_call == ("on_assigned", ["a"])
     bench.done()
-    due_ms = bench.core.deadline_ms()
-    assert due_ms is not None
-    assert due_ms > bench.now_ms, "nothing is asked for any more"
+    assert bench.core.deadline_ms() == bench.core.view().lease_ends_ms, "nothing is asked for any more"
 
 
 def test_a_new_list_of_units_is_said_at_once() -> None:
@@ -857,7 +877,11 @@ def test_a_worker_whose_list_of_units_stays_behind_leaves_for_a_while(becomes_kn
     """Scenario 65 and W16: other workers run its units meanwhile."""
     bench = Bench(client_assignors=("cooperative",), reads_units=True)
     _plan_at(bench, catalog_offset=7)
+    bench.step(UnitsChanged(1, frozenset()))
     bench.pass_time(3_000)
+    assert bench.notes() == [Noted("units_behind", {"known": 1})]
+    assert bench.request().member_epoch == 1, "the heartbeat under way comes first"
+    bench.answer(1)
     assert bench.request().member_epoch == -1
     assert bench.calls == []
     bench.answer(-1)
