@@ -243,7 +243,7 @@ class GroupCoordinator:
             return _NOTHING
         key, timer = due
         if key.kind in rebalance.CLASSIC_TIMERS:
-            return rebalance.time_is_up(self._state, key, timer, now_ms=now_ms, wall_ms=wall_ms)
+            return rebalance.time_is_up(self._state, key, now_ms=now_ms, wall_ms=wall_ms)
         connect_group = self._state.connect.get(key.group_id)
         if connect_group is not None:
             return connect_departure.time_is_up(self._state, connect_group, key, timer, now_ms=now_ms, wall_ms=wall_ms)

@@ -133,8 +133,8 @@ class ClassicGroup(msgspec.Struct, frozen=True):
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that a member asks for."""
-        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+        """The longest that a member asks for; there must be one."""
+        return max(member.rebalance_timeout_ms for member in self.members.values())
 
     def supports(self, *, protocol_type: str, names: Iterable[str]) -> bool:
         """Whether a member that offers *names* can be in the group: one of them is offered by every member."""
@@ -145,9 +145,7 @@ class ClassicGroup(msgspec.Struct, frozen=True):
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether members read *topic*; all topics if their subscriptions cannot be read."""
-        if self.subscribed_topics is None:
-            return self.protocol_type == CONSUMER_PROTOCOL
-        return topic in self.subscribed_topics
+        return self.subscribed_topics is None or topic in self.subscribed_topics
 
     def check_invariants(self) -> None:
         """Assert what must hold between two events."""
@@ -264,7 +262,6 @@ def next_generation(group: ClassicGroup, *, wall_ms: int) -> ClassicGroup:
             group,
             generation=group.generation + 1,
             protocol=None,
-            is_initial=False,
             subscribed_topics=subscribed_topics(group.protocol_type, []),
         )
         return transition(empty, ClassicState.EMPTY, wall_ms=wall_ms)
@@ -277,7 +274,6 @@ def next_generation(group: ClassicGroup, *, wall_ms: int) -> ClassicGroup:
         group,
         generation=group.generation + 1,
         protocol=protocol,
-        is_initial=False,
         members=members,
         pending_syncs=frozenset(members),
         awaiting_join={},

@@ -68,11 +68,8 @@ def check_commit(
         Refused: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION; REBALANCE_IN_PROGRESS between the answer
             to JoinGroup and the one to SyncGroup.
     """
-    is_empty = group.state is ClassicState.EMPTY
-    if generation < 0 and is_empty:
+    if generation < 0 and group.state is ClassicState.EMPTY:
         return None
-    if generation < 0 and not member_id and instance_id is None:
-        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group.group_id} has members; only they may commit.")
     member = find_member(group, member_id=member_id, instance_id=instance_id)
     check_generation(group, generation)
     if group.state is ClassicState.COMPLETING and not is_transactional:

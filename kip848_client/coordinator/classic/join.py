@@ -34,8 +34,6 @@ from kip848_client.coordinator.state import CoordinatorState
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
-_REBALANCE_TIMEOUT_VERSION: Final = 1
-"""First version of JoinGroup with a rebalance timeout of its own."""
 _SKIP_ASSIGNMENT_VERSION: Final = 9
 """First version whose answer can tell the leader not to assign."""
 
@@ -52,8 +50,7 @@ def handle_join(
         return _refuse(request, ErrorCode.INVALID_SESSION_TIMEOUT, member_id=member_id)
     mixed = group_of_new_protocol(state, group_id)
     if mixed is not None and mixed.group.members:
-        timeout_ms = _rebalance_timeout_ms(message, api_version=request.api_version)
-        return mixed.join(request, message, rebalance_timeout_ms=timeout_ms, now_ms=now_ms)
+        return mixed.join(request, message, rebalance_timeout_ms=_rebalance_timeout_ms(message), now_ms=now_ms)
     group = state.classic.get(group_id)
     if group is None:
         if member_id:
@@ -196,15 +193,12 @@ class _Join:
             group.state is ClassicState.COMPLETING or (group.state is ClassicState.STABLE and not is_leader)
         ):
             # It lost the answer to its join, or joins although no rebalance is due.
-            response = outcome.join_response(
-                member.member_id, with_members=is_leader and group.state is ClassicState.COMPLETING
-            )
-            outcome.reply(self._request.request_id, response)
+            outcome.reply(self._request.request_id, outcome.join_response(member.member_id, with_members=is_leader))
             return
         updated = msgspec.structs.replace(
             member,
             protocols=self._protocols(),
-            rebalance_timeout_ms=self._rebalance_timeout_ms(),
+            rebalance_timeout_ms=_rebalance_timeout_ms(self._message),
             session_timeout_ms=self._message.session_timeout_ms,
         )
         if updated != member:
@@ -220,7 +214,7 @@ class _Join:
             instance_id=self._message.group_instance_id,
             client_id=self._request.client_id,
             client_host=self._request.client_host,
-            rebalance_timeout_ms=self._rebalance_timeout_ms(),
+            rebalance_timeout_ms=_rebalance_timeout_ms(self._message),
             session_timeout_ms=self._message.session_timeout_ms,
             protocols=self._protocols(),
             is_new=is_new,
@@ -228,9 +222,6 @@ class _Join:
 
     def _protocols(self) -> tuple[tuple[str, bytes], ...]:
         return tuple([(protocol.name, bytes(protocol.metadata)) for protocol in self._message.protocols])
-
-    def _rebalance_timeout_ms(self) -> int:
-        return _rebalance_timeout_ms(self._message, api_version=self._request.api_version)
 
     def _note_join(self, member: ClassicMember) -> None:
         topics = subscribed_topics(self._message.protocol_type, [data for _, data in member.protocols])
@@ -242,10 +233,9 @@ class _Join:
         self._outcome.reply(self._request.request_id, response)
 
 
-def _rebalance_timeout_ms(message: JoinGroupRequest, *, api_version: int) -> int:
-    """The rebalance timeout; version 0 has none and uses the session timeout."""
-    is_given = api_version >= _REBALANCE_TIMEOUT_VERSION and message.rebalance_timeout_ms >= 0
-    return message.rebalance_timeout_ms if is_given else message.session_timeout_ms
+def _rebalance_timeout_ms(message: JoinGroupRequest) -> int:
+    """The rebalance timeout; a request of version 0 has none and uses the session timeout."""
+    return message.rebalance_timeout_ms if message.rebalance_timeout_ms >= 0 else message.session_timeout_ms
 
 
 def _refuse(request: ApiRequest, code: ErrorCode, *, member_id: str = "") -> CoordinatorResult:

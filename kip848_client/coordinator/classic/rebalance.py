@@ -29,7 +29,7 @@ from kip848_client.coordinator.events import FactValue, GroupEvent
 from kip848_client.coordinator.records import classic_group_record
 from kip848_client.coordinator.result import ArmTimer, CancelTimer, ClassicGroupChanged, CoordinatorResult, Reply
 from kip848_client.coordinator.state import CoordinatorState
-from kip848_client.coordinator.timers import ArmedTimer, TimerKey, TimerKind
+from kip848_client.coordinator.timers import TimerKey, TimerKind
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from kip848_client.wire.messages.sync_group import SyncGroupResponse
@@ -263,8 +263,8 @@ class ClassicOutcome:
             else (),
         )
 
-    def time_is_up(self, key: TimerKey, timer: ArmedTimer) -> None:
-        """Handle a timer that fired."""
+    def time_is_up(self, key: TimerKey) -> None:
+        """Handle a timer that fired. Those of a phase are cancelled when it ends."""
         group = self.group
         match key.kind:
             case TimerKind.CLASSIC_SESSION if key.member_id in group.pending_joins:
@@ -276,9 +276,9 @@ class ClassicOutcome:
                 if member.is_new or not is_parked:
                     self.remove([key.member_id], reason="session_timeout")
                     self.after_removal()
-            case TimerKind.CLASSIC_JOIN if group.state is ClassicState.PREPARING:
+            case TimerKind.CLASSIC_JOIN:
                 self._join_time_is_up()
-            case TimerKind.CLASSIC_SYNC if timer.member_epoch == group.generation and group.pending_syncs:
+            case TimerKind.CLASSIC_SYNC:
                 self.remove([m for m in group.members if m in group.pending_syncs], reason="sync_timeout")
                 self.prepare()
 
@@ -355,16 +355,14 @@ def refused_join(code: ErrorCode, *, member_id: str, api_version: int) -> JoinGr
     )
 
 
-def time_is_up(
-    state: CoordinatorState, key: TimerKey, timer: ArmedTimer, *, now_ms: int, wall_ms: int
-) -> CoordinatorResult:
+def time_is_up(state: CoordinatorState, key: TimerKey, *, now_ms: int, wall_ms: int) -> CoordinatorResult:
     """Handle a timer of a classic group. Ignored if the group or the member is gone."""
     group = state.classic.get(key.group_id)
     if group is None:
         return CoordinatorResult(soft=(CancelTimer(key),))
     outcome = ClassicOutcome(state, group, now_ms=now_ms, wall_ms=wall_ms)
     outcome.batch.soft.append(CancelTimer(key))  # first: what follows may arm it again
-    outcome.time_is_up(key, timer)
+    outcome.time_is_up(key)
     return outcome.result()
 
 
@@ -384,7 +382,6 @@ def refuse_all(state: CoordinatorState, *, code: ErrorCode) -> CoordinatorResult
     changed = [
         ClassicGroupChanged(group.group_id, msgspec.structs.replace(group, awaiting_join={}, awaiting_sync={}))
         for group in state.classic.values()
-        if group.awaiting_join or group.awaiting_sync
     ]
     return CoordinatorResult(replies=tuple(replies), soft=tuple(changed))
 

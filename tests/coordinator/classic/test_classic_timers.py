@@ -117,7 +117,7 @@ def test_s29_an_id_that_was_handed_out_holds_up_the_join_phase_while_it_lives() 
     assert call.answer.generation_id == 2
 
 
-@pytest.mark.parametrize(("rebalance_ms", "answered_at_ms"), [(6_000, 3_000), (2_000, 2_000)])
+@pytest.mark.parametrize(("rebalance_ms", "answered_at_ms"), [(6_000, 3_000), (2_000, 2_000), (500, 1_500)])
 def test_s30_the_initial_delay_is_extended_by_newcomers_up_to_the_rebalance_timeout(
     rebalance_ms: int, answered_at_ms: int
 ) -> None:
@@ -132,6 +132,18 @@ def test_s30_the_initial_delay_is_extended_by_newcomers_up_to_the_rebalance_time
     h.advance(1)
     assert (first.answer.generation_id, len(first.answer.members)) == (1, 2)
     assert second.code == NONE
+
+
+def test_s30_newcomers_do_not_extend_the_initial_delay_for_ever() -> None:
+    """A deployment that starts one process after the other would not begin to work."""
+    h = ClassicHarness(delay_ms=1_500)
+    calls = []
+    for number in range(8):
+        calls.append(h.join_group(instance=f"i{number}", rebalance_ms=4_000))
+        h.advance(499)
+        assert calls[0].is_parked
+        h.advance(1)
+    assert {call.answer.generation_id for call in calls} == {1}
 
 
 def test_s30_the_initial_delay_of_a_sole_member_is_not_extended() -> None:
@@ -190,7 +202,8 @@ def test_a_known_member_whose_join_waits_needs_no_heartbeats() -> None:
     assert h.beat(a, call.answer.generation_id) == NONE
 
 
-def test_a_member_whose_sync_was_refused_has_its_session_again() -> None:
+@pytest.mark.parametrize("refused", [True, False])
+def test_a_member_whose_sync_has_waited_has_its_session_again(refused: bool) -> None:
     """While its SyncGroup waited it could send no heartbeat, and its timer may have fired for nothing."""
     h = ClassicHarness()
     a, _ = h.joining()
@@ -198,7 +211,70 @@ def test_a_member_whose_sync_was_refused_has_its_session_again() -> None:
     h.join_group(a)
     waiting = h.sync_group(b, 2)
     _beat_for(h, SESSION_MS + 1000, (a, 2))
-    h.joining()
-    assert waiting.code == REBALANCE
-    _beat_for(h, SESSION_MS, (a, 2))
-    assert h.beat(b, 2) == UNKNOWN
+    if refused:
+        h.joining()
+    else:
+        h.sync_group(a, 2)
+    assert waiting.code == (REBALANCE if refused else NONE)
+    _beat_for(h, SESSION_MS - 1000, (a, 2))
+    assert b in h.classic.members
+    _beat_for(h, 1000, (a, 2))
+    assert b not in h.classic.members
+
+
+def test_a_member_that_is_silent_after_the_answer_to_its_join_goes_after_its_session_timeout() -> None:
+    """The others would wait for its SyncGroup until the rebalance timeout."""
+    h = ClassicHarness()
+    a, _ = h.joining()
+    b = h.newcomer()
+    h.join_group(a)
+    _beat_for(h, SESSION_MS - 1000, (a, 2))
+    assert b in h.classic.members
+    _beat_for(h, 1000, (a, 2))
+    assert list(h.classic.members) == [a]
+
+
+def test_static_members_of_which_one_is_back_wait_for_the_others_no_longer_than_the_rebalance_timeout() -> None:
+    """Nobody came in the first round; without another timer the one that comes would wait for a session to end."""
+    h = ClassicHarness()
+    for instance in ("i1", "i2"):
+        h.join_group(instance=instance, session_ms=1_000_000)
+    h.advance(REBALANCE_MS)
+    assert h.leave_group(("", "i2")) == [NONE]
+    h.advance(REBALANCE_MS + 1_000)
+    call = h.join_group(instance="i3")
+    h.advance(REBALANCE_MS - 1_001)
+    assert call.is_parked
+    h.advance(1)
+    assert [member.group_instance_id for member in call.answer.members] == ["i1", "i3"]
+
+
+def test_a_static_member_whose_second_join_waits_needs_no_heartbeats() -> None:
+    """A process that restarts while the group rebalances would be removed in the middle of it."""
+    h = ClassicHarness()
+    (a,) = h.stable("a")
+    h.join_group(instance="i1", session_ms=3_000)
+    h.join_group(a)
+    h.newcomer()
+    again = h.join_group(instance="i1", session_ms=3_000)
+    _beat_for(h, 3_000, (a, 2))
+    h.join_group(a)
+    assert again.code == NONE
+
+
+@pytest.mark.parametrize("ends", ["a pending id", "a member", "a member that owes a sync", "a static member"])
+def test_no_timer_is_kept_of_what_is_gone(ends: str) -> None:
+    """A coordinator that runs for months would keep a timer of each member that it ever had, and wake up for it."""
+    h = ClassicHarness()
+    match ends:
+        case "a pending id":
+            gone = h.join_group().answer.member_id
+        case "a member":
+            (gone,) = h.stable("a")
+        case "a member that owes a sync":
+            gone = h.newcomer()
+        case _:
+            h.join_group(instance="i1")
+            gone = h.join_group(instance="i1").answer.member_id
+    assert h.leave_group(gone) == [NONE]
+    assert h.coordinator.deadline_ms() is None

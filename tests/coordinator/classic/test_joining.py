@@ -36,6 +36,12 @@ def test_a_join_that_is_refused_leaves_nothing(
     assert h.coordinator.deadline_ms() is None
 
 
+@pytest.mark.parametrize("session_ms", [100, 1_800_000])
+def test_s02_the_shortest_and_the_longest_session_timeout_are_allowed(session_ms: int) -> None:
+    """A client that is set to the limit of its broker must be able to join."""
+    assert ClassicHarness().join_group(session_ms=session_ms).code == ErrorCode.MEMBER_ID_REQUIRED
+
+
 @pytest.mark.parametrize("version", [0, 3])
 def test_s06_a_member_of_an_old_version_joins_in_one_round(version: int) -> None:
     """Clients before KIP-394 do not know the round for the member id."""
@@ -46,11 +52,12 @@ def test_s06_a_member_of_an_old_version_joins_in_one_round(version: int) -> None
     assert [(member.member_id, member.metadata) for member in answer.members] == [(answer.member_id, FOO)]
 
 
-def test_s07_a_member_without_an_id_is_sent_one_first() -> None:
+@pytest.mark.parametrize(("version", "protocol"), [(4, ""), (6, ""), (7, None)])
+def test_s07_a_member_without_an_id_is_sent_one_first(version: int, protocol: str | None) -> None:
     """A client that gives up after its first request must not leave a member behind."""
     h = ClassicHarness()
-    answer = h.join_group(version=4).answer
-    assert (answer.error_code, answer.protocol_name) == (ErrorCode.MEMBER_ID_REQUIRED, "")
+    answer = h.join_group(version=version).answer
+    assert (answer.error_code, answer.protocol_name) == (ErrorCode.MEMBER_ID_REQUIRED, protocol)
     assert answer.member_id.startswith("client-")
     described = h.describe()
     assert (described.error_code, described.group_state, described.protocol_type) == (ErrorCode.NONE, "Empty", "")
@@ -93,11 +100,12 @@ def test_an_id_that_is_not_used_is_forgotten_after_the_session_timeout() -> None
     assert h.join_group(member_id).code == UNKNOWN
 
 
-def test_s11_before_version_1_the_session_timeout_is_the_rebalance_timeout() -> None:
+@pytest.mark.parametrize(("sent_ms", "is_ms"), [(-1, 700), (0, 0)])
+def test_s11_without_a_rebalance_timeout_it_is_the_session_timeout(sent_ms: int, is_ms: int) -> None:
     """The oldest clients have one timeout for both."""
     h = ClassicHarness()
-    h.join_group(version=0, session_ms=700)
-    assert [member.rebalance_timeout_ms for member in h.classic.members.values()] == [700]
+    h.join_group(version=0, session_ms=700, rebalance_ms=sent_ms)
+    assert [member.rebalance_timeout_ms for member in h.classic.members.values()] == [is_ms]
 
 
 @pytest.mark.parametrize(("protocol_type", "protocol"), [(None, "range"), ("consumer", None)])
@@ -138,11 +146,13 @@ def test_s22_the_protocol_is_voted_for_and_of_equals_the_earliest_member_decides
 ) -> None:
     """A rolling change of the assignor takes effect when most members prefer the new one."""
     h = ClassicHarness()
-    protocols = [offer.split() for offer in offers]
+    protocols = [{name: FOO + name.encode() for name in offer.split()} for offer in offers]
     ids = [h.newcomer(protocols=offer) for offer in protocols]
     answer = h.join_group(ids[0], protocols=protocols[0]).answer
     assert (answer.generation_id, answer.protocol_name) == (2, selected)
-    assert [member.member_id for member in answer.members] == ids
+    assert [(member.member_id, member.metadata) for member in answer.members] == [
+        (member_id, FOO + selected.encode()) for member_id in ids
+    ]
 
 
 def test_a_full_group_takes_no_newcomer_but_its_members() -> None:
@@ -160,6 +170,9 @@ def test_the_last_to_come_back_are_left_out_of_a_group_that_has_become_too_large
     """A broker that is started with a smaller ``group.max.size`` brings its groups down to it."""
     h = ClassicHarness()
     a, b, c = h.stable("a", "b", "c")
+    h.config = ClassicHarness(size_max=3).config
+    h.restart()
+    assert h.state_is(ClassicState.STABLE)
     h.config = ClassicHarness(size_max=2).config
     h.restart()
     assert h.state_is(ClassicState.PREPARING)

@@ -148,7 +148,18 @@ def test_who_leaves_while_its_join_waits_is_told_there() -> None:
     assert h.join_group(a).answer.generation_id == 2
 
 
-def test_a_join_that_is_sent_twice_answers_the_older_one() -> None:
+def test_who_leaves_while_its_sync_waits_is_told_there() -> None:
+    """As above; the others are told to join again."""
+    h = ClassicHarness()
+    a, b, c = h.stable("a", "b", "c")
+    for member_id in (a, b, c):
+        h.join_group(member_id)
+    leaving, staying = h.sync_group(b, 3), h.sync_group(c, 3)
+    assert h.leave_group(b) == [NONE]
+    assert (leaving.code, staying.code) == (UNKNOWN, REBALANCE)
+
+
+def test_a_request_that_is_sent_twice_answers_the_older_one() -> None:
     """Apache Kafka never answers it, and its client waits for nothing."""
     h = ClassicHarness()
     (a,) = h.stable("a")
@@ -157,6 +168,9 @@ def test_a_join_that_is_sent_twice_answers_the_older_one() -> None:
     assert (older.code, older.answer.member_id) == (REBALANCE, b)
     h.join_group(a)
     assert younger.code == NONE
+    first, second = h.sync_group(b, 2), h.sync_group(b, 2)
+    h.sync_group(a, 2, {b: b"B"})
+    assert (first.code, second.answer.assignment) == (REBALANCE, b"B")
 
 
 @pytest.mark.parametrize(
@@ -173,6 +187,7 @@ def test_s20_commits_without_a_generation_are_for_groups_without_members(
         h.join_group(a)
     if state == "empty":
         h.leave_group(a)
+    assert h.commit_code("", 0) == UNKNOWN
     assert h.commit_code("", -1) == anonymous
     assert h.commit_code(a, -1) == named
 
@@ -210,10 +225,11 @@ def _delete_group(h: ClassicHarness) -> int:
     return h.send(DeleteGroupsRequest(groups_names=("g",)), version=2).results[0].error_code
 
 
-def test_s23_a_group_that_lives_cannot_be_deleted_nor_its_offsets() -> None:
-    """A tool must not take the positions away that members are about to use."""
+@pytest.mark.parametrize("said", [FOO, b"?"])
+def test_s23_a_group_that_lives_cannot_be_deleted_nor_its_offsets(said: bytes) -> None:
+    """A tool must not take the positions away that members are about to use, or may be."""
     h = ClassicHarness()
-    h.stable("a")
+    h.joining(protocols={"range": said})
     assert _delete_offset(h) == (NONE, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
     assert _delete_group(h) == ErrorCode.NON_EMPTY_GROUP
 
