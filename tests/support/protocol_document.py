@@ -1,4 +1,4 @@
-"""docs/protocol.md as data: its rules, and the parts of it that are made from the code.
+"""docs/protocol.md as data: its rules, and the parts of it, and of other pages, that are made from the code.
 
 ``python -m tests.support.protocol_document`` (``make docs``) rewrites the generated parts in place. A test fails while
 they differ from the code, and while a rule has no test (`tests/source/test_rules.py`).
@@ -38,6 +38,8 @@ from tests.support.state_diagram import (
 from tests.transcripts.diagram import sequence_diagram
 
 DOCUMENT: Final = Path(__file__).resolve().parents[2] / "docs" / "protocol.md"
+PAGES: Final = (DOCUMENT, DOCUMENT.with_name("client-side-assignors.md"))
+"""Pages with generated parts."""
 
 _RULE: Final = re.compile(r"^\* \*\*R(?P<number>\d+)\*\* (?P<text>.+?)$(?P<rest>(?:\n  .+)*)", re.MULTILINE)
 _BLOCK: Final = re.compile(r"(<!-- generated: (?P<name>[a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -66,7 +68,7 @@ def rules(text: str) -> list[Rule]:
 
 
 def rewrite(text: str) -> str:
-    """The document with its generated parts as they should be.
+    """A page with its generated parts as they should be.
 
     Raises:
         KeyError: a part is marked as generated, and nothing generates it.
@@ -197,9 +199,9 @@ def _table(header: list[str], rows: Iterable[list[str]]) -> str:
 
 
 def main() -> None:
-    """Rewrite the document in place."""
-    text = DOCUMENT.read_text(encoding="utf-8")
-    DOCUMENT.write_text(rewrite(text), encoding="utf-8")
+    """Rewrite the pages in place."""
+    for page in PAGES:
+        page.write_text(rewrite(page.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":
