@@ -1,20 +1,15 @@
-"""The events of the safety phase: drawn in advance from the numbers of a scenario, then carried out.
+"""Carries out the planned events of a run with consumers.
 
-Consumers come and go, topics change, the coordinator crashes, requests are refused. Each planned event has a number and
-its own random generator. So an event can be left out (`Scenario.skip`) without a change of the others, which is how
-`shrink` makes a failing run smaller.
-
-Does not own: the phases of a run (`play`).
+Consumers come and go, topics change, the coordinator crashes, requests are refused. Does not own: which events are
+planned (`ground`), the phases of a run (`play`).
 """
 
 from __future__ import annotations
 
-import enum
 import random
 from collections.abc import Callable
 from typing import Final, assert_never
 
-import msgspec
 from msgspec.structs import replace
 
 from kip848_client.coordinator.group_configs import HEARTBEAT_INTERVAL, SESSION_TIMEOUT
@@ -22,72 +17,10 @@ from kip848_client.errors import ErrorCode
 from kip848_client.faults import Action, Rule, error, rewrite
 from kip848_client.faults.rules import Match
 from kip848_client.simulation.consumer import SimulatedConsumer
-from kip848_client.simulation.scenario import SESSION_CHANGE_MS, Scenario
-from kip848_client.simulation.stage import GROUP, Stage
-from kip848_client.simulation.world import World
+from kip848_client.simulation.ground import GROUP, Kind
+from kip848_client.simulation.scenario import SESSION_CHANGE_MS
+from kip848_client.simulation.stage import Stage
 from kip848_client.wire.api_keys import ApiKey
-
-
-class Kind(enum.Enum):
-    """What can be planned."""
-
-    JOIN = "joins"
-    LEAVE = "leaves"
-    CRASH = "crashes"
-    CUT = "cuts"
-    RESUBSCRIBE = "resubscriptions"
-    GROW = "growths"
-    DELETE_TOPIC = "deletions"
-    CRASH_COORDINATOR = "coordinator_crashes"
-    FAIL_OVER = "failovers"
-    FREEZE = "freezes"
-    JUMP_WALL_CLOCK = "wall_jumps"
-    REFUSE = "refusals"
-    THROTTLE = "throttles"
-    CHANGE_CONFIG = "config_changes"
-    DOUBLE_START = "double_starts"
-    HOLD_INSTANCE = "held_instances"
-    SWITCH = "switches"
-
-
-class Planned(msgspec.Struct, frozen=True):
-    """One event.
-
-    Args:
-        number: names it in `Scenario.skip`; a thousand for each kind.
-        draws: seed of the randomness with which it is carried out.
-    """
-
-    number: int
-    at_ms: int
-    kind: Kind
-    draws: int
-
-
-_NUMBERS_PER_KIND: Final = 1_000
-
-
-def plan_of(scenario: Scenario, world: World) -> list[Planned]:
-    """Draw the events of a run, in the order of time; those that are skipped are missing.
-
-    Each kind has its own random generator: without the crashes, the leaves stay the same.
-    """
-    found: list[Planned] = []
-    for order, kind in enumerate(Kind):
-        rate: float = getattr(scenario, kind.value)
-        if not rate:
-            continue
-        rng = world.random(f"plan {kind.value}")
-        expected = rate * scenario.duration_ms / 1000
-        count = int(expected) + (rng.random() < expected - int(expected))
-        first = order * _NUMBERS_PER_KIND
-        found += [
-            Planned(number, int(rng.random() * scenario.duration_ms), kind, rng.getrandbits(32))
-            for number in range(first, first + count)
-        ]
-    found.sort(key=lambda planned: (planned.at_ms, planned.number))
-    return [planned for planned in found if planned.number not in scenario.skip]
-
 
 _HEARTBEAT: Final = int(ApiKey.CONSUMER_GROUP_HEARTBEAT)
 _COMMIT: Final = int(ApiKey.OFFSET_COMMIT)
@@ -153,15 +86,11 @@ class Actions:
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
 
-    def perform(self, planned: Planned) -> None:
-        """Carry out one event. Does nothing if no consumer fits, or if the faults have ended."""
+    def perform(self, kind: Kind, rng: random.Random) -> None:
+        """Carry out one event. Does nothing if no consumer fits."""
         stage = self._stage
-        if stage.healed:
-            return
-        stage.world.events += 1
-        rng = random.Random(planned.draws)
         living = stage.staying()
-        match planned.kind:
+        match kind:
             case Kind.JOIN:
                 if len(living) < stage.scenario.members_max:
                     stage.join(rng)
@@ -170,7 +99,7 @@ class Actions:
             case Kind.CRASH:
                 self._to_one(rng, living, lambda consumer: stage.end(rng, consumer, SimulatedConsumer.crash))
             case Kind.CUT:
-                self._to_one(rng, living, lambda one: stage.network.cut(one.name, rng, scenario=stage.scenario))
+                self._to_one(rng, living, lambda one: stage.network.cut(one.name, rng))
             case Kind.RESUBSCRIBE:
                 self._to_one(rng, living, lambda consumer: consumer.subscribe(stage.subscription(rng)))
             case Kind.FREEZE:
@@ -204,7 +133,7 @@ class Actions:
             case Kind.CHANGE_CONFIG:
                 self._change_config(rng)
             case _:
-                assert_never(planned.kind)
+                assert_never(kind)
 
     @staticmethod
     def _to_one(

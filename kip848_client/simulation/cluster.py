@@ -28,6 +28,7 @@ from kip848_client.errors import ErrorCode
 from kip848_client.faults.replies import refused
 from kip848_client.model import BrokerNode
 from kip848_client.simulation.network import AnyRequest, Reply
+from kip848_client.simulation.scenario import Scenario
 from kip848_client.simulation.topics import Topics
 from kip848_client.simulation.violation import fail
 from kip848_client.simulation.world import World
@@ -50,29 +51,18 @@ class Cluster:
 
     Args:
         config: settings of every coordinator.
-        replication_ms: most time until a record is durable.
-        purity: part of the requests that are decided twice.
-        compaction: part of the loads that read a compacted log.
     """
 
-    def __init__(
-        self,
-        world: World,
-        config: CoordinatorConfig,
-        *,
-        replication_ms: int = 0,
-        purity: float = 0.0,
-        compaction: float = 0.0,
-    ) -> None:
+    def __init__(self, world: World, config: CoordinatorConfig, scenario: Scenario) -> None:
         self._world = world
         self._config = config
+        self.scenario: Final = scenario
         self.rng: Final = world.random("cluster")
         self.ids: Final = world.random("coordinator")
         """Of members to whom the coordinator gives one; nothing else of it is random."""
-        self._replication_ms = replication_ms
-        self._compaction = compaction
+        self._faulty = True
+        """Coordinators die, and records become durable late."""
         self._overrides: dict[str, Mapping[str, str]] = {}
-        self.purity = purity
         self.topics: Final = Topics(world)
         self.topics.on_change = self._topics_changed
         self.log: list[CoordinatorRecord] = []
@@ -82,9 +72,7 @@ class Cluster:
         """Grows whenever the coordinator's state may have changed, or the topics."""
         self.loads = 0
         """How often a coordinator was loaded."""
-        self.crash_before_append = 0.0
-        self.crash_after_append = 0.0
-        self.on_node_down: Callable[[int], None] = lambda _node: None
+        self.on_node_down: Callable[[int], object] = lambda _node: None
         self.on_loaded: Callable[[GroupCoordinator | None, GroupCoordinator], None] = lambda _before, _after: None
         """(the one before if nothing of its log was lost, the one after its load)."""
         self.on_served: Callable[[str, AnyRequest, Response], None] = lambda _client, _request, _response: None
@@ -144,7 +132,7 @@ class Cluster:
         """Put records into the log; they become durable at once, or some time later."""
         self.log.extend(records)
         self.touch()
-        if not self._replication_ms:
+        if not (self._faulty and self.scenario.replication_ms):
             self.durable = len(self.log)
             return
         end, host = len(self.log), self.host
@@ -155,11 +143,11 @@ class Cluster:
                 self.durable = end
                 host.replicated()
 
-        self._world.call_in(int(self.rng.random() * self._replication_ms), replicated)
+        self._world.call_in(int(self.rng.random() * self.scenario.replication_ms), replicated)
 
     def dies(self, probability: float) -> bool:
         """Draw whether the coordinator dies now."""
-        return bool(probability) and self.rng.random() < probability
+        return self._faulty and bool(probability) and self.rng.random() < probability
 
     # -------------------------------------------------------------------------------------------- crashing, moving
 
@@ -249,7 +237,7 @@ class Cluster:
 
     def heal(self) -> None:
         """End the faults: one coordinator, known to all brokers, with a durable log."""
-        self.crash_before_append = self.crash_after_append = 0.0
+        self._faulty = False
         for host in self._hosts.values():
             if host is not self.host and host.alive:
                 self._depose(host)
@@ -258,7 +246,6 @@ class Cluster:
         elif self.host.loading:
             self._loaded(self.host, before=None)
         self._claimed = self._leader
-        self._replication_ms = 0
         self.durable = len(self.log)
         self.host.replicated()
 
@@ -275,7 +262,7 @@ class Cluster:
     def reloaded(self) -> GroupCoordinator:
         """Another coordinator with the state that the log leads to."""
         other = GroupCoordinator(self._config, rng=self.ids)
-        compacted = bool(self._compaction) and self.rng.random() < self._compaction
+        compacted = bool(self.scenario.compaction) and self.rng.random() < self.scenario.compaction
         for record in compact(self.log) if compacted else self.log:
             other.replay(record)
         return other
@@ -364,7 +351,7 @@ class CoordinatorHost:
             client_id,
             "/simulated",
         )
-        self.decide(event, check_purity=self._rng.random() < self._cluster.purity)
+        self.decide(event, check_purity=self._rng.random() < self._cluster.scenario.purity)
 
     def decide(self, event: GroupRequest, *, check_purity: bool = False) -> None:
         """Let the coordinator decide about *event*, and do what it says."""
@@ -384,7 +371,7 @@ class CoordinatorHost:
             if self.deposed:
                 self._learn_of_successor(result)
                 return
-            if cluster.dies(cluster.crash_before_append):
+            if cluster.dies(cluster.scenario.coordinator_crashes_before_append):
                 cluster.crash("before_append")
                 return
             cluster.append(result.records)
@@ -395,7 +382,7 @@ class CoordinatorHost:
             cluster.touch()
         for fact in result.events:
             self._world.history.add_fact(self._world.now_ms, fact)
-        if result.records and cluster.dies(cluster.crash_after_append):
+        if result.records and cluster.dies(cluster.scenario.coordinator_crashes_after_append):
             cluster.crash("after_append")
             return
         for reply in result.replies:

@@ -84,26 +84,19 @@ class Network:
     """All connections of one simulation.
 
     Args:
-        encoded: part of the connections on which messages travel as bytes.
-        stuck_ms: longest time of a message that is stuck.
         topic_name: of a topic id, for fault rules.
     """
 
     def __init__(
-        self,
-        world: World,
-        server: Server,
-        *,
-        encoded: float,
-        stuck_ms: int,
-        topic_name: Callable[[UUID], str | None] = lambda _: None,
+        self, world: World, server: Server, scenario: Scenario, *, topic_name: Callable[[UUID], str | None]
     ) -> None:
         self.world: Final = world
         self._server = server
+        self._scenario = scenario
         self._rng = world.random("network")
         self._random = self._rng.random
-        self._encoded = encoded
-        self._stuck_ms = stuck_ms
+        self._stuck_ms = 10 * scenario.heartbeat_interval_ms
+        """Longest time of a message that is stuck."""
         self._connections: dict[SimulatedConnection, None] = {}
         self._number = 0
         self.faults: NetworkFaults = HEALTHY
@@ -125,10 +118,10 @@ class Network:
         """Whether a client can talk to no broker."""
         return client_id in self.mute or client_id in self.deaf
 
-    def cut(self, client_id: str, rng: random.Random, *, scenario: Scenario) -> None:
+    def cut(self, client_id: str, rng: random.Random) -> None:
         """Cut a client off, or one direction of it, for less or more than a session."""
         ways = [self.mute, self.deaf]
-        one_way = rng.random() < scenario.one_way
+        one_way = rng.random() < self._scenario.one_way
         if one_way:
             ways = [rng.choice(ways)]
             self.world.history.count("cut_off_one_way")
@@ -140,7 +133,7 @@ class Network:
             for way in ways:
                 way.discard(client_id)
 
-        self.world.call_in(rng.randint(200, 2 * scenario.session_timeout_ms), mend)
+        self.world.call_in(rng.randint(200, 2 * self._scenario.session_timeout_ms), mend)
 
     def add_rule(self, rule: Rule) -> None:
         """Let a fault rule decide about requests that arrive, until the faults end."""
@@ -164,7 +157,7 @@ class Network:
             if self.cut_off(client_id) or not self._server.is_up(node_id):
                 on_failure(FailureKind.DISCONNECTED, "connection refused")
                 return
-            connection = SimulatedConnection(client_id, node_id, encoded=self._random() < self._encoded)
+            connection = SimulatedConnection(client_id, node_id, encoded=self._random() < self._scenario.encoded)
             self._connections[connection] = None
             on_open(connection)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from kip848_client.faults import Rule
-from kip848_client.simulation.actions import Actions, plan_of
+from kip848_client.simulation.actions import Actions
 from kip848_client.simulation.checkers import every_checker
 from kip848_client.simulation.consumer import SimulatedConsumer, UserCode
 from kip848_client.simulation.history import History
@@ -141,19 +141,12 @@ class _Play:
     def safety(self) -> None:
         """Faults and actions."""
         stage = self._stage
-        scenario, world = stage.scenario, stage.world
-        for topic, partitions in scenario.topics.items():
+        for topic, partitions in stage.scenario.topics.items():
             stage.cluster.topics.create(topic, partitions=partitions)
-        for _ in range(scenario.members):
+        for _ in range(stage.scenario.members):
             stage.join(self._rng)
-        actions = Actions(stage)
-        for planned in plan_of(scenario, world):
-            world.call_in(planned.at_ms, lambda planned=planned: actions.perform(planned))  # type: ignore[misc]
-        stage.network.faults = scenario.faults
-        stage.cluster.crash_after_append = scenario.coordinator_crashes_after_append
-        stage.cluster.crash_before_append = scenario.coordinator_crashes_before_append
-        world.call_in(0, self._produce)
-        world.run_until(scenario.duration_ms)
+        stage.world.call_in(0, self._produce)
+        stage.suffer(Actions(stage).perform)
 
     def _produce(self) -> None:
         stage = self._stage
@@ -192,10 +185,8 @@ class _Play:
 
     def _heal(self) -> None:
         stage = self._stage
-        stage.healed = True
         stage.healed_ms = stage.world.now_ms
-        stage.network.settle()
-        stage.cluster.heal()
+        stage.heal()
         if stage.producers is not None:
             stage.producers.heal()
         for name, partitions in stage.scenario.topics.items():

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from kip848_client.simulation.actions import plan_of
+from kip848_client.simulation.ground import plan_of
 from kip848_client.simulation.observer import Watch
 from kip848_client.simulation.play import Report, run
 from kip848_client.simulation.scenario import Scenario, change, numbers

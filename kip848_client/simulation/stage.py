@@ -15,17 +15,15 @@ from kip848_client.coordinator.config import CoordinatorConfig, MigrationPolicy
 from kip848_client.member.settings import GroupProtocol, MemberConfig, ResetPolicy
 from kip848_client.member.states import MemberState
 from kip848_client.model import Subscription, TopicPartition
-from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.consumer import SimulatedConsumer, UserCode
+from kip848_client.simulation.ground import GROUP, Ground
 from kip848_client.simulation.mirror import Mirror
-from kip848_client.simulation.network import Network
 from kip848_client.simulation.observer import HandedOut, Observers, Scene, Surroundings, Watch
 from kip848_client.simulation.scenario import Behaviour, Scenario
 from kip848_client.simulation.transactions import Producers
 from kip848_client.simulation.user_assignor import OFFERED, STRATEGIES, offered_classic
 from kip848_client.simulation.world import World
 
-GROUP: Final = "simulated"
 _MATCHING_MS: Final = (1, 1, 20, 150)
 """How long patterns are matched, in a run with probes; a cluster may have very many topics."""
 _INTERVALS_MS: Final = (0, 0, 150)
@@ -37,7 +35,7 @@ _CLOCK_START_MS_MAX: Final = 3_600_000
 _CALM: Final = Behaviour()
 
 
-class Stage:
+class Stage(Ground):
     """All that takes part in one run.
 
     Args:
@@ -54,40 +52,24 @@ class Stage:
         user_code: Callable[[str], UserCode] | None = None,
         keep_history: bool = True,
     ) -> None:
-        self.scenario: Final = scenario
-        self.world: Final = World(seed, keep_history=keep_history)
-        self.healed = False
+        world = World(seed, keep_history=keep_history)
         self.healed_ms = 0
-        self._rng = self.world.random("stage")
-        self.probing: Final = bool(scenario.probes) and self.world.random("probes").random() < scenario.probes
+        self.probing: Final = bool(scenario.probes) and world.random("probes").random() < scenario.probes
         self._user_code = user_code
         config = CoordinatorConfig(
             consumer_heartbeat_interval_ms=scenario.heartbeat_interval_ms,
             consumer_session_timeout_ms=scenario.session_timeout_ms,
             consumer_max_size=scenario.group_max_size or 2**31 - 1,
             classic_max_size=scenario.group_max_size or 2**31 - 1,
-            classic_initial_rebalance_delay_ms=self.world.random("initial delay").choice(_INITIAL_DELAYS_MS),
-            migration_policy=self.world.random("policy").choice(_POLICIES) if scenario.switches else "bidirectional",
+            classic_initial_rebalance_delay_ms=world.random("initial delay").choice(_INITIAL_DELAYS_MS),
+            migration_policy=world.random("policy").choice(_POLICIES) if scenario.switches else "bidirectional",
             client_assignors=True,
-            consumer_assignment_interval_ms=self.world.random("interval").choice(_INTERVALS_MS) if self.probing else 0,
+            consumer_assignment_interval_ms=world.random("interval").choice(_INTERVALS_MS) if self.probing else 0,
         )
-        self.cluster: Final = Cluster(
-            self.world,
-            config,
-            replication_ms=scenario.replication_ms,
-            purity=scenario.purity,
-            compaction=scenario.compaction,
-        )
-        self.world.history.topic_names = self.cluster.topics.names
+        super().__init__(scenario, world, config, rng=world.random("stage"))
+        world.history.topic_names = self.cluster.topics.names
         if self.probing:
-            self.cluster.matching_ms = self.world.random("matching").choice(_MATCHING_MS)
-        self.network: Final = Network(
-            self.world,
-            self.cluster,
-            encoded=scenario.encoded,
-            stuck_ms=10 * scenario.heartbeat_interval_ms,
-            topic_name=self.cluster.topics.names.get,
-        )
+            self.cluster.matching_ms = world.random("matching").choice(_MATCHING_MS)
         self.consumers: Final[list[SimulatedConsumer]] = []
         self._ended: Final[set[SimulatedConsumer]] = set()
         self._number = 0
@@ -113,7 +95,6 @@ class Stage:
         self.observers: Final = Observers([*made, self.handed_out], self.scene)
         self.cluster.on_served = self.observers.served
         self.cluster.on_loaded = self.observers.loaded
-        self.cluster.on_node_down = self._node_down
         self.cluster.topics.on_records = self._records_arrived
         self.network.on_stale = self.observers.stale
         self.producers: Final = Producers(self.world, scenario) if scenario.producers else None
@@ -234,13 +215,13 @@ class Stage:
 
         self.world.call_in(delay_ms, start)
 
-    def _node_down(self, node_id: int) -> None:
-        ended = self.network.drop_all(node_id, "the coordinator died")
+    def node_down(self, node_id: int) -> set[str]:
+        """A coordinator died; its clients notice that their connections ended."""
+        ended = super().node_down(node_id)
         for consumer in self.living():
             if consumer.name in ended:
                 self.world.call_in(0, lambda one=consumer: one.awake(lambda: one.network.node_down(node_id)))  # type: ignore[misc]
-        if not self.healed:
-            self.cluster.restart_later(self._rng)
+        return ended
 
     def _records_arrived(self, partition: TopicPartition) -> None:
         for consumer in self.living():

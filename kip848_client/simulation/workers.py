@@ -18,9 +18,9 @@ from kip848_client.assignors.cooperative import CooperativeAssignor
 from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.errors import ConnectionLostError
 from kip848_client.model import Unit
-from kip848_client.simulation.actions import Kind, Planned, plan_of
-from kip848_client.simulation.cluster import ANY_NODE, Cluster
-from kip848_client.simulation.network import Network, SimulatedConnection
+from kip848_client.simulation.cluster import ANY_NODE
+from kip848_client.simulation.ground import GROUP, Ground, Kind
+from kip848_client.simulation.network import SimulatedConnection
 from kip848_client.simulation.scenario import Scenario
 from kip848_client.simulation.violation import fail
 from kip848_client.simulation.world import Timer, World
@@ -37,17 +37,14 @@ from kip848_client.worker.events import (
     Left,
     NotAnswered,
     Plan,
+    Planned,
     Send,
     Start,
     StopNow,
     Tick,
     WorkerEvent,
 )
-from kip848_client.worker.events import (
-    Planned as PlanReady,
-)
 
-GROUP: Final = "simulated"
 _FIND_VERSION: Final = 4
 _PLAN_MS_MAX: Final = 200
 _START_MS_MAX: Final = 300
@@ -67,35 +64,23 @@ class Running(msgspec.Struct, eq=False):
     stopping: bool = False
 
 
-class Fleet:
+class Fleet(Ground):
     """All workers of one run, and what runs in truth."""
 
     def __init__(self, scenario: Scenario, *, world: World) -> None:
-        self.scenario: Final = scenario
-        self.world: Final = world
-        self.rng: Final = world.random("fleet")
-        self.healed = False
+        rng = world.random("fleet")
         half = scenario.units // 2
         self.units: Final = [Unit(f"unit-{number}") for number in range(scenario.units - half)] + [
             Unit("tasks", number) for number in range(half)
         ]
-        self.client_side: Final = self.rng.random() < scenario.assignors
-        self.cluster: Final = Cluster(
-            world,
-            CoordinatorConfig(
-                protocols=("classic", "consumer", "connect"),
-                connect_session_timeout_ms=scenario.session_timeout_ms,
-                connect_heartbeat_interval_ms=scenario.heartbeat_interval_ms,
-                client_assignors=True,
-            ),
-            replication_ms=scenario.replication_ms,
-            purity=scenario.purity,
-            compaction=scenario.compaction,
+        self.client_side: Final = rng.random() < scenario.assignors
+        config = CoordinatorConfig(
+            protocols=("classic", "consumer", "connect"),
+            connect_session_timeout_ms=scenario.session_timeout_ms,
+            connect_heartbeat_interval_ms=scenario.heartbeat_interval_ms,
+            client_assignors=True,
         )
-        self.network: Final = Network(
-            world, self.cluster, encoded=scenario.encoded, stuck_ms=10 * scenario.heartbeat_interval_ms
-        )
-        self.cluster.on_node_down = self._node_down
+        super().__init__(scenario, world, config, rng=rng)
         world.after_step = self._check_coordinator
         self.workers: Final[list[WorkerProcess]] = []
         self.stop_ms_max: Final = int(scenario.session_timeout_ms * (1 / 3 - CLOCK_DRIFT) / (1 + CLOCK_DRIFT)) // 2
@@ -138,13 +123,10 @@ class Fleet:
 
     # Around it
 
-    def perform(self, planned: Planned) -> None:
+    def perform(self, kind: Kind, rng: random.Random) -> None:
         """Carry out one planned event; the kinds that concern consumers alone do nothing."""
-        if self.healed:
-            return
-        self.world.events += 1
-        rng, living = random.Random(planned.draws), self.living()
-        match planned.kind:
+        living = self.living()
+        match kind:
             case Kind.JOIN if len(living) < self.scenario.members_max:
                 self.join()
             case Kind.LEAVE if living:
@@ -153,7 +135,7 @@ class Fleet:
                 rng.choice(living).crash()
                 self.world.call_in(rng.randint(1, 2 * self.scenario.session_timeout_ms), self._replace)
             case Kind.CUT if living:
-                self.network.cut(rng.choice(living).name, rng, scenario=self.scenario)
+                self.network.cut(rng.choice(living).name, rng)
             case Kind.CRASH_COORDINATOR:
                 self.cluster.crash()
             case Kind.FAIL_OVER:
@@ -165,21 +147,14 @@ class Fleet:
                 pass
 
     def heal(self) -> None:
-        """End the faults."""
-        self.healed = True
-        self.network.settle()
-        self.cluster.heal()
+        """End the faults, with at least one worker."""
+        super().heal()
         if not self.living():
             self.join()
 
     def _replace(self) -> None:
         if not self.healed:
             self.join()
-
-    def _node_down(self, node_id: int) -> None:
-        self.network.drop_all(node_id, "the coordinator died")
-        if not self.healed:
-            self.cluster.restart_later(self.rng)
 
     def _check_coordinator(self) -> None:
         self.cluster.coordinator.check_invariants()
@@ -231,7 +206,7 @@ class WorkerProcess:
                         self._stop(owned.unit)
                 case Plan(plan_id, _, group):
                     plan = CooperativeAssignor(max_delay_ms=self._fleet.scenario.session_timeout_ms // 2).assign(group)
-                    self._later(self._rng.randrange(_PLAN_MS_MAX), PlanReady(plan_id, plan))
+                    self._later(self._rng.randrange(_PLAN_MS_MAX), Planned(plan_id, plan))
                 case Left():
                     self.note("left")
                     self.dead = True  # what hung until the end of close() was told to stop, and does
@@ -398,12 +373,7 @@ def play_workers(scenario: Scenario, world: World) -> None:
     fleet = Fleet(scenario, world=world)
     for _ in range(scenario.members):
         fleet.join()
-    for planned in plan_of(scenario, world):
-        world.call_in(planned.at_ms, lambda planned=planned: fleet.perform(planned))  # type: ignore[misc]
-    fleet.network.faults = scenario.faults
-    fleet.cluster.crash_after_append = scenario.coordinator_crashes_after_append
-    fleet.cluster.crash_before_append = scenario.coordinator_crashes_before_append
-    world.run_until(scenario.duration_ms)
+    fleet.suffer(fleet.perform)
     fleet.heal()
     limit_ms = _heal_ms(scenario)
     end_ms = world.now_ms + limit_ms

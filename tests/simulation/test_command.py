@@ -18,7 +18,7 @@ from kip848_client.cli.simulate import add_arguments
 from kip848_client.member.heartbeat import Heartbeats
 from kip848_client.model import TopicIdPartition
 from kip848_client.simulation import Observer, Process, Report, Scene, fail, run, scenario_of
-from kip848_client.simulation.actions import plan_of
+from kip848_client.simulation.ground import plan_of
 from kip848_client.simulation.scenario import CHURN, SCENARIOS, Scenario, change, settled
 from kip848_client.simulation.shrink import shrink
 from kip848_client.simulation.world import World

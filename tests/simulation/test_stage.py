@@ -8,9 +8,10 @@ from msgspec.structs import replace
 from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.simulation.checkers.requests import BoundedWork
 from kip848_client.simulation.cluster import Cluster
+from kip848_client.simulation.ground import GROUP
 from kip848_client.simulation.play import _Play
 from kip848_client.simulation.scenario import QUIET
-from kip848_client.simulation.stage import GROUP, Stage
+from kip848_client.simulation.stage import Stage
 from kip848_client.simulation.violation import InvariantViolation
 from kip848_client.simulation.world import World
 from kip848_client.wire.schema import Response
@@ -20,7 +21,7 @@ from tests.simulation.probes.logs import join
 def deposed(*, durable: bool) -> list[Response]:
     """What a coordinator answers that knows of a member, and not that another node has taken over."""
     world = World(1)
-    cluster = Cluster(world, CoordinatorConfig(), replication_ms=0 if durable else 1_000)
+    cluster = Cluster(world, CoordinatorConfig(), replace(QUIET, replication_ms=0 if durable else 1_000))
     cluster.topics.create("orders", partitions=1)
     answers: list[Response] = []
     cluster.serve(0, join(GROUP, member_id="one"), api_version=1, client_id="one", reply=answers.append)

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.simulation.checkers.fencing import HeartbeatFencing, OffsetFencing, Removals
 from kip848_client.simulation.checkers.ownership import (
@@ -107,13 +109,8 @@ class _Walk:
         self._group_id = group_id
         self._world = world = World(seed * _ODD_SEED + 1, keep_history=False)
         self._rng = rng = world.random("foreign")
-        self._cluster = own = Cluster(
-            world,
-            config,
-            replication_ms=rng.choice((0, 0, 50)),
-            purity=0.1,
-            compaction=0.5,
-        )
+        scenario = replace(QUIET, replication_ms=rng.choice((0, 0, 50)), purity=0.1, compaction=0.5)
+        self._cluster = own = Cluster(world, config, scenario)
         _copy(cluster.topics, into=own.topics)
         own.log = compact(cluster.log)
         own.durable = len(own.log)
@@ -121,7 +118,9 @@ class _Walk:
         own.restart()
         self._session_ms = config.consumer_session_timeout_ms
         handed_out = HandedOut(own.topics)
-        scene = Scene(world, own, Mirror(own, group_id), QUIET, config, handed_out, consumers=lambda: (), probing=True)
+        scene = Scene(
+            world, own, Mirror(own, group_id), scenario, config, handed_out, consumers=lambda: (), probing=True
+        )
         self._observers = Observers((checker(scene) for checker in _CHECKERS), scene)
         own.on_served = self._observers.served
         own.on_loaded = self._observers.loaded

@@ -1,0 +1,131 @@
+"""What every run stands on: a cluster, a network, and a plan of events; first with faults, then healed.
+
+The events of the safety phase are drawn in advance from the numbers of a scenario. Each has a number and its own random
+generator. So an event can be left out (`Scenario.skip`) without a change of the others, which is how `shrink` makes a
+failing run smaller.
+
+Does not own: how an event is carried out (`actions` for consumers, `workers` for workers).
+"""
+
+from __future__ import annotations
+
+import enum
+import random
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from kip848_client.coordinator.config import CoordinatorConfig
+from kip848_client.simulation.cluster import Cluster
+from kip848_client.simulation.network import Network
+from kip848_client.simulation.scenario import Scenario
+from kip848_client.simulation.world import World
+
+GROUP: Final = "simulated"
+
+
+class Kind(enum.Enum):
+    """What can be planned; the value is the name of its rate in a scenario."""
+
+    JOIN = "joins"
+    LEAVE = "leaves"
+    CRASH = "crashes"
+    CUT = "cuts"
+    RESUBSCRIBE = "resubscriptions"
+    GROW = "growths"
+    DELETE_TOPIC = "deletions"
+    CRASH_COORDINATOR = "coordinator_crashes"
+    FAIL_OVER = "failovers"
+    FREEZE = "freezes"
+    JUMP_WALL_CLOCK = "wall_jumps"
+    REFUSE = "refusals"
+    THROTTLE = "throttles"
+    CHANGE_CONFIG = "config_changes"
+    DOUBLE_START = "double_starts"
+    HOLD_INSTANCE = "held_instances"
+    SWITCH = "switches"
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """One event.
+
+    Args:
+        number: names it in `Scenario.skip`; a thousand for each kind.
+        draws: seed of the randomness with which it is carried out.
+    """
+
+    number: int
+    at_ms: int
+    kind: Kind
+    draws: int
+
+
+_NUMBERS_PER_KIND: Final = 1_000
+
+
+def plan_of(scenario: Scenario, world: World) -> list[Planned]:
+    """Draw the events of a run, in the order of time; those that are skipped are missing.
+
+    Each kind has its own random generator: without the crashes, the leaves stay the same.
+    """
+    found: list[Planned] = []
+    for order, kind in enumerate(Kind):
+        rate: float = getattr(scenario, kind.value)
+        if not rate:
+            continue
+        rng = world.random(f"plan {kind.value}")
+        expected = rate * scenario.duration_ms / 1000
+        count = int(expected) + (rng.random() < expected - int(expected))
+        first = order * _NUMBERS_PER_KIND
+        found += [
+            Planned(number, int(rng.random() * scenario.duration_ms), kind, rng.getrandbits(32))
+            for number in range(first, first + count)
+        ]
+    found.sort(key=lambda planned: (planned.at_ms, planned.number))
+    return [planned for planned in found if planned.number not in scenario.skip]
+
+
+class Ground:
+    """The cluster and the network of a run.
+
+    Args:
+        config: of the coordinators.
+        rng: draws how long a coordinator that died is away.
+    """
+
+    def __init__(self, scenario: Scenario, world: World, config: CoordinatorConfig, *, rng: random.Random) -> None:
+        self.scenario: Final = scenario
+        self.world: Final = world
+        self.healed = False
+        """The faults have ended."""
+        self.cluster: Final = Cluster(world, config, scenario)
+        self.network: Final = Network(world, self.cluster, scenario, topic_name=self.cluster.topics.names.get)
+        self.cluster.on_node_down = self.node_down
+        self._rng = rng
+
+    def suffer(self, perform: Callable[[Kind, random.Random], None]) -> None:
+        """Play the safety phase: faults, and the planned events, each carried out by *perform*."""
+
+        def carry_out(planned: Planned) -> None:
+            if not self.healed:
+                self.world.events += 1
+                perform(planned.kind, random.Random(planned.draws))
+
+        for planned in plan_of(self.scenario, self.world):
+            self.world.call_in(planned.at_ms, lambda planned=planned: carry_out(planned))  # type: ignore[misc]
+        self.network.faults = self.scenario.faults
+        self.world.run_until(self.scenario.duration_ms)
+
+    def heal(self) -> None:
+        """End the faults."""
+        self.healed = True
+        self.network.settle()
+        self.cluster.heal()
+
+    def node_down(self, node_id: int) -> set[str]:
+        """A coordinator died: its connections end, and it comes back later. Returns the clients that had one."""
+        ended = self.network.drop_all(node_id, "the coordinator died")
+        if not self.healed:
+            self.cluster.restart_later(self._rng)
+        return ended
