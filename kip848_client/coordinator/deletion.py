@@ -86,24 +86,24 @@ def expire_offsets(state: CoordinatorState, *, wall_ms: int) -> CoordinatorResul
         Kafka's ``OffsetMetadataManager.cleanupExpiredOffsets``, ``ClassicGroup.offsetExpirationCondition``; KIP-211.
     """
     batch = Batch("")
-    for group_id in sorted(set(state.offsets.group_ids()) | state.groups.keys() | state.classic.keys()):
+    for group_id in sorted(state.offsets.group_ids() | state.groups.keys() | state.classic.keys()):
         group, classic = state.groups.get(group_id), state.classic.get(group_id)
         since_ms = None
         if classic is not None and classic.protocol_type is not None:
             if classic.state is ClassicState.EMPTY:
-                since_ms = classic.state_timestamp_ms if classic.state_timestamp_ms >= 0 else None
+                since_ms = None if classic.state_timestamp_ms == -1 else classic.state_timestamp_ms
             elif classic.state is not ClassicState.STABLE or classic.protocol_type != CONSUMER_PROTOCOL:
                 continue  # what its members read is not known, or not yet
-        left = 0
-        for topic, partitions in sorted(state.offsets.of_group(group_id).items()):
-            for partition, committed in sorted(partitions.items()):
-                if not _is_subscribed(state, group_id, topic) and _is_expired(
-                    state, committed, since_ms=since_ms, wall_ms=wall_ms
-                ):
-                    batch.records.append(offset_tombstone(group_id, topic=topic, partition=partition))
-                else:
-                    left += 1
-        if left or state.offsets.has_pending(group_id):
+        offsets = state.offsets.of_group(group_id)
+        expired = [
+            offset_tombstone(group_id, topic=topic, partition=partition)
+            for topic, partitions in sorted(offsets.items())
+            if not _is_subscribed(state, group_id, topic)
+            for partition, committed in sorted(partitions.items())
+            if _is_expired(state, committed, since_ms=since_ms, wall_ms=wall_ms)
+        ]
+        batch.records += expired
+        if len(expired) < sum(map(len, offsets.values())) or state.offsets.has_pending(group_id):
             continue
         if group is not None and not group.members:
             batch.records += group_tombstones(group)
@@ -121,7 +121,7 @@ def _is_subscribed(state: CoordinatorState, group_id: str, topic: str) -> bool:
 
 
 def _is_expired(state: CoordinatorState, committed: CommittedOffset, *, since_ms: int | None, wall_ms: int) -> bool:
-    if committed.expire_timestamp_ms >= 0:
+    if committed.expire_timestamp_ms != -1:
         return wall_ms >= committed.expire_timestamp_ms
     base_ms = committed.commit_timestamp_ms if since_ms is None else since_ms
     return wall_ms - base_ms >= state.config.offsets_retention_ms

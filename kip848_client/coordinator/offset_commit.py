@@ -5,6 +5,9 @@ Offsets of a transaction stay pending until the transaction coordinator ends it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from uuid import UUID
+
 from kip848_client.coordinator.batch import Batch
 from kip848_client.coordinator.classic.heartbeat import check_commit as check_classic_commit
 from kip848_client.coordinator.classic.heartbeat import session_restart
@@ -126,12 +129,14 @@ def _commit(
     topics = [(topic, _find_topic(state, topic, api_version=request.api_version)) for topic in message.topics]
     batch = Batch(message.group_id)
     refused = ErrorCode.NONE
-    if any(_exists(found, partition) for topic, found in topics for partition in topic.partitions):
+    if any(
+        found is not None and _exists(found, partition) for topic, found in topics for partition in topic.partitions
+    ):
         try:
-            if transaction is None:
-                _check_member(state, request, message, topics, batch=batch, now_ms=now_ms)
-            else:
-                _check_member_of_transaction(state, message, topics)
+            is_transactional = transaction is not None
+            _check_member(
+                state, request, message, topics, batch=batch, is_transactional=is_transactional, now_ms=now_ms
+            )
         except Refused as refusal:
             refused = refusal.code
     answered = tuple(
@@ -163,8 +168,8 @@ def _commit(
     return batch, answered
 
 
-def may_commit(member: GroupMember, *, epoch: int, topics: list[tuple[TopicInfo, tuple[int, ...]]]) -> bool:
-    """Whether *member* may commit *topics* with *epoch*.
+def may_commit(member: GroupMember, *, epoch: int, partitions: Iterable[tuple[UUID, int]]) -> bool:
+    """Whether *member* may commit *partitions* with *epoch*.
 
     With its current epoch it may commit any partition, even one that it does not own. With an older epoch it may commit
     partitions that it still holds and that were assigned to it at that epoch or before.
@@ -173,15 +178,14 @@ def may_commit(member: GroupMember, *, epoch: int, topics: list[tuple[TopicInfo,
     if epoch >= current.member_epoch:
         return epoch == current.member_epoch
     return all(
-        _given_by(current.assigned, topic, partition=partition, epoch=epoch)
-        or _given_by(current.pending_revocation, topic, partition=partition, epoch=epoch)
-        for topic, partitions in topics
-        for partition in partitions
+        _given_by(current.assigned, topic_id, partition, epoch=epoch)
+        or _given_by(current.pending_revocation, topic_id, partition, epoch=epoch)
+        for topic_id, partition in partitions
     )
 
 
-def _given_by(held: PartitionEpochs, topic: TopicInfo, *, partition: int, epoch: int) -> bool:
-    given = held.get(topic.topic_id, {}).get(partition)
+def _given_by(held: PartitionEpochs, topic_id: UUID, partition: int, *, epoch: int) -> bool:
+    given = held.get(topic_id, {}).get(partition)
     return given is not None and given <= epoch
 
 
@@ -198,104 +202,70 @@ def _check_member(
     topics: list[tuple[OffsetCommitRequestTopic, TopicInfo | None]],
     *,
     batch: Batch,
+    is_transactional: bool,
     now_ms: int,
 ) -> None:
     """Raise `Refused` unless the sender may commit. A commit restarts the session of a member of a classic group.
 
     A group that does not exist or has no members accepts commits without an epoch: from consumers that assign
-    partitions themselves, and from administrators.
+    partitions themselves, and from administrators. A transaction may commit to any group if it names no member.
     """
-    epoch = message.generation_id_or_member_epoch
-    state.check_not_connect(message.group_id)
-    group: ConsumerGroup | None = state.groups.get(message.group_id)
-    classic = state.classic.get(message.group_id)
-    if classic is not None:
-        committing = check_classic_commit(
-            classic, member_id=message.member_id, instance_id=message.group_instance_id, generation=epoch
-        )
-        if committing is not None:
-            batch.soft.append(session_restart(classic, committing, now_ms=now_ms))
-        return
-    if group is None:
+    group_id, epoch = message.group_id, message.generation_id_or_member_epoch
+    names_member = epoch >= 0 or message.member_id or message.group_instance_id is not None
+    state.check_not_connect(group_id)
+    group: ConsumerGroup | None = state.groups.get(group_id)
+    classic = state.classic.get(group_id)
+    if group is None and classic is None:
         if epoch < 0:
-            if not state.has_room_for_group(message.group_id):
+            if not state.has_room_for_group(group_id):
                 raise Refused(ErrorCode.POLICY_VIOLATION, f"kip848.groups.max is {state.config.groups_max}.")
             return
-        if state.offsets.has_group(message.group_id):
-            raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {message.group_id} has no members.")
-        if request.api_version >= 9:
-            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {message.group_id} not found.")
-        raise Refused(ErrorCode.ILLEGAL_GENERATION, f"Group {message.group_id} not found.")
+        if state.offsets.has_group(group_id):
+            raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group_id} has no members.")
+        is_known = request.api_version >= 9 and not is_transactional
+        code = ErrorCode.GROUP_ID_NOT_FOUND if is_known else ErrorCode.ILLEGAL_GENERATION
+        raise Refused(code, f"Group {group_id} not found.")
+    if is_transactional and not names_member:
+        return
+    if classic is not None:
+        committing = check_classic_commit(
+            classic,
+            member_id=message.member_id,
+            instance_id=message.group_instance_id,
+            generation=epoch,
+            is_transactional=is_transactional,
+        )
+        if committing is not None and not is_transactional:
+            batch.soft.append(session_restart(classic, committing, now_ms=now_ms))
+        return
+    assert group is not None
     if epoch < 0 and not group.members:
         return
     member = group.members.get(message.member_id)
     if member is None:
         raise unknown_member(group, member_id=message.member_id)
-    is_classic = member.metadata.classic is not None
+    is_classic = is_transactional or member.metadata.classic is not None
     if request.api_version < 9 and not is_classic:
         raise Refused(
             ErrorCode.UNSUPPORTED_VERSION, "OffsetCommit version 9 or above must be used by members of consumer groups."
         )
-    if not may_commit(member, epoch=epoch, topics=_storable(state, topics)):
+    if not may_commit(member, epoch=epoch, partitions=_storable(state, topics)):
         raise Refused(
             ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH,
             f"Member {member.member_id} is at epoch {member.current.member_epoch} and sent {epoch}.",
         )
 
 
-def _check_member_of_transaction(
-    state: CoordinatorState,
-    message: OffsetCommitRequest,
-    topics: list[tuple[OffsetCommitRequestTopic, TopicInfo | None]],
-) -> None:
-    epoch = message.generation_id_or_member_epoch
-    claims_nothing = epoch < 0 and not message.member_id and message.group_instance_id is None
-    group, classic = state.groups.get(message.group_id), state.classic.get(message.group_id)
-    if classic is not None:
-        if not claims_nothing:
-            check_classic_commit(
-                classic,
-                member_id=message.member_id,
-                instance_id=message.group_instance_id,
-                generation=epoch,
-                is_transactional=True,
-            )
-        return
-    if group is None:
-        if epoch >= 0 and state.offsets.has_group(message.group_id):
-            raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {message.group_id} has no members.")
-        if epoch >= 0:
-            raise Refused(ErrorCode.ILLEGAL_GENERATION, f"Group {message.group_id} not found.")
-        if not state.has_room_for_group(message.group_id):
-            raise Refused(ErrorCode.POLICY_VIOLATION, f"kip848.groups.max is {state.config.groups_max}.")
-        return
-    if claims_nothing or (epoch < 0 and not group.members):
-        return
-    member = group.members.get(message.member_id)
-    if member is None:
-        raise unknown_member(group, member_id=message.member_id)
-    if not may_commit(member, epoch=epoch, topics=_storable(state, topics)):
-        raise Refused(
-            ErrorCode.ILLEGAL_GENERATION,
-            f"Member {member.member_id} is at epoch {member.current.member_epoch} and sent {epoch}.",
-        )
-
-
 def _storable(
     state: CoordinatorState, topics: list[tuple[OffsetCommitRequestTopic, TopicInfo | None]]
-) -> list[tuple[TopicInfo, tuple[int, ...]]]:
+) -> list[tuple[UUID, int]]:
     """The partitions whose offsets are stored if the member may commit: those that exist, with valid metadata."""
     return [
-        (
-            found,
-            tuple(
-                partition.partition_index
-                for partition in topic.partitions
-                if _exists(found, partition) and not _is_metadata_too_long(state, partition)
-            ),
-        )
+        (found.topic_id, partition.partition_index)
         for topic, found in topics
         if found is not None
+        for partition in topic.partitions
+        if _exists(found, partition) and not _is_metadata_too_long(state, partition)
     ]
 
 
@@ -347,8 +317,8 @@ def _commit_partition(
     return ErrorCode.NONE
 
 
-def _exists(found: TopicInfo | None, partition: OffsetCommitRequestPartition) -> bool:
-    return found is not None and 0 <= partition.partition_index < found.partition_count
+def _exists(found: TopicInfo, partition: OffsetCommitRequestPartition) -> bool:
+    return 0 <= partition.partition_index < found.partition_count
 
 
 def _is_metadata_too_long(state: CoordinatorState, partition: OffsetCommitRequestPartition) -> bool:

@@ -5,7 +5,8 @@ Whether a commit is allowed is decided in `offset_commit`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import Final
 from uuid import UUID
 
@@ -68,13 +69,13 @@ class OffsetStore:
         return group_id in self._offsets or group_id in self._pending
 
     @property
-    def group_count(self) -> int:
-        """Number of groups that have offsets."""
-        return len(self._offsets.keys() | self._pending.keys()) if self._pending else len(self._offsets)
+    def group_count_max(self) -> int:
+        """At least the number of groups that have offsets; one with committed and pending ones counts twice."""
+        return len(self._offsets) + len(self._pending)
 
-    def group_ids(self) -> Iterator[str]:
-        """Groups that have offsets, in no order."""
-        return iter(self._offsets.keys() | self._pending.keys()) if self._pending else iter(self._offsets)
+    def group_ids(self) -> AbstractSet[str]:
+        """Groups that have offsets."""
+        return self._offsets.keys() | self._pending.keys()
 
     def has_pending(self, group_id: str, *, topic: str | None = None, partition: int = -1) -> bool:
         """Whether an open transaction commits an offset of the group, or of one partition of it."""

@@ -154,9 +154,9 @@ class CoordinatorState:
         kinds: tuple[Mapping[str, object], ...] = (self.groups, self.classic, self.connect)
         if any(group_id in groups for groups in kinds) or self.offsets.has_group(group_id):
             return True
-        # One that has members and offsets counts twice; that is looked at only near the limit.
+        # One that has members and offsets counts more than once; that is looked at only near the limit.
         groups_max = self.config.groups_max
-        if sum(map(len, kinds)) + self.offsets.group_count < groups_max:
+        if sum(map(len, kinds)) + self.offsets.group_count_max < groups_max:
             return True
         return len(set(self.offsets.group_ids()).union(*kinds)) < groups_max
 

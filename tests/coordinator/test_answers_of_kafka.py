@@ -6,6 +6,7 @@ import pytest
 
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedGroup
+from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestTopic
 from kip848_client.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
@@ -94,6 +95,14 @@ def test_metadata_that_is_too_long_is_no_claim_on_its_partition(h: Harness) -> N
     codes = h.commit("a", 1, {"foo": {0: 1, 3: 1}}, metadata={3: TOO_LONG})
     assert list(codes.values()) == [ErrorCode.NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE]
     assert set(h.commit("a", 1, {"foo": {0: 1, 3: 1}}).values()) == {ErrorCode.STALE_MEMBER_EPOCH}
+
+
+def test_a_topic_without_partitions_is_left_out_of_an_answer(h: Harness) -> None:
+    """There is nothing to say about it."""
+    h.commit("", -1, {"foo": {0: 1}})
+    committed = h.send(OffsetCommitRequest(group_id="g", topics=(OffsetCommitRequestTopic(name="foo"),)), version=9)
+    deleted = h.send(OffsetDeleteRequest(group_id="g", topics=(OffsetDeleteRequestTopic(name="foo"),)), version=0)
+    assert (committed.topics, deleted.topics) == ((), ())
 
 
 def test_offsets_of_partitions_that_do_not_exist_cannot_be_deleted(h: Harness) -> None:

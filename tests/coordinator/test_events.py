@@ -75,10 +75,14 @@ def test_refusals_and_commits_are_told() -> None:
     h.heartbeat("a", 9)
     h.commit("a", 1, {"foo": {0: 5}}, version=10)
     h.commit("a", 7, {"foo": {0: 6}})
-    fenced, committed, refused = h.events
+    h.group_id = "none"
+    h.commit("", -1, {"foo": {0: 7}})
+    fenced, committed, refused, outside = h.events
     assert (fenced.event, dict(fenced.fields)) == ("member_fenced", {"error": "FENCED_MEMBER_EPOCH", "sent_epoch": 9})
     assert (committed.event, dict(committed.fields)) == ("offsets_committed", {"offsets": {"foo-0": 5}})
     assert (refused.event, refused.fields["error"]) == ("commit_refused", "STALE_MEMBER_EPOCH")
+    told = [(event.event, event.member_id, event.group_epoch) for event in (committed, refused, outside)]
+    assert told == [("offsets_committed", "a", 1), ("commit_refused", "a", 1), ("offsets_committed", None, 0)]
 
 
 def test_the_life_of_a_classic_group_is_told() -> None:

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from kip848_client.coordinator import CoordinatorRecord, OffsetRetentionDue, TopicInfo
+from kip848_client.coordinator.requests import TransactionEnded
 from kip848_client.errors import ErrorCode
 from kip848_client.model import ZERO_UUID
 from kip848_client.wire.messages.group_records import (
@@ -16,13 +17,21 @@ from kip848_client.wire.messages.group_records import (
     ConsumerGroupCurrentMemberAssignmentValue,
     TopicPartitions,
 )
+from kip848_client.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from kip848_client.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from tests.support.coordinator_harness import Harness
+from kip848_client.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+from tests.support.classic_harness import ClassicHarness
+from tests.support.coordinator_harness import FAST, Harness
+from tests.support.messages import build
 
 DAY_MS = 86_400_000
 
@@ -102,6 +111,7 @@ def test_an_administrator_may_commit_for_an_empty_group_and_not_for_a_living_one
     h = _member_at_2()
     assert _one(h.commit("", -1, {"foo": {0: 5}})) == ErrorCode.UNKNOWN_MEMBER_ID
     h.heartbeat("m", -1)
+    assert _one(h.commit("m", 0, {"foo": {0: 5}})) == ErrorCode.UNKNOWN_MEMBER_ID
     assert _one(h.commit("", -1, {"foo": {0: 5}})) == ErrorCode.NONE
     assert h.fetch(None) == {("foo", 0): 5}
 
@@ -305,6 +315,9 @@ def test_offsets_of_a_topic_that_was_replaced_while_no_coordinator_ran_are_not_t
     every = h.fetch(None, version=version)
     assert isinstance(every, dict)
     assert every[("foo", 0)] == -1
+    h.image = replace(h.image, topics=rest, version=h.image.version + 1)
+    h.restart()
+    assert h.fetch(None, version=version) == {("bar", 0): 6} | ({} if version >= 10 else {("foo", 0): 5})
 
 
 def test_offsets_expire_a_week_after_the_commit_and_only_without_subscribers() -> None:
@@ -316,6 +329,10 @@ def test_offsets_expire_a_week_after_the_commit_and_only_without_subscribers() -
     h.step(OffsetRetentionDue(h.wall_ms + 7 * DAY_MS))
     assert h.fetch(None) == {("foo", 0): 5}
     h.heartbeat("m", -1)
+    h.advance(DAY_MS)
+    h.commit("", -1, {"foo": {1: 5}})
+    h.step(OffsetRetentionDue(h.wall_ms + 6 * DAY_MS))
+    assert (h.record_names(), h.fetch(None)) == (["offset†"], {("foo", 1): 5}), "the group stays as long as an offset"
     h.step(OffsetRetentionDue(h.wall_ms + 7 * DAY_MS))
     assert h.record_names()[0] == "offset†"
     assert h.coordinator.groups() == ()
@@ -329,6 +346,8 @@ def test_a_retention_time_in_the_request_wins(retention_ms: int) -> None:
     h.create_topic("foo", partitions=2)
     h.commit("", -1, {"foo": {0: 5}}, version=4, retention_ms=retention_ms)
     h.commit("", -1, {"foo": {1: 5}}, version=5)
+    kept = h.coordinator.committed("g")["foo"]
+    assert (kept[0].topic_id, kept[1].topic_id) == (ZERO_UUID, h.topic_id("foo")), "one record has no room for the id"
     h.step(OffsetRetentionDue(h.wall_ms + retention_ms - 1))
     assert h.fetch(None) == {("foo", 0): 5, ("foo", 1): 5}
     h.step(OffsetRetentionDue(h.wall_ms + retention_ms))
@@ -343,3 +362,118 @@ def test_commits_do_not_keep_a_member_alive() -> None:
         assert _one(h.commit("m", 2, {"foo": {0: 5}})) == ErrorCode.NONE
     h.advance(1_000)
     assert _one(h.commit("m", 2, {"foo": {0: 5}})) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+# Commits in a transaction
+
+
+def _commit_in_transaction(
+    h: Harness,
+    member_id: str = "",
+    epoch: int = -1,
+    *,
+    instance: str | None = None,
+    offsets: Mapping[int, int] | None = None,
+) -> ErrorCode:
+    """TxnOffsetCommit of producer 7 for partitions of foo."""
+    partitions = [{"partition_index": at, "committed_offset": offset} for at, offset in (offsets or {0: 5}).items()]
+    message = build(
+        TxnOffsetCommitRequest,
+        group_id=h.group_id,
+        producer_id=7,
+        generation_id=epoch,
+        member_id=member_id,
+        group_instance_id=instance,
+        topics=[{"name": "foo", "partitions": partitions}, {"name": "bar"}],
+    )
+    (topic,) = h.send(message, version=5).topics
+    assert h.results[-1].soft == (), "a commit in a transaction keeps no member alive"
+    (code,) = {partition.error_code for partition in topic.partitions}
+    return ErrorCode(code)
+
+
+def _with(scene: str) -> tuple[Harness, str]:
+    """A group of this kind with topic foo, and the id of its member."""
+    if scene == "member":
+        return _member_at_2(), "m"
+    if scene == "classic":
+        classic = ClassicHarness()
+        return classic, classic.stable("a")[0]
+    h = Harness()
+    h.create_topic("foo", partitions=2)
+    if scene == "offsets":
+        h.commit("", -1, {"foo": {1: 5}})
+    elif scene == "emptied":
+        h.join("m", ["foo"])
+        h.heartbeat("m", -1)
+    return h, "m"
+
+
+@pytest.mark.parametrize(
+    ("scene", "member", "epoch", "code"),
+    [
+        ("nothing", False, -1, ErrorCode.NONE),
+        ("nothing", True, 0, ErrorCode.ILLEGAL_GENERATION),
+        ("offsets", False, -1, ErrorCode.NONE),
+        ("offsets", True, 0, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("emptied", False, -1, ErrorCode.NONE),
+        ("emptied", True, -1, ErrorCode.NONE),
+        ("emptied", True, 0, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("member", False, -1, ErrorCode.NONE),
+        ("member", False, 0, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("member", True, -1, ErrorCode.ILLEGAL_GENERATION),
+        ("member", True, 1, ErrorCode.NONE),
+        ("member", True, 2, ErrorCode.NONE),
+        ("member", True, 3, ErrorCode.ILLEGAL_GENERATION),
+        ("classic", False, -1, ErrorCode.NONE),
+        ("classic", False, 0, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("classic", True, -1, ErrorCode.ILLEGAL_GENERATION),
+        ("classic", True, 1, ErrorCode.NONE),
+        ("classic", True, 2, ErrorCode.ILLEGAL_GENERATION),
+    ],
+)
+def test_who_may_commit_in_a_transaction(scene: str, member: bool, epoch: int, code: ErrorCode) -> None:
+    """KIP-447: a producer that names a member is fenced with it; one that names none may commit to any group."""
+    h, member_id = _with(scene)
+    assert _commit_in_transaction(h, member_id if member else "", epoch) == code
+
+
+@pytest.mark.parametrize("scene", ["member", "classic"])
+def test_an_instance_id_alone_names_a_member(scene: str) -> None:
+    """A producer of an old static member cannot commit as if it were outside of the group."""
+    h, _ = _with(scene)
+    assert _commit_in_transaction(h, instance="i") == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_what_a_transaction_commits_is_kept_by_partition() -> None:
+    """What happens to one partition of an open transaction, or is asked about it, leaves the others alone."""
+    h, _ = _with("nothing")
+    _commit_in_transaction(h, offsets={0: 5, 1: 6})
+    h.step(TransactionEnded(7, commit=False))
+    _commit_in_transaction(h, offsets={0: 5})
+    asked = OffsetFetchRequestTopics(name="foo", partition_indexes=(0, 1))
+    stable = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=(asked,)),), require_stable=True)
+    (topic,) = h.send(stable, version=9).groups[0].topics
+    assert [p.error_code for p in topic.partitions] == [ErrorCode.UNSTABLE_OFFSET_COMMIT, ErrorCode.NONE]
+
+    _commit_in_transaction(h, offsets={1: 6})
+    deleted = OffsetDeleteRequestTopic(name="foo", partitions=(OffsetDeleteRequestPartition(partition_index=0),))
+    h.send(OffsetDeleteRequest(group_id="g", topics=(deleted,)), version=0)
+    h.step(TransactionEnded(7, commit=True))
+    assert h.fetch(None) == {("foo", 1): 6}
+    h.step(TransactionEnded(7, commit=True))
+    assert h.record_names() == [], "it has ended"
+
+
+def test_a_group_that_a_transaction_would_make_counts_for_the_limit_until_it_is_aborted() -> None:
+    """``kip848.groups.max`` bounds what is kept, whoever commits; a group that is there already takes more."""
+    h = Harness(config=replace(FAST, groups_max=1))
+    h.create_topic("foo", partitions=2)
+    h.group_id = "other"
+    assert _commit_in_transaction(h) == ErrorCode.NONE
+    assert _commit_in_transaction(h, offsets={1: 5}) == ErrorCode.NONE
+    h.group_id = "g"
+    assert _commit_in_transaction(h) == ErrorCode.POLICY_VIOLATION
+    assert _one(h.commit("", -1, {"foo": {0: 5}})) == ErrorCode.POLICY_VIOLATION
+    h.step(TransactionEnded(7, commit=False))
+    assert _one(h.commit("", -1, {"foo": {0: 5}})) == ErrorCode.NONE

@@ -116,7 +116,7 @@ def _(patch: Patch) -> None:
 
 @mutant("a commit is accepted with any epoch of a member", "S11", seed=50)
 def _(patch: Patch) -> None:
-    patch.setattr(coordinator_commit, "may_commit", lambda member, *, epoch, topics: True)
+    patch.setattr(coordinator_commit, "may_commit", lambda member, *, epoch, partitions: True)
 
 
 @mutant("a member may take any time to give up partitions", "L3", "S7", scenario="zombies")

@@ -14,7 +14,9 @@ from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHe
 from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
 from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kip848_client.wire.messages.list_groups import ListGroupsRequest
+from kip848_client.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from tests.support.connect_harness import FIVE, ConnectHarness, as_text, offer, on_wire, tokens, told
+from tests.support.messages import build
 
 INVALID = ErrorCode.INVALID_REQUEST
 COOPERATIVE = (offer(),)
@@ -98,6 +100,8 @@ def test_a_consumer_group_is_no_connect_group_and_the_other_way_round() -> None:
     harness.enter("w", catalogue=(0, "A"))
     joined: ConsumerGroupHeartbeatResponse = harness.join("consumer", ["t"])
     committed = harness.commit("", -1, {"t": {0: 1}})
+    topic = {"name": "t", "partitions": [{"partition_index": 0, "committed_offset": 1}]}
+    in_transaction = harness.send(build(TxnOffsetCommitRequest, group_id="workers", topics=[topic]), version=5)
     classic = JoinGroupRequest(
         group_id="workers",
         session_timeout_ms=10_000,
@@ -108,6 +112,8 @@ def test_a_consumer_group_is_no_connect_group_and_the_other_way_round() -> None:
 
     assert joined.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert committed["t", 0] == ErrorCode.GROUP_ID_NOT_FOUND
+    assert in_transaction.topics[0].partitions[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert harness.fetch(None) == ErrorCode.GROUP_ID_NOT_FOUND
     assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
