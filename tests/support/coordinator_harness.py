@@ -30,6 +30,7 @@ from kip848_client.coordinator import (
     GroupMessage,
     GroupRequest,
     GroupSnapshot,
+    GroupState,
     MemberSnapshot,
     ResolveRegexes,
     TopicInfo,
@@ -303,7 +304,7 @@ class Harness:
         if self.fail_next_append and result.records:
             self.fail_next_append = False
             raise FailedAppend
-        before = self.coordinator.groups()
+        before = self._group_states()
         self.log += result.records
         for coordinator, times in ((self.coordinator, 1), (self._follower, 2)):
             for _ in range(times):
@@ -315,6 +316,7 @@ class Harness:
             self.answers[reply.request_id] = reply.response
         self.coordinator.check_invariants()
         self._compare_classic_groups(result)
+        self._compare_told_states(result, before)
         group_ids = {*before, *self._group_ids()}
         assert _state(self._follower, group_ids) == _state(self.coordinator, group_ids)
         self.events += result.events
@@ -442,6 +444,23 @@ class Harness:
             if isinstance(record.key, GroupMetadataKey) and record.value is not None:
                 assert to_value(_classic(live, record.key.group)) == record.value
                 assert to_value(_classic(follower, record.key.group)) == record.value
+
+    def _group_states(self) -> dict[str, GroupState]:
+        """The states of all groups of the new protocol."""
+        live = self.coordinator
+        groups = [live.group(group_id) for group_id in live.groups()]
+        workers = [live.connect_group(group_id) for group_id in live.connect_groups()]
+        return {group.group_id: group.state for group in (*groups, *workers) if group is not None}
+
+    def _compare_told_states(self, result: CoordinatorResult, before: Mapping[str, GroupState]) -> None:
+        """A result tells the state that its records lead to, and nothing if that is the same."""
+        names = {event.event for event in result.events}
+        if not names or "group_converted" in names:  # records that a test made itself; a group of another kind
+            return
+        for group_id, new in self._group_states().items():
+            old = before.get(group_id, GroupState.EMPTY)
+            told = [e.fields for e in result.events if (e.event, e.group_id) == ("group_state_changed", group_id)]
+            assert told == ([] if old is new else [{"old": str(old), "new": str(new)}]), group_id
 
     def _compare_with_the_long_way(self, event: GroupRequest, result: CoordinatorResult) -> None:
         if not isinstance(event, ApiRequest) or not isinstance(event.message, ConsumerGroupHeartbeatRequest):
