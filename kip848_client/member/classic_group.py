@@ -49,13 +49,13 @@ from kip848_client.member.events import (
 from kip848_client.member.failures import failure_error, is_passing
 from kip848_client.member.group_exit import GroupExit
 from kip848_client.member.group_part import GroupFacts
-from kip848_client.member.join_round import JoinRound, RoundStep
+from kip848_client.member.join_round import JoinRound
 from kip848_client.member.positions import Positions
 from kip848_client.member.release import Release
 from kip848_client.member.runs import Run
 from kip848_client.member.states import IN_GROUP, MEMBER, Phase
 from kip848_client.member.topic_watch import TopicWatch
-from kip848_client.model import ZERO_UUID, Subscription, TopicIdPartition, TopicPartition
+from kip848_client.model import NO_EPOCH, ZERO_UUID, Subscription, TopicIdPartition, TopicPartition
 from kip848_client.patterns import compiled
 from kip848_client.wire.messages.consumer_protocol import ConsumerProtocolAssignment
 from kip848_client.wire.messages.heartbeat import HeartbeatResponse
@@ -145,7 +145,7 @@ class ClassicGroup:
         if other_pattern:
             self._matched = frozenset()
             self._stop_matching()
-            if subscription.pattern is not None and self._round.step is RoundStep.JOIN_DUE:
+            if subscription.pattern is not None and self._round.join_due:
                 self._match()
         if context.phase is Phase.IDLE:
             context.move("subscribed")
@@ -153,7 +153,7 @@ class ClassicGroup:
             self._subscription_changed()
 
     def _subscription_changed(self) -> None:
-        if self._context.phase in MEMBER and self._round.step is not RoundStep.JOIN_DUE:  # else the join carries it
+        if self._context.phase in MEMBER and not self._round.join_due:  # else the join carries it
             self.rejoin("the subscription changed")
 
     def _subscribes_to(self, topic: str) -> bool:
@@ -197,8 +197,7 @@ class ClassicGroup:
         """Start over without a generation; the move to JOINING was made."""
         context = self._context
         context.incarnation += 1
-        context.epoch = 0
-        self._heartbeats.stop()
+        self._held, self._held_generation = frozenset(), -1
         self._wanted = "first join" if not self._exit.removals else "the member was removed"
         self._begin_round(delayed=self._exit.removals > 1)
 
@@ -220,10 +219,9 @@ class ClassicGroup:
         self._round.stop()
 
     def _forget_group(self) -> None:
-        """The member is out of the group: forget the round, the heartbeats and what was held."""
+        """The member is out of the group: forget the round and the heartbeats."""
         self._forget_round()
         self._heartbeats.stop()
-        self._held, self._held_generation = frozenset(), -1
 
     # ----------------------------------------------------------------------------------------------- joining again
 
@@ -291,7 +289,7 @@ class ClassicGroup:
         """As in `RoundOwner`."""
         context = self._context
         self._sent_subscription = context.subscription
-        owned, generation = frozenset(context.owned_by_name), self._heartbeats.generation
+        owned, generation = frozenset(context.owned_by_name), context.epoch or NO_EPOCH
         if not context.config.cooperative:
             owned, generation = frozenset(), self._held_generation
         elif owned:
@@ -419,7 +417,7 @@ class ClassicGroup:
         self._topics.advance()
         if self._match_again_ms is not None and context.now_ms >= self._match_again_ms:
             self._match()
-        if context.phase in MEMBER and self._matched_now:
+        if self._matched_now:
             self._round.advance()
         if context.link is not None and self._heartbeats.due():
             self._beat()
@@ -465,15 +463,15 @@ class ClassicGroup:
 
     def _generation_refused(self) -> None:
         """ILLEGAL_GENERATION, and no JoinGroup was answered since that heartbeat was sent."""
-        waits = self._round.step is RoundStep.JOIN_SENT
+        waiting = self._round.join_waiting
         if self._round.leader == "":
             # The group became classic before this member had the coordinator's last epoch. It is still a member, and
             # its partitions can move only after it has joined.
-            if not waits:
+            if waiting is None:
                 self._rebalance()
-        elif waits and self._overtaken != self._round.awaited:
+        elif waiting not in {None, self._overtaken}:
             # The answer to the JoinGroup may be on its way, on the other connection, with the next generation.
-            self._overtaken = self._round.awaited
+            self._overtaken = waiting
         else:
             self.removed(keep_id=True)
 
@@ -497,15 +495,15 @@ class ClassicGroup:
     def deadline_ms(self) -> int | None:
         """As in `GroupPart`."""
         context = self._context
-        times = [self._exit.deadline_ms(), self._topics.deadline_ms(), self._assignors.deadline_ms()]
+        times = [
+            self._exit.deadline_ms(), self._topics.deadline_ms(), self._assignors.deadline_ms(), self._match_again_ms
+        ]
         if self._reconciler.listener_ready_ms > context.now_ms:
             times.append(self._reconciler.listener_ready_ms)
-        if context.phase in MEMBER:
-            times.append(self._match_again_ms)
-            if context.link is not None and self._matched_now:
-                times.append(self._round.deadline_ms())
         if context.link is not None:
             times.append(self._heartbeats.deadline_ms())
+            if self._matched_now:
+                times.append(self._round.deadline_ms())
         return earliest(times)
 
     def hand_over(self, event: HandOverRequested) -> None:

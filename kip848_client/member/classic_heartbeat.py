@@ -48,8 +48,6 @@ class ClassicHeartbeats:
         self._early_delay_ms: int | None = None
         """Delay of the next early heartbeat after the last heartbeat; None if no early one is planned."""
         self._early_due_ms = 0
-        self.joined = False
-        """The member has a generation: it got one with the answer to its JoinGroup, and has not lost it since."""
 
     @property
     def in_flight(self) -> bool:
@@ -67,16 +65,11 @@ class ClassicHeartbeats:
         config = self._context.config
         return min(config.request_timeout_ms, max(config.heartbeat_interval_ms, config.session_timeout_ms // 3))
 
-    @property
-    def generation(self) -> int:
-        """The generation that requests carry; -1 if the member has none."""
-        return self._context.epoch if self.joined else -1
-
     # -------------------------------------------------------------------------------------------------------- when
 
     def deadline_ms(self) -> int | None:
         """When the next heartbeat is due, given a coordinator; None if only an event can make it due."""
-        if self.in_flight or not self.joined or self._context.phase not in HEARTBEATING:
+        if self.in_flight or not self._context.epoch or self._context.phase not in HEARTBEATING:
             return None
         return max(self._planned_ms, self._backoff.ready_ms)
 
@@ -148,9 +141,8 @@ class ClassicHeartbeats:
 
     def begin(self) -> None:
         """The member got a generation. Its first heartbeat is due after one interval."""
-        self.joined = True
-        self._early_delay_ms = None
         self._backoff.reset()
+        self._context.expedite = False
         self._due_ms = self._context.now_ms + self.interval_ms
 
     def assignment_applied(self) -> None:
@@ -187,7 +179,3 @@ class ClassicHeartbeats:
         """The member lost its generation: ignore answers in flight."""
         self._context.orphan(self._in_flight)
         self._in_flight = None
-        self._context.expedite = False
-        self._early_delay_ms = None
-        self._backoff.reset()
-        self.joined = False

@@ -15,7 +15,8 @@ Rules: R200 to R202, R206, R209 and R244 in docs/protocol.md.
 from __future__ import annotations
 
 import enum
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final, Protocol, TypeVar
 
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import Kip848Error, ProtocolError, error_for_code
@@ -39,8 +40,11 @@ from kip848_client.wire.messages.join_group import (
     JoinGroupResponseMember,
 )
 from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from kip848_client.wire.schema import Request, Response
 
-__all__ = ["JoinRound", "RoundOwner", "RoundStep"]
+__all__ = ["JoinRound", "RoundOwner"]
+
+ResponseT = TypeVar("ResponseT", bound=Response)
 
 _COMMITS_MS: Final = 5_000
 """How long a JoinGroup waits at most for commits in flight."""
@@ -53,17 +57,13 @@ _STATIC_VERSION: Final = 5
 """First version of JoinGroup that carries ``group.instance.id`` (Kafka 2.3)."""
 
 
-class RoundStep(enum.Enum):
-    """What a round waits for."""
+class _Step(enum.Enum):
+    """What a round is about to do, or waits for."""
 
-    NONE = "none"
-    """There is no round."""
-    JOIN_DUE = "join_due"
-    JOIN_SENT = "join_sent"
-    LEADING = "leading"
+    JOIN = "join"
+    LEAD = "lead"
     """The leader's own computation."""
-    SYNC_DUE = "sync_due"
-    SYNC_SENT = "sync_sent"
+    SYNC = "sync"
 
     __hash__ = object.__hash__  # enum hashes in Python code
 
@@ -112,7 +112,8 @@ class JoinRound:
         self._commits: Final = commits
         self._owner: Final = owner
         self._backoff: Final = context.new_backoff()
-        self.step = RoundStep.NONE
+        self._step: _Step | None = None
+        """None if there is no round."""
         self.number = 0
         """Grows with every answered JoinGroup: two rounds may have the same generation."""
         self.protocol = ""
@@ -135,22 +136,27 @@ class JoinRound:
         return self.leader == self._context.member_id
 
     @property
-    def awaited(self) -> int | None:
-        """Number of the request whose answer is awaited."""
-        return self._request_id
+    def join_due(self) -> bool:
+        """Whether a JoinGroup will be sent."""
+        return self._step is _Step.JOIN and self._request_id is None
+
+    @property
+    def join_waiting(self) -> int | None:
+        """Number of the JoinGroup whose answer is awaited; None if none is."""
+        return self._request_id if self._step is _Step.JOIN else None
 
     # ------------------------------------------------------------------------------------------------------- begin
 
     def start(self, reason: str, *, delayed: bool = False) -> None:
-        """Begin a round, which replaces the one in progress.
+        """Begin a round; no request of an earlier one is in flight.
 
         Args:
             reason: for the broker's log.
             delayed: wait for the backoff first.
         """
-        self.stop()
         context = self._context
-        self.step = RoundStep.JOIN_DUE
+        self._step = _Step.JOIN
+        self._assignments = ()
         self._reason = reason[:_REASON_MAX]
         self._commits_until_ms = context.now_ms + min(_COMMITS_MS, context.config.rebalance_timeout_ms // 2)
         if delayed:
@@ -160,14 +166,13 @@ class JoinRound:
         """End the round and ignore answers to it."""
         self._context.orphan(self._request_id)
         self._request_id = None
-        self._assignments = ()
-        self.step = RoundStep.NONE
+        self._step = None
 
     def deadline_ms(self) -> int | None:
         """When `advance` would do something by time alone, given a coordinator."""
-        if self._request_id is not None or self.step not in {RoundStep.JOIN_DUE, RoundStep.SYNC_DUE}:
+        if self._request_id is not None or self._step not in {_Step.JOIN, _Step.SYNC}:
             return None
-        if self.step is RoundStep.JOIN_DUE and self._commits.in_flight:
+        if self._step is _Step.JOIN and self._commits.in_flight:
             return max(self._backoff.ready_ms, self._commits_until_ms)
         return self._backoff.ready_ms
 
@@ -179,23 +184,29 @@ class JoinRound:
                 return
             # The coordinator's connection broke or moved: this request will not be answered.
             context.orphan(self._request_id)
-            self._step_back()
+            self._request_id = None
         deadline_ms = self.deadline_ms()
         if context.link is None or deadline_ms is None or context.now_ms < deadline_ms:
             return
-        if self.step is not RoundStep.JOIN_DUE:
+        if self._step is not _Step.JOIN:
             self._sync()
         elif self._owner.ready_to_join():
             self._join()
 
-    def _step_back(self) -> None:
-        self._request_id = None
-        self.step = RoundStep.JOIN_DUE if self.step is RoundStep.JOIN_SENT else RoundStep.SYNC_DUE
+    def _send(self, request: Request[ResponseT], on_answer: Callable[[ResponseT], None]) -> None:
+        def answered(response: ResponseT) -> None:
+            self._request_id = None
+            on_answer(response)
 
-    @property
-    def _timeout_ms(self) -> int:
         config = self._context.config
-        return max(config.request_timeout_ms, config.rebalance_timeout_ms + _SLACK_MS)
+        self._link = self._context.link
+        self._request_id = self._context.send(
+            request,
+            destination=Destination.COORDINATOR_ROUND,
+            timeout_ms=max(config.request_timeout_ms, config.rebalance_timeout_ms + _SLACK_MS),
+            on_answer=answered,
+            on_failure=self._failed,
+        )
 
     # -------------------------------------------------------------------------------------------------------- join
 
@@ -213,9 +224,7 @@ class JoinRound:
                 )
             )
             return
-        self.step = RoundStep.JOIN_SENT
-        self._link = context.link
-        self._request_id = context.send(
+        self._send(
             JoinGroupRequest(
                 group_id=config.group_id,
                 session_timeout_ms=config.session_timeout_ms,
@@ -226,21 +235,17 @@ class JoinRound:
                 protocols=self._owner.offers(),
                 reason=self._reason,
             ),
-            destination=Destination.COORDINATOR_ROUND,
-            timeout_ms=self._timeout_ms,
-            on_answer=self._join_answered,
-            on_failure=self._failed,
+            self._join_answered,
         )
 
     def _join_answered(self, response: JoinGroupResponse) -> None:
-        self._request_id = None
         if response.error_code:
             self._join_refused(response)
             return
         context = self._context
         self._discovery.proven()
         self._ids_given = 0
-        if response.generation_id < 0:
+        if response.generation_id <= 0:
             self._owner.removed(keep_id=True)
             return
         offered = {assignor.name for assignor in context.config.client_assignors}
@@ -261,24 +266,19 @@ class JoinRound:
                 self._surface(ProtocolError(f"group {context.config.group_id!r}: {text}"))
                 self.start("left out of its own group", delayed=True)
                 return
-            self.step = RoundStep.LEADING
+            self._step = _Step.LEAD
             self._owner.lead(response.members)
         else:
-            self.step = RoundStep.SYNC_DUE
-            self._backoff.reset()
-            self.advance()
+            self._step = _Step.SYNC
 
     def _join_refused(self, response: JoinGroupResponse) -> None:
         context = self._context
-        self.step = RoundStep.JOIN_DUE
         match join_error_class(response.error_code):
             case ClassicErrorClass.TAKE_ID:
                 context.member_id = response.member_id
                 self._ids_given += 1
                 if self._ids_given > 1 or not response.member_id:
                     self._backoff.failed(context.now_ms)
-                else:
-                    self.advance()
             case error_class:
                 self._refused(response.error_code, error_class)
 
@@ -286,16 +286,13 @@ class JoinRound:
 
     def assign(self, assignments: tuple[SyncGroupRequestAssignment, ...]) -> None:
         """Send the leader's assignment."""
-        if self.step is RoundStep.LEADING:
+        if self._step is _Step.LEAD:
             self._assignments = assignments
-            self.step = RoundStep.SYNC_DUE
-            self._backoff.reset()
+            self._step = _Step.SYNC
 
     def _sync(self) -> None:
         context = self._context
-        self.step = RoundStep.SYNC_SENT
-        self._link = context.link
-        self._request_id = context.send(
+        self._send(
             SyncGroupRequest(
                 group_id=context.config.group_id,
                 generation_id=context.epoch,
@@ -305,16 +302,11 @@ class JoinRound:
                 protocol_name=self.protocol,
                 assignments=self._assignments,
             ),
-            destination=Destination.COORDINATOR_ROUND,
-            timeout_ms=self._timeout_ms,
-            on_answer=self._sync_answered,
-            on_failure=self._failed,
+            self._sync_answered,
         )
 
     def _sync_answered(self, response: SyncGroupResponse) -> None:
-        self._request_id = None
         if response.error_code:
-            self.step = RoundStep.SYNC_DUE
             self._refused(response.error_code, sync_error_class(response.error_code))
             return
         config = self._context.config
@@ -366,7 +358,7 @@ class JoinRound:
 
     def _failed(self, failure: RequestFailed) -> None:
         """No answer: send the same request again. Heartbeats find out whether the coordinator is gone."""
-        self._step_back()
+        self._request_id = None
         if self._context.phase is Phase.JOINING:  # there may be no heartbeats yet
             self._context.lose_link(self._link)
         self._backoff.failed(self._context.now_ms)

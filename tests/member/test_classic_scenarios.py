@@ -18,6 +18,7 @@ from kip848_client.assignors.user_data import SubscriptionFrame, read_assignment
 from kip848_client.error_codes import RETRIABLE, ErrorCode
 from kip848_client.errors import ClientAssignorError
 from kip848_client.member.assignor_events import AssignorDone, AssignorFailed, RunAssignor
+from kip848_client.member.assignor_values import compute
 from kip848_client.member.classic_errors import (
     BEAT_CODES,
     JOIN_CODES,
@@ -27,13 +28,13 @@ from kip848_client.member.classic_errors import (
     join_error_class,
     sync_error_class,
 )
-from kip848_client.member.events import Fail, LeaveMode, SurfaceError
+from kip848_client.member.events import CoordinatorDisconnected, Fail, LeaveMode, ResponseReceived, SurfaceError
 from kip848_client.member.states import MemberState, Phase
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_protocol import decode_assignment, decode_subscription
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.heartbeat import HeartbeatRequest
-from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupResponseMember
+from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from kip848_client.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kip848_client.wire.messages.sync_group import SyncGroupRequest
 from tests.support.member_harness import (
@@ -43,6 +44,7 @@ from tests.support.member_harness import (
     ClassicMemberHarness,
     a_member,
     partition,
+    positions,
 )
 
 REBALANCE = ErrorCode.REBALANCE_IN_PROGRESS
@@ -119,8 +121,45 @@ def test_heartbeats_begin_one_interval_after_the_join_was_answered() -> None:
     member.advance(INTERVAL_MS - 1)
     assert not member.requests(HeartbeatRequest)
     member.advance(1)
+    due_ms = member.now_ms
+    member.advance(3 * INTERVAL_MS)
     (beat,) = member.requests(HeartbeatRequest)
     assert (beat.generation_id, member.state()) == (1, MemberState.UNJOINED)
+    told = member.member.statistics
+    assert (told.heartbeats, told.last_heartbeat_ms, told.last_heartbeat_due_ms) == (1, due_ms, due_ms)
+
+
+def test_a_new_life_begins_with_a_heartbeat_after_one_interval() -> None:
+    """What the last one was about to send, and what it hears now, is about a member that is no more."""
+    member = joined()
+    for _ in range(5):
+        member.advance(INTERVAL_MS)
+        member.answer_beat(LOADING)
+    member.advance(INTERVAL_MS)
+    member.answer_beat(REBALANCE)
+    member.commit(positions(t_0=5))
+    member.advance(INTERVAL_MS)
+    member.answer_commit(ErrorCode.ILLEGAL_GENERATION)
+    member.answer_join(error=ErrorCode.UNKNOWN_MEMBER_ID)
+    member.finish_call("lost", *SIX)
+    member.answer_join(generation=3, member_id="m-2")
+    member.advance(INTERVAL_MS - 1)
+    member.answer_beat(ErrorCode.UNKNOWN_MEMBER_ID)
+    assert not member.requests(HeartbeatRequest)
+    member.advance(1)
+    (beat,) = member.requests(HeartbeatRequest)
+    assert (beat.member_id, beat.generation_id) == ("m-2", 3)
+
+
+def test_a_refused_commit_brings_one_early_heartbeat() -> None:
+    """It tells why: the group rebalances, or the member is out. More than one would be a load for nothing."""
+    member = joined()
+    member.commit(positions(t_0=5))
+    assert not member.requests(HeartbeatRequest)
+    member.answer_commit(ErrorCode.ILLEGAL_GENERATION)
+    member.answer_beat()
+    member.advance(INTERVAL_MS - 1)
+    assert not member.requests(HeartbeatRequest)
 
 
 def sent_after_ms(member: ClassicMemberHarness) -> int:
@@ -153,17 +192,13 @@ def test_a_heartbeat_names_the_static_member_and_leaves_time_for_two_more() -> N
     assert (sent.request.group_instance_id, sent.timeout_ms) == ("i-1", 10_000)
 
 
-class FirstBrokers(ClassicMemberHarness):
-    """Kafka 1.1."""
-
-    @property
-    def versions(self) -> dict[int, tuple[int, int]]:
-        return {**super().versions, ApiKey.JOIN_GROUP: (0, 3), ApiKey.SYNC_GROUP: (0, 1), ApiKey.LEAVE_GROUP: (0, 2)}
+KAFKA_1_1: Final = {ApiKey.JOIN_GROUP: 3, ApiKey.SYNC_GROUP: 1, ApiKey.LEAVE_GROUP: 2}
 
 
-def test_an_old_broker_gives_the_id_with_the_first_answer() -> None:
-    """It knows no MEMBER_ID_REQUIRED; LeaveGroup names the member without a list."""
-    member = FirstBrokers()
+@pytest.mark.parametrize(("offered", "by_list"), [(KAFKA_1_1, False), ({ApiKey.LEAVE_GROUP: 3}, True)])
+def test_an_old_broker_gives_the_id_with_the_first_answer(offered: dict[int, int], by_list: bool) -> None:
+    """It knows no MEMBER_ID_REQUIRED; LeaveGroup names the member without a list before version 3."""
+    member = ClassicMemberHarness(offered=offered)
     member.subscribe("t")
     member.poll()
     member.answer_join(generation=1, member_id="m-7")
@@ -171,7 +206,7 @@ def test_an_old_broker_gives_the_id_with_the_first_answer() -> None:
     assert sync.member_id == "m-7"
     member.leave(closing=True)
     (leave,) = member.requests(LeaveGroupRequest)
-    assert (leave.member_id, leave.members) == ("m-7", ())
+    assert (leave.member_id, [each.member_id for each in leave.members]) == (("", ["m-7"]) if by_list else ("m-7", []))
 
 
 @pytest.mark.parametrize(
@@ -301,13 +336,29 @@ def test_a_join_moves_to_the_next_coordinator_with_its_id() -> None:
     member.coordinator_found = False
     member.advance(INTERVAL_MS)
     member.fail(HeartbeatRequest)
-    member.take(JoinGroupRequest)
+    waiting = member.take(JoinGroupRequest)
     member.advance(200)
     assert not member.requests(JoinGroupRequest)
     assert member.requests(FindCoordinatorRequest)
     member.find_coordinator(node_id=2)
     member.advance(200)
+    old = JoinGroupResponse(generation_id=2, protocol_name="cooperative-sticky", leader="other", member_id="m-1")
+    member.step(ResponseReceived(waiting.request_id, old))
     assert (member.joining().member_id, member.listed()) == ("m-1", SIX)
+
+
+@pytest.mark.parametrize("answered", ["a join", "a heartbeat", "a heartbeat with news"])
+def test_a_coordinator_that_answered_and_then_moves_is_looked_up_at_once(answered: str) -> None:
+    """A heartbeat is due; to wait is for brokers that are found and never answer."""
+    member = joining()
+    member.coordinator_found = False
+    member.answer_join(generation=1)
+    if answered != "a join":
+        member.step(CoordinatorDisconnected(1))
+        member.find_coordinator()
+        member.beat(ErrorCode.NONE if answered == "a heartbeat" else REBALANCE)
+    member.step(CoordinatorDisconnected(1))
+    assert member.requests(FindCoordinatorRequest)
 
 
 CODES: Final = sorted({*ErrorCode, *RETRIABLE, 9999, -2} - {ErrorCode.NONE})
@@ -396,6 +447,24 @@ def test_an_assignor_that_hangs_keeps_everything_where_it_is_and_heartbeats_go_o
     assert member.dealt() == {"m-1": [], "z": ["t-0", "t-1"]}
     member.step(AssignorDone(run.call_id))
     assert len(member.requests(SyncGroupRequest)) == 1, "its late result is dropped"
+
+
+def test_a_leader_sends_its_assignment_once_to_the_next_coordinator() -> None:
+    """The coordinator moved while it computed; a loop of requests would follow."""
+    member = leading(Everything(), runs_assignors=False)
+    (run,) = member.emitted(RunAssignor)
+    member.step(CoordinatorDisconnected(1))
+    member.step(compute(member.objects, run)[0])
+    member.tick()
+    assert member.dealt() == {"m-1": SIX}
+
+
+def test_a_leader_whose_assignment_is_refused_sends_none_once_another_member_leads() -> None:
+    """It would be about a generation that is over."""
+    member = leading("range")
+    member.answer_sync(error=REBALANCE)
+    member.answer_join(generation=3)
+    assert [sync.assignments for sync in member.requests(SyncGroupRequest)] == [()]
 
 
 def test_a_leader_whose_assignor_still_hangs_leaves_everything_where_it_is_at_once() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -100,6 +102,11 @@ def test_r200_a_new_member_joins_with_the_id_that_it_is_given() -> None:
     assert not member.requests(JoinGroupRequest), "a second time in a row waits"
     member.advance(100)
     assert member.joining().member_id == "m-2"
+    member.answer_join(member_id="m-2")
+    member.answer_sync({})
+    member.beat(ErrorCode.UNKNOWN_MEMBER_ID)
+    member.answer_join(error=ErrorCode.MEMBER_ID_REQUIRED, member_id="m-3")
+    assert member.joining().member_id == "m-3", "what came before it was a member does not count"
 
 
 @pytest.mark.parametrize("partitions", [None, {}, {"t": [0, 1]}], ids=["no bytes", "nothing", "two"])
@@ -114,7 +121,7 @@ def test_r201_a_join_is_followed_by_a_sync_and_then_by_the_assigned_callback(
     (sync,) = member.requests(SyncGroupRequest)
     assert (sync.generation_id, sync.member_id, sync.assignments) == (3, "m-1", ())
     member.answer_sync(partitions)
-    assert member.phase() is Phase.PENDING
+    assert (member.phase(), member.sent) == (Phase.PENDING, [])
     member.poll()
     named = tuple(f"t-{index}" for index in (partitions or {}).get("t", []))
     member.finish_call("assigned", *named)
@@ -132,6 +139,22 @@ def test_r202_join_and_sync_have_a_connection_of_their_own_and_heartbeats_go_on(
     assert beat.destination is Destination.COORDINATOR
     member.answer_beat(REBALANCE)
     assert len(member.requests(JoinGroupRequest)) == 1, "the join is on its way"
+
+
+@pytest.mark.parametrize(("rebalance_timeout_ms", "waits_ms"), [(60_000, 65_000), (20_000, 30_000)])
+def test_r202_their_answers_are_awaited_longer_than_any_rebalance_takes(
+    rebalance_timeout_ms: int, waits_ms: int
+) -> None:
+    """The member would send the request again, which begins another rebalance, and so on."""
+    settings: dict[str, object] = {"rebalance_timeout_ms": rebalance_timeout_ms, "request_timeout_ms": 30_000}
+    member = ClassicMemberHarness(settings=settings)
+    member.subscribe("t")
+    member.poll()
+    join = member.sent[-1]
+    member.answer_join()
+    sync = member.sent[-1]
+    assert (type(join.request), join.timeout_ms) == (JoinGroupRequest, waits_ms)
+    assert (type(sync.request), sync.timeout_ms) == (SyncGroupRequest, waits_ms)
 
 
 @pytest.mark.parametrize(
@@ -241,6 +264,30 @@ def test_r206_an_assignment_that_a_rebalance_overtakes_is_dropped() -> None:
     assert member.joining().member_id == "m-1"
 
 
+@pytest.mark.parametrize(
+    ("edge", "beats_ms"), [(min, [40, 120, 280, 600, 1_400]), (max, [60, 180, 420, 900, 1_700])], ids=["least", "most"]
+)
+def test_r246_early_heartbeats_are_spread_by_a_fifth_and_end_at_the_interval(
+    edge: Callable[[float, float], float], beats_ms: list[int]
+) -> None:
+    """Members of one rebalance would all ask at the same moments; and an early one that comes late is none."""
+
+    class Edge(random.Random):
+        def uniform(self, a: float, b: float) -> float:
+            return edge(a, b)
+
+    member = ClassicMemberHarness(settings={"heartbeat_interval_ms": 800, "early_heartbeats": True}, rng=Edge())
+    member.become_member({})
+    began_ms = member.now_ms
+    sent_ms = []
+    while member.now_ms < began_ms + 1_700:
+        member.advance(1)
+        if member.requests(HeartbeatRequest):
+            sent_ms.append(member.now_ms - began_ms)
+            member.answer_beat()
+    assert sent_ms == beats_ms
+
+
 @pytest.mark.parametrize("called", ["assigned", "revoked"])
 def test_r206_a_rebalance_during_a_callback_is_joined_once_the_callback_has_ended(called: str) -> None:
     """The group waits for this member, which must not join while the application still handles partitions."""
@@ -265,9 +312,10 @@ def test_r206_a_rebalance_during_a_callback_is_joined_once_the_callback_has_ende
 
 def test_r206_three_new_rounds_in_a_row_begin_at_once_and_a_finished_round_counts_anew() -> None:
     """A group that rebalances without end must not burn the coordinator; a member must not pay for it later."""
-    member = cooperative({})
+    member = ClassicMemberHarness()
+    member.subscribe("t")
     for generation in (2, 10):
-        member.beat(REBALANCE)
+        member.poll()
         for number in range(4):
             assert len(member.requests(JoinGroupRequest)) == 1, number
             member.answer_join(generation=generation + number)
@@ -278,6 +326,7 @@ def test_r206_three_new_rounds_in_a_row_begin_at_once_and_a_finished_round_count
         member.answer_sync({})
         member.listeners_finish = True
         member.poll()
+        member.beat(REBALANCE)
 
 
 def test_r207_a_removed_member_loses_everything_and_keeps_its_id_if_only_the_generation_is_wrong() -> None:
@@ -302,7 +351,7 @@ def test_r208_an_answer_to_a_heartbeat_of_an_earlier_round_does_not_remove_the_m
     member.advance(INTERVAL_MS)
     member.answer_join(generation=2)
     member.answer_beat(ErrorCode.ILLEGAL_GENERATION)
-    assert len(member.owned) == 6
+    assert (len(member.owned), member.phase()) == (6, Phase.REJOINING)
 
 
 def test_r243_a_member_whose_join_got_lost_stops_reading_when_the_group_has_gone_on() -> None:
@@ -316,6 +365,8 @@ def test_r243_a_member_whose_join_got_lost_stops_reading_when_the_group_has_gone
     assert not member.owned
     (_, again) = member.requests(JoinGroupRequest)
     assert (again.member_id, again.group_instance_id) == ("m-1", "i-1")
+    member.answer_join(generation=2)
+    assert (len(member.requests(JoinGroupRequest)), member.requests(SyncGroupRequest)) == (1, []), "it comes too late"
 
 
 @pytest.mark.parametrize("dropped", ["before_the_sync", "before_poll"])
@@ -778,7 +829,7 @@ def test_r219_a_member_that_does_not_poll_leaves_and_joins_as_a_new_one(phase: P
         member.beat(code)
     member.advance(2)
     (leave,) = [item for item in member.sent if isinstance(item.request, LeaveGroupRequest)]
-    assert leave.destination is Destination.COORDINATOR, "not behind the JoinGroup that waits"
+    assert (leave.destination, leave.urgent) == (Destination.COORDINATOR, True), "not behind a JoinGroup that waits"
     member.finish_call("lost", *(f"t-{index}" for index in range(6)))
     member.sent.clear()
     member.poll()
@@ -1005,13 +1056,14 @@ def test_r220_an_answer_that_makes_no_sense_is_told_and_asked_for_again_after_th
     assert bool(member.requests(JoinGroupRequest)) != bool(member.requests(SyncGroupRequest))
 
 
-def test_r220_an_answer_without_a_generation_makes_the_member_join_again_with_its_id() -> None:
+@pytest.mark.parametrize("generation", [-1, 0])
+def test_r220_an_answer_without_a_generation_makes_the_member_join_again_with_its_id(generation: int) -> None:
     """As Java; the member would otherwise send requests of no generation."""
     member = ClassicMemberHarness()
     member.subscribe("t")
     member.poll()
     member.answer_join(error=ErrorCode.MEMBER_ID_REQUIRED)
-    member.answer_join(generation=-1)
+    member.answer_join(generation=generation)
     assert not member.requests(SyncGroupRequest)
     member.poll()
     assert member.joining().member_id == "m-1"
@@ -1027,10 +1079,10 @@ def test_r220_a_pattern_that_is_no_pattern_stops_the_member() -> None:
     assert not member.requests(JoinGroupRequest)
 
 
-@pytest.mark.parametrize("meets", ["connection", "heartbeat"])
+@pytest.mark.parametrize("meets", ["connection", "round", "heartbeat"])
 def test_r220_a_coordinator_that_refuses_the_credentials_stops_the_member(meets: str) -> None:
     """Trying a wrong password for ever locks accounts."""
-    member = ClassicMemberHarness(coordinator_found=meets == "heartbeat")
+    member = ClassicMemberHarness(coordinator_found=meets != "connection")
     if meets == "heartbeat":
         member.become_member(ALL)
         member.advance(INTERVAL_MS)
@@ -1038,6 +1090,9 @@ def test_r220_a_coordinator_that_refuses_the_credentials_stops_the_member(meets:
     else:
         member.subscribe("t")
         member.poll()
+    if meets == "round":
+        member.fail(JoinGroupRequest, FailureKind.AUTHENTICATION_FAILED)
+    elif meets == "connection":
         member.answer(FindCoordinatorRequest, member.coordinator_answer())
         connect = member.take_waiting(ConnectCoordinator)
         member.step(RequestFailed(connect.request_id, FailureKind.AUTHENTICATION_FAILED, "refused"))
@@ -1058,19 +1113,56 @@ def test_r220_a_coordinator_that_cannot_complete_a_round_is_told_with_its_code_a
     assert member.requests(JoinGroupRequest)
 
 
-class OldBroker(ClassicMemberHarness):
-    """Kafka 2.2."""
-
-    @property
-    def versions(self) -> dict[int, tuple[int, int]]:
-        return {**super().versions, ApiKey.JOIN_GROUP: (0, 4)}
-
-
-@pytest.mark.parametrize("instance_id", [None, "i-1"])
-def test_r220_a_static_member_stops_where_brokers_know_no_instance_ids(instance_id: str | None) -> None:
+@pytest.mark.parametrize(
+    ("version", "instance_id", "stops"), [(4, None, False), (4, "i-1", True), (5, "i-1", False), (9, "i-1", False)]
+)
+def test_r220_a_static_member_stops_where_brokers_know_no_instance_ids(
+    version: int, instance_id: str | None, stops: bool
+) -> None:
     """Its instance id would be left out without a word, and each restart would cost a rebalance."""
-    member = OldBroker(settings={"instance_id": instance_id})
+    member = ClassicMemberHarness(settings={"instance_id": instance_id}, offered={ApiKey.JOIN_GROUP: version})
     member.subscribe("t")
     member.poll()
-    assert len(member.emitted(Fail)) == (instance_id is not None)
-    assert len(member.requests(JoinGroupRequest)) == (instance_id is None)
+    assert len(member.emitted(Fail)) == stops
+    assert len(member.requests(JoinGroupRequest)) == (not stops)
+
+
+REFUSALS = [
+    (JoinGroupRequest, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 100, JoinGroupRequest, "m-1"),
+    (SyncGroupRequest, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 100, SyncGroupRequest, "m-1"),
+    (JoinGroupRequest, ErrorCode.NOT_COORDINATOR, 0, JoinGroupRequest, "m-1"),
+    (SyncGroupRequest, ErrorCode.NOT_COORDINATOR, 0, SyncGroupRequest, "m-1"),
+    (SyncGroupRequest, ErrorCode.NETWORK_EXCEPTION, 100, JoinGroupRequest, "m-1"),
+    (JoinGroupRequest, ErrorCode.ILLEGAL_GENERATION, 0, JoinGroupRequest, "m-1"),
+    (SyncGroupRequest, ErrorCode.ILLEGAL_GENERATION, 0, JoinGroupRequest, "m-1"),
+    (JoinGroupRequest, ErrorCode.UNKNOWN_MEMBER_ID, 0, JoinGroupRequest, ""),
+    (SyncGroupRequest, ErrorCode.UNKNOWN_MEMBER_ID, 0, JoinGroupRequest, ""),
+]
+
+
+@pytest.mark.parametrize(("refused", "code", "waits_ms", "follows", "member_id"), REFUSALS)
+def test_r220_what_follows_a_code_that_passes(
+    refused: type[JoinGroupRequest | SyncGroupRequest],
+    code: ErrorCode,
+    waits_ms: int,
+    follows: type[JoinGroupRequest | SyncGroupRequest],
+    member_id: str,
+) -> None:
+    """A round given up costs all members a rebalance, and one that is repeated in vain costs this one its place."""
+    member = cooperative({})
+    member.beat(REBALANCE)
+    if refused is SyncGroupRequest:
+        member.answer_join(generation=2)
+    member.coordinator_found = False
+    if refused is JoinGroupRequest:
+        member.answer_join(error=code)
+    else:
+        member.answer_sync(error=code)
+    if code is ErrorCode.NOT_COORDINATOR:
+        assert [type(each.request) for each in member.sent] == [FindCoordinatorRequest]
+        member.find_coordinator(node_id=2)
+    elif waits_ms:
+        assert not member.sent
+        member.advance(waits_ms)
+    assert [type(each.request) for each in member.sent] == [follows]
+    assert [each.member_id for each in member.requests(follows)] == [member_id]

@@ -263,6 +263,7 @@ class MemberHarness:
             events += self._automatic
             self._automatic = []
             seen += effects
+            assert len(seen) < 10_000, "the member goes round in circles"
         self.effects += seen
         return seen
 
@@ -334,6 +335,8 @@ class MemberHarness:
                 break
             self.clock.advance(max(0, deadline_ms - self.now_ms))
             self.tick()
+            next_ms = self.member.deadline_ms()
+            assert next_ms is None or next_ms > self.now_ms, "the member asks for a tick that brings nothing"
         self.clock.advance(end_ms - self.now_ms)
         self.tick()
 
@@ -751,12 +754,14 @@ class ClassicMemberHarness(MemberHarness):
         partition_counts: topics of the cluster.
         racks: of a topic's replicas, partition by partition.
         describes: brokers say which topics there are; else see `fail_describing`.
+        offered: highest versions of old coordinators, by API key.
     """
 
     assignors: tuple[str | PartitionAssignor, ...] = ("cooperative-sticky",)
     runs_assignors: bool = True
     describes: bool = True
     describing: int = 0
+    offered: Mapping[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.objects = tuple(BUILT_IN[each]() if isinstance(each, str) else each for each in self.assignors)
@@ -803,6 +808,7 @@ class ClassicMemberHarness(MemberHarness):
             ApiKey.SYNC_GROUP: (0, 5),
             ApiKey.HEARTBEAT: (0, 4),
             ApiKey.LEAVE_GROUP: (0, 5),
+            **{key: (0, version) for key, version in self.offered.items()},
         }
 
     # ------------------------------------------------------------------------------------------------------ answers
