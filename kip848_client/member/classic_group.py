@@ -149,11 +149,7 @@ class ClassicGroup:
                 self._match()
         if context.phase is Phase.IDLE:
             context.move("subscribed")
-        elif changed:
-            self._subscription_changed()
-
-    def _subscription_changed(self) -> None:
-        if self._context.phase in MEMBER and not self._round.join_due:  # else the join carries it
+        elif changed and not self._round.join_due:  # else the join carries it
             self.rejoin("the subscription changed")
 
     def _subscribes_to(self, topic: str) -> bool:
@@ -164,18 +160,16 @@ class ClassicGroup:
     @property
     def poll_wanted(self) -> bool:
         """As in `GroupPart`."""
-        phase = self._context.phase
-        if phase in {Phase.PENDING, Phase.REJOIN_DUE}:
-            return self._run_due
-        return phase in {Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL} or self._release.poll_wanted
+        waits = self._context.phase in {Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL}
+        return waits or self._run_due or self._release.poll_wanted
 
     @property
     def _run_due(self) -> bool:
-        """In PENDING or REJOIN_DUE: whether poll() starts a run now."""
+        """Whether poll() revokes what a join waits for, or applies an assignment."""
         context = self._context
         if context.now_ms < self._reconciler.listener_ready_ms:
             return False
-        return context.phase is Phase.REJOIN_DUE or not self._assignors.holds_back
+        return context.phase is Phase.REJOIN_DUE or (context.phase is Phase.PENDING and not self._assignors.holds_back)
 
     def polled(self) -> None:
         """As in `GroupPart`."""
@@ -185,13 +179,13 @@ class ClassicGroup:
         if context.phase in {Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL}:
             context.move("polled")
             self._join()
-        elif context.phase is Phase.REJOIN_DUE and self._run_due:
-            if self._reconciler.to_revoke:
+        elif self._run_due:
+            if context.phase is Phase.PENDING:
+                self._reconciler.apply_assignment(self._synced)
+            elif self._reconciler.to_revoke:
                 self._reconciler.prepare()
             else:
                 self._go_on_to_join()
-        elif context.phase is Phase.PENDING and self._run_due:
-            self._reconciler.apply_assignment(self._synced)
 
     def _join(self) -> None:
         """Start over without a generation; the move to JOINING was made."""
@@ -376,7 +370,7 @@ class ClassicGroup:
 
     def _match(self) -> None:
         """Ask which topics the pattern matches; the member joins afterwards."""
-        self._stop_matching()
+        self._match_again_ms = None
         subscription = self._context.subscription
         assert subscription.pattern is not None
         try:
@@ -496,7 +490,10 @@ class ClassicGroup:
         """As in `GroupPart`."""
         context = self._context
         times = [
-            self._exit.deadline_ms(), self._topics.deadline_ms(), self._assignors.deadline_ms(), self._match_again_ms
+            self._exit.deadline_ms(),
+            self._topics.deadline_ms(),
+            self._assignors.deadline_ms(),
+            self._match_again_ms,
         ]
         if self._reconciler.listener_ready_ms > context.now_ms:
             times.append(self._reconciler.listener_ready_ms)

@@ -141,7 +141,6 @@ class ClassicHeartbeats:
 
     def begin(self) -> None:
         """The member got a generation. Its first heartbeat is due after one interval."""
-        self._backoff.reset()
         self._context.expedite = False
         self._due_ms = self._context.now_ms + self.interval_ms
 

@@ -132,11 +132,7 @@ def test_heartbeats_begin_one_interval_after_the_join_was_answered() -> None:
 def test_a_new_life_begins_with_a_heartbeat_after_one_interval() -> None:
     """What the last one was about to send, and what it hears now, is about a member that is no more."""
     member = joined()
-    for _ in range(5):
-        member.advance(INTERVAL_MS)
-        member.answer_beat(LOADING)
-    member.advance(INTERVAL_MS)
-    member.answer_beat(REBALANCE)
+    member.beat(REBALANCE)
     member.commit(positions(t_0=5))
     member.advance(INTERVAL_MS)
     member.answer_commit(ErrorCode.ILLEGAL_GENERATION)
