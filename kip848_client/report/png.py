@@ -69,7 +69,7 @@ def draw_timeline(timeline: Timeline, path: Path) -> None:
     from matplotlib.patches import Patch
 
     rows = 2 + len(timeline.partitions) + len(timeline.members)
-    figure = figure_type(figsize=(13, 1.2 + 0.28 * rows), layout="constrained")
+    figure = figure_type(figsize=(10, 1.2 + 0.28 * rows), layout="constrained")
     axes = figure.add_subplot()
     colours = {lane.member: member_look(index) for index, lane in enumerate(timeline.members)}
     states = {
