@@ -554,7 +554,6 @@ class WorkerCore:
         if self._owned:
             if self._retry_stop_ms is None or self._now_ms >= self._retry_stop_ms:
                 self._retry_stop_ms = None
-                self._assigned = {}
                 self._call(CallbackKind.REVOKED, self._owned)
         elif not self._left_sent and not self._in_flight:
             if self._confirmed_ms is None:
@@ -576,7 +575,6 @@ class WorkerCore:
         self._left_sent = False
         self._epoch, self._confirmed_ms, self._beat_due_ms = 0, None, None
         self._assigned, self._pending, self._given = {}, (), frozenset()
-        self._asked_ms = self._unanswered_ms = None
         self._in_flight.clear()
         if self._closing is None:
             self._draining = False

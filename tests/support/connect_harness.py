@@ -14,6 +14,7 @@ import msgspec
 from kip848_client.coordinator import CoordinatorConfig
 from kip848_client.coordinator.connect.group import ConnectGroup
 from kip848_client.model import Unit
+from kip848_client.wire.messages.connect_group_describe import ConnectGroupDescribeRequest, DescribedGroup
 from kip848_client.wire.messages.connect_group_heartbeat import (
     AssignedUnits,
     Assignment,
@@ -100,6 +101,7 @@ class ConnectHarness(Harness):
         rebalance_timeout_ms: int = -1,
         instance: str | None = None,
         worker_id: str | None = None,
+        worker_url: str | None = None,
         sequence: int = -1,
     ) -> ConnectGroupHeartbeatResponse:
         """Send a heartbeat with exactly these fields; what is not given is null."""
@@ -110,6 +112,7 @@ class ConnectHarness(Harness):
                 member_epoch=epoch,
                 instance_id=instance,
                 worker_id=worker_id,
+                worker_url=worker_url,
                 rebalance_timeout_ms=rebalance_timeout_ms,
                 server_assignor=assignor,
                 client_assignors=None if offers is None else tuple(offers),
@@ -156,6 +159,10 @@ class ConnectHarness(Harness):
             on_wire(deferred) or (),
         )
         return self.send(message, version=0).error_code
+
+    def described(self) -> DescribedGroup:
+        """What ConnectGroupDescribe says of the group."""
+        return self.send(ConnectGroupDescribeRequest(group_ids=(self.group_id,)), version=0).groups[0]
 
     @property
     def connect(self) -> ConnectGroup:

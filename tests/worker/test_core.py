@@ -574,6 +574,7 @@ def test_a_worker_looks_for_the_coordinator_that_moved_and_says_everything_to_it
 def test_closing_ends_at_its_deadline_whatever_still_runs() -> None:
     """A callback that hangs, or a coordinator that is gone, must not hang the process that wants to end."""
     bench = running()
+    bench.pass_time(INTERVAL_MS)
     bench.step(CloseRequested(deadline_ms=bench.now_ms + 3_000, for_a_while=False))
     bench.pass_time(2_999)
     assert not any(isinstance(effect, StopNow | Left) for effect in bench.effects)
@@ -592,6 +593,7 @@ def test_closing_ends_at_its_deadline_whatever_still_runs() -> None:
 def test_a_worker_that_never_joined_leaves_once() -> None:
     """The host would hear of the end again and again."""
     core = WorkerCore(WorkerSettings(group_id="g", member_id="m", worker_id="w"), offset=0, units=[])
+    assert core.view().state is MemberState.UNJOINED
     assert core.step(CloseRequested(deadline_ms=1_000), now_ms=0) == [Left()]
     assert core.step(Tick(), now_ms=1) == []
     assert core.deadline_ms() is None

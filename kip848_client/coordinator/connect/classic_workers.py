@@ -93,7 +93,7 @@ def assignment_bytes(
         offset: of the catalogue. A worker whose configuration is of another offset joins again until they are equal.
     """
     version = version_of(protocol)
-    wanted = {name: frozenset(indexes) for name, indexes in assigned.items() if indexes}
+    wanted = {name: frozenset(indexes) for name, indexes in assigned.items()}
     owned = allocation_of(said) if version else {}
     leader = _leader(group)
     return encode_classic(
@@ -113,7 +113,7 @@ def units_of(connectors: Iterable[ConnectorTasks] | None) -> Running:
     found: dict[str, set[int]] = {}
     for item in connectors or ():
         found.setdefault(item.connector, set()).update(item.tasks)
-    return {name: frozenset(indexes) for name, indexes in found.items() if indexes}
+    return {name: frozenset(indexes) for name, indexes in found.items()}
 
 
 def without(units: Mapping[str, frozenset[int]], others: Mapping[str, frozenset[int]]) -> Running:

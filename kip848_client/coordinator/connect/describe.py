@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from kip848_client.assignors.unit_plans import UNIT_PLANS
 from kip848_client.coordinator.client_assignment import client_assignor
+from kip848_client.coordinator.connect.departure import existing_group
 from kip848_client.coordinator.connect.group import ConnectGroup, GroupWorker
 from kip848_client.coordinator.connect.units import count_units, write_held, write_units
 from kip848_client.coordinator.connect.worker_steps import assignor_status
+from kip848_client.coordinator.refusal import Refused
 from kip848_client.coordinator.requests import ApiRequest
 from kip848_client.coordinator.result import CoordinatorResult, Reply
 from kip848_client.coordinator.state import CoordinatorState
 from kip848_client.coordinator.target_assignment import choose_name
-from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.connect_group_describe import (
     ConnectGroupDescribeRequest,
     ConnectGroupDescribeResponse,
@@ -30,14 +31,10 @@ def handle_describe(
 
 def describe_group(state: CoordinatorState, group_id: str) -> DescribedGroup:
     """One group, or GROUP_ID_NOT_FOUND."""
-    group = state.connect.get(group_id)
-    if group is None:
-        what = "is not a connect group" if group_id in state.groups or state.is_classic(group_id) else "not found"
-        return DescribedGroup(
-            group_id=group_id,
-            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-            error_message=f"Group {group_id} {what}.",
-        )
+    try:
+        group = existing_group(state, group_id)
+    except Refused as refused:
+        return DescribedGroup(group_id=group_id, error_code=refused.code, error_message=refused.message)
     flying = state.rounds.get(group_id)
     choice = client_assignor(state, group)
     return DescribedGroup(

@@ -106,8 +106,7 @@ class ConnectGroup(Group[str, WorkerMetadata]):
                 self.deferred = stored_units(value.deferred)
                 self.assignor_state = AssignorState(value.state_version, value.state_bytes)
             case wire.ConnectGroupTargetMetadataKey(), _:
-                self._forget_target_epoch()
-                self.target_error, self.deferred, self.assignor_state = 0, {}, _NO_STATE
+                self._forget_target_epoch()  # the group's tombstone follows
             case wire.ConnectGroupTargetMemberKey(), wire.ConnectGroupTargetMemberValue():
                 self.target[key.member_id] = stored_units(value.units)
                 self._set_target_metadata(key.member_id, _read_told(value))

@@ -95,8 +95,7 @@ class _Heartbeat:
         )
         metadata = self._updated_metadata(found.member.metadata)
         updated = steps.run(found, metadata, is_join=message.member_epoch == JOIN_EPOCH)
-        if message.sequence > -1:
-            self._batch.soft.append(Heard(message.group_id, updated.member_id, message.sequence))
+        self._batch.soft.append(Heard(message.group_id, updated.member_id, message.sequence))
         answer = self._answer(steps, updated, before=found.member)
         return self._batch.result(Reply(self._request.request_id, answer))
 
@@ -166,13 +165,13 @@ class _Heartbeat:
     def _answer(self, steps: WorkerSteps, worker: GroupWorker, *, before: GroupWorker) -> ConnectGroupHeartbeatResponse:
         state, message, current = self._state, self._message, worker.current
         config = state.group_config(message.group_id)
-        asks = message.member_epoch == JOIN_EPOCH or (
+        has_all = (
             message.rebalance_timeout_ms != -1
             and message.owned_units is not None
             and not (message.client_assignors is None and message.server_assignor is None)
         )
         assignment = None
-        if asks or _is_news(current, before=before.current):
+        if has_all or _is_news(current, before=before.current):
             assignment = Assignment(
                 error=current.metadata.error,
                 assigned=write_held(current.assigned),

@@ -84,12 +84,12 @@ def write_held(held: Held[str]) -> tuple[AssignedUnits, ...]:
 
 def stored_units(units: Iterable[UnitsOfName]) -> dict[str, tuple[int, ...]]:
     """Units of a record."""
-    return {item.name: tuple(sorted(item.indexes)) for item in units if item.indexes}
+    return {item.name: tuple(sorted(item.indexes)) for item in units}
 
 
 def stored_held(units: Iterable[AssignedUnits]) -> dict[str, dict[int, int]]:
     """Units with their tokens of a record."""
-    return {item.name: dict(zip(item.indexes, item.epochs, strict=True)) for item in units if item.indexes}
+    return {item.name: dict(zip(item.indexes, item.epochs, strict=True)) for item in units}
 
 
 def count_units(units: Units) -> int:

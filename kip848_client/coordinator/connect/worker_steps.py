@@ -20,6 +20,7 @@ from kip848_client.coordinator.current_assignment import MustRejoinError, Owned,
 from kip848_client.coordinator.group_member import (
     NO_METADATA,
     STATIC_LEAVE_EPOCH,
+    AssignmentMetadata,
     Current,
     Member,
     MemberState,
@@ -41,9 +42,8 @@ STATUS_TARGET_ERROR: Final = 2
 
 
 def assignor_status(state: CoordinatorState, group: ConnectGroup) -> int:
-    """What is wrong with the group's client-side assignor. A reader can only be missing while a target is due."""
-    is_behind = group.is_client_side and group.group_epoch > group.target_epoch
-    if is_behind and client_assignor(state, group) is None:
+    """What is wrong with the group's client-side assignor."""
+    if group.is_client_side and client_assignor(state, group) is None:
         return STATUS_NO_READER
     return STATUS_TARGET_ERROR if group.target_error else STATUS_OK
 
@@ -74,8 +74,8 @@ class WorkerSteps:
         self._now_ms = now_ms
         self._group_epoch = group.group_epoch
         self._target_epoch = group.target_epoch
-        self._target: Units = {}
-        self._target_metadata = NO_METADATA
+        self._target: Units
+        self._target_metadata: AssignmentMetadata
         self.catalogue = group.catalogue if catalogue is None else check_catalogue(group.catalogue, catalogue)
         """The catalogue in force."""
         self.planner: RoundPlanner[str, WorkerMetadata] | None = None
@@ -210,12 +210,10 @@ class WorkerSteps:
         if group.group_id in self._state.rounds:
             RoundPlanner(self._state, group, self._batch, group_epoch=self._group_epoch, speaker=updated).end()
         plan = self._plan(found, updated)
-        batch, told = self._batch, set(group.target_metadata)
-        if found.replaced is not None and found.replaced.member_id in told:
-            told.add(updated.member_id)
+        batch = self._batch
         for member_id, units in plan.items():
-            before = group.target.get(own if member_id == updated.member_id else member_id)
-            if units != before or member_id in told:
+            known_as = own if member_id == updated.member_id else member_id
+            if units != group.target.get(known_as) or known_as in group.target_metadata:
                 batch.records.append(records.target_record(group.group_id, member_id=member_id, target=units))
         batch.records.append(records.target_epoch_record(group.group_id, epoch=self._group_epoch))
         self._target_epoch = self._group_epoch
@@ -244,15 +242,13 @@ class WorkerSteps:
     def _ask_a_worker(self, found: Found[str, WorkerMetadata], updated: GroupWorker) -> None:
         """Leave the target to a worker that reads the metadata of all; to none if there is no such worker."""
         group = self._group
-        planner = RoundPlanner(self._state, group, self._batch, group_epoch=self._group_epoch, speaker=updated)
         gone = frozenset(() if found.replaced is None else (found.replaced.member_id,))
         choice = choice_after(group, gone=gone, joined=updated.member_id, metadata=updated.metadata)
         if choice is None:
-            planner.end()
             self.status = STATUS_NO_READER
             return
-        planner.go_on(choice, first=None, may_start=True)
-        self.planner = planner
+        self.planner = RoundPlanner(self._state, group, self._batch, group_epoch=self._group_epoch, speaker=updated)
+        self.planner.go_on(choice, first=None, may_start=True)
 
     # Step 3
 

@@ -44,7 +44,7 @@ JOIN: dict[str, Any] = {"owned": "", "assignor": "uniform", "rebalance_timeout_m
         pytest.param("w", 0, JOIN | {"assignor": "sticky"}, ErrorCode.UNSUPPORTED_ASSIGNOR, id="6-unknown-assignor"),
         pytest.param("w", 5, {}, ErrorCode.GROUP_ID_NOT_FOUND, id="7-unknown-group"),
         pytest.param("w", -2, {}, INVALID, id="9-static-leave-without-instance"),
-        pytest.param("w", 0, JOIN | {"catalogue": (-1, "A")}, INVALID, id="catalogue-offset-below-0"),
+        pytest.param("w", 0, JOIN | {"catalogue": (-1, "")}, INVALID, id="catalogue-offset-below-0"),
         pytest.param("w", 0, JOIN | {"worker_id": " "}, INVALID, id="blank-worker-id"),
         pytest.param("w", -3, {"instance": "i"}, INVALID, id="epoch-below-minus-2"),
     ],
@@ -73,9 +73,10 @@ def test_who_leaves_or_plans_for_a_group_that_is_not_there_is_told_which(known: 
         harness.create_topic("t", partitions=1)
         harness.join("consumer", ["t"])
 
-    left, prepared = harness.beat("w", -1), harness.prepare("w", 1)
+    left, prepared, described = harness.beat("w", -1), harness.prepare("w", 1), harness.described()
 
     assert (left.error_code, left.error_message) == (ErrorCode.GROUP_ID_NOT_FOUND, says)
+    assert (described.error_code, described.error_message) == (ErrorCode.GROUP_ID_NOT_FOUND, says)
     assert prepared.error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
@@ -220,7 +221,7 @@ def test_the_first_two_workers_of_a_client_side_group() -> None:
     """Scenarios 20 and 21: the table of section 10, row by row."""
     harness = ConnectHarness()
     response = harness.enter("w1", catalogue=(1, FIVE), offers=COOPERATIVE)
-    assert (response.member_epoch, response.should_compute_assignment) == (0, True)
+    assert (response.member_epoch, response.should_compute_assignment, response.assignor_status) == (0, True, 0)
     for _ in range(5):
         harness.enter("w1", catalogue=(1, FIVE), offers=COOPERATIVE)
     assert (harness.connect.group_epoch, harness.connect.target_epoch) == (1, 0)  # 1
@@ -336,7 +337,7 @@ def test_without_a_worker_that_reads_all_the_units_go_on_running() -> None:
     harness.beat("A", -1)
 
     status = [harness.beat(worker, 3).assignor_status for worker in "BC"]
-    assert (status, harness.flying()) == ([1, 1], None)
+    assert (status, harness.flying(), harness.described().assignor_status) == ([1, 1], None, 1)
     assert (harness.runs("B"), harness.runs("C"), str(harness.connect.state)) == ("X", "Y", "Assigning")
     response = harness.enter("D", offers=(offer(versions=(0, 5), version=3),))
     assert (response.assignor_status, response.should_compute_assignment) == (0, True)
@@ -354,6 +355,11 @@ def test_the_last_installer_is_asked_first() -> None:
     assert harness.chosen == "w2"
     assert harness.prepare("w1", 1).error_code == ErrorCode.UNKNOWN_MEMBER_ID  # 33
     assert harness.prepare("w2", 7).error_code == ErrorCode.STALE_MEMBER_EPOCH  # 33
+    harness.beat("w1", -1)
+    assert harness.connect.last_installer == "w2"
+    harness.enter("w3", offers=COOPERATIVE)
+    harness.beat("w2", -1)
+    assert harness.connect.last_installer == ""
 
 
 @pytest.mark.parametrize(
@@ -364,6 +370,7 @@ def test_the_last_installer_is_asked_first() -> None:
         pytest.param({"w1": FIVE + " C"}, "", id="36-unknown-unit"),
         pytest.param({"w1": FIVE, "w9": ""}, "", id="36-unknown-member"),
         pytest.param({"w1": FIVE, "w2": "A"}, "", id="36-twice"),
+        pytest.param({"w1": FIVE, "w2": "/1"}, "", id="a-unit-without-a-name"),
     ],
 )
 def test_an_assignment_that_is_not_whole_is_refused_and_can_be_repeated(members: dict[str, str], deferred: str) -> None:
@@ -410,6 +417,7 @@ def test_an_error_of_the_assignor_keeps_the_target() -> None:
     response = harness.beat("w2", 2)
 
     assert (response.assignor_status, told(response).error, response.member_epoch) == (2, 1, epoch)
+    assert harness.described().assignor_status == 2
     assert harness.runs("w2") == "B B/0"
     harness.enter("w4", offers=COOPERATIVE)
     assert harness.flying() is not None
@@ -434,16 +442,32 @@ def test_new_metadata_alone_reaches_each_worker_once() -> None:
 
     assert told(answers[0]).metadata_bytes == b"delay"
     assert answers[1].assignment is None
+    assert [event.event for event in harness.events].count("target_assignment_computed") == 2
     harness.advance(1_000)
     harness.beat("w1", 2)
     harness.beat("w1", epoch, offers=(offer(reason=1, data=b"2"),))
     prepared = harness.prepare("w1", epoch)
     assert (prepared.assignor_state, prepared.state_age_ms) == (b"state", 1_000)
     assert prepared.catalog.offset == harness.connect.catalogue.offset > 0
+    harness.beat("w2", -1)
+    assert harness.connect.target_metadata.keys() == {"w1"}
     harness.verify_log()
     harness.restart()
     harness.beat("w1", epoch)
     assert harness.prepare("w1", epoch).state_age_ms == -1  # 51: the delay starts again
+
+
+@pytest.mark.parametrize(("count", "shown"), [(10, "A/8, A/9."), (11, "A/8, A/9, ....")])
+def test_an_assignment_that_leaves_out_units_names_some_of_them(count: int, shown: str) -> None:
+    """The author of an assignor sees which, also of a thousand units."""
+    harness = ConnectHarness()
+    harness.enter("w1", catalogue=(0, " ".join(f"A/{index}" for index in range(count))), offers=COOPERATIVE)
+    prepared = harness.prepare("w1", 0)
+    assert prepared.catalog.offset == 0
+    request = ConnectGroupInstallAssignmentRequest("g", "w1", 0, 1, 0, (Member("w1"),))
+    assert (harness.send(request, version=0).error_message or "").endswith(shown)
+    twice = ConnectGroupInstallAssignmentRequest("g", "w1", 0, 1, 0, (Member("w1"), Member("w1")))
+    assert "twice" in (harness.send(twice, version=0).error_message or "")
 
 
 def test_a_server_side_group_spreads_its_units_in_the_joining_call() -> None:
@@ -463,14 +487,22 @@ def test_a_server_side_group_spreads_its_units_in_the_joining_call() -> None:
     assert harness.connect.members == {}  # sessions run on after a restart
 
 
-def test_workers_of_two_modes_do_not_mix() -> None:
+@pytest.mark.parametrize(
+    ("first", "second", "says"),
+    [
+        (None, COOPERATIVE, "use a server-side assignor and this worker brings a client-side one"),
+        (COOPERATIVE, None, "use a client-side assignor and this worker brings none"),
+    ],
+)
+def test_workers_of_two_modes_do_not_mix(first: Any, second: Any, says: str) -> None:
     """A worker with other settings than the fleet is refused instead of changing how the fleet works."""
     harness = ConnectHarness()
-    harness.enter("w1", catalogue=(1, "A"))
+    harness.enter("w1", catalogue=(1, "A"), offers=first)
 
-    response = harness.enter("w2", offers=COOPERATIVE)
+    response = harness.enter("w2", offers=second)
 
     assert response.error_code == ErrorCode.UNSUPPORTED_ASSIGNOR
+    assert says in (response.error_message or "")
     assert set(harness.connect.members) == {"w1"}
 
 
@@ -536,7 +568,7 @@ def test_a_heartbeat_that_comes_late_frees_no_unit() -> None:
     harness.beat("w2", 2)
     assert harness.runs("w2") == "B"
     assert harness.beat("w1", -1, sequence=7).error_code == 0
-    assert harness.beat("w1", 0, **join, sequence=8).error_code == 0
+    assert harness.beat("w1", 0, **join, sequence=1).error_code == 0, "what has left is forgotten"
 
 
 def test_a_group_is_described_as_it_is() -> None:
