@@ -236,7 +236,7 @@ class Consumer:
         with self._gate:
             self._group.unsubscribe(timeout_ms=self._group.default_api_timeout_ms)
             if not self._group.listener_effect:
-                self._fetcher.let_go_all()
+                self._fetcher.stop_all()
 
     # ------------------------------------------------------------------------------------------------------- records
 

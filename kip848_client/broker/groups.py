@@ -172,10 +172,10 @@ class GroupHost:
     def close(self) -> None:
         """Stop timers and end all waits."""
         self._metrics.close()
-        refuse_waiters(self.let_go())
+        refuse_waiters(self.take_waiters())
 
-    def let_go(self) -> list[Waiter]:
-        """Stop timers, and forget all requests; return the calls that wait for a group, for the next coordinator."""
+    def take_waiters(self) -> list[Waiter]:
+        """Stop: cancel timers, forget requests. Returns the calls that wait for a group, for its next coordinator."""
         self._closed = True
         self._unsubscribe()
         if self._timer is not None:

@@ -57,7 +57,7 @@ class _Host(Protocol):
     def load(self) -> None:
         """Read its records; after that it serves."""
 
-    def let_go(self) -> list[Waiter]:
+    def take_waiters(self) -> list[Waiter]:
         """Stop, and return the calls that wait."""
 
     def run_due(self) -> None:
@@ -129,14 +129,14 @@ class Shards(ABC, Generic[HostT]):
             self._loading.add(partition)
             host = self._hosts.pop(partition, None)
             if host is not None:
-                self._waiters += host.let_go()
+                self._waiters += host.take_waiters()
         return moved
 
     def close(self) -> None:
         """Stop timers and refuse the calls that wait."""
         waiters, self._waiters = self._waiters, []
         for host in self._hosts.values():
-            waiters += host.let_go()
+            waiters += host.take_waiters()
         refuse_waiters(waiters)
 
     def run_due(self) -> None:

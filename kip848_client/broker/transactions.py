@@ -124,10 +124,10 @@ class TransactionHost(TransactionAdmission):
 
     def close(self) -> None:
         """Stop timers and end all waits."""
-        refuse_waiters(self.let_go())
+        refuse_waiters(self.take_waiters())
 
-    def let_go(self) -> list[Waiter]:
-        """Stop timers; return those who wait for a transaction, for the next coordinator."""
+    def take_waiters(self) -> list[Waiter]:
+        """Stop: cancel timers. Returns the calls that wait for a transaction, for its next coordinator."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()

@@ -1,7 +1,7 @@
-"""What the application's thread does for the member: perform its effects in order, run listeners, wait for answers.
+"""What the application's thread does for the member: performs its effects in order, runs listeners, waits for answers.
 
-`AppThread` is the loop inside poll() and every other call that waits. Which effect is due, and what an error means, is
-decided in `member/`; what calls there are is in `group_member`.
+`AppThread` is the loop inside poll() and every other call that waits. `member/` decides which effect is due and what an
+error means; `group_member` has the calls.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from kip848_client.member.events import (
 from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition
 
 SLICE_S: Final = 0.05
-"""Longest wait that does not look up: how late a call may be when its time is over."""
+"""Longest wait before a call looks at the clock again: it may end this much after its time limit."""
 
 
 BRIEF_SLICE_S: Final = 0.005
-"""The same while the member expects news: a partition that moves has no reader meanwhile."""
+"""The same while the member expects partitions: until the call looks again, no consumer reads them."""
 
 
 FAILURES_MAX: Final = 5
@@ -48,34 +48,34 @@ FAILURES_MAX: Final = 5
 
 
 def _go_on() -> None:
-    """Nothing speaks against waiting."""
+    """Let the call wait."""
 
 
 class RecordSource(Protocol):
-    """Who has the records of owned partitions: `Fetcher`, or something else for a GroupMember alone."""
+    """Reads the records of owned partitions: `Fetcher`, or for a GroupMember a class that reads nothing itself."""
 
     def warm(self, topics: Iterable[str]) -> object:
-        """Partitions of these topics will be started soon."""
+        """Prepare for `start` of partitions of these topics."""
         ...
 
     def start(self, positions: Mapping[TopicIdPartition, OffsetAndMetadata]) -> None:
-        """Read these, from there on."""
+        """Read these partitions from these positions on."""
         ...
 
     def hold(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read no further; their positions stay."""
+        """Pause these partitions; their positions stay."""
         ...
 
-    def let_go(self, partitions: Iterable[TopicPartition]) -> None:
-        """They are gone."""
+    def stop(self, partitions: Iterable[TopicPartition]) -> None:
+        """Stop reading these partitions, and forget their positions."""
         ...
 
-    def let_go_all(self) -> None:
-        """All are gone."""
+    def stop_all(self) -> None:
+        """Stop reading, and forget all positions."""
         ...
 
     def positions(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """The next offset of each partition that is read; everything before it is processed."""
+        """The next offset of each partition that is read; the application has processed all records before it."""
         ...
 
 
@@ -106,11 +106,11 @@ class AppThread:
         self._records: Final = records
         self._clock: Final = clock
         self.errors: Final[deque[Kip848Error]] = deque()
-        """What waits to be raised, oldest first."""
+        """Errors for the application that were not raised yet, oldest first."""
         self.on_refused: Callable[[], None] = lambda: None
-        """Called once when brokers refuse the credentials, so that other users of these stop as well."""
+        """Called once when brokers refuse the credentials, so that librdkafka stops using them as well."""
         self.fatal: Kip848Error | None = None
-        self.fatal_told = False
+        self.fatal_raised = False
         """Whether the fatal error was raised to the application."""
         self.calls_end_s = math.inf
         """No call may wait beyond this; close() sets it, so that a listener's commit leaves time for the leave."""
@@ -120,25 +120,25 @@ class AppThread:
         """What the application stored, if it says itself what is processed; see `committable`."""
         self._queue = queue
         self._failures = 0
-        """How often the oldest effect was cut off by an exception."""
+        """How often an exception interrupted the oldest effect."""
         self.presence: Final = presence
 
-    def let_go(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hand out no more records of these."""
-        self._records.let_go(partitions)
+    def stop_fetching(self, partitions: Iterable[TopicPartition]) -> None:
+        """Return no more records of these partitions."""
+        self._records.stop(partitions)
 
-    def let_go_all(self) -> None:
-        """Read nothing any more."""
-        self._records.let_go_all()
+    def stop_fetching_all(self) -> None:
+        """Return no more records."""
+        self._records.stop_all()
 
     def committable(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What a commit without offsets commits: everything handed out, or what the application stored."""
+        """What a commit without offsets commits: the position after all returned records, or what was stored."""
         return dict(self._records.positions() if self.stored is None else self.stored())
 
     # --------------------------------------------------------------------------------------------------------- polling
 
     def begin_poll(self) -> None:
-        """The application enters poll(); `end_poll` must follow, also after an exception.
+        """The application enters poll(); `end_poll` must follow, even after an exception.
 
         Raises:
             IllegalStateError: poll() was called from inside a listener.
@@ -152,35 +152,37 @@ class AppThread:
         self.presence.leave(now_ms=self._clock.now_ms())
 
     def settle(self, deadline_s: float) -> bool:
-        """Perform what the member asks for, until it asks for nothing more or time is up.
+        """Do the application thread's part of a rebalance, until the member waits for nothing or time is up.
+
+        Each round performs the queued effects (callbacks, starts and stops of fetching), waits until the member has
+        processed their results, and reports a poll() if the member asks for one.
 
         Args:
             deadline_s: on ``time.monotonic``.
 
         Returns:
-            True if records may be handed out.
+            True if the member waits for nothing: poll() may return records.
 
         Raises:
             ListenerError: a listener raised.
             Kip848Error: the member surfaced an error, a commit without a callback failed, or the member is FATAL.
         """
-        reported = -1
+        reported_version = -1
         while True:
             self.perform_queued()
-            # A ticket is taken in far less than a slice: wait for it even if poll(0) has no time. Errors are raised
-            # afterwards, so that the application finds the consumer as the listener left it.
-            taken = self.await_ticket(max(deadline_s, time.monotonic() + SLICE_S))
-            if self._queue and taken:
+            # The member processes events in far less than a slice: wait for it even if poll(0) has no time.
+            processed = self.await_ticket(max(deadline_s, time.monotonic() + SLICE_S))
+            if processed and self._queue:
                 continue
+            # Only now, when the member has processed the end of each callback, does the application see its error.
             self.raise_due()
-            if not taken:
+            if not processed:
                 return False
             view = self._manager.view
             left_s = deadline_s - time.monotonic()
-            if view.poll_wanted and view.version != reported:
-                reported = view.version
-                stored = None if self.stored is None else dict(self.stored())
-                self._manager.post(AppPolled(dict(self._records.positions()), stored))
+            if view.poll_wanted and view.version != reported_version:
+                reported_version = view.version
+                self._report_poll()
             elif not view.awaiting_app:
                 return True
             elif left_s <= 0:
@@ -188,11 +190,16 @@ class AppThread:
             else:
                 self.wait(left_s)
 
+    def _report_poll(self) -> None:
+        """Tell the member that poll() began: all records returned before are processed, up to these positions."""
+        stored = None if self.stored is None else dict(self.stored())
+        self._manager.post(AppPolled(dict(self._records.positions()), stored))
+
     # --------------------------------------------------------------------------------------------------------- effects
 
     @property
     def idle(self) -> bool:
-        """Whether no effect waits."""
+        """Whether no effect is queued."""
         return not self._queue
 
     def perform_queued(self) -> None:
@@ -202,7 +209,7 @@ class AppThread:
         again. Otherwise the member would send heartbeats for partitions that the application does not read.
 
         Raises:
-            Exception: what cut an effect off.
+            Exception: an effect failed; the exception that interrupted it.
         """
         while (effect := self._queue.first()) is not None:
             try:
@@ -217,7 +224,7 @@ class AppThread:
             self._failures = 0
 
     def _cut_off(self, effect: AppEffect, error: Exception) -> None:
-        """*effect* failed, and will be performed again; not for ever."""
+        """*effect* failed: it is performed again, and after `FAILURES_MAX` failures the consumer is fatal."""
         self._failures += 1
         name = type(effect).__name__
         self._listeners.observer.log(
@@ -239,7 +246,7 @@ class AppThread:
         """Perform queued starts of fetching, so that a seek that follows meets the partition as fetched."""
         while isinstance(effect := self._queue.first(), StartFetching):
             self._perform(effect)
-            self._queue.done(effect)  # not before: what is cut off is done again
+            self._queue.done(effect)  # not before: an interrupted effect is performed again
 
     def run_commit_callbacks(self) -> None:
         """Run callbacks of finished commits; errors of commits without one are kept for `raise_due`."""
@@ -255,7 +262,7 @@ class AppThread:
         for error in errors[1:]:
             self._listeners.observer.log(logging.WARNING, LogEvent.ERROR_DROPPED, error=error)
         if errors:
-            self.fatal_told = self.fatal_told or errors[0] is self.fatal
+            self.fatal_raised = self.fatal_raised or errors[0] is self.fatal
             raise errors[0]
 
     def _perform(self, effect: AppEffect) -> None:
@@ -266,9 +273,9 @@ class AppThread:
                 self._records.start(positions)
                 self._commits.committed.update({tip.topic_partition: positions[tip] for tip in committed})
             case StopFetching(partitions=partitions):
-                self._records.let_go(tip.topic_partition for tip in partitions)
+                self._records.stop(tip.topic_partition for tip in partitions)
             case AssignPartitions(partitions=partitions):
-                # Now, while the committed offsets are not asked for yet: the first fetch will not wait for it.
+                # Before the offsets are fetched, so that the first fetch need not wait for the topics' metadata.
                 self._records.warm({tip.topic for tip in partitions})
                 self._run_listener(effect)
             case RevokePartitions() | LosePartitions():
@@ -286,19 +293,19 @@ class AppThread:
     def _run_listener(self, effect: ListenerEffect) -> None:
         gone = [tip.topic_partition for tip in effect.partitions]
 
-        def let_go() -> None:
+        def stop_fetching() -> None:
             self._manager.home.check()  # the listener may have called fork(), and returned in the child
-            self._records.let_go(gone)
+            self._records.stop(gone)
 
         with self.presence.outside(self._clock):
-            error = self._listeners.run(effect, let_go=let_go)
+            error = self._listeners.run(effect, stop_fetching=stop_fetching)
         if error is not None:
             self.errors.append(error)
 
     # --------------------------------------------------------------------------------------------------------- waiting
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until something moves, at most *timeout_s* and at most a few slices."""
+        """Wait until an effect, an answer or a new view arrives, at most *timeout_s* and at most a few slices."""
         self.before_wait()
         self._queue.wait(min(timeout_s, SLICE_S * 4))
         self._manager.home.check()  # a signal handler may have called fork()
@@ -313,7 +320,7 @@ class AppThread:
         return timeout_ms if left_s * 1_000 >= timeout_ms else max(0, int(left_s * 1_000))
 
     def await_ticket(self, deadline_s: float) -> bool:
-        """Wait until the member has taken everything posted, ends of listener calls too. Returns whether it has."""
+        """Wait until the member has processed all posted events, such as the end of a callback; False if it has not."""
         while self._manager.processed < self._manager.posted:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0 or not self._manager.alive:
@@ -324,7 +331,7 @@ class AppThread:
         return True
 
     def await_call(self, call: PendingCall, deadline_s: float, *, what: str) -> None:
-        """Wait for the member's answer; it keeps the deadline itself, so that ours comes one slice later.
+        """Wait for the member's answer. The member watches the deadline too; this wait ends one slice after it.
 
         Raises:
             RequestTimeoutError: there was none.
@@ -345,13 +352,13 @@ class AppThread:
             raise self._with_reason(call.error)
 
     def _with_reason(self, error: Kip848Error) -> Kip848Error:
-        """*error*; or, of a time-out without a coordinator, one that says why there is none."""
+        """*error*; a time-out without a coordinator gets the reason why none is known."""
         missing = self._listeners.observer.lookup_failure
         if missing is None or type(error) is not RequestTimeoutError or error.__cause__ is not None:
             return error
-        told = RequestTimeoutError(f"{error}; the group's coordinator is not found: {missing}")
-        told.__cause__ = missing
-        return told
+        explained = RequestTimeoutError(f"{error}; the group's coordinator is not found: {missing}")
+        explained.__cause__ = missing
+        return explained
 
     def abandon(self, call: PendingCall) -> None:
         """Stop waiting for *call*."""

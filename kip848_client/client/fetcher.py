@@ -1,6 +1,6 @@
 """Records of owned partitions, through librdkafka, on the thread that polls. Knows no protocol rule.
 
-The member says which partitions to fetch, and from which absolute offsets: `start`, `hold`, `let_go`. librdkafka is
+The member says which partitions to fetch, and from which absolute offsets: `start`, `hold`, `stop`. librdkafka is
 never subscribed and never commits. Its assignment changes partition by partition, so that the others go on undisturbed.
 
 **On the way.** Ctrl-C may interrupt any call after librdkafka has moved its position. Records that librdkafka returned
@@ -182,8 +182,8 @@ class Fetcher:
         self._call("pause", [public(partition) for partition in held])
         self._drop(set(held))
 
-    def let_go(self, partitions: Iterable[TopicPartition]) -> None:
-        """End fetching *partitions*, with every mark that they bear: they may come back as new ones."""
+    def stop(self, partitions: Iterable[TopicPartition]) -> None:
+        """End fetching *partitions*, and forget all that is known of them: they may be assigned again later."""
         gone = set(partitions)
         self._forget(sorted(gone & self._starts.keys()))
         for partition in gone:
@@ -193,15 +193,15 @@ class Fetcher:
             self._sought.pop(partition, None)
             self.stored.pop(partition, None)
 
-    def let_go_all(self) -> None:
+    def stop_all(self) -> None:
         """End fetching."""
-        self.let_go([*self._starts, *self._unfinished, *self._paused, *self._sought, *self.stored])
+        self.stop([*self._starts, *self._unfinished, *self._paused, *self._sought, *self.stored])
         self.ready.clear()
 
     def positions(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
         """The next offset to hand out, of each fetched partition that has one; all of them if *partitions* is None.
 
-        What was told here is not taken back: an interrupted call begins again there, not before.
+        An interrupted call begins again at the position that was returned here, not before it.
         """
         if self.on_the_way:
             self._begin_again()

@@ -128,7 +128,7 @@ class GroupMember:
         if self._closed:
             raise IllegalStateError("the consumer is closed; make a new one")
         if self.thread.fatal is not None:
-            self.thread.fatal_told = True
+            self.thread.fatal_raised = True
             raise self.thread.fatal
 
     # -------------------------------------------------------------------------------------------------- what is wanted
@@ -185,9 +185,9 @@ class GroupMember:
         consumed = self.thread.committable() if self._auto_commit else {}
         self.manager.post(ManuallyAssigned(dict(positions), consumed))
         if positions:
-            self.thread.let_go(gone)
+            self.thread.stop_fetching(gone)
         else:
-            self.thread.let_go_all()
+            self.thread.stop_fetching_all()
 
     def unsubscribe(self, *, timeout_ms: int) -> None:
         """Leave the group. Waits until the leave is answered, at most *timeout_ms*; from inside a listener, not at all.
@@ -211,17 +211,17 @@ class GroupMember:
             self.thread.raise_due()
 
     def seek(self, partition: TopicPartition, position: OffsetAndMetadata) -> None:
-        """Tell the member where a partition starts that is not read yet."""
+        """Set the position of an assigned partition whose fetching has not started."""
         self.manager.post(PositionSet(partition, position))
 
     def position_lost(self, partition: TopicPartition, position: OffsetAndMetadata) -> None:
-        """Tell the member that there is no record at a position; the partition is let go already."""
+        """Report that there is no record at a position. Fetching of the partition has stopped already."""
         self.manager.post(PositionLost(partition, position))
 
     # --------------------------------------------------------------------------------------------------- handing over
 
     def hand_over(self, *, timeout_ms: int) -> None:
-        """Let the others prepare, and then give everything up; polling goes on meanwhile. See `handed_over`.
+        """Give all partitions to other members, once these are ready; poll() goes on meanwhile. See `handed_over`.
 
         May be called from a signal handler: it only posts an event.
         """
@@ -232,7 +232,7 @@ class GroupMember:
 
     @property
     def handed_over(self) -> bool:
-        """Whether `hand_over` was called, and is over: nothing more will be handed out."""
+        """Whether `hand_over` was called and has ended: poll() returns no more records."""
         ticket = self._hand_over_ticket
         return ticket is not None and self.manager.processed >= ticket and not self.view.handing_over
 
@@ -350,7 +350,7 @@ class GroupMember:
         self._guard(errors, release)
         errors.extend(error for error in self.thread.errors if error is not self.thread.fatal)
         self.thread.errors.clear()
-        if self.thread.fatal is not None and not self.thread.fatal_told:
+        if self.thread.fatal is not None and not self.thread.fatal_raised:
             errors.insert(0, self.thread.fatal)
         return errors
 

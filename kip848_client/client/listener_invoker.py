@@ -1,7 +1,7 @@
 """Runs rebalance listeners, on the application's thread, and reports every way out of them.
 
-The member hears exactly once how a listener ended (returned, raised, was interrupted); otherwise it would
-reconcile for ever (KAFKA-18160). Which listener call is due, and what its failure means, is decided in `member/`.
+Each listener call is reported to the member exactly once (returned, raised, was interrupted); otherwise it would
+reconcile for ever (KAFKA-18160). `member/` decides which call is due, and what its failure means.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ class RebalanceCallbacks(Protocol):
     """The application's listener, with partitions as the member has them, sorted by topic and partition."""
 
     def assigned(self, partitions: tuple[TopicIdPartition, ...]) -> None:
-        """Tell what is new; maybe nothing."""
+        """Partitions were added; there may be none."""
         ...
 
     def revoked(self, partitions: tuple[TopicIdPartition, ...]) -> None:
-        """Tell what will be handed over."""
+        """Partitions are about to be given to other members."""
         ...
 
     def lost(self, partitions: tuple[TopicIdPartition, ...]) -> None:
-        """Tell what is gone."""
+        """Partitions belong to other members already, or soon will."""
         ...
 
 
@@ -54,7 +54,7 @@ class ListenerInvoker:
 
     Args:
         report: posts `ListenerDone` to the member.
-        observer: told how each call went.
+        observer: logs and measures each call.
     """
 
     def __init__(self, *, report: Callable[[ListenerDone], object], observer: MemberObserver) -> None:
@@ -66,38 +66,38 @@ class ListenerInvoker:
         self.reported: int | None = None
         """Token of the last call whose end was reported."""
         self._returned: int | None = None
-        """Token of the last call that returned. What follows it may be cut off, and is done again without the call."""
+        """Token of the last call that returned. If its report is interrupted, it is repeated without calling again."""
 
     @property
     def running(self) -> ListenerEffect | None:
-        """The call that runs now: calls of the consumer made from inside a listener are told apart by it."""
+        """The listener call that runs now: methods of the consumer behave differently inside a listener."""
         if self._running is None or is_inside(sys._getframe(1), self._frame):
             return self._running
         self._running = self._frame = None  # it was interrupted on its way out
         return None
 
-    def run(self, effect: ListenerEffect, *, let_go: Callable[[], None]) -> ListenerError | None:
+    def run(self, effect: ListenerEffect, *, stop_fetching: Callable[[], None]) -> ListenerError | None:
         """Run the listener for *effect* and report its end.
 
         Args:
-            let_go: releases the records of the partitions: after a revoked call that returned, before a lost call. An
-                assigned call does not use it.
+            stop_fetching: drops the records of the partitions. Called after a revoked listener returned and before a
+                lost listener; never for an assigned listener.
 
         Returns:
             What the listener raised, wrapped, for the caller to raise.
 
         Raises:
             BaseException: what the listener raised, if it is no `Exception` (KeyboardInterrupt); reported as well.
-                Or what *let_go* raised: not reported, for the caller to run *effect* again. A listener that had
+                Or what *stop_fetching* raised: not reported, for the caller to run *effect* again. A listener that had
                 returned by then is not called again.
         """
         if isinstance(effect, LosePartitions):
-            let_go()
+            stop_fetching()
         error = self._call(effect) if self._returned != effect.token else None
         if error is not None:
             return error
         if isinstance(effect, RevokePartitions):
-            let_go()
+            stop_fetching()
         self._report_end(effect, None)
         return None
 

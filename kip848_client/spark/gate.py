@@ -52,7 +52,7 @@ class Gate:
         return tuple(self._in_flight[partition] for partition in sorted(self._in_flight))
 
     @property
-    def may_let_go(self) -> bool:
+    def may_revoke(self) -> bool:
         """Whether no batch reads a partition that is being revoked."""
         return not (self._revoking & self._in_flight.keys())
 

@@ -77,10 +77,10 @@ class _Nothing:
     def hold(self, partitions: Iterable[TopicPartition]) -> None:
         """Nothing to do."""
 
-    def let_go(self, partitions: Iterable[TopicPartition]) -> None:
+    def stop(self, partitions: Iterable[TopicPartition]) -> None:
         """Nothing to do."""
 
-    def let_go_all(self) -> None:
+    def stop_all(self) -> None:
         """Nothing to do."""
 
     def positions(self) -> Mapping[TopicPartition, OffsetAndMetadata]:

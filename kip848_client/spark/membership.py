@@ -325,7 +325,7 @@ class Membership:
         began_s = time.monotonic()
         with self._changed:
             self._gate.begin_revocation(names)
-            while not (self._gate.may_let_go or self._closing or self._failure is not None or self._removed()):
+            while not (self._gate.may_revoke or self._closing or self._failure is not None or self._removed()):
                 self._changed.wait(POLL_S)
                 self._warn_if_rare()
             waited = time.monotonic() - began_s
@@ -470,10 +470,10 @@ class _NoRecords:
     def hold(self, partitions: Iterable[TopicPartition]) -> None:
         """Nothing to do: `revoked` follows."""
 
-    def let_go(self, partitions: Iterable[TopicPartition]) -> None:
+    def stop(self, partitions: Iterable[TopicPartition]) -> None:
         """Nothing to do: `revoked` or `lost` did it."""
 
-    def let_go_all(self) -> None:
+    def stop_all(self) -> None:
         """Nothing to do."""
 
     def positions(self) -> Mapping[TopicPartition, OffsetAndMetadata]:

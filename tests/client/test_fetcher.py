@@ -71,7 +71,7 @@ def test_letting_go_drops_what_was_read(plane: FakePlane, fetcher: Fetcher) -> N
     plane.deliver("orders", 1, 20)
     _read(fetcher)
 
-    fetcher.let_go([P0])
+    fetcher.stop([P0])
 
     assert [message.partition() for message in fetcher.ready] == [1]
     assert fetcher.positions() == {P1: OffsetAndMetadata(20)}
@@ -146,7 +146,7 @@ def test_a_fetcher_without_open_partitions_is_idle(fetcher: Fetcher) -> None:
     idle.append(fetcher.idle)
     fetcher.hold([P1])
     idle.append(fetcher.idle)
-    fetcher.let_go_all()
+    fetcher.stop_all()
     idle.append(fetcher.idle)
 
     assert idle == [False, False, True, True]
@@ -204,7 +204,7 @@ def test_a_topic_that_comes_back_under_another_id_is_read_with_a_new_handle(
     plane.deliver("payments", 0, 20, 21, 22)
     _read(renewing)
     renewing.ready.popleft()
-    renewing.let_go([P0])
+    renewing.stop([P0])
 
     renewing.start(created_again("orders", 0))
 
@@ -216,7 +216,7 @@ def test_a_topic_that_comes_back_under_another_id_is_read_with_a_new_handle(
 
 def test_the_same_topic_is_read_on_with_the_same_handle(renewing: Fetcher, renewed: list[RenewedPlane]) -> None:
     """A rebalance must not cost connections."""
-    renewing.let_go([P0])
+    renewing.stop([P0])
     renewing.start({_tip(P0): OffsetAndMetadata(10)})
 
     assert renewed == []
@@ -228,7 +228,7 @@ def test_a_topic_that_is_assigned_by_hand_again_after_it_was_missing_is_read_wit
     """Without a group the client knows no topic ids; librdkafka's error says the same."""
     plane.deliver_error(KafkaError.UNKNOWN_TOPIC_OR_PART, topic="orders", partition=0)
     renewing.read(10, timeout_s=0)
-    renewing.let_go([P0])
+    renewing.stop([P0])
     renewing.start({TopicIdPartition("orders", 0, ZERO_UUID): OffsetAndMetadata(0)})
 
     assert len(renewed) == 1
@@ -240,7 +240,7 @@ def test_a_handle_that_reads_nothing_of_a_new_topic_is_replaced_in_bounded_time(
     """A broker that lags behind names the old leader epoch to the new handle as well: it would be silent for ever."""
     now_s = 1_000.0
     monkeypatch.setattr("kip848_client.client.fetcher.time.monotonic", lambda: now_s)
-    renewing.let_go([P0])
+    renewing.stop([P0])
     renewing.start(created_again("orders", 0))
     renewed[0].end = 3
 

@@ -28,11 +28,11 @@ def test_a_revocation_waits_for_the_batch_that_reads_the_partition() -> None:
     reading(gate)
     gate.begin_revocation([P[0]])
 
-    waiting = not gate.may_let_go
+    waiting = not gate.may_revoke
     gate.finish()
 
     assert waiting
-    assert gate.may_let_go
+    assert gate.may_revoke
     assert gate.uncommitted == {P[0]: 10, P[1]: 10}
     assert gate.readable == {P[1]: 10}
 
@@ -44,7 +44,7 @@ def test_a_revocation_of_others_waits_for_nothing() -> None:
     gate.plan([OffsetRange(P[1], 0, 5)])
     gate.begin_revocation([P[0]])
 
-    assert gate.may_let_go
+    assert gate.may_revoke
 
 
 def test_what_was_lost_in_mid_batch_is_not_committed() -> None:
@@ -129,7 +129,7 @@ class Life(RuleBasedStateMachine):
         self.revoking = partitions & self.gate.owned
         self.gate.begin_revocation(partitions)
 
-    @precondition(lambda self: self.gate.may_let_go)
+    @precondition(lambda self: self.gate.may_revoke)
     @rule()
     def end_revocation(self) -> None:
         owed = self.gate.uncommitted

@@ -158,14 +158,14 @@ class NotedRecords:
     def hold(self, partitions: Iterable[TopicPartition]) -> None:
         self.calls.append(("hold", sorted(p.partition for p in partitions)))
 
-    def let_go(self, partitions: Iterable[TopicPartition]) -> None:
+    def stop(self, partitions: Iterable[TopicPartition]) -> None:
         gone = sorted(partitions)
-        self.calls.append(("let_go", [p.partition for p in gone]))
+        self.calls.append(("stop", [p.partition for p in gone]))
         for partition in gone:
             self.processed.pop(partition, None)
 
-    def let_go_all(self) -> None:
-        self.calls.append(("let_go_all", None))
+    def stop_all(self) -> None:
+        self.calls.append(("stop_all", None))
 
     def positions(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
         return self.processed

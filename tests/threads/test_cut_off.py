@@ -144,8 +144,8 @@ def detach(fetcher: Fetcher) -> None:
     fetcher.start(tips(P0))
 
 
-def let_go(fetcher: Fetcher) -> None:
-    fetcher.let_go([P1])
+def stop(fetcher: Fetcher) -> None:
+    fetcher.stop([P1])
     fetcher.start(tips(P1))
 
 
@@ -161,7 +161,7 @@ STEPS: dict[str, Callable[[Fetcher], object]] = {
     "hold and start": hold_and_start,
     "pause and resume": pause_and_resume,
     "detach": detach,
-    "let go": let_go,
+    "stop": stop,
     "keep readable": keep_readable,
 }
 
@@ -241,7 +241,7 @@ def test_a_step_of_poll_that_is_cut_off_is_done_again(kind: type[BaseException])
             poll_until(bench, lambda: bench.member.view.state is MemberState.STABLE, survives=(kind, ListenerError))
 
             assert ("start", [(0, 10), (1, 10)]) in bench.records.calls, step
-            assert ("let_go", [0]) in bench.records.calls, step
+            assert ("stop", [0]) in bench.records.calls, step
             assert bench.callbacks.calls[0] == ("assigned", [0, 1])
             assert ("revoked", [0]) in bench.callbacks.calls
 

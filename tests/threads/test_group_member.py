@@ -71,7 +71,7 @@ def test_a_rebalance_runs_in_the_order_of_the_protocol(bench: Bench, coordinator
     poll_until(bench, lambda: "assigned" in bench.callbacks.calls[-1][0] and len(bench.callbacks.calls) == 3)
 
     assert bench.callbacks.calls == [("assigned", [0, 1]), ("revoked", [0]), ("assigned", [])]
-    assert bench.records.names() == ["hold", "revoked", "let_go", "warm", "assigned"]
+    assert bench.records.names() == ["hold", "revoked", "stop", "warm", "assigned"]
     assert bench.records.calls[0] == ("hold", [0])
 
 
