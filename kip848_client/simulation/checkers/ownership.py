@@ -29,8 +29,9 @@ from kip848_client.wire.messages.consumer_group_prepare_assignment import (
     ConsumerGroupPrepareAssignmentResponse,
 )
 
-_COMPARE_EVERY: Final = 8
-"""After every so many changes, the coordinator's own assertions are run."""
+_ASSERT_EVERY: Final = 8
+"""After so many changes each, the coordinator's own assertions run."""
+_NOTHING: Final[Partitions] = frozenset()
 
 
 class SingleOwner(Checker):
@@ -322,7 +323,7 @@ class OwnAssertions(Checker):
     def group_changed(self, changes: Sequence[Change]) -> None:
         """Run them now and then, after the named invariants, whose messages say more."""
         self._changes += 1
-        if not self._changes % _COMPARE_EVERY:
+        if not self._changes % _ASSERT_EVERY:
             self._cluster.coordinator.check_invariants()
 
     def loaded(self, before: GroupCoordinator | None, after: GroupCoordinator) -> None:
@@ -332,7 +333,6 @@ class OwnAssertions(Checker):
         self._cluster.coordinator.check_invariants()
 
 
-_NOTHING: Final[Partitions] = frozenset()
 _PASSING: Final = frozenset({"metadata_changes", "_subscribed"})
 """Caches: filled when they are first read."""
 
