@@ -1,7 +1,7 @@
-"""The topics of one broker: creates, grows and deletes them, appends records, and tells observers.
+"""The topics of one broker: creates, grows and deletes them, appends records, and notifies observers.
 
-Owns the rules of names and counts, and the order: first the folder (`log`), then memory (`partition_log`), then the
-observers. Everything runs on the broker's loop.
+Checks names and numbers of partitions. A change is first written to the data folder (`log`), then applied to memory
+(`partition_log`), then reported to the observers. Everything runs on the broker's loop.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ __all__ = [
 ]
 
 STORAGE_FAILED: Final = ErrorCode.UNKNOWN_SERVER_ERROR
-"""Error code if the data folder cannot be written. Clients treat it as final and print it, most of them with our text;
-with KAFKA_STORAGE_ERROR they would retry until their own time limit, and print that."""
+"""Error code if the data folder cannot be written. Clients stop and print it, most of them with our message. After
+KAFKA_STORAGE_ERROR they would retry until they time out, and print only that."""
 
 PARTITIONS_MAX: Final = 10_000
 """Partitions that one call may create; Kafka's controller has the same limit (``MAX_PARTITIONS_PER_BATCH``)."""

@@ -1,4 +1,4 @@
-"""The two queues between the application's thread and the background thread. They carry; they decide nothing.
+"""The two queues between the application's thread and the background thread. They decide nothing.
 
 `Inbox` carries events to the background thread, `AppQueue` carries effects to the application's thread. Nothing else
 crosses threads except the frozen `MemberView` and finished futures.
@@ -56,9 +56,9 @@ class Inbox(Generic[Item]):
 
 
 class AppQueue(Generic[Item]):
-    """Background → application's thread: what it must perform, in order, and a way to wait for anything at all.
+    """Background → application's thread: the effects that it must perform, in order; `wait` ends with any change.
 
-    An item is looked at with `first` and removed with `done` after it was performed, so that a KeyboardInterrupt in
+    `first` returns the oldest effect, and `done` removes it after it was performed, so that a KeyboardInterrupt in
     between loses nothing.
     """
 

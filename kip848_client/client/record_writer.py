@@ -1,6 +1,6 @@
-"""Writes records with librdkafka's producer, idempotent or in a transaction. One of the few homes of confluent_kafka.
+"""Writes records with librdkafka's producer, idempotent or in a transaction.
 
-A transaction is opened with the first record, and left open by `flush`: who ends it is decided elsewhere.
+`begin` opens a transaction; `flush` leaves it open. `transaction_ends` commits or aborts it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _DEFAULTS: Final[Mapping[str, ConfigValue]] = {
 
 
 class RecordWriter:
-    """One producer; used on one thread.
+    """One producer, used by one thread.
 
     Args:
-        conf: for librdkafka, over `_DEFAULTS`.
-        timeout_ms: of `begin`, and of `flush`.
+        conf: properties for librdkafka; they override `_DEFAULTS`.
+        timeout_ms: limit of `begin`, and of `flush`.
 
     Raises:
         ConfigError: librdkafka refuses a key or a value.
@@ -48,10 +48,10 @@ class RecordWriter:
             raise ConfigError(str(translate(error, what="a setting of the producer"))) from error
 
     def begin(self) -> None:
-        """Open a transaction: one that another producer of the same transactional id has left open is aborted.
+        """Open a transaction. One that an earlier producer with this transactional id left open is aborted.
 
         Raises:
-            Kip848Error: refused, or no answer.
+            Kip848Error: the broker refused it, or did not answer in time.
         """
         try:
             self._producer.init_transactions(self._timeout_s)
@@ -62,7 +62,7 @@ class RecordWriter:
     def write(
         self, topic: str, key: bytes | None, value: bytes | None, partition: int = -1, headers: Headers | None = None
     ) -> None:
-        """Hand one record over; *partition* -1 leaves the choice to the key.
+        """Queue one record for librdkafka; with *partition* -1 its key decides the partition.
 
         Raises:
             Kip848Error: this record, or one before it, was refused.

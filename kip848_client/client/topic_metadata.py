@@ -1,7 +1,7 @@
-"""What the cluster says about topics: names of topic ids, and the leaders that a `ListOffsets` is split by.
+"""Asks the cluster about topics: names of topic ids, partitions, and offsets, which are listed from each leader.
 
-Keeps nothing between calls: the member caches the names it needs, and offsets are listed too seldom to be worth a cache
-that can be stale. Runs on the background thread only.
+Caches nothing: the member keeps the names that it needs, and offsets are listed too seldom for a cache that can be
+stale. Runs on the background thread only.
 """
 
 from __future__ import annotations
@@ -37,18 +37,20 @@ CONSUMER_REPLICA_ID: Final = -1
 
 
 class ListedOffsets(msgspec.Struct, frozen=True):
-    """Positions, and the Kafka error code of each partition that has none."""
+    """Offsets by partition, and the Kafka error code of each partition without one."""
 
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     errors: Mapping[TopicPartition, int]
 
 
 class DescribedTopics(msgspec.Struct, frozen=True):
-    """Topics by name; names that may not be described, and those that could not be described just now."""
+    """The answer to a request for topics by name or pattern."""
 
     topics: Mapping[str, TopicDescription]
     unauthorized: frozenset[str]
+    """Topics that this client may not describe."""
     passing: frozenset[str]
+    """Topics with a retriable error; ask again."""
 
 
 class _Leader(msgspec.Struct, frozen=True):

@@ -3,8 +3,8 @@
 Owns the vocabulary that `messages/` is written in (`wire`, `request`, `response`, the integer types) and the reading of
 it (`fields_of`). Does not encode or decode anything: that is `compiler`.
 
-A message is a frozen `msgspec.Struct` that holds the union of all versions' fields. The annotation of a field gives its
-wire type and the versions on which it travels, as Kafka's message definitions do::
+A message is a frozen `msgspec.Struct` with the fields of all versions. The annotation of a field gives its wire type
+and the versions that contain it, as in Kafka's message definitions::
 
     partitions: Annotated[tuple[Int32, ...] | None, wire("0+", nullable="2+")] = ()
 
@@ -143,7 +143,7 @@ WireType = Scalar | ArrayOf | type["WireStruct"]
 
 
 class FieldSpec(msgspec.Struct, frozen=True):
-    """One field of a message or struct: its type and on which versions it travels."""
+    """One field of a message or struct: its type, and the versions that contain it."""
 
     name: str
     kind: WireType
@@ -171,13 +171,13 @@ class _Declared(msgspec.Struct, frozen=True):
 def wire(
     versions: str, *, nullable: str = "none", tag: int | None = None, tagged: str = "none", ignorable: bool = False
 ) -> _Declared:
-    """Declare on which versions a field travels, inside the `Annotated` of the field.
+    """Declare which versions contain a field, inside the `Annotated` of the field.
 
     Args:
-        versions: on which versions the field travels, in Kafka's notation (``"0+"``, ``"2-4"``, ``"1"``).
-        nullable: on which of them it may be None.
+        versions: the versions that contain the field, in Kafka's notation (``"0+"``, ``"2-4"``, ``"1"``).
+        nullable: those of them in which it may be None.
         tag: number of the tagged field, if it is one.
-        tagged: on which versions it is a tagged field; all of *versions* if only *tag* is given.
+        tagged: the versions in which it is a tagged field; all of *versions* if only *tag* is given.
         ignorable: a value that the version cannot carry is left out instead of refused.
     """
     return _Declared(
@@ -220,7 +220,7 @@ class WireStruct(msgspec.Struct, frozen=True, gc=False):
 
 
 class Message(WireStruct, frozen=True):
-    """Base of all that has an encoding of its own."""
+    """Base of requests, responses, and keys and values of records."""
 
     WIRE: ClassVar[MessageSpec]
 
