@@ -19,8 +19,8 @@ from kip848_client.aio import AsyncConsumer
 from kip848_client.config import ConfigValue
 from kip848_client.errors import ConfigError, IllegalStateError
 from tests.aio.world import Notes, committed, new_consumer, poll_until, read, state_of_group, until
-from tests.interop.client.conftest import QUIET
-from tests.interop.client.drive import Key, Produce, key, keys_of
+from tests.interop.client.drive import Produce, keys_of
+from tests.support.driving import QUIET, Key, key
 from tests.support.waiting import TIMEOUT_S
 
 pytestmark = [pytest.mark.interop, pytest.mark.anyio]

@@ -18,7 +18,8 @@ from kip848_client import EmbeddedBroker, MemberState, TopicPartition
 from kip848_client.aio import AsyncConsumer
 from kip848_client.faults.actions import delay
 from tests.aio.world import Notes, committed, new_consumer, poll_until, read, state_of_group
-from tests.interop.client.drive import Key, Produce, key, keys_of
+from tests.interop.client.drive import Produce, keys_of
+from tests.support.driving import Key, key
 
 pytestmark = [pytest.mark.interop, pytest.mark.anyio]
 

@@ -16,7 +16,7 @@ from kip848_client import EmbeddedBroker, Message, TopicPartition
 from kip848_client.aio import AsyncConsumer, AsyncConsumerRebalanceListener
 from kip848_client.errors import IllegalStateError
 from tests.aio.world import new_consumer
-from tests.interop.client.drive import key
+from tests.support.driving import key
 from tests.support.waiting import TIMEOUT_S
 
 pytestmark = [pytest.mark.kip848_broker(topics={"orders": 4}), pytest.mark.interop, pytest.mark.slow, pytest.mark.anyio]

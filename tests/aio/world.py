@@ -12,8 +12,7 @@ from kip848_client.aio import AsyncConsumer, AsyncConsumerRebalanceListener
 from kip848_client.config import ConfigValue
 from kip848_client.journal import Journal
 from kip848_client.model import TopicPartition as InternalPartition
-from tests.interop.client.conftest import CALLBACKS, QUIET
-from tests.interop.client.drive import Key, key
+from tests.support.driving import QUIET, Key, key, settings
 from tests.support.waiting import TIMEOUT_S
 
 
@@ -72,14 +71,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 def new_consumer(broker: EmbeddedBroker, *, journal: Journal | None = None, **conf: ConfigValue) -> AsyncConsumer:
     """A consumer in the group ``g``; underscores in names of settings stand for dots."""
-    settings: dict[str, ConfigValue] = {
-        "bootstrap.servers": broker.bootstrap_servers,
-        "group.id": "g",
-        "auto.offset.reset": "earliest",
-        "reconnect.backoff.ms": 20,
-    }
-    settings.update({name if name in CALLBACKS else name.replace("_", "."): conf[name] for name in conf})
-    return AsyncConsumer({**QUIET, **settings}, journal=journal)
+    return AsyncConsumer({**QUIET, **settings(broker.bootstrap_servers, **conf)}, journal=journal)
 
 
 def committed(broker: EmbeddedBroker) -> list[int]:

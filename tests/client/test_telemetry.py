@@ -23,6 +23,8 @@ from kip848_client.errors import ErrorCode
 from kip848_client.faults import drop, error
 from kip848_client.telemetry import GAUGES, METRICS, SPANS, WORKER_GAUGES, WORKER_METRICS
 from kip848_client.wire.api_keys import ApiKey
+from tests.support import driving
+from tests.support.driving import quiet
 from tests.support.telemetry_sdk import sdk_in_memory
 from tests.support.waiting import wait_until
 
@@ -77,15 +79,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Seen]:
 
 
 def settings(broker: EmbeddedBroker, **conf: ConfigValue) -> dict[str, ConfigValue]:
-    own = {name.replace("_", "."): conf[name] for name in conf}
-    return {
-        "bootstrap.servers": broker.bootstrap_servers,
-        "group.id": "g",
-        "client.id": "c1",
-        "log_level": 0,
-        "auto.offset.reset": "earliest",
-        **own,
-    }
+    return quiet(driving.settings(broker.bootstrap_servers, **{"client_id": "c1", **conf}))
 
 
 def poll_until(consumer: Consumer, condition: Callable[[], object], what: str) -> None:

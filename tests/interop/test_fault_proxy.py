@@ -51,7 +51,7 @@ def test_a_consumer_stays_behind_the_proxy(proxy: FaultProxy, group: Group, kafk
     group.write(topic, 25, partitions=4)
     member = group.ours("a", enable_auto_commit=False).subscribe(topic)
     group.read_all(member)
-    member.consumer.commit(asynchronous=False)
+    member.raw.commit(asynchronous=False)
     member.close()
     group.assert_read_once()
     assert {logged.api for logged in proxy.requests} >= {
@@ -79,7 +79,7 @@ def test_a_commit_that_goes_astray_is_in_kafka_once_it_returns(
     member = group.ours("a", enable_auto_commit=False, request_timeout_ms=2_000).subscribe(topic)
     group.read_all(member)
     rule = proxy.faults.on("OffsetCommit", action, group=group.group_id)
-    member.consumer.commit(asynchronous=False)
+    member.raw.commit(asynchronous=False)
     assert rule.hits == 1
     assert kafka.committed(group.written) == group.written
 

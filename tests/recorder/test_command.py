@@ -12,15 +12,13 @@ from kip848_client import Consumer, EmbeddedBroker
 from kip848_client.cli import main
 from kip848_client.journal import JournalEvent, MemoryJournal, read_journal
 from kip848_client.report import Figures, build_timelines, figures_of
+from tests.support.driving import settings
 from tests.support.waiting import wait_until
 
 
 def member(broker: EmbeddedBroker, name: str, group: str = "billing", **conf: object) -> Consumer:
-    consumer = Consumer(
-        {"bootstrap.servers": broker.bootstrap_servers, "group.id": group, "client.id": name}
-        | {"auto.offset.reset": "earliest", "enable.auto.commit": False}
-        | {name.replace("_", "."): value for name, value in conf.items()}
-    )
+    own = {"group_id": group, "client_id": name, "enable_auto_commit": False, **conf}
+    consumer = Consumer(settings(broker.bootstrap_servers, **own))
     consumer.subscribe(["orders"])
     return consumer
 

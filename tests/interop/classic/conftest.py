@@ -17,10 +17,11 @@ from kip848_client.broker import EmbeddedBroker
 from tests.interop.classic.members import CLASSIC, OurMember
 from tests.interop.conftest import CreateTopic, unique_name
 from tests.interop.embedded.classic_members import HEARTBEAT_MS, REBALANCE_MS, SESSION_MS, classic_member
-from tests.interop.embedded.clients import produce, quiet
+from tests.interop.embedded.clients import produce
 from tests.interop.embedded.holding import Member
 from tests.interop.embedded.java_member import JavaMember
 from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
+from tests.support.driving import dotted, quiet
 from tests.support.waiting import wait_until
 
 PARTITIONS: Final = 6
@@ -53,7 +54,7 @@ class Scene:
 
     def ours(self, *, topic: str | None = None, **conf: Any) -> OurMember:
         """Start a member of ours; underscores in settings stand for dots."""
-        named = {name.replace("_", "."): value for name, value in conf.items()}
+        named = dotted(conf)
         settings = (CLASSIC if named.get("group.protocol", "classic") == "classic" else {}) | named
         member = OurMember(self.bootstrap_servers, topic or self.topic, settings, group_id=self.group_id)
         self.members.append(member)

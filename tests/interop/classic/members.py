@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kip848_client import Consumer, ConsumerRebalanceListener, TopicPartition
+from kip848_client import Consumer, TopicPartition
 from tests.interop.embedded.classic_members import HEARTBEAT_MS, REBALANCE_MS, SESSION_MS
 from tests.interop.embedded.holding import Polling
+from tests.support.driving import HearingListener, Kind, key, quiet, settings
 
 CLASSIC: Final[dict[str, Any]] = {
     "group.protocol": "classic",
@@ -16,7 +17,7 @@ CLASSIC: Final[dict[str, Any]] = {
 }
 
 
-class OurMember(Polling, ConsumerRebalanceListener):
+class OurMember(Polling, HearingListener):
     """Polls until it is told to leave.
 
     Attributes:
@@ -28,14 +29,7 @@ class OurMember(Polling, ConsumerRebalanceListener):
         self.told: Final[list[tuple[str, frozenset[int]]]] = []
         self.errors: Final[list[Exception]] = []
         self.consumer: Final = Consumer(
-            {
-                "bootstrap.servers": bootstrap_servers,
-                "group.id": group_id,
-                "auto.offset.reset": "earliest",
-                "max.poll.interval.ms": REBALANCE_MS,
-                "log_level": 0,
-                **conf,
-            }
+            quiet(settings(bootstrap_servers, group_id=group_id, max_poll_interval_ms=REBALANCE_MS) | conf)
         )
         self._topic = topic
         super().__init__()
@@ -46,27 +40,10 @@ class OurMember(Polling, ConsumerRebalanceListener):
             while not self._stop.is_set():
                 message = self.consumer.poll(0.05)
                 if message is not None:
-                    topic, partition, offset = message.topic(), message.partition(), message.offset()
-                    assert topic is not None
-                    assert partition is not None
-                    assert offset is not None
-                    self.delivered.append((topic, partition, offset))
+                    self.delivered.append(key(message))
             self.give_up()
 
-    def _tell(self, kind: str, partitions: list[TopicPartition]) -> None:
-        self.told.append((kind, frozenset(partition.partition for partition in partitions)))
-
-    def on_partitions_assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def hear(self, kind: Kind, partitions: list[TopicPartition]) -> None:
         """Write it down."""
-        self.gain((partition.topic, partition.partition) for partition in partitions)
-        self._tell("assigned", partitions)
-
-    def on_partitions_revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Write it down."""
-        self.give_up((partition.topic, partition.partition) for partition in partitions)
-        self._tell("revoked", partitions)
-
-    def on_partitions_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Write it down."""
-        self.give_up((partition.topic, partition.partition) for partition in partitions)
-        self._tell("lost", partitions)
+        (self.gain if kind == "assigned" else self.give_up)((one.topic, one.partition) for one in partitions)
+        self.told.append((kind, frozenset(one.partition for one in partitions)))

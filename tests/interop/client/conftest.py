@@ -12,14 +12,9 @@ from kip848_client import Consumer, EmbeddedBroker
 from kip848_client.config import ConfigValue
 from kip848_client.errors import Kip848Error
 from kip848_client.journal import Journal
-from tests.interop.client.drive import ConsumerUnderTest, Produce, producer_for
+from tests.interop.client.drive import Produce, producer_for
 from tests.support.brokers import marked_broker
-
-QUIET: dict[str, ConfigValue] = {"log_level": 0, "error_cb": lambda _error: None}
-"""Without librdkafka's own lines on stderr: these tests break connections on purpose."""
-
-CALLBACKS = {"on_commit", "on_deserialization_error", "error_cb", "stats_cb"}
-"""Settings that are spelled with underscores."""
+from tests.support.driving import QUIET, DrivenConsumer, settings
 
 
 class MakeConsumer(Protocol):
@@ -27,7 +22,7 @@ class MakeConsumer(Protocol):
 
     def __call__(
         self, group_id: str = "g", *, journal: Journal | None = None, **conf: ConfigValue
-    ) -> ConsumerUnderTest: ...
+    ) -> DrivenConsumer: ...
 
 
 @pytest.fixture
@@ -57,17 +52,11 @@ def consumer_class() -> Callable[..., Consumer]:
 @pytest.fixture
 def make_consumer(broker: EmbeddedBroker, consumer_class: Callable[..., Consumer]) -> Iterator[MakeConsumer]:
     """Make consumers of `broker`; underscores in names of settings stand for dots."""
-    made: list[ConsumerUnderTest] = []
+    made: list[DrivenConsumer] = []
 
-    def make(group_id: str = "g", *, journal: Journal | None = None, **conf: ConfigValue) -> ConsumerUnderTest:
-        settings: dict[str, ConfigValue] = {
-            "bootstrap.servers": broker.bootstrap_servers,
-            "group.id": group_id,
-            "auto.offset.reset": "earliest",
-            "reconnect.backoff.ms": 20,
-        }
-        settings.update({name if name in CALLBACKS else name.replace("_", "."): conf[name] for name in conf})
-        consumer = ConsumerUnderTest(consumer_class({**QUIET, **settings}, journal=journal))
+    def make(group_id: str = "g", *, journal: Journal | None = None, **conf: ConfigValue) -> DrivenConsumer:
+        own = settings(broker.bootstrap_servers, group_id=group_id, **conf)
+        consumer = DrivenConsumer(consumer_class({**QUIET, **own}, journal=journal))
         made.append(consumer)
         return consumer
 

@@ -12,7 +12,8 @@ from kip848_client.errors import ErrorCode
 from kip848_client.faults import ALWAYS, close, drop, error
 from kip848_client.faults.actions import Action
 from tests.interop.client.conftest import MakeConsumer
-from tests.interop.client.drive import HEARTBEAT, Produce, drive, is_our_lookup
+from tests.interop.client.drive import HEARTBEAT, Produce, is_our_lookup
+from tests.support.driving import drive
 from tests.support.waiting import SOON_S, outlast
 
 pytestmark = pytest.mark.interop
@@ -26,7 +27,7 @@ def test_subscribing_to_nothing_is_unsubscribing(
     consumer = make_consumer().subscribe("orders")
     drive(consumer, until=lambda: len(consumer.delivered) == 4)
     consumer.raw.subscribe([])
-    assert consumer.listener.names() == ["assigned", "revoked"]
+    assert consumer.kinds == ["assigned", "revoked"]
     assert consumer.raw.state is MemberState.UNJOINED
     broker.wait_for_group("g", state="Empty")
 
@@ -38,7 +39,7 @@ def test_a_second_close_does_nothing(make_consumer: MakeConsumer, produce: Produ
     drive(consumer, until=lambda: len(consumer.delivered) == 4)
     consumer.raw.close()
     consumer.raw.close()
-    assert consumer.listener.names() == ["assigned", "revoked"]
+    assert consumer.kinds == ["assigned", "revoked"]
 
 
 def lose_the_coordinator(broker: EmbeddedBroker, action: Action) -> None:
@@ -60,7 +61,7 @@ def test_unsubscribe_without_a_coordinator_returns(broker: EmbeddedBroker, make_
     drive(consumer, until=lambda: len(consumer.partitions) == 4)
     lose_the_coordinator(broker, drop())
     assert seconds(consumer.raw.unsubscribe) < SOON_S
-    assert consumer.listener.calls[-1] == ("revoked", [0, 1, 2, 3])
+    assert consumer.calls[-1] == ("revoked", [0, 1, 2, 3])
 
 
 def test_close_with_asynchronous_commits_and_no_coordinator(

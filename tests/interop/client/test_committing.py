@@ -9,8 +9,9 @@ from confluent_kafka import Producer
 from kip848_client import EmbeddedBroker, IllegalStateError, KafkaError, TopicPartition
 from kip848_client.client.data_plane import OFFSET_INVALID, group_metadata_bytes
 from kip848_client.errors import CommitFailedError, Kip848Error, RequestTimeoutError
-from tests.interop.client.conftest import QUIET, MakeConsumer
-from tests.interop.client.drive import Produce, delivered_once, drive, key, keys_of
+from tests.interop.client.conftest import MakeConsumer
+from tests.interop.client.drive import Produce, delivered_once, keys_of
+from tests.support.driving import QUIET, drive, key
 
 pytestmark = pytest.mark.interop
 

@@ -10,7 +10,8 @@ from kip848_client import Consumer, EmbeddedBroker, IllegalStateError, MemberSta
 from kip848_client.client.data_plane import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID
 from kip848_client.errors import NoOffsetForPartitionError
 from tests.interop.client.conftest import MakeConsumer
-from tests.interop.client.drive import Produce, delivered_once, drive, key, keys_of
+from tests.interop.client.drive import Produce, delivered_once, keys_of
+from tests.support.driving import drive, key
 
 pytestmark = pytest.mark.interop
 
@@ -26,7 +27,7 @@ def test_one_consumer_reads_every_record_in_order(make_consumer: MakeConsumer, p
     for partition in range(4):
         offsets = [offset for _, its_partition, offset in consumer.delivered if its_partition == partition]
         assert offsets == sorted(offsets)
-    assert consumer.listener.calls == [("assigned", [0, 1, 2, 3])]
+    assert consumer.calls == [("assigned", [0, 1, 2, 3])]
     assert consumer.raw.state is MemberState.STABLE
 
 
@@ -119,7 +120,7 @@ def test_a_manual_assignment_reads_without_a_group(
     consumer = make_consumer()
 
     consumer.raw.assign([TopicPartition("orders", 0, 15), TopicPartition("orders", 1)])
-    assert consumer.partitions == [0, 1]
+    assert consumer.numbers == [0, 1]
     drive(consumer, until=lambda: len(consumer.delivered) >= 25)
     consumer.raw.incremental_assign([TopicPartition("orders", 2, OFFSET_BEGINNING)])
     drive(consumer, until=lambda: len(consumer.delivered) >= 45)
@@ -127,12 +128,12 @@ def test_a_manual_assignment_reads_without_a_group(
 
     expected = {("orders", 0, offset) for offset in range(15, 20)} | keys_of("orders", 20, partitions=[1, 2])
     assert delivered_once([consumer]) == expected
-    assert consumer.partitions == [1, 2]
+    assert consumer.numbers == [1, 2]
     assert broker.group("g") is None or not broker.group("g").members  # type: ignore[union-attr]
     with pytest.raises(IllegalStateError, match="assigned by hand"):
         consumer.raw.subscribe(["orders"])
     consumer.raw.unassign()
-    assert consumer.partitions == []
+    assert consumer.numbers == []
 
 
 def test_an_offset_out_of_range_goes_through_the_reset_policy(make_consumer: MakeConsumer, produce: Produce) -> None:

@@ -28,11 +28,12 @@ from kip848_client.faults import (
 from kip848_client.faults.actions import Action
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.interop.client.conftest import MakeConsumer
-from tests.interop.client.drive import ConsumerUnderTest, Produce, delivered_once, drive, keys_of
+from tests.interop.client.drive import Produce, delivered_once, keys_of
+from tests.support.driving import DrivenConsumer, drive
 
 pytestmark = pytest.mark.interop
 
-MakeImpatient = Callable[..., ConsumerUnderTest]
+MakeImpatient = Callable[..., DrivenConsumer]
 
 HEARTBEAT = ConsumerGroupHeartbeatRequest
 
@@ -49,7 +50,7 @@ def is_acknowledgement(request: ConsumerGroupHeartbeatRequest) -> bool:
 def make_impatient(make_consumer: MakeConsumer) -> MakeImpatient:
     """Make consumers that give a request up after 400 ms, and that commit only when told to."""
 
-    def make(client_id: str = "impatient") -> ConsumerUnderTest:
+    def make(client_id: str = "impatient") -> DrivenConsumer:
         return make_consumer(client_id=client_id, request_timeout_ms=400, enable_auto_commit=False)
 
     return make
@@ -87,7 +88,7 @@ def test_a_heartbeat_that_goes_astray_costs_time_and_nothing_else(
     drive(consumer, until=lambda: rule.hits and len(consumer.delivered) >= 40)
     broker.wait_for_group("g", state="Stable", members=1)
     assert delivered_once([consumer]) == keys_of("orders", 10)
-    assert consumer.listener.names()[-1] == "assigned"
+    assert consumer.kinds[-1] == "assigned"
     assert consumer.raw.state is MemberState.STABLE
 
 
@@ -126,7 +127,7 @@ def test_connections_that_fell_silent_do_not_cost_the_session(
     assert left is not None
     assert left.group_epoch == joined.group_epoch
     assert [one.member_id for one in left.members] == [one.member_id for one in joined.members]
-    assert consumer.listener.names() == ["assigned"]
+    assert consumer.kinds == ["assigned"]
 
 
 @pytest.mark.parametrize(
@@ -173,7 +174,7 @@ def test_chaos_ends_and_all_records_are_read(
     chaos.cancel()
     drive(one, two, until=lambda: set(one.delivered) | set(two.delivered) == keys_of("orders", 50))
     broker.wait_for_group("g", state="Stable", members=2)
-    drive(one, two, until=lambda: sorted(one.partitions + two.partitions) == [0, 1, 2, 3])
+    drive(one, two, until=lambda: sorted(one.numbers + two.numbers) == [0, 1, 2, 3])
 
 
 def test_a_topic_that_vanishes_before_its_offsets_are_looked_up_is_no_error(

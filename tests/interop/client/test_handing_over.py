@@ -9,7 +9,8 @@ from kip848_client.error_codes import ErrorCode
 from kip848_client.faults.actions import error
 from kip848_client.journal import MemoryJournal
 from tests.interop.client.conftest import MakeConsumer
-from tests.interop.client.drive import Produce, delivered_once, drive
+from tests.interop.client.drive import Produce, delivered_once
+from tests.support.driving import drive
 
 pytestmark = pytest.mark.interop
 
@@ -26,7 +27,7 @@ def test_a_consumer_reads_on_until_the_others_are_ready_and_then_gives_up_everyt
     drive(leaver, stayer, until=lambda: len(leaver.delivered) == 10)  # it still reads what it has
     drive(leaver, stayer, until=lambda: leaver.raw.handed_over and len(stayer.partitions) == 4)
 
-    assert leaver.listener.names()[-2:] == ["revoked", "assigned"]
+    assert leaver.kinds[-2:] == ["revoked", "assigned"]
     assert list(leaver.raw) == []
     assert leaver.raw.poll() is None
     leaver.raw.close()

@@ -12,8 +12,9 @@ from kip848_client import Consumer, ConsumerHealth, EmbeddedBroker, GroupAuthori
 from kip848_client.clock import ManualClock
 from kip848_client.error_codes import ErrorCode
 from kip848_client.faults.actions import error
-from tests.interop.client.conftest import QUIET, MakeConsumer
-from tests.interop.client.drive import Produce, drive
+from tests.interop.client.conftest import MakeConsumer
+from tests.interop.client.drive import Produce
+from tests.support.driving import QUIET, drive
 
 pytestmark = pytest.mark.interop
 

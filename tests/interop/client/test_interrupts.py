@@ -14,7 +14,8 @@ import pytest
 from kip848_client import EmbeddedBroker, TopicPartition
 from kip848_client.client.data_plane import Message, RecordConsumer
 from tests.interop.client.conftest import MakeConsumer
-from tests.interop.client.drive import Key, Produce, drive, key, keys_of
+from tests.interop.client.drive import Produce, keys_of
+from tests.support.driving import Key, drive, key
 
 pytestmark = pytest.mark.interop
 

@@ -8,7 +8,8 @@ from kip848_client import EmbeddedBroker
 from kip848_client.assignors.library import LagAware
 from kip848_client.wire.api_keys import ApiKey
 from tests.interop.client.conftest import MakeConsumer
-from tests.interop.client.drive import ConsumerUnderTest, delivered_once, drive, keys_of, producer_for
+from tests.interop.client.drive import delivered_once, keys_of, producer_for
+from tests.support.driving import DrivenConsumer, drive
 
 PARTITIONS = 9
 HOT = 400
@@ -35,7 +36,7 @@ def epoch(broker: EmbeddedBroker) -> int:
 def test_the_hot_member_sheds_load_and_the_group_settles(broker: EmbeddedBroker, make_consumer: MakeConsumer) -> None:
     """What is beside a hot partition is read by others; after that not more than two assignments, and nothing lost."""
     assignors = [LagAware(at_least=20) for _ in range(3)]
-    ours: list[ConsumerUnderTest] = [make_consumer(group_local_assignors=one).subscribe("orders") for one in assignors]
+    ours: list[DrivenConsumer] = [make_consumer(group_local_assignors=one).subscribe("orders") for one in assignors]
 
     def reported() -> bool:
         for assignor, consumer in zip(assignors, ours, strict=True):
@@ -46,10 +47,10 @@ def test_the_hot_member_sheds_load_and_the_group_settles(broker: EmbeddedBroker,
         produce("orders", 10, partitions=range(PARTITIONS))
         drive(*ours, until=lambda: reported() and shares(broker) == [3, 3, 3])
         drive(*ours, until=lambda: sum(len(one.delivered) for one in ours) == 10 * PARTITIONS)
-        hot = next(one for one in ours if 0 in one.partitions)
+        hot = next(one for one in ours if 0 in one.numbers)
         hot.raw.pause([one for one in hot.raw.assignment() if one.partition == 0])  # it cannot keep up
         produce("orders", HOT, partitions=[0])
-        drive(*ours, until=lambda: reported() and hot.partitions == [0] and shares(broker) == [1, 4, 4])
+        drive(*ours, until=lambda: reported() and hot.numbers == [0] and shares(broker) == [1, 4, 4])
 
         constant_since = epoch(broker)
         beats = len(broker.requests.of(ApiKey.CONSUMER_GROUP_HEARTBEAT))

@@ -10,8 +10,9 @@ import pytest
 
 from kip848_client import Consumer, EmbeddedBroker
 from kip848_client.errors import ForkedProcessError
-from tests.interop.client.conftest import QUIET, MakeConsumer
-from tests.interop.client.drive import Produce, drive
+from tests.interop.client.conftest import MakeConsumer
+from tests.interop.client.drive import Produce
+from tests.support.driving import QUIET, drive
 from tests.support.open_files import sockets_of_port
 from tests.support.waiting import wait_until
 

@@ -11,8 +11,8 @@ from kip848_client.broker.logged_request import LoggedRequest
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.interop.client.conftest import MakeConsumer
-from tests.interop.client.drive import ConsumerUnderTest, drive
 from tests.interop.client.local_assignors import Weighing
+from tests.support.driving import DrivenConsumer, drive
 
 MEMBERS = 10
 PARTITIONS = 40
@@ -23,7 +23,7 @@ CONFIG = {"group.consumer.heartbeat.interval.ms": str(INTERVAL_MS), "group.consu
 pytestmark = pytest.mark.kip848_broker(topics={"orders": PARTITIONS}, config=CONFIG)
 
 
-def _drive(consumers: list[ConsumerUnderTest], *, until: Callable[[], bool]) -> None:
+def _drive(consumers: list[DrivenConsumer], *, until: Callable[[], bool]) -> None:
     """Poll all, quickly: an application that is slow to poll would be measured otherwise."""
 
     def turn() -> bool:

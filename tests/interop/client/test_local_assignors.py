@@ -26,10 +26,11 @@ from kip848_client.errors import AssignorTimeoutError, ClientAssignorError
 from kip848_client.journal import MemoryJournal
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
-from tests.interop.client.conftest import QUIET, MakeConsumer
-from tests.interop.client.drive import ConsumerUnderTest, delivered_once, drive, keys_of, producer_for
+from tests.interop.client.conftest import MakeConsumer
+from tests.interop.client.drive import delivered_once, keys_of, producer_for
 from tests.interop.client.local_assignors import Weighing
 from tests.interop.embedded.clients import MemberThread
+from tests.support.driving import QUIET, DrivenConsumer, drive
 from tests.support.waiting import wait_until
 
 PARTITIONS = 12
@@ -39,16 +40,16 @@ CONFIG = {"group.consumer.session.timeout.ms": "60000", "kip848.client.assignmen
 pytestmark = pytest.mark.kip848_broker(topics={"orders": PARTITIONS}, config=CONFIG)
 
 
-def sizes(consumers: list[ConsumerUnderTest]) -> list[int]:
+def sizes(consumers: list[DrivenConsumer]) -> list[int]:
     return [len(consumer.partitions) for consumer in consumers]
 
 
-def group_of(make_consumer: MakeConsumer, *assignors: PartitionAssignor) -> list[ConsumerUnderTest]:
+def group_of(make_consumer: MakeConsumer, *assignors: PartitionAssignor) -> list[DrivenConsumer]:
     consumers = [make_consumer(group_local_assignors=assignor) for assignor in assignors]
     return [consumer.subscribe("orders") for consumer in consumers]
 
 
-def stable(broker: EmbeddedBroker, consumers: list[ConsumerUnderTest]) -> bool:
+def stable(broker: EmbeddedBroker, consumers: list[DrivenConsumer]) -> bool:
     """Every partition is assigned, and every member has acknowledged its assignment."""
     group = broker.group("g")
     return (
@@ -267,7 +268,7 @@ def test_a_consumer_that_is_dropped_without_close_leaves_no_thread_behind(broker
     }
 
     def use_and_drop() -> None:
-        consumer = ConsumerUnderTest(Consumer({**QUIET, **conf}))
+        consumer = DrivenConsumer(Consumer({**QUIET, **conf}))
         consumer.subscribe("orders")
         drive(consumer, until=lambda: len(consumer.partitions) == PARTITIONS)
 
@@ -368,7 +369,7 @@ def test_a_librdkafka_member_turns_the_group_to_the_server_and_its_leave_turns_i
 ) -> None:
     """Processes of another language come and go: every record is read, and the own assignor is back afterwards."""
     assignors = [Weighing(3), Weighing(1)]
-    ours: list[ConsumerUnderTest] = [make_consumer(group_local_assignors=one).subscribe("orders") for one in assignors]
+    ours: list[DrivenConsumer] = [make_consumer(group_local_assignors=one).subscribe("orders") for one in assignors]
     everywhere = range(PARTITIONS)
     with producer_for(broker.bootstrap_servers) as produce:
         drive(*ours, until=lambda: shares(broker) == ("Stable", "weighing", [3, 9]))

@@ -23,7 +23,8 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
 )
 from kip848_client.wire.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from tests.interop.client.conftest import MakeConsumer
-from tests.interop.client.drive import HEARTBEAT, Produce, drive, is_our_lookup
+from tests.interop.client.drive import HEARTBEAT, Produce, is_our_lookup
+from tests.support.driving import drive
 from tests.support.waiting import TIMEOUT_S
 
 pytestmark = pytest.mark.interop
@@ -49,8 +50,8 @@ def test_partitions_in_any_order_and_number(
     """A listener that is told of a partition twice opens its resources twice."""
     broker.faults.on(HEARTBEAT, assigning(*listed))
     consumer = make_consumer().subscribe("orders")
-    drive(consumer, until=lambda: consumer.listener.calls)
-    assert consumer.listener.calls[0] == ("assigned", owned)
+    drive(consumer, until=lambda: consumer.calls)
+    assert consumer.calls[0] == ("assigned", owned)
 
 
 def test_a_partition_that_the_topic_does_not_have_hurts_no_other(

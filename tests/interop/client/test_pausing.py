@@ -6,7 +6,8 @@ import pytest
 
 from kip848_client import EmbeddedBroker, TopicPartition
 from tests.interop.client.conftest import MakeConsumer
-from tests.interop.client.drive import Produce, delivered_once, drive, key, keys_of
+from tests.interop.client.drive import Produce, delivered_once, keys_of
+from tests.support.driving import drive, key
 
 pytestmark = pytest.mark.interop
 
@@ -26,7 +27,7 @@ def test_a_kept_partition_stays_paused_and_keeps_its_position(
     drive(consumer, other, until=lambda: len(consumer.partitions) == 2 and len(other.partitions) == 2)
     drive(consumer, other, until=lambda: len(other.delivered) == 20)
 
-    kept = consumer.partitions
+    kept = consumer.numbers
     assert len(consumer.delivered) == 40
     assert [partition.partition for partition in consumer.raw.paused()] == kept
     assert {p.partition: p.offset for p in consumer.raw.position(consumer.raw.assignment())} == dict.fromkeys(kept, 10)
@@ -44,7 +45,7 @@ def test_a_partition_that_comes_back_is_not_paused(make_consumer: MakeConsumer, 
 
     other = make_consumer().subscribe("orders")
     drive(consumer, other, until=lambda: len(consumer.partitions) == 2 and len(other.partitions) == 2)
-    came_back = set(other.partitions)
+    came_back = set(other.numbers)
     other.raw.close()
     drive(consumer, until=lambda: len(consumer.partitions) == 4)
     produce("orders", 10)

@@ -26,7 +26,8 @@ from kip848_client import (
     TopicPartition,
 )
 from tests.interop.client.conftest import MakeConsumer
-from tests.interop.client.drive import Produce, drive, keys_of
+from tests.interop.client.drive import Produce, keys_of
+from tests.support.driving import drive
 from tests.support.waiting import wait_until
 
 
@@ -175,7 +176,7 @@ def test_only_stored_offsets_are_committed_at_each_interval(
     drive(consumer, until=lambda: len(consumer.delivered) == 10)
     consumer.raw.store_offsets(offsets=[TopicPartition("orders", 0, 4, "half")])
     drive(consumer, until=lambda: committed(broker, "g"))
-    consumer.kill()
+    consumer.vanish()
 
     assert committed(broker, "g") == {"orders-0": 4}
     assert consumer.raw.position([TopicPartition("orders", 0)])[0].offset == 10, "reading goes on where it was"
@@ -207,7 +208,7 @@ def test_a_store_ends_with_the_partition(broker: EmbeddedBroker, make_consumer: 
     second = make_consumer().subscribe("orders")
     drive(first, second, until=lambda: len(second.partitions) == 2 and len(second.delivered) == 4)
     assert committed(broker, "g") == {f"orders-{p}": 2 for p in range(4)}, "the revocation committed what was stored"
-    moved = second.partitions
+    moved = second.numbers
     second.raw.close()
     drive(first, until=lambda: len(first.partitions) == 4)
     first.raw.close()

@@ -24,15 +24,16 @@ from kip848_client.journal import MemoryJournal
 from kip848_client.model import TopicPartition as ModelPartition
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from tests.interop.client.conftest import QUIET, MakeConsumer
-from tests.interop.client.drive import HEARTBEAT, ConsumerUnderTest, Produce, delivered_once, drive, key, keys_of
+from tests.interop.client.conftest import MakeConsumer
+from tests.interop.client.drive import HEARTBEAT, Produce, delivered_once, keys_of
+from tests.support.driving import QUIET, DrivenConsumer, drive, key
 from tests.support.raw_connection import RawConnection
 from tests.support.waiting import SOON_S, outlast, wait_until
 
 pytestmark = pytest.mark.interop
 
 
-def evict(broker: EmbeddedBroker, consumer: ConsumerUnderTest) -> None:
+def evict(broker: EmbeddedBroker, consumer: DrivenConsumer) -> None:
     """Remove a member behind its back, as an operator or a lost session would: its next heartbeat is refused."""
     with RawConnection(broker.bootstrap_servers) as connection:
         request = ConsumerGroupHeartbeatRequest(group_id="g", member_id=consumer.raw.member_id, member_epoch=-1)
@@ -50,9 +51,9 @@ def test_no_record_is_delivered_between_lost_and_assigned(
     assert message is not None
 
     evict(broker, consumer)
-    while consumer.listener.count("lost") == 0:
+    while consumer.kinds.count("lost") == 0:
         message = consumer.raw.poll(0.001)
-        if message is not None and consumer.listener.count("lost"):
+        if message is not None and consumer.kinds.count("lost"):
             handed_out.append((message.partition() or 0, message.offset()))
 
     # Whatever poll() returned after the lost callback ran can only be from the new assignment: offset 0 first.
@@ -176,7 +177,7 @@ def test_a_consumer_that_does_not_poll_leaves_and_comes_back(
     produce("orders", 5)
     drive(consumer, until=lambda: len(consumer.delivered) >= 40)
 
-    assert consumer.listener.names() == ["assigned", "lost", "assigned"]
+    assert consumer.kinds == ["assigned", "lost", "assigned"]
     assert delivered_once([consumer]) == keys_of("orders", 10)
 
 
@@ -192,7 +193,7 @@ def test_taking_records_from_the_buffer_counts_as_polling(
         outlast(0.15)  # the application works on the record
 
     assert consumer.raw.state is MemberState.STABLE
-    assert consumer.listener.names() == ["assigned"]
+    assert consumer.kinds == ["assigned"]
 
 
 def test_a_poll_that_waits_longer_than_the_poll_interval_is_a_poll(make_consumer: MakeConsumer) -> None:
@@ -202,7 +203,7 @@ def test_a_poll_that_waits_longer_than_the_poll_interval_is_a_poll(make_consumer
     assert consumer.raw.poll(2.0) is None
 
     assert consumer.raw.state is MemberState.STABLE
-    assert consumer.listener.names() == ["assigned"]
+    assert consumer.kinds == ["assigned"]
 
 
 def test_unsubscribe_gives_everything_back_and_subscribe_joins_again(
@@ -214,8 +215,8 @@ def test_unsubscribe_gives_everything_back_and_subscribe_joins_again(
     drive(consumer, until=lambda: len(consumer.delivered) >= 20)
 
     consumer.raw.unsubscribe()
-    assert consumer.listener.calls[-1] == ("revoked", [0, 1, 2, 3])
-    assert consumer.partitions == []
+    assert consumer.calls[-1] == ("revoked", [0, 1, 2, 3])
+    assert consumer.numbers == []
     assert consumer.raw.member_epoch == -1
     broker.wait_for("g", lambda group: not group.members)
     consumer.raw.commit  # noqa: B018  the consumer stays usable
@@ -235,7 +236,7 @@ def test_close_returns_in_time_although_the_broker_is_gone(broker: EmbeddedBroke
     consumer.raw.close(timeout_s=2.0)
 
     assert time.monotonic() - began < SOON_S
-    assert consumer.listener.names()[-1] in {"revoked", "lost"}
+    assert consumer.kinds[-1] in {"revoked", "lost"}
 
 
 def test_close_without_time_still_leaves(broker: EmbeddedBroker, make_consumer: MakeConsumer) -> None:
@@ -308,7 +309,7 @@ def test_nothing_of_a_revoked_partition_is_delivered_after_the_run_began(
     broker.requests.wait_for(HEARTBEAT, member=consumer.raw.member_id, since=broker.requests.mark(), count=2)
     taken = len(consumer.delivered)
     drive(consumer, until=lambda: len(consumer.partitions) == 2)
-    kept = set(consumer.partitions)
+    kept = set(consumer.numbers)
     drive(consumer, until=lambda: sum(one[1] in kept for one in consumer.delivered) == 600)
 
     assert {partition for _, partition, _ in consumer.delivered[taken:]} <= kept

@@ -11,13 +11,9 @@ from confluent_kafka.admin import AdminClient
 
 from kip848_client.broker.logged_request import LoggedRequest
 from kip848_client.wire.messages.fetch import FetchRequest
-from tests.interop.embedded.holding import Key, Polling
+from tests.interop.embedded.holding import Polling
+from tests.support.driving import Key, dotted, quiet, settings
 from tests.support.waiting import TIMEOUT_S, wait_until
-
-
-def quiet(conf: dict[str, object]) -> dict[str, object]:
-    """*conf* without librdkafka's own lines on stderr: these tests break connections on purpose."""
-    return {"log_level": 0, "error_cb": lambda _error: None} | conf
 
 
 class MemberThread(Polling):
@@ -31,20 +27,8 @@ class MemberThread(Polling):
     """
 
     def __init__(self, bootstrap_servers: str, topics: Iterable[str], *, group_id: str = "g", **conf: object) -> None:
-        self.consumer: Final = Consumer(
-            quiet(
-                {
-                    "bootstrap.servers": bootstrap_servers,
-                    "group.id": group_id,
-                    "group.protocol": "consumer",
-                    "auto.offset.reset": "earliest",
-                    "auto.commit.interval.ms": 100,
-                    "reconnect.backoff.ms": 20,
-                    "reconnect.backoff.max.ms": 200,
-                }
-                | {name.replace("_", "."): value for name, value in conf.items()}
-            )
-        )
+        own = {"group.protocol": "consumer", "auto.commit.interval.ms": 100, "reconnect.backoff.max.ms": 200}
+        self.consumer: Final = Consumer(quiet(settings(bootstrap_servers, group_id=group_id) | own | dotted(conf)))
         self.errors: Final[list[KafkaError]] = []
         self._topics: Final = list(topics)
         super().__init__()
@@ -104,10 +88,7 @@ def read_committed(
 
 def produce(bootstrap_servers: str, topic: str, count: int, *, partitions: int = 1, **conf: object) -> None:
     """Write *count* records, their number as value, round robin over the partitions; all acknowledged on return."""
-    producer = Producer(
-        quiet({"bootstrap.servers": bootstrap_servers, "linger.ms": 1})
-        | {name.replace("_", "."): value for name, value in conf.items()}
-    )
+    producer = Producer(quiet({"bootstrap.servers": bootstrap_servers, "linger.ms": 1} | dotted(conf)))
     failures: Counter[str] = Counter()
 
     def delivered(error: KafkaError | None, _message: object) -> None:

@@ -15,12 +15,10 @@ from typing import Final, Self
 
 import msgspec
 
+from tests.support.driving import Key
 from tests.support.waiting import TIMEOUT_S
 
 Partition = tuple[str, int]
-
-Key = tuple[str, int, int]
-"""(topic, partition, offset) of a record."""
 
 
 class Span(msgspec.Struct, order=True):

@@ -13,8 +13,8 @@ from kip848_client.broker import EmbeddedBroker
 from kip848_client.broker.snapshots import GroupSnapshot
 from kip848_client.model import TopicPartition
 from tests.interop.embedded.clients import MemberThread, all_keys, continues_a_session, produce
-from tests.interop.embedded.holding import Key
 from tests.interop.embedded.java_member import JavaMember
+from tests.support.driving import Key
 from tests.support.waiting import TIMEOUT_S, wait_until
 
 pytestmark = [

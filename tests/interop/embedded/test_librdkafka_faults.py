@@ -11,7 +11,8 @@ from kip848_client.broker import EmbeddedBroker
 from kip848_client.errors import ErrorCode
 from kip848_client.faults import ALWAYS, close, coordinator_not_here, cut_reply, error, lose_reply
 from kip848_client.faults.actions import Action
-from tests.interop.embedded.clients import MemberThread, all_keys, produce, quiet
+from tests.interop.embedded.clients import MemberThread, all_keys, produce
+from tests.support.driving import quiet
 from tests.support.waiting import TIMEOUT_S, wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.kip848_broker(topics={"orders": 2})]

@@ -9,17 +9,14 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from kip848_client.broker import EmbeddedBroker
-from tests.interop.embedded.clients import quiet
+from tests.support.driving import dotted, quiet
 from tests.support.waiting import TIMEOUT_S, wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.kip848_broker(topics={"orders": 2})]
 
 
 def a_producer(broker: EmbeddedBroker, **conf: object) -> Producer:
-    return Producer(
-        quiet({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 1})
-        | {name.replace("_", "."): value for name, value in conf.items()}
-    )
+    return Producer(quiet({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 1} | dotted(conf)))
 
 
 @pytest.fixture

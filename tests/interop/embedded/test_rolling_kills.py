@@ -22,9 +22,10 @@ from kip848_client import AsyncConsumer
 from kip848_client.broker import EmbeddedBroker
 from tests.interop.classic.members import OurMember
 from tests.interop.embedded.classic_members import classic_member
-from tests.interop.embedded.clients import MemberThread, place_of, quiet, read_committed
-from tests.interop.embedded.holding import Key, Member, Polling
+from tests.interop.embedded.clients import MemberThread, place_of, read_committed
+from tests.interop.embedded.holding import Member, Polling
 from tests.interop.embedded.writing import TransactionThread
+from tests.support.driving import Key, quiet
 from tests.support.waiting import TIMEOUT_S, wait_until
 
 pytestmark = [

@@ -9,7 +9,7 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from tests.interop.embedded.clients import quiet
+from tests.support.driving import quiet
 from tests.support.waiting import TIMEOUT_S, wait_until
 
 

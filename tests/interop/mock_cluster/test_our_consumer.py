@@ -14,7 +14,8 @@ from confluent_kafka import Consumer as LibrdkafkaConsumer
 from confluent_kafka import Producer
 
 from kip848_client import Consumer, TopicPartition
-from tests.interop.client.drive import ConsumerUnderTest, delivered_once, drive, key, keys_of
+from tests.interop.client.drive import delivered_once, keys_of
+from tests.support.driving import DrivenConsumer, drive, key, quiet, settings
 from tests.support.waiting import TIMEOUT_S
 
 pytestmark = pytest.mark.interop
@@ -34,15 +35,6 @@ class MockCluster(msgspec.Struct, frozen=True):
             self.producer.produce("orders", str(number).encode(), partition=number % PARTITIONS)
         assert self.producer.flush(TIMEOUT_S) == 0
 
-    def settings(self) -> dict[str, str | int | float | bool]:
-        """Of a consumer."""
-        return {
-            "bootstrap.servers": self.bootstrap_servers,
-            "group.id": "g",
-            "auto.offset.reset": "earliest",
-            "log_level": 0,
-        }
-
 
 @pytest.fixture
 def cluster() -> MockCluster:
@@ -55,16 +47,16 @@ def cluster() -> MockCluster:
 
 
 @pytest.fixture
-def ours(cluster: MockCluster) -> Iterator[list[ConsumerUnderTest]]:
+def ours(cluster: MockCluster) -> Iterator[list[DrivenConsumer]]:
     """Two consumers of ours, not subscribed yet."""
-    made = [ConsumerUnderTest(Consumer(cluster.settings())) for _ in range(2)]
+    made = [DrivenConsumer(Consumer(quiet(settings(cluster.bootstrap_servers)))) for _ in range(2)]
     yield made
     for consumer in made:
         consumer.raw.close(timeout_s=2)
 
 
 def test_it_reads_commits_and_goes_on_where_the_last_one_committed(
-    cluster: MockCluster, ours: list[ConsumerUnderTest]
+    cluster: MockCluster, ours: list[DrivenConsumer]
 ) -> None:
     """Users of this mock can test our consumer against it, too."""
     first, second = ours
@@ -84,12 +76,12 @@ def test_it_reads_commits_and_goes_on_where_the_last_one_committed(
     assert delivered_once(ours) == keys_of("orders", 15)
 
 
-def test_it_shares_a_group_with_librdkafkas_consumer(cluster: MockCluster, ours: list[ConsumerUnderTest]) -> None:
+def test_it_shares_a_group_with_librdkafkas_consumer(cluster: MockCluster, ours: list[DrivenConsumer]) -> None:
     """Two clients of different makes on a broker of a third one: what they agree on is the protocol."""
     our = ours[0].subscribe("orders")
     cluster.produce(10)
     drive(our, until=lambda: len(our.delivered) >= 40)
-    their = LibrdkafkaConsumer({**cluster.settings(), "group.protocol": "consumer"})
+    their = LibrdkafkaConsumer(quiet(settings(cluster.bootstrap_servers, group_protocol="consumer")))
     their.subscribe(["orders"])
     their_keys = []
 

@@ -20,6 +20,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from kip848_client.model import TopicPartition
 from tests.interop.real.ledger import Entry, Ledger, entries_of
+from tests.support.driving import dotted
 from tests.support.waiting import TIMEOUT_S
 
 REPOSITORY: Final = Path(__file__).parents[3]
@@ -65,8 +66,7 @@ class Fleet:
         name = f"worker-{next(self._numbers)}"
         path = self._folder / f"{name}.jsonl"
         path.touch()
-        own = {key.replace("_", "."): value for key, value in conf.items()}
-        settings = {**self._conf, **own, "client.id": name, "log_level": 0}
+        settings = {**self._conf, **dotted(conf), "client.id": name, "log_level": 0}
         command = [sys.executable, "-W", "error", "-m", "tests.interop.real.worker", client, str(path)]
         with path.with_suffix(".output").open("wb") as output:
             process = subprocess.Popen(

@@ -17,7 +17,8 @@ from kip848_client.model import TopicPartition
 from tests.interop.conftest import create_topic, unique_name
 from tests.interop.real.administrator import Administrator
 from tests.interop.real.ledger import Ledger, judge
-from tests.interop.real.members import LibrdkafkaMember, Member, OurMember, take_turns
+from tests.interop.real.members import LibrdkafkaMember, Member, OurMember
+from tests.support.driving import drive, settings
 from tests.support.waiting import TIMEOUT_S
 
 BOTH: Final = ["embedded", pytest.param("kafka", marks=pytest.mark.kafka)]
@@ -50,14 +51,8 @@ class Group(Administrator):
 
     def conf(self, conf: Mapping[str, ConfigValue]) -> dict[str, ConfigValue]:
         """The configuration that members of both kinds begin with; underscores in names of settings stand for dots."""
-        return {
-            "bootstrap.servers": self.bootstrap_servers,
-            "group.id": self.group_id,
-            "auto.offset.reset": "earliest",
-            "reconnect.backoff.ms": 20,
-            "reconnect.backoff.max.ms": 500,
-            **{name if name.endswith("_cb") else name.replace("_", "."): value for name, value in conf.items()},
-        }
+        patient = {"reconnect_backoff_max_ms": 500, **conf}
+        return settings(self.bootstrap_servers, group_id=self.group_id, **patient)
 
     def ours(self, name: str, **conf: ConfigValue) -> OurMember:
         """Make a consumer of ours."""
@@ -76,16 +71,16 @@ class Group(Administrator):
 
         Each has a share: a coordinator that does not know a new topic yet is stable, too, with nothing for anybody.
         """
-        if any(one.consumer.state is not MemberState.STABLE or not one.partitions for one in members):
+        if any(one.raw.state is not MemberState.STABLE or not one.partitions for one in members):
             return False
         shown = self.shown()
         return self.is_stable(len(members)) and all(
-            shown.member(one.consumer.member_id).assigned == one.partitions for one in members
+            shown.member(one.raw.member_id).assigned == one.partitions for one in members
         )
 
     def settle(self, *members: OurMember) -> None:
         """Let these members, all there are, poll until the group is settled."""
-        take_turns(*members, until=lambda: self.is_settled(*members), what=f"{len(members)} stable members")
+        drive(*members, until=lambda: self.is_settled(*members), what=f"{len(members)} stable members")
 
     # Records
 
@@ -119,14 +114,12 @@ class Group(Administrator):
 
     def read_all(self, *members: Member) -> None:
         """Let the members poll until every record was read."""
-        take_turns(*members, until=self.is_read, what="all records")
+        drive(*members, until=self.is_read, what="all records")
 
     def is_at_the_end(self, member: OurMember) -> bool:
         """Whether this member has read everything to the end, some of it again if need be."""
         places = [PublicPartition(place.topic, place.partition) for place in self.written]
-        return self.written == {
-            TopicPartition(at.topic, at.partition): at.offset for at in member.consumer.position(places)
-        }
+        return self.written == {TopicPartition(at.topic, at.partition): at.offset for at in member.raw.position(places)}
 
     def committed_all(self) -> bool:
         """Whether the committed offsets are behind all that was written."""

@@ -5,12 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.interop.real.group import Group
-from tests.interop.real.members import (
-    LibrdkafkaMember,
-    Member,
-    OurMember,
-    take_turns,
-)
+from tests.interop.real.members import LibrdkafkaMember, Member, OurMember
+from tests.support.driving import drive
 
 pytestmark = pytest.mark.interop
 
@@ -24,7 +20,7 @@ def feed_until_stable(group: Group, topic: str, *members: Member) -> None:
         group.write(topic, 1, partitions=PARTITIONS)
         return sum(len(member.partitions) for member in members) == PARTITIONS and group.is_stable(len(members))
 
-    take_turns(*members, until=fed_and_stable, what=f"{len(members)} stable members")
+    drive(*members, until=fed_and_stable, what=f"{len(members)} stable members")
 
 
 def test_a_group_is_ported_from_librdkafka_to_ours_member_by_member_and_back(group: Group) -> None:

@@ -10,7 +10,7 @@ import pytest
 from kip848_client import AssignmentSpec, GroupAssignment, MemberState, PartitionAssignor, spread_evenly
 from kip848_client.errors import ClientAssignorsUnsupportedError
 from tests.interop.real.group import Group
-from tests.interop.real.members import take_turns
+from tests.support.driving import drive
 
 pytestmark = pytest.mark.interop
 
@@ -26,10 +26,10 @@ def test_the_first_join_fails_and_names_the_apis_that_kafka_does_not_have(group:
     """Kafka skips tags that it does not know: without this the group would be assigned by other rules, in silence."""
     member = group.ours("a", group_local_assignors=Even).subscribe(group.topic(partitions=2))
     with pytest.raises(ClientAssignorsUnsupportedError) as info:
-        take_turns(member, until=lambda: False, what="the error")
+        drive(member, until=lambda: False, what="the error")
     assert "ConsumerGroupPrepareAssignment (API key 30848)" in str(info.value)
     assert "ConsumerGroupInstallAssignment (API key 30849)" in str(info.value)
-    assert member.consumer.state is MemberState.FATAL
+    assert member.raw.state is MemberState.FATAL
     assert group.shown().members == ()
 
 

@@ -13,7 +13,7 @@ from kip848_client.errors import BrokerError
 from kip848_client.model import TopicPartition
 from tests.interop.conftest import unique_name
 from tests.interop.real.group import Group
-from tests.interop.real.members import take_turns
+from tests.support.driving import drive
 
 pytestmark = pytest.mark.interop
 
@@ -34,8 +34,8 @@ def test_asynchronous_commits_reach_the_coordinator_in_order_and_report(group: G
 
     group.read_all(consumer)
     for offset in range(1, 51):
-        consumer.consumer.commit(offsets=[PublicPartition(topic, 0, offset)], on_commit=on_commit)
-    take_turns(consumer, until=lambda: len(heard) == 50, what="50 answers")
+        consumer.raw.commit(offsets=[PublicPartition(topic, 0, offset)], on_commit=on_commit)
+    drive(consumer, until=lambda: len(heard) == 50, what="50 answers")
 
     assert heard == [(None, offset) for offset in range(1, 51)]
     assert group.committed(places(topic, 1)) == {TopicPartition(topic, 0): 50}
@@ -48,10 +48,10 @@ def test_committed_metadata_and_leader_epochs_travel_both_ways(group: Group) -> 
     consumer = group.ours("a", enable_auto_commit=False).subscribe(topic)
     group.read_all(consumer)
 
-    consumer.consumer.commit(offsets=[PublicPartition(topic, 0, 2, "ünïcode")], asynchronous=False)
-    [noted] = consumer.consumer.committed([PublicPartition(topic, 0)])
-    consumer.consumer.commit(asynchronous=False)
-    [plain] = consumer.consumer.committed([PublicPartition(topic, 0)])
+    consumer.raw.commit(offsets=[PublicPartition(topic, 0, 2, "ünïcode")], asynchronous=False)
+    [noted] = consumer.raw.committed([PublicPartition(topic, 0)])
+    consumer.raw.commit(asynchronous=False)
+    [plain] = consumer.raw.committed([PublicPartition(topic, 0)])
 
     assert (noted.offset, noted.metadata) == (2, "ünïcode")
     assert (plain.offset, plain.leader_epoch) == (3, 0)
@@ -65,7 +65,7 @@ def test_what_the_coordinator_refuses_is_raised_with_its_code(group: Group) -> N
     group.read_all(consumer)
 
     with pytest.raises(BrokerError, match="OFFSET_METADATA_TOO_LARGE") as caught:
-        consumer.consumer.commit(offsets=[PublicPartition(topic, 0, 1, "x" * 5000)], asynchronous=False)
+        consumer.raw.commit(offsets=[PublicPartition(topic, 0, 1, "x" * 5000)], asynchronous=False)
 
     assert not caught.value.retriable
     assert not caught.value.fatal
@@ -89,12 +89,12 @@ def test_a_commit_in_the_revoked_callback_gives_a_deleted_topic_up_and_keeps_the
     group.write(gone, 5, partitions=1)
     member = group.ours("a", enable_auto_commit=False)
     listener = CommitsWhenRevoked()
-    member.consumer.subscribe([kept, gone], listener)
+    member.raw.subscribe([kept, gone], listener)
     group.read_all(member)
 
     group.delete_topic(gone)
-    take_turns(member, until=lambda: listener.committed, what="the revocation")
-    take_turns(member, until=lambda: {one.topic for one in member.partitions} == {kept}, what="its end")
+    drive(member, until=lambda: listener.committed, what="the revocation")
+    drive(member, until=lambda: {one.topic for one in member.partitions} == {kept}, what="its end")
 
     assert listener.committed == [{kept}]
     assert group.committed(places(kept, 2)) == dict.fromkeys(places(kept, 2), 5)
@@ -111,15 +111,15 @@ def test_offsets_of_a_transaction_that_position_gave_have_no_metadata(group: Gro
     producer = Producer({"bootstrap.servers": group.bootstrap_servers, "transactional.id": unique_name("t")})
     producer.init_transactions(60)
     producer.begin_transaction()
-    positions = member.consumer.position(member.consumer.assignment())
+    positions = member.raw.position(member.raw.assignment())
     noted = [PublicPartition(one.topic, one.partition, one.offset, "note") for one in positions]
-    producer.send_offsets_to_transaction(positions, member.consumer.group_metadata(), 60)
+    producer.send_offsets_to_transaction(positions, member.raw.group_metadata(), 60)
     producer.commit_transaction(60)
-    [plain] = member.consumer.committed(member.consumer.assignment())
+    [plain] = member.raw.committed(member.raw.assignment())
     producer.begin_transaction()
-    producer.send_offsets_to_transaction(noted, member.consumer.group_metadata(), 60)
+    producer.send_offsets_to_transaction(noted, member.raw.group_metadata(), 60)
     producer.commit_transaction(60)
-    [with_note] = member.consumer.committed(member.consumer.assignment())
+    [with_note] = member.raw.committed(member.raw.assignment())
     member.close()
     group.write(topic, 5, partitions=1)
     successor = group.ours("b", enable_auto_commit=False).subscribe(topic)

@@ -13,7 +13,8 @@ from kip848_client.model import TopicPartition
 from tests.interop.conftest import unique_name
 from tests.interop.embedded.clients import read_committed
 from tests.interop.real.group import Group
-from tests.interop.real.members import SLICE_S, number_of, take_turns
+from tests.interop.real.members import number_of
+from tests.support.driving import SLICE_S, drive
 from tests.support.waiting import TIMEOUT_S
 
 pytestmark = pytest.mark.interop
@@ -52,7 +53,7 @@ class Transformer:
 
     def take(self) -> int:
         """Transform one batch: all of it and its offsets, or nothing."""
-        messages = self.member.consumer.consume(20, SLICE_S)
+        messages = self.member.raw.consume(20, SLICE_S)
         if not messages:
             return 0
         ends: dict[tuple[str, int], int] = {}
@@ -66,7 +67,7 @@ class Transformer:
             act()
         offsets = [PublicPartition(*place, end) for place, end in ends.items()]
         try:
-            self._producer.send_offsets_to_transaction(offsets, self.member.consumer.group_metadata(), TIMEOUT_S)
+            self._producer.send_offsets_to_transaction(offsets, self.member.raw.group_metadata(), TIMEOUT_S)
             self._producer.commit_transaction(TIMEOUT_S)
         except KafkaException as error:
             if not error.args[0].txn_requires_abort():
@@ -80,8 +81,8 @@ class Transformer:
     def _go_back(self, ends: dict[tuple[str, int], int]) -> None:
         """Read the batch again, where it is still ours: its transaction never was."""
         mine = [PublicPartition(*place) for place in ends if TopicPartition(*place) in self.partitions]
-        for at in self.member.consumer.committed(mine):
-            self.member.consumer.seek(PublicPartition(at.topic, at.partition, max(0, at.offset)))
+        for at in self.member.raw.committed(mine):
+            self.member.raw.seek(PublicPartition(at.topic, at.partition, max(0, at.offset)))
 
 
 def transformed(bootstrap_servers: str, sink: str) -> Counter[str]:
@@ -99,14 +100,14 @@ def test_each_record_is_transformed_exactly_once_while_members_come_and_go(group
     source, sink = group.topic(partitions=PARTITIONS), group.topic()
     first, second = (Transformer(group, name, source, sink=sink) for name in ("first", "second"))
     group.write(source, 50, partitions=PARTITIONS)
-    take_turns(first, second, until=lambda: group.is_settled(first.member, second.member), what="two stable members")
+    drive(first, second, until=lambda: group.is_settled(first.member, second.member), what="two stable members")
     third = Transformer(group, "third", source, sink=sink)
     group.write(source, 50, partitions=PARTITIONS)
     everybody = (first.member, second.member, third.member)
-    take_turns(first, second, third, until=lambda: group.is_settled(*everybody), what="three stable members")
+    drive(first, second, third, until=lambda: group.is_settled(*everybody), what="three stable members")
     first.member.close()
     group.write(source, 50, partitions=PARTITIONS)
-    take_turns(second, third, until=group.committed_all, what="everything to be transformed")
+    drive(second, third, until=group.committed_all, what="everything to be transformed")
 
     assert transformed(group.bootstrap_servers, sink) == everything(group)
 
@@ -119,17 +120,17 @@ def test_a_transaction_of_a_member_thrown_out_meanwhile_is_refused_and_its_recor
     held = zombie.partitions
 
     def throw_out_and_let_the_other_one_work() -> None:
-        group.remove(zombie.member.consumer.member_id)
-        take_turns(healthy, until=lambda: healthy.partitions >= held, what="the partitions of the zombie")
+        group.remove(zombie.member.raw.member_id)
+        drive(healthy, until=lambda: healthy.partitions >= held, what="the partitions of the zombie")
         mine = dict.fromkeys(held, 50)
-        take_turns(healthy, until=lambda: group.committed(mine) == mine, what="the records of the zombie")
+        drive(healthy, until=lambda: group.committed(mine) == mine, what="the records of the zombie")
 
     group.write(source, 50, partitions=PARTITIONS)
     zombie.before_sending_offsets = throw_out_and_let_the_other_one_work
-    take_turns(zombie, until=lambda: zombie.aborted, what="the refusal")
+    drive(zombie, until=lambda: zombie.aborted, what="the refusal")
     group.write(source, 50, partitions=PARTITIONS)
-    take_turns(zombie, healthy, until=group.committed_all, what="everything to be transformed")
+    drive(zombie, healthy, until=group.committed_all, what="everything to be transformed")
 
     assert zombie.aborted == 1
-    assert "lost" in zombie.member.kinds()
+    assert "lost" in zombie.member.kinds
     assert transformed(group.bootstrap_servers, sink) == everything(group)

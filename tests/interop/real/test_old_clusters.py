@@ -8,7 +8,7 @@ from kip848_client import MemberState
 from kip848_client.errors import UnsupportedGroupProtocolError
 from tests.interop.conftest import StartKafkaBroker
 from tests.interop.real.group import group_of
-from tests.interop.real.members import take_turns
+from tests.support.driving import drive
 
 pytestmark = [pytest.mark.interop, pytest.mark.kafka]
 
@@ -19,6 +19,6 @@ def test_a_cluster_without_the_protocol_says_so_at_once_and_what_to_do(start_kaf
     with group_of(broker.bootstrap_servers) as group:
         member = group.ours("a").subscribe(group.topic())
         with pytest.raises(UnsupportedGroupProtocolError, match=r"classic.*--feature group\.version=1") as caught:
-            take_turns(member, until=lambda: False, what="the error")
+            drive(member, until=lambda: False, what="the error")
         assert caught.value.fatal
-        assert member.consumer.state is MemberState.FATAL
+        assert member.raw.state is MemberState.FATAL

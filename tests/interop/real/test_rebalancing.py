@@ -9,7 +9,7 @@ from kip848_client.model import TopicPartition
 from tests.interop.conftest import ADMIN_TIMEOUT_S
 from tests.interop.real.group import Group
 from tests.interop.real.ledger import judge
-from tests.interop.real.members import take_turns
+from tests.support.driving import drive
 
 pytestmark = pytest.mark.interop
 
@@ -19,24 +19,24 @@ def test_partitions_move_to_a_second_member_and_back_without_loss(group: Group) 
     topic = group.topic(partitions=6)
     group.write(topic, 50, partitions=6)
     first = group.ours("first").subscribe(topic)
-    take_turns(first, until=lambda: len(first.partitions) == 6, what="everything to the first")
+    drive(first, until=lambda: len(first.partitions) == 6, what="everything to the first")
     second = group.ours("second").subscribe(topic)
 
     def fed_and_stable() -> bool:
         group.write(topic, 2, partitions=6)
         return group.is_settled(first, second)
 
-    take_turns(first, second, until=fed_and_stable, what="two stable members")
+    drive(first, second, until=fed_and_stable, what="two stable members")
     shared = (len(first.partitions), len(second.partitions))
     first.close()
-    take_turns(second, until=lambda: len(second.partitions) == 6, what="everything to the second")
+    drive(second, until=lambda: len(second.partitions) == 6, what="everything to the second")
     group.write(topic, 20, partitions=6)
     group.read_all(second)
 
     assert shared == (3, 3)
     group.assert_read_once()
     assert judge(group.ledger, written=group.written).handovers == 6
-    assert "lost" not in first.kinds() + second.kinds()
+    assert "lost" not in first.kinds + second.kinds
 
 
 def test_an_administrator_sees_our_members_as_what_they_are(group: Group) -> None:
@@ -56,7 +56,7 @@ def test_an_administrator_sees_our_members_as_what_they_are(group: Group) -> Non
     assert set(shown) == {"first", "second"}
     for member in (first, second):
         row = shown[member.name]
-        assert row.member_id == member.consumer.member_id
+        assert row.member_id == member.raw.member_id
         assert row.group_instance_id is None
         assert row.host == "/127.0.0.1"
         assert {TopicPartition(p.topic, p.partition) for p in row.assignment.topic_partitions} == member.partitions

@@ -12,7 +12,8 @@ from kip848_client.cli import main
 from kip848_client.journal import MemoryJournal, read_journal
 from kip848_client.report import Figures, build_timelines, figures_of
 from tests.interop.real.group import ON_KAFKA, Group, group_of
-from tests.interop.real.members import OurMember, take_turns
+from tests.interop.real.members import OurMember
+from tests.support.driving import drive
 from tests.support.waiting import wait_until
 
 pytestmark = ON_KAFKA
@@ -37,11 +38,11 @@ def test_a_classic_group_of_librdkafka_is_recorded(group: Group, tmp_path: Path)
     topic = group.topic(partitions=PARTITIONS)
     group.write(topic, 5, partitions=PARTITIONS)
     first = group.theirs("first", group_protocol="classic", auto_offset_reset="earliest").subscribe(topic)
-    take_turns(first, until=lambda: len(first.partitions) == PARTITIONS, what="everything to the first")
+    drive(first, until=lambda: len(first.partitions) == PARTITIONS, what="everything to the first")
     second = group.theirs("second", group_protocol="classic").subscribe(topic)
-    take_turns(first, second, until=lambda: len(second.partitions) == PARTITIONS // 2, what="half to the second")
+    drive(first, second, until=lambda: len(second.partitions) == PARTITIONS // 2, what="half to the second")
     first.close()
-    take_turns(second, until=lambda: len(second.partitions) == PARTITIONS, what="everything to the second")
+    drive(second, until=lambda: len(second.partitions) == PARTITIONS, what="everything to the second")
     second.close()
 
     recording = Recording(group, tmp_path)
@@ -60,13 +61,13 @@ def test_a_group_of_both_protocols_is_recorded_as_one(group: Group, tmp_path: Pa
     old = group.theirs("old", group_protocol="classic", partition_assignment_strategy="cooperative-sticky").subscribe(
         topic
     )
-    take_turns(old, until=lambda: len(old.partitions) == PARTITIONS, what="everything to the old one")
+    drive(old, until=lambda: len(old.partitions) == PARTITIONS, what="everything to the old one")
     new = group.ours("new").subscribe(topic)
 
     def are_shared() -> bool:
         return len(new.partitions) == PARTITIONS // 2 == len(old.partitions) and group.is_stable(2)
 
-    take_turns(old, new, until=are_shared, what="half to the new one")
+    drive(old, new, until=are_shared, what="half to the new one")
     old.close()
     group.settle(new)
 
@@ -97,7 +98,7 @@ def scripted_course(group: Group, topic: str) -> None:
         group.settle(*joined)
         join(name)
     group.add_partitions(topic, 8)
-    take_turns(*joined, until=lambda: sum(len(each.partitions) for each in joined) == 8, what="the new partitions")
+    drive(*joined, until=lambda: sum(len(each.partitions) for each in joined) == 8, what="the new partitions")
     group.settle(*joined)
     joined.pop(0).close()
     group.settle(*joined)

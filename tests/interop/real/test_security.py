@@ -17,7 +17,7 @@ from kip848_client.wire.sasl import SaslClient
 from tests.interop.conftest import require_kafka
 from tests.interop.kafka_broker import KafkaBroker
 from tests.interop.real.group import Group
-from tests.interop.real.members import OurMember, take_turns
+from tests.interop.real.members import OurMember
 from tests.interop.real.secured import (
     FORMAT_ARGUMENTS,
     LISTENERS,
@@ -27,6 +27,7 @@ from tests.interop.real.secured import (
     secured_properties,
 )
 from tests.security.certificates import Authority
+from tests.support.driving import drive
 
 pytestmark = [pytest.mark.interop, pytest.mark.kafka, pytest.mark.slow]
 
@@ -93,14 +94,14 @@ def test_members_share_commit_and_stay_while_their_sessions_are_renewed_under_lo
             group.write(topic, 5, partitions=PARTITIONS)
             for member in (first, second):
                 if member.partitions:
-                    member.consumer.commit()
+                    member.raw.commit()
             return condition()
 
         return holds
 
-    take_turns(first, second, until=under_load(lambda: group.is_settled(first, second)), what="two members")
+    drive(first, second, until=under_load(lambda: group.is_settled(first, second)), what="two members")
     begun = len(logins)
-    take_turns(
+    drive(
         first,
         second,
         until=under_load(lambda: len(logins) >= begun + 12),  # four connections, three times each
@@ -108,11 +109,11 @@ def test_members_share_commit_and_stay_while_their_sessions_are_renewed_under_lo
         timeout_s=60,
     )
     assert group.is_settled(first, second)
-    moved_once = [member.kinds() for member in (first, second)]
+    moved_once = [member.kinds for member in (first, second)]
     first.close()  # leaves over a connection whose login is not its first, and the other takes over
-    take_turns(second, until=lambda: len(second.partitions) == PARTITIONS, what="everything to the second")
+    drive(second, until=lambda: len(second.partitions) == PARTITIONS, what="everything to the second")
     group.read_all(second)
-    second.consumer.commit(asynchronous=False)
+    second.raw.commit(asynchronous=False)
 
     group.assert_read_once()
     assert group.committed_all()
@@ -132,8 +133,8 @@ def test_without_renewal_the_broker_ends_the_connection(
 
     monkeypatch.setattr(Connection, "keep_logged_in", never)
     member = group.ours("forgetful", **clients.login("SCRAM-SHA-256")).subscribe(topic)
-    take_turns(member, until=lambda: lost_connections(member), what="the end of a session")
-    assert member.consumer.state is not MemberState.FATAL
+    drive(member, until=lambda: lost_connections(member), what="the end of a session")
+    assert member.raw.state is not MemberState.FATAL
 
 
 @pytest.mark.timeout(240)
@@ -150,7 +151,7 @@ def test_tokens_are_renewed_for_both_planes_together(
         group.write(topic, 5, partitions=PARTITIONS)
         return tokens.made >= 4 and len(logins) >= 6
 
-    take_turns(member, until=renewed, what="renewed tokens", timeout_s=60)
+    drive(member, until=renewed, what="renewed tokens", timeout_s=60)
     group.read_all(member)
     group.assert_read_once()
     assert lost_connections(member) == []
@@ -168,7 +169,7 @@ def until_refused(member: OurMember, topic: str) -> Kip848Error:
             told.append(error)
         return bool(told)
 
-    take_turns(until=refused, what="a refusal")
+    drive(until=refused, what="a refusal")
     return told[0]
 
 
@@ -204,7 +205,7 @@ def test_each_refusal_names_its_cause(
     error = until_refused(member, topic)
     assert isinstance(error, AuthenticationError)
     assert told in str(error)
-    assert member.consumer.state is MemberState.FATAL
+    assert member.raw.state is MemberState.FATAL
 
 
 _OWN_CERTIFICATE = {"ssl.certificate.location", "ssl.key.location"}
@@ -237,6 +238,6 @@ def test_a_wrong_port_is_explained_in_the_log_or_the_error(
             member.take()
         return told in caplog.text
 
-    take_turns(until=explained, what="an explanation")
+    drive(until=explained, what="an explanation")
     with contextlib.suppress(Kip848Error):  # what was logged may not have been raised yet
-        member.consumer.close(timeout_s=2.0)
+        member.raw.close(timeout_s=2.0)

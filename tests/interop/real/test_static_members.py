@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.interop.real.group import Group
-from tests.interop.real.members import take_turns
+from tests.support.driving import drive
 
 pytestmark = pytest.mark.interop
 
@@ -26,7 +26,7 @@ def test_a_static_member_keeps_its_partitions_while_it_restarts(group: Group) ->
     first.close()
     away = group.shown()
     group.write(topic, 10, partitions=4)
-    take_turns(other, until=lambda: group.ledger.count() >= 40 + 20, what="the records of the other one")
+    drive(other, until=lambda: group.ledger.count() >= 40 + 20, what="the records of the other one")
     second = group.ours("second", group_instance_id="one").subscribe(topic)
     group.read_all(second, other)
     after = group.shown()
@@ -46,8 +46,8 @@ def test_a_static_member_thrown_out_by_an_administrator_comes_back_into_its_slot
     member = group.ours("a", group_instance_id="one").subscribe(topic)
     group.settle(member)
 
-    group.remove(member.consumer.member_id)
-    take_turns(member, until=lambda: member.kinds() == ["assigned", "lost", "assigned"], what="to come back")
+    group.remove(member.raw.member_id)
+    drive(member, until=lambda: member.kinds == ["assigned", "lost", "assigned"], what="to come back")
     group.write(topic, 10, partitions=2)
     group.read_all(member)
 

@@ -9,7 +9,8 @@ from kip848_client.errors import InvalidRegularExpressionError
 from kip848_client.model import TopicPartition
 from tests.interop.conftest import unique_name
 from tests.interop.real.group import Group
-from tests.interop.real.members import OurMember, take_turns
+from tests.interop.real.members import OurMember
+from tests.support.driving import drive
 
 pytestmark = pytest.mark.interop
 
@@ -25,16 +26,16 @@ def test_a_pattern_finds_the_topics_of_now_and_of_later(group: Group) -> None:
     for topic in (eu, other):
         group.topic(topic)
     member = group.ours("a").subscribe(SubscriptionPattern(f"{stem}-(eu|us)"))
-    take_turns(member, until=lambda: topics_of(member) == {eu}, what="the topic that is there")
+    drive(member, until=lambda: topics_of(member) == {eu}, what="the topic that is there")
     group.write(eu, 10, partitions=1)
 
     group.topic(us)
     group.write(us, 10, partitions=1)
     # The coordinator looks for new topics every group.consumer.regex.refresh.interval.ms, 10 s at the least.
-    take_turns(member, until=lambda: topics_of(member) == {eu, us}, what="the new topic")
+    drive(member, until=lambda: topics_of(member) == {eu, us}, what="the new topic")
     group.read_all(member)
 
-    shown = group.shown().member(member.consumer.member_id)
+    shown = group.shown().member(member.raw.member_id)
     assert (shown.pattern, shown.topics) == (f"{stem}-(eu|us)", frozenset())
     group.assert_read_once()
 
@@ -44,7 +45,7 @@ def test_a_pattern_that_is_none_is_fatal_and_quoted(group: Group) -> None:
     member = group.ours("a").subscribe(SubscriptionPattern("orders-(eu"))
 
     with pytest.raises(InvalidRegularExpressionError, match=r"missing (closing )?\).*'orders-\(eu'.*RE2"):
-        take_turns(member, until=lambda: False, what="the error")
+        drive(member, until=lambda: False, what="the error")
 
 
 def test_new_partitions_of_a_topic_are_shared_out_while_the_old_ones_are_read_on(group: Group) -> None:
@@ -55,13 +56,13 @@ def test_new_partitions_of_a_topic_are_shared_out_while_the_old_ones_are_read_on
     group.write(topic, 10, partitions=2)
 
     group.add_partitions(topic, 6)
-    take_turns(
+    drive(
         first, second, until=lambda: len(first.partitions) == len(second.partitions) == 3, what="three partitions each"
     )
     group.write(topic, 10, partitions=6)
     group.read_all(first, second)
 
-    assert "lost" not in first.kinds() + second.kinds()
+    assert "lost" not in first.kinds + second.kinds
     group.assert_read_once()
 
 
@@ -69,10 +70,10 @@ def test_a_deleted_topic_is_given_up_and_the_others_are_read_on(group: Group) ->
     """Deleting one topic must neither stop the consumer of another one nor make it fail."""
     kept, doomed = group.topic(), group.topic()
     member = group.ours("a").subscribe(kept, doomed)
-    take_turns(member, until=lambda: topics_of(member) == {kept, doomed}, what="both topics")
+    drive(member, until=lambda: topics_of(member) == {kept, doomed}, what="both topics")
 
     group.delete_topic(doomed)
-    take_turns(member, until=lambda: topics_of(member) == {kept}, what="one topic less")
+    drive(member, until=lambda: topics_of(member) == {kept}, what="one topic less")
     group.write(kept, 10, partitions=1)
     group.read_all(member)
 

@@ -19,10 +19,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing in 
 )
 
 from kip848_client.spark.data_loss import DataLossError
-from tests.interop.client.drive import ConsumerUnderTest
 from tests.interop.conftest import CreateTopic, create_topic, unique_name
 from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
 from tests.spark.arrange import consumer, driving, everything, produce, take
+from tests.support.driving import DrivenConsumer
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.interop, pytest.mark.timeout(120)]
@@ -133,9 +133,9 @@ def test_available_now_reads_what_a_dead_member_held(
     for altered in administrator(address).incremental_alter_configs([changed_group]).values():
         altered.result(20)
     produce(address, topic, 300, partitions=4)
-    dead = ConsumerUnderTest(consumer(address, **{"group.id": group})).subscribe(topic)
+    dead = DrivenConsumer(consumer(address, **{"group.id": group})).subscribe(topic)
     wait_until(lambda: dead.take() and len(dead.partitions) == 4)
-    dead.kill()
+    dead.vanish()
     changed = {"kafka.group.id": group, "firstAssignmentTimeout": None}
     with driving(address, changed, subscribe=topic) as driver:
         driver.stream.bound()
