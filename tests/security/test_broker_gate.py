@@ -35,6 +35,13 @@ def serving(config: Mapping[str, int] | None = None, *, clock: ManualClock | Non
         yield broker
 
 
+@contextmanager
+def connected(config: Mapping[str, int], *, clock: ManualClock | None = None) -> Iterator[RawConnection]:
+    """A connection to a broker with these properties."""
+    with serving(config, clock=clock) as broker, RawConnection(broker.bootstrap_servers) as connection:
+        yield connection
+
+
 @pytest.fixture
 def broker() -> Iterator[EmbeddedBroker]:
     with serving() as running:
@@ -103,9 +110,8 @@ def test_a_stranger_cannot_make_the_broker_take_memory(broker: EmbeddedBroker) -
 
 def test_a_stranger_that_says_nothing_is_sent_away() -> None:
     """Connections are limited; who does not log in must not hold one."""
-    with serving({"kip848.authentication.max.ms": 50}) as broker:
-        with RawConnection(broker.bootstrap_servers) as connection:
-            assert connection.is_closed_by_peer()
+    with connected({"kip848.authentication.max.ms": 50}) as connection:
+        assert connection.is_closed_by_peer()
 
 
 def test_who_has_logged_in_may_stay() -> None:
@@ -139,26 +145,24 @@ def test_a_wrong_login_is_told_and_the_connection_closed(
 
 def test_a_wrong_proof_is_told_after_a_while_and_nothing_is_taken_meanwhile() -> None:
     """Passwords cannot be tried quickly (connection.failed.authentication.delay.ms)."""
-    with serving({"connection.failed.authentication.delay.ms": 50}) as broker:
-        with RawConnection(broker.bootstrap_servers) as connection:
-            handshake(connection, "PLAIN")
-            connection.send(SaslAuthenticateRequest(auth_bytes=b"\0alice\0wrong"), version=2)
-            connection.send(SaslAuthenticateRequest(auth_bytes=b"\0alice\0alice-secret"), version=2)
-            answer = connection.read(SaslAuthenticateRequest())
-            assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
-            assert connection.is_closed_by_peer()
+    with connected({"connection.failed.authentication.delay.ms": 50}) as connection:
+        handshake(connection, "PLAIN")
+        connection.send(SaslAuthenticateRequest(auth_bytes=b"\0alice\0wrong"), version=2)
+        connection.send(SaslAuthenticateRequest(auth_bytes=b"\0alice\0alice-secret"), version=2)
+        answer = connection.read(SaslAuthenticateRequest())
+        assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert connection.is_closed_by_peer()
 
 
 def test_a_wrong_password_of_an_old_client_closes_the_connection_after_the_same_while() -> None:
     """Clients from before Kafka 1.0 have no place for a reason; passwords cannot be tried quickly that way either."""
-    with serving({"connection.failed.authentication.delay.ms": 300_000}) as broker:
-        with RawConnection(broker.bootstrap_servers) as connection:
-            connection.ask(SaslHandshakeRequest(mechanism="PLAIN"), version=0)
-            connection.socket.sendall(frame(b"\0alice\0wrong"))
-            connection.socket.sendall(frame(b"\0alice\0alice-secret"))
-            connection.socket.settimeout(0.2)
-            with pytest.raises(TimeoutError):
-                connection.socket.recv(1)
+    with connected({"connection.failed.authentication.delay.ms": 300_000}) as connection:
+        connection.ask(SaslHandshakeRequest(mechanism="PLAIN"), version=0)
+        connection.socket.sendall(frame(b"\0alice\0wrong"))
+        connection.socket.sendall(frame(b"\0alice\0alice-secret"))
+        connection.socket.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            connection.socket.recv(1)
 
 
 def test_a_login_does_not_reveal_which_users_exist(broker: EmbeddedBroker) -> None:
@@ -245,22 +249,21 @@ def test_only_the_right_password_opens_the_gate(
 ) -> None:
     """No order of requests, and no bytes, may lead past the login."""
     right = b"\0alice\0alice-secret"
-    with serving({"connections.max.reauth.ms": reauth_ms}) as broker:
-        with RawConnection(broker.bootstrap_servers) as connection:
-            plain, known = False, False
-            for step in steps:
-                try:
-                    answer = connection.ask(step, version=1 if isinstance(step, SaslHandshakeRequest) else 0)
-                except (EOFError, ConnectionError):
-                    return
-                code: int = getattr(answer, "error_code")  # noqa: B009  every answer here has one
-                match step:
-                    case SaslHandshakeRequest(mechanism=mechanism) if not code:
-                        plain, known = mechanism == "PLAIN", False
-                    case SaslAuthenticateRequest(auth_bytes=said) if not code:
-                        known = plain and said == right
-                    case DescribeClusterRequest():
-                        assert known
+    with connected({"connections.max.reauth.ms": reauth_ms}) as connection:
+        plain, known = False, False
+        for step in steps:
+            try:
+                answer = connection.ask(step, version=1 if isinstance(step, SaslHandshakeRequest) else 0)
+            except (EOFError, ConnectionError):
+                return
+            code: int = getattr(answer, "error_code")  # noqa: B009  every answer here has one
+            match step:
+                case SaslHandshakeRequest(mechanism=mechanism) if not code:
+                    plain, known = mechanism == "PLAIN", False
+                case SaslAuthenticateRequest(auth_bytes=said) if not code:
+                    known = plain and said == right
+                case DescribeClusterRequest():
+                    assert known
 
 
 # Sessions that end (KIP-368)
@@ -269,37 +272,34 @@ def test_only_the_right_password_opens_the_gate(
 def test_a_session_ends_with_the_first_request_after_its_time() -> None:
     """A user who was removed must not stay for ever on an old connection."""
     clock = ManualClock()
-    with serving({"connections.max.reauth.ms": 1_000}, clock=clock) as broker:
-        with RawConnection(broker.bootstrap_servers) as connection:
-            assert log_in(connection).session_lifetime_ms == 1_000
-            clock.advance(999)
-            assert is_served(connection)
-            clock.advance(1)
-            connection.send(DescribeClusterRequest(), version=0)
-            assert connection.is_closed_by_peer()
+    with connected({"connections.max.reauth.ms": 1_000}, clock=clock) as connection:
+        assert log_in(connection).session_lifetime_ms == 1_000
+        clock.advance(999)
+        assert is_served(connection)
+        clock.advance(1)
+        connection.send(DescribeClusterRequest(), version=0)
+        assert connection.is_closed_by_peer()
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 def test_a_session_is_renewed_on_the_same_connection(mechanism: str) -> None:
     """Also when it has just ended: only other requests close the connection."""
     clock = ManualClock()
-    with serving({"connections.max.reauth.ms": 1_000}, clock=clock) as broker:
-        with RawConnection(broker.bootstrap_servers) as connection:
-            log_in(connection, mechanism=mechanism)
-            for _ in range(3):
-                clock.advance(1_500)
-                assert log_in(connection, mechanism=mechanism).session_lifetime_ms == 1_000
-                assert is_served(connection)
+    with connected({"connections.max.reauth.ms": 1_000}, clock=clock) as connection:
+        log_in(connection, mechanism=mechanism)
+        for _ in range(3):
+            clock.advance(1_500)
+            assert log_in(connection, mechanism=mechanism).session_lifetime_ms == 1_000
+            assert is_served(connection)
 
 
 def test_nothing_else_is_taken_while_a_session_is_renewed() -> None:
     """Between the two requests of a login the sender is unknown."""
-    with serving({"connections.max.reauth.ms": 60_000}) as broker:
-        with RawConnection(broker.bootstrap_servers) as connection:
-            log_in(connection)
-            handshake(connection, "PLAIN")
-            connection.send(DescribeClusterRequest(), version=0)
-            assert connection.is_closed_by_peer()
+    with connected({"connections.max.reauth.ms": 60_000}) as connection:
+        log_in(connection)
+        handshake(connection, "PLAIN")
+        connection.send(DescribeClusterRequest(), version=0)
+        assert connection.is_closed_by_peer()
 
 
 def test_a_session_cannot_pass_to_another_user_or_mechanism() -> None:

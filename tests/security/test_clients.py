@@ -18,6 +18,7 @@ from kip848_client.journal import JsonLinesJournal
 from kip848_client.member.states import MemberState
 from kip848_client.oauth_tokens import OAuthTokens
 from tests.security.certificates import Authority, Identity
+from tests.support.driving import dotted, quiet
 from tests.support.telemetry_sdk import sdk_in_memory
 from tests.support.waiting import wait_until
 
@@ -67,12 +68,6 @@ def secured(broker: EmbeddedBroker, authority: Authority, mechanism: str, *, pas
     }
 
 
-def quiet(conf: Conf, **more: object) -> Conf:
-    """For librdkafka, which otherwise writes to stderr what these tests do on purpose."""
-    told = {"log_level": 0, "error_cb": lambda _error: None}
-    return told | conf | {key.replace("_", "."): value for key, value in more.items()}
-
-
 def produce(conf: Conf, count: int) -> None:
     producer = confluent_kafka.Producer(quiet(conf))
     for number in range(count):
@@ -81,7 +76,7 @@ def produce(conf: Conf, count: int) -> None:
 
 
 def member(conf: Conf, group: str = "g", **more: object) -> Conf:
-    return quiet(conf, group_id=group, auto_offset_reset="earliest", **more)
+    return quiet(conf) | dotted({"group_id": group, "auto_offset_reset": "earliest", **more})
 
 
 def test_our_consumer_reads_and_commits_over_both_planes(conf: Conf) -> None:
