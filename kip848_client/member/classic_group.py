@@ -283,9 +283,13 @@ class ClassicGroup:
         """As in `RoundOwner`."""
         context = self._context
         self._sent_subscription = context.subscription
+        # A member that was not given what it needs says its generation: to the same bytes as before the coordinator
+        # answers from memory.
         owned, generation = frozenset(context.owned_by_name), context.epoch or NO_EPOCH
         if not context.config.cooperative:
-            owned, generation = frozenset(), self._held_generation
+            owned = frozenset()
+            if self._held_generation >= 0:
+                generation = self._held_generation
         elif owned:
             generation = self._claimed_generation
         return self._assignors.offers(

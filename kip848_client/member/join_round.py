@@ -337,7 +337,6 @@ class JoinRound:
             case ClassicErrorClass.RETRY:
                 self._backoff.failed(context.now_ms)
             case ClassicErrorClass.REDISCOVER:
-                self._backoff.reset()
                 context.lose_link(self._link)
             case ClassicErrorClass.NEW_ROUND:
                 self._immediate += 1

@@ -340,6 +340,7 @@ def test_a_join_moves_to_the_next_coordinator_with_its_id() -> None:
     member.advance(200)
     old = JoinGroupResponse(generation_id=2, protocol_name="cooperative-sticky", leader="other", member_id="m-1")
     member.step(ResponseReceived(waiting.request_id, old))
+    assert not member.requests(SyncGroupRequest)
     assert (member.joining().member_id, member.listed()) == ("m-1", SIX)
 
 
