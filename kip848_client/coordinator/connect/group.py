@@ -101,7 +101,6 @@ class ConnectGroup(Group[str, WorkerMetadata]):
                 self._remove_member(key.member_id)
             case wire.ConnectGroupTargetMetadataKey(), wire.ConnectGroupTargetMetadataValue():
                 self.target_epoch = value.assignment_epoch
-                self.target_assignor = value.assignor_name
                 self.target_error = value.error
                 self.deferred = stored_units(value.deferred)
                 self.assignor_state = AssignorState(value.state_version, value.state_bytes)

@@ -124,8 +124,7 @@ def _upgraded_members(classic: ClassicGroup) -> list[GroupWorker]:
     for member_id in sorted(classic.members):
         member = classic.members[member_id]
         # A worker that joined after the vote need not offer the chosen protocol.
-        protocol = classic.protocol if any(name == classic.protocol for name, _ in member.protocols) else None
-        name, data = (protocol, member.metadata(protocol)) if protocol else member.protocols[0]
+        name, data = next((one for one in member.protocols if one[0] == classic.protocol), member.protocols[0])
         try:
             said = decode_classic_worker(data)
             given = decode_classic_assignment(member.assignment) if member.assignment else ClassicAssignment()

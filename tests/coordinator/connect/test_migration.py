@@ -17,6 +17,7 @@ from kip848_client.wire.messages.classic_connect_protocol import (
     decode_classic_assignment,
     encode_classic,
 )
+from kip848_client.wire.messages.connect_group_install_assignment import ConnectGroupInstallAssignmentRequest, Member
 from kip848_client.wire.messages.join_group import JoinGroupResponse
 from tests.support.classic_harness import REBALANCE_MS, SESSION_MS, Call, ClassicHarness
 from tests.support.connect_harness import CONNECT, FIVE, ConnectHarness, as_text, offer, on_wire, told
@@ -47,7 +48,7 @@ class Fleet(ConnectHarness, ClassicHarness):  # type: ignore[misc]  # `beat` is 
         given = {
             workers[name].member_id: encode_classic(
                 ClassicAssignment(leader=self.classic.leader or "", config_offset=offset, assigned=connectors(share)),
-                version=PROTOCOL_VERSIONS[protocol],
+                version=PROTOCOL_VERSIONS.get(protocol, 0),
             )
             for name, share in shares.items()
         }
@@ -71,7 +72,7 @@ class OldWorker:
 
     def __init__(self, fleet: Fleet, name: str, protocol: str, *, offset: int) -> None:
         self.fleet, self.name, self.protocol, self.offset = fleet, name, protocol, offset
-        self.version = PROTOCOL_VERSIONS[protocol]
+        self.version = PROTOCOL_VERSIONS.get(protocol, 0)
         self.member_id = ""
         self.generation = -1
         self.running: set[str] = set()
@@ -139,7 +140,7 @@ def check_sole_owners(fleet: Fleet, *workers: OldWorker, native: str) -> None:
             assert not held & worker.running, f"{name} and {worker.name} run {held & worker.running}"
 
 
-@pytest.mark.parametrize("protocol", ["sessioned", "compatible", "default"])
+@pytest.mark.parametrize("protocol", ["sessioned", "compatible", "default", "a protocol of a fork of Kafka Connect"])
 def test_a_native_worker_takes_over_a_classic_group(protocol: str) -> None:
     """Scenarios 69, 70 and 72: old workers keep what they need not give up, and start nothing that another runs."""
     fleet = Fleet()
@@ -156,7 +157,7 @@ def test_a_native_worker_takes_over_a_classic_group(protocol: str) -> None:
         assert worker.beat() == REBALANCE
         given = worker.rebalance()
         assert (given.leader, given.config_offset, given.delay_ms) == ("native", 7, 0)
-        if protocol == "default":
+        if not worker.version:
             assert worker.running == set(fleet.runs(worker.member_id).split())
         check_sole_owners(fleet, a, b, native="native")
         worker.settle()
@@ -180,10 +181,15 @@ def test_a_native_worker_computes_for_classic_ones() -> None:
 
     assert joined.should_compute_assignment
     assert (joined.member_epoch, a.beat()) == (a.generation, NONE), "nothing moves before there is a plan"
+    assert fleet.connect.target_of(a.member_id) == {"A": (-1, 0)}
     prepared = fleet.prepare("n", joined.member_epoch)
     shown = {member.member_id: member for member in prepared.members}[a.member_id]
     assert (shown.metadata_version, shown.worker_url) == (-1, "http://a:8083/")
     assert shown.metadata_bytes[:2] == b"\0\2"
+    message = ConnectGroupInstallAssignmentRequest(
+        "g", "n", joined.member_epoch, prepared.group_epoch, 0, (Member(a.member_id, (), 0, b"x"),)
+    )
+    assert "versions -1 to -1" in (fleet.send(message, version=0).error_message or "")
     assert fleet.install("n", joined.member_epoch, prepared.group_epoch, {a.member_id: "A", "n": "A/0"}) == NONE
     a.settle()
     assert (a.running, a.told.leader) == ({"A"}, "n")
@@ -210,6 +216,87 @@ def test_an_increment_is_added_to_what_the_worker_ran() -> None:
     fleet.enter("n", catalogue=(7, "A A/0 B"))
 
     assert fleet.runs(a.member_id) == "A B"
+
+
+def test_a_worker_that_came_after_the_vote_need_not_offer_the_chosen_protocol() -> None:
+    """What it offers first says what it is."""
+    fleet = Fleet()
+    a, b = (_says(name, version=version) for name, version in (("a", 2), ("b", 1)))
+    first, _ = fleet.joining(protocol_type="connect", protocols={"sessioned": a, "compatible": b})
+    second, _ = fleet.joining(protocol_type="connect", protocols={"compatible": b})
+    fleet.enter("n", catalogue=(7, "A"))
+    found = {member_id: worker.metadata.worker_id for member_id, worker in fleet.connect.members.items()}
+    assert found == {first: "a:8083", second: "b:8083", "n": None}
+
+
+def test_workers_with_several_protocols_use_the_one_that_all_have() -> None:
+    """A rolling upgrade of Kafka Connect: the assignor must read what is written, and each its own bytes."""
+    fleet = Fleet()
+    fleet.enter("n", catalogue=(7, "A"), offers=ANY_VERSION)
+    a, b = (_says(name, version=version) for name, version in (("a", 2), ("b", 1)))
+    (member_id, first), (_, second) = (
+        fleet.joining(protocol_type="connect", protocols=protocols)
+        for protocols in ({"sessioned": a, "compatible": b}, {"compatible": b})
+    )
+    assert (first.answer.protocol_name, second.answer.protocol_name) == ("sessioned", "compatible")
+    again = fleet.join_group(member_id, protocol_type="connect", protocols={"sessioned": a, "compatible": b})
+    assert again.answer.protocol_name == "compatible"
+    fleet.enter("n", offers=ANY_VERSION)
+    prepared = {member.member_id: member.metadata_bytes for member in fleet.prepare("n", 0).members}
+    assert prepared[member_id] == b
+
+
+def _says(name: str, *, version: int) -> bytes:
+    return encode_classic(ClassicWorker(url=f"http://{name}:8083/", config_offset=7), version=version)
+
+
+def test_a_group_whose_bytes_cannot_be_read_stays_classic() -> None:
+    """It may be one of another program."""
+    fleet = Fleet()
+    fleet.joining(protocol_type="connect", protocols={"sessioned": b"?"})
+    refused = fleet.enter("n", catalogue=(7, "A"))
+    assert refused.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert "cannot be read" in (refused.error_message or "")
+    assert fleet.coordinator.connect_groups() == ()
+
+
+def test_a_classic_group_that_all_have_left_becomes_a_connect_group() -> None:
+    """After all classic workers have stopped, no migration is needed."""
+    fleet = Fleet()
+    a = fleet.classic_fleet({"a": "A"}, protocol="sessioned")["a"]
+    fleet.leave_group(a.member_id)
+    fleet.enter("n", catalogue=(7, "A"))
+    assert fleet.record_names()[0] == "classic†"
+    assert fleet.runs("n") == "A"
+    fleet.verify_log()
+
+
+def test_a_classic_worker_is_told_to_join_again_when_its_unit_is_no_more() -> None:
+    """It would run a deleted connector until the next plan."""
+    fleet = Fleet()
+    a = fleet.classic_fleet({"a": "A B"}, protocol="sessioned", offset=9)["a"]
+    fleet.enter("n", catalogue=(7, "A"), offers=ANY_VERSION)
+    assert a.beat() == REBALANCE
+
+
+@pytest.mark.parametrize("protocol", ["sessioned", "default"])
+def test_a_static_worker_that_goes_back_to_the_classic_protocol_gives_the_group_back(protocol: str) -> None:
+    """A restart of the last upgraded process with its old version."""
+    fleet = Fleet()
+    a = fleet.classic_fleet({"a": "A"}, protocol=protocol)["a"]
+    fleet.enter("n", catalogue=(7, "A B"), instance="i")
+    a.settle()
+    held = fleet.connect.target_of(a.member_id)
+    call = fleet.join_group(
+        instance="i", protocol_type="connect", protocols={protocol: _says("i", version=PROTOCOL_VERSIONS[protocol])}
+    )
+    assert (fleet.classic.state, call.is_parked, a.beat()) == (ClassicState.PREPARING, True, REBALANCE)
+    given = decode_classic_assignment(fleet.classic.members[a.member_id].assignment)
+    assert as_names(given.assigned) == ([] if a.version else list(held))
+    assert "n" not in fleet.classic.members
+    joined = a.join()
+    assert (joined.code, call.code, call.answer.generation_id) == (NONE, NONE, joined.answer.generation_id)
+    fleet.verify_log()
 
 
 def test_a_unit_that_two_workers_claim_stays_with_the_first() -> None:
@@ -253,6 +340,7 @@ def test_the_last_native_worker_gives_the_group_back() -> None:
 
     assert fleet.beat("n", -1).error_code == NONE
 
+    assert [event.event for event in fleet.events[-3:]] == ["member_left", "group_converted", "group_state_changed"]
     assert fleet.classic.generation == joined.member_epoch
     assert fleet.state_is(ClassicState.PREPARING)
     assert {worker.beat() for worker in old.values()} == {REBALANCE}
@@ -343,6 +431,7 @@ def test_a_classic_worker_joins_and_leaves_a_native_group() -> None:
     call = a.join()
     a.generation = call.answer.generation_id
     a.rebalance()
+    assert a.beat() == NONE, "it waits for the native worker"
     epoch = fleet.connect.group_epoch
     released = fleet.beat("n", 1, owned="A B")
     kept = as_text(told(released).assigned)

@@ -224,6 +224,17 @@ def test_a_group_that_lags_is_described_without_a_fault() -> None:
     assert (described.group_epoch, described.assignment_epoch, described.assignor_status) == (3, 2, 0)
 
 
+def test_a_worker_that_cannot_plan_any_more_asks_in_vain() -> None:
+    """Another one, which reads the metadata of the newcomer, is asked; a plan of the first would leave it out."""
+    harness = ConnectHarness()
+    harness.enter("w1", catalogue=(1, "A"), offers=OWN)
+    harness.prepare("w1", 0)
+    harness.enter("w2", offers=(offer("own", versions=(0, 2), version=2),))
+    assert harness.chosen == "w1"
+    assert harness.prepare("w1", 0).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert harness.chosen == "w2"
+
+
 # What is refused
 
 
