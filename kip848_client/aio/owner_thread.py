@@ -37,7 +37,7 @@ class _End:
 
 
 class _Returned:
-    """What was called out to has ended.
+    """The call out of this thread has ended.
 
     Args:
         error: what it raised.
@@ -99,7 +99,7 @@ class _Job(Generic[ResultT]):
 
 
 _INSIDE: Final[ContextVar[tuple[OwnerThread, _CallOut] | None]] = ContextVar("kip848_inside", default=None)
-"""What was called out to, as seen from inside it and from the tasks that it starts."""
+"""The present call out of the thread, as seen from inside it and from the tasks that it starts."""
 
 
 class OwnerThread:
@@ -336,7 +336,7 @@ def _differs(variable: ContextVar[Any], value: object) -> bool:
 
 
 def teller() -> Callable[[Callable[[], object]], object]:
-    """What runs a function soon in the current event loop, from another thread.
+    """A function that runs another one soon in the current event loop, from another thread.
 
     Raises:
         RuntimeError: no event loop runs here.

@@ -131,7 +131,7 @@ class AsyncWorker(WorkerBase):
 
     @property
     def errors(self) -> Mapping[Unit, BaseException]:
-        """What the runners of units raised."""
+        """The exceptions of the units' runners."""
         return dict(self._errors)
 
     async def close(self, timeout_s: float = 30.0, *, keep_units: bool = False) -> None:

@@ -26,7 +26,7 @@ class Started(_Report, frozen=True):
 
 
 class Status(_Report, frozen=True):
-    """What the consumer says of itself; written when it changed.
+    """A consumer's report about itself; written when it changed.
 
     Args:
         state: a value of `MemberState`.

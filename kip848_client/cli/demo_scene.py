@@ -99,7 +99,7 @@ class Scene(msgspec.Struct):
     lines: deque[Line] = msgspec.field(default_factory=lambda: deque(maxlen=LINES_KEPT))
     lines_said: int = 0
     act: str = ""
-    """What is going on, in a sentence."""
+    """The present event, in a sentence."""
     _rebalance_began_ms: int | None = None
     _rebalance_reason: str = ""
 

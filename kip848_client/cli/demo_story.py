@@ -22,7 +22,7 @@ ACT_TIMEOUT_S: Final = 30.0
 KILL_WAIT_S: Final = 3.0
 ACTS: Final = 6
 SECONDS_OF_WAITING: Final = 7.0
-"""What the story takes beside its dwelling: four process starts, the session timeout, four rebalances."""
+"""Time of the story besides its pauses: four process starts, the session timeout, four rebalances."""
 
 
 class StoryStuckError(Kip848Error):

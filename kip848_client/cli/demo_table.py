@@ -1,4 +1,4 @@
-"""What a person sees of the demo: a live table in a terminal, plain lines elsewhere, and the result. Decides nothing.
+"""The output of the demo: a live table in a terminal, plain lines elsewhere, and the result. Decides nothing.
 
 `rich` draws the live table; without it (it comes with the extra ``demo``) the plain lines are shown.
 """

@@ -239,7 +239,7 @@ _ADVICE: Final[Mapping[int, str]] = {
     ErrorCode.GROUP_ID_NOT_FOUND: "see kip848 groups list",
     ErrorCode.NON_EMPTY_GROUP: "stop its members first",
 }
-"""What to do about a code that a broker answers."""
+"""Advice for a code that a broker answers."""
 _KAFKA_TOOLS: Final[Mapping[str, str]] = {
     "share": "kafka-share-groups.sh describes it",
     "streams": "kafka-streams-groups.sh describes it; once it has committed, kip848 groups lag shows how far it is",
@@ -463,7 +463,7 @@ class Cluster:
         _check(group.error_code, f"group {group.group_id!r}: {group.error_message or 'cannot be described'}")
 
     async def _classic(self, coordinator: Connection, group: DescribedGroup) -> describe_groups.DescribedGroup | None:
-        """What the coordinator says of a classic group; None if it knows none, or *group* is of the other type."""
+        """The coordinator's description of a classic group; None if it knows none, or *group* is of the other type."""
         if group.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
             return None
         answer = await self._send(coordinator, DescribeGroupsRequest(groups=(group.group_id,)))

@@ -1,4 +1,4 @@
-"""What every command that is a client is told of its cluster: ``--bootstrap``, ``-X KEY=VALUE``, ``-F FILE``.
+"""Options by which every command finds its cluster: ``--bootstrap``, ``-X KEY=VALUE``, ``-F FILE``.
 
 A file holds secrets, because ``ps`` shows the command line. What is given nearer wins: ``-X``, then
 ``--bootstrap``, then ``-F``, then the environment's ``KIP848_BOOTSTRAP``, then the file that ``KIP848_CONFIG`` names

@@ -1,4 +1,4 @@
-"""Plays many seeds in several processes, and shows how far it is. What a run is: `kip848_client.simulation`."""
+"""Plays many seeds in several processes, and shows how far it is. `kip848_client.simulation` defines a run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _FAILURES_MAX: Final = 20
 
 
 class Work(msgspec.Struct, frozen=True):
-    """What is played: a scenario by name, what is changed in it, and who watches beside the checkers.
+    """The plan of the runs: a scenario by name, changes of it, and observers besides the checkers.
 
     Args:
         watch: names of functions, ``module:function``, as `observers_of` takes them.
@@ -46,7 +46,7 @@ class Work(msgspec.Struct, frozen=True):
 
 
 class Batch(msgspec.Struct):
-    """What some runs, played by one process one after the other, come to."""
+    """The results of some runs that one process played one after the other."""
 
     members: list[int] = msgspec.field(default_factory=list)
     events: list[int] = msgspec.field(default_factory=list)
@@ -59,7 +59,7 @@ class Batch(msgspec.Struct):
 
 
 class Progress(msgspec.Struct):
-    """What all runs so far come to."""
+    """The results of all runs so far."""
 
     scenario: str
     seeds: range

@@ -21,7 +21,7 @@ def add_session_arguments(parser: argparse.ArgumentParser | argparse._ArgumentGr
 
 
 def read_conf(arguments: argparse.Namespace) -> dict[str, str]:
-    """What ``--conf`` gives.
+    """The properties of ``--conf``.
 
     Raises:
         ConfigError: not NAME=VALUE, or not a property of Spark.
@@ -36,6 +36,6 @@ def read_conf(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def read_master(arguments: argparse.Namespace) -> str:
-    """What ``--master`` gives; all cores of this machine if it is not there."""
+    """The value of ``--master``; without it all cores of this machine."""
     master: str | None = arguments.master
     return master or f"local[{os.cpu_count() or 1}]"

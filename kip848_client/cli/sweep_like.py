@@ -38,7 +38,7 @@ _SESSION: Final = "consumer.session.timeout.ms"
 
 
 class Row(msgspec.Struct, frozen=True):
-    """What the plays of one kind, under one setting, came to.
+    """The results of the plays of one kind, under one setting.
 
     Args:
         unsettled: plays after which the group did not come to rest in ten minutes.
@@ -109,7 +109,7 @@ def _poll_ms(text: str) -> tuple[int, int]:
 
 
 async def _shape_of(cluster: Cluster, group_id: str, poll_ms: tuple[int, int]) -> Shape:
-    """What the cluster says of the group; settings that it does not tell are Kafka's defaults."""
+    """The group as the cluster describes it; settings that it does not tell are Kafka's defaults."""
     group = await cluster.describe(group_id)
     if not isinstance(group, GroupDescription):
         raise ConfigError(f"group {group_id!r} is one of workers; only groups of consumers are played")
@@ -137,7 +137,7 @@ def _topics_of(group: GroupDescription) -> list[str]:
 
 
 def _others(shape: Shape) -> list[Setting]:
-    """What a platform team asks first."""
+    """The questions that a platform team asks first."""
     other = "uniform" if shape.assignor == "range" else "range"
     texts = [f"static={'no' if shape.statics else 'yes'}", f"assignor={other}"]
     if shape.heartbeat_interval_ms > 1_000:

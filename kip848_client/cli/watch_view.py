@@ -1,4 +1,4 @@
-"""What a person who watches a group wants to know: who owns what, who waits for whom, and since when. No output.
+"""The state of a group for a person who watches it: owners, waiting members, and since when. No output.
 
 Made of the events of a recorder. Where ``__consumer_offsets`` may not be read, of descriptions that are asked for every
 second; then "since" counts from the first description that shows it.

@@ -1,4 +1,4 @@
-"""What the application's thread does for the member: performs its effects in order, runs listeners, waits for answers.
+"""The application's thread at work for the member: performs effects in order, runs listeners, waits for answers.
 
 `AppThread` is the loop inside poll() and every other call that waits. `member/` decides which effect is due and what an
 error means; `group_member` has the calls.
@@ -117,7 +117,7 @@ class AppThread:
         self.before_wait: Callable[[], object] = _go_on
         """Called before each wait; what it raises ends the call as a KeyboardInterrupt there would."""
         self.stored: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]] | None = None
-        """What the application stored, if it says itself what is processed; see `committable`."""
+        """Offsets that the application stored, with `enable.auto.offset.store=false`; see `committable`."""
         self._queue = queue
         self._failures = 0
         """How often an exception interrupted the oldest effect."""
@@ -132,7 +132,7 @@ class AppThread:
         self._records.stop_all()
 
     def committable(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What a commit without offsets commits: the position after all returned records, or what was stored."""
+        """The offsets of a commit without arguments: the positions after all returned records, or the stored ones."""
         return dict(self._records.positions() if self.stored is None else self.stored())
 
     # --------------------------------------------------------------------------------------------------------- polling

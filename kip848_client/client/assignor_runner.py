@@ -48,7 +48,7 @@ class LocalAssignment:
         self._described = False
 
     def first_description(self) -> AssignorsDescribed | None:
-        """What the member must be told before it joins, the first time; later it asks by itself.
+        """The event that the member needs before it joins the first time; later it asks by itself.
 
         Raises:
             ClientAssignorError: ``metadata()`` raised, took too long, or returned what cannot be sent.
@@ -87,14 +87,14 @@ class AssignorRunner:
         self._thread: threading.Thread | None = None
         self._stopped = False
         self._last: dict[str, Assignor] = {}
-        """What each assignor was described as last."""
+        """The last description of each assignor."""
 
     def perform(self, call: AssignorCall) -> None:
         """Make a call; its answer goes to *report*."""
         self._put(lambda: self._report(self._answer(call)))
 
     def describe_first(self, *, timeout_s: float) -> tuple[Assignor, ...]:
-        """What to advertise when nothing is known yet. Waits for it.
+        """The assignors to advertise when nothing is known yet. Waits for them.
 
         Raises:
             ClientAssignorError: ``metadata()`` of some assignor raised, or returned what cannot be sent.

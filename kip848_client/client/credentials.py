@@ -1,4 +1,4 @@
-"""What each new connection is given to log in with: a fresh SASL conversation, made from the settings.
+"""Makes the login of each new connection: a fresh SASL conversation, from the settings.
 
 A token is fetched on a thread of its own, because ``oauth_cb`` may block: heartbeats go on meanwhile. A callback that
 does not return is given up, and its thread, a daemon, is left behind. Runs on the background thread otherwise.

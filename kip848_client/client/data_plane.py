@@ -1,6 +1,6 @@
 """confluent_kafka as we use it: how its consumer is made, how its errors are translated, its group-metadata bytes.
 
-One of the few homes of confluent_kafka. What is fetched when is decided in `fetcher`.
+One of the few homes of confluent_kafka. `fetcher` decides which partitions are fetched, and when.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def create_record_consumer(conf: Mapping[str, ConfigValue]) -> RecordConsumer:
 
 
 def list_topics(plane: RecordConsumer, topic: str | None = None, *, timeout: float) -> ClusterMetadata:
-    """What *plane* learns about the cluster, or about *topic* alone.
+    """The metadata of the cluster, or of *topic* alone, as *plane* gets them.
 
     Raises:
         KafkaException: no answer within *timeout* seconds.
@@ -211,7 +211,7 @@ def leader_epoch(partition: PublicTopicPartition) -> int:
 
 
 def group_metadata_bytes(*, group_id: str, member_epoch: int, member_id: str, instance_id: str | None) -> bytes:
-    """What ``Consumer.consumer_group_metadata()`` of librdkafka would be for this member.
+    """The group metadata that librdkafka would give for this member with ``Consumer.consumer_group_metadata()``.
 
     ``Producer.send_offsets_to_transaction`` takes it. The layout is librdkafka's own and not documented: a test
     compares it with what the installed librdkafka writes.

@@ -99,7 +99,7 @@ class Deserializers:
 
 
 def deserializers_of(config: ConsumerConfig) -> Deserializers | None:
-    """What the configuration asks for; None if records are handed out as bytes."""
+    """The deserialisers of the configuration; None if records are handed out as bytes."""
     if config.key_deserializer is None and config.value_deserializer is None:
         return None
     return Deserializers(

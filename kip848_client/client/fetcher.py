@@ -74,7 +74,7 @@ TOPIC_MISSING: Final = frozenset(
 
 
 class Fetcher:
-    """What is fetched now, and what was fetched but not handed out.
+    """Partitions that are fetched now, and records that were fetched but not handed out.
 
     Args:
         plane: made by `create_record_consumer`; used by one thread at a time.
@@ -104,7 +104,7 @@ class Fetcher:
         self.reads = 0
         """Since then; who hands out records without `read` adds one."""
         self._unfinished: dict[TopicPartition, OffsetAndMetadata] = {}
-        """What `_begin_again` still has to start, if it was interrupted itself."""
+        """Partitions that `_begin_again` still has to start, if it was interrupted itself."""
         self.on_the_way = False
         """Records may be out of librdkafka and not with the caller yet; see above."""
         self._held: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -114,7 +114,7 @@ class Fetcher:
         self._stash: dict[TopicPartition, list[Message]] = {}
         """Records of paused partitions that were read before the pause."""
         self.stored: Final[dict[TopicPartition, OffsetAndMetadata]] = {}
-        """What store_offsets() was given, of partitions that did not go since."""
+        """The offsets of store_offsets(), of partitions that are still owned."""
         self._sought: dict[TopicPartition, OffsetAndMetadata] = {}
         """seek() before fetching began; wins over the position that the member finds."""
         self._silent: set[TopicPartition] = set()

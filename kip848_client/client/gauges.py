@@ -1,4 +1,4 @@
-"""What can be read of a running member at any moment: the functions behind `telemetry.GAUGES`.
+"""Values of a running member that can be read at any moment: the functions behind `telemetry.GAUGES`.
 
 Called on the collector's thread. They read single values, which the other threads replace as a whole.
 """

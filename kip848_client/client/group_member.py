@@ -93,17 +93,17 @@ class GroupMember:
 
     @property
     def subscription(self) -> Subscription:
-        """What was subscribed to; empty if nothing is."""
+        """The subscription; empty without one."""
         return self._subscription
 
     @property
     def manual(self) -> Mapping[TopicPartition, OffsetAndMetadata | None]:
-        """What assign() was given; empty outside manual mode."""
+        """The partitions of assign(); empty outside manual mode."""
         return self._manual or {}
 
     @property
     def assigned(self) -> frozenset[TopicPartition]:
-        """What assign() was given, or else what the member owns as of its last step."""
+        """The partitions of assign(), or else those that the member owns as of its last step."""
         if self._manual is not None:
             return frozenset(self._manual)
         return frozenset(tip.topic_partition for tip in self.view.assigned)

@@ -107,7 +107,7 @@ def _looks_for_coordinator(effect: MemberRequest) -> bool:
 
 
 class SteppedMember(Protocol):
-    """What this thread needs of `kip848_client.member.member.Member`."""
+    """The part of `kip848_client.member.member.Member` that this thread needs."""
 
     def step(self, event: MemberEvent, *, now_ms: int) -> list[MemberEffect]:
         """Take one event; return what to do, in order."""
@@ -118,7 +118,7 @@ class SteppedMember(Protocol):
         ...
 
     def view(self) -> MemberView:
-        """What the application's thread may read."""
+        """The view that the application's thread may read."""
         ...
 
     @property

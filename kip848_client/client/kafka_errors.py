@@ -29,7 +29,7 @@ class ErrorDetails(KafkaError):
 
 
 def describe_error(exception: Kip848Error) -> ErrorDetails:
-    """What ``exception.args[0]`` is, and what ``on_commit`` is given."""
+    """The `KafkaError` of *exception*: its ``args[0]``, and the error that ``on_commit`` gets."""
     return ErrorDetails(exception)
 
 

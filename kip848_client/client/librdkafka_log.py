@@ -19,7 +19,7 @@ LIBRDKAFKA_LOGGER: Final = "kip848_client.librdkafka"
 _QUIET_S: Final = 30.0
 _LINES_MAX: Final = 100
 _CHANGES: Final = re.compile(r"\d+ms|#consumer-\d+|#producer-\d+|,? ?\d+ identical error\(s\) suppressed")
-"""What differs between repeats of one line."""
+"""The parts that differ between repeats of one line."""
 
 
 class OnceInAWhile(logging.Filter):

@@ -57,7 +57,7 @@ _CONSUMER_KEYS: Final = (
     "max.partition.fetch.bytes",
     "queued.",
 )
-"""What an AdminClient would warn about."""
+"""Settings that an AdminClient would warn about."""
 
 _REFUSALS: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
 
@@ -114,7 +114,7 @@ class LogOffsets:
         self._reached = False
         """Whether any broker ever answered."""
         self._troubles: Final[deque[KafkaError]] = deque(maxlen=_TROUBLES_KEPT)
-        """What librdkafka says of connections."""
+        """Errors that librdkafka reports of connections."""
         uncommitted = str(conf.get("isolation.level", "read_committed")).lower() == "read_uncommitted"
         self._isolation = IsolationLevel.READ_UNCOMMITTED if uncommitted else IsolationLevel.READ_COMMITTED
         settings: dict[str, Any] = {key: conf[key] for key in conf if not key.startswith(_CONSUMER_KEYS)}
@@ -185,7 +185,7 @@ class LogOffsets:
         return self._retry("topic ids", partial(self._ids_once, names)) if names else {}
 
     def group(self, group_id: str) -> GroupNow:
-        """Who is in a group, and whether it is at rest.
+        """The members of a group, and whether it is stable.
 
         Raises:
             Kip848Error: no answer, or describing the group is not allowed.
@@ -288,7 +288,7 @@ class LogOffsets:
         return tenacity.Retrying(stop=given_up, wait=pause_s, retry=again, reraise=True)(told)
 
     def _failure(self, error: KafkaException | TimeoutError, what: str, *, waited_s: float) -> Kip848Error:
-        """What to raise for *error*; of brokers that are silent, where they were looked for, and what was seen."""
+        """The exception for *error*; if brokers are silent, it says where they were looked for, and what was seen."""
         self._admin.poll(0)
         failure = RequestTimeoutError("") if isinstance(error, TimeoutError) else translate(error, what=what)
         if not isinstance(failure, (RequestTimeoutError, ConnectionLostError)):

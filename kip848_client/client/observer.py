@@ -1,4 +1,4 @@
-"""What the shell tells about one member: log events, metrics, spans and lines of the event log. Decides nothing.
+"""Reports of the shell about one member: log events, metrics, spans and lines of the event log. Decides nothing.
 
 Called from both threads; everything it writes to is safe for that.
 """
@@ -37,7 +37,7 @@ _SIGNS_OF_MEMBERSHIP = (ConsumerGroupHeartbeatResponse, HeartbeatResponse, JoinG
 
 
 class MemberName(msgspec.Struct, frozen=True):
-    """Who is spoken about. `member_id` is as of the last step."""
+    """The member of the reports. `member_id` is as of the last step."""
 
     group_id: str
     client_id: str

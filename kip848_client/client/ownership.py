@@ -1,4 +1,4 @@
-"""Who may use a consumer: one thread at a time, in the process that made it. Knows nothing of records or groups."""
+"""Lets one thread at a time use a consumer, in the process that made it. Knows nothing of records or groups."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FORKED: Final = -1
 
 
 def forked_process_error() -> ForkedProcessError:
-    """What every use of a consumer raises in a child of the process that made it."""
+    """The error of every use of a consumer in a child of the process that made it."""
     return ForkedProcessError(
         "this consumer was made before fork(); its threads and connections belong to the parent process. "
         "Make a new consumer in the child"

@@ -29,7 +29,7 @@ CHUNK_RECORDS: Final = 8_192
 READER_DEFAULTS: Final[Mapping[str, int]] = {
     # A fetch that waits at the end of one range holds up the first fetch of the next: half a second at 500.
     "fetch.wait.max.ms": 10,
-    # What librdkafka reads ahead beyond the end of a range is thrown away.
+    # Records that librdkafka reads ahead beyond the end of a range are thrown away.
     "queued.min.messages": CHUNK_RECORDS,
     "fetch.queue.backoff.ms": 1,
     "fetch.message.max.bytes": 524_288,

@@ -47,7 +47,7 @@ MemberRequest: TypeAlias = SendRequest | ConnectCoordinator | RequestMetadata | 
 
 
 class RequestPerformer(Protocol):
-    """What the heartbeat thread needs; tests put a scripted one in its place."""
+    """The interface that the heartbeat thread needs; tests put a scripted one in its place."""
 
     def start(self, effect: MemberRequest, on_end: Callable[[MemberEvent | None], None]) -> bool:
         """Perform one effect without a task, if nothing has to be waited for first, and call *on_end* with the result.
@@ -181,7 +181,7 @@ class NetworkPerformer:
 
 
 def failure_kind(error: Kip848Error) -> FailureKind:
-    """What the member is told about *error*."""
+    """The kind of failure by which the member hears of *error*."""
     match error:
         case AuthenticationError():
             return FailureKind.AUTHENTICATION_FAILED

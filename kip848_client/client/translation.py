@@ -38,7 +38,7 @@ _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def read_subscription(topics: object) -> Subscription:
-    """What subscribe() was asked for; empty if nothing.
+    """The topics and pattern of subscribe(); empty without a subscription.
 
     Several patterns become one, which matches what any of them matches.
 
@@ -206,7 +206,7 @@ def seek_position(partition: PublicTopicPartition) -> tuple[TopicPartition, Offs
 def commit_offsets(
     message: Message | None, offsets: Iterable[PublicTopicPartition] | None, *, call: str = "commit"
 ) -> Offsets | None:
-    """What commit() was asked to commit, or another *call* with its arguments; None for everything handed out.
+    """The offsets that commit(), or another *call*, was given; None for everything handed out.
 
     Raises:
         IllegalStateError: both were given, or a partition has no offset.

@@ -81,7 +81,7 @@ class ChangeTracker:
             yield Change(change.at_ms, None, change.epoch, change.reason)
 
     def _close(self, at_ms: float) -> None:
-        """What is settled stays so once time has gone on: a join in the same millisecond still counts."""
+        """Settled changes stay settled once time has gone on: a join in the same millisecond still counts."""
         kept = []
         for change in self._open:
             if change.owing or change.settled_ms >= at_ms:

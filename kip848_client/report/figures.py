@@ -85,7 +85,7 @@ class Commits(msgspec.Struct, frozen=True):
 
 
 class MemberFigures(msgspec.Struct, frozen=True):
-    """What is counted of one member.
+    """The figures of one member.
 
     Args:
         heartbeats: sent, joins and leaves included.

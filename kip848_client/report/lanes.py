@@ -57,7 +57,7 @@ class Piece(NamedTuple):
 
 
 class Names(Protocol):
-    """What to call members; `kip848_client.report.names.MemberNames` reads the whole log for it."""
+    """Names of members; `kip848_client.report.names.MemberNames` reads the whole log for them."""
 
     def of(self, event: JournalEvent) -> str:
         """Name whom *event* is about."""
@@ -116,7 +116,7 @@ class _OpenSpans:
         return [lane for lane, open_text in self.open if open_text == text]
 
     def change(self, lane: str, text: str, at_ms: float) -> None:
-        """What a lane shows becomes *text*, and nothing else."""
+        """Make a lane show *text*, and nothing else."""
         for old in self.texts_of(lane):
             if old != text:
                 self.end(lane, old, at_ms)
@@ -255,7 +255,7 @@ class LaneBuilder:
         if event.member_epoch is not None and (not epochs or epochs[-1][1] != event.member_epoch):
             epochs.append((float(event.ts_ms), event.member_epoch))
 
-    # What the coordinator says.
+    # Events of the coordinator.
 
     def _assignment_changed(self, event: JournalEvent, who: str, at_ms: float) -> None:
         wanted = {*_flat(event.fields.get("assigned")), *_flat(event.fields.get("pending_revocation"))}
@@ -319,7 +319,7 @@ class LaneBuilder:
             self._is_classic_rebalance = True
             self._bump(at_ms, generation, "classic_rebalance")
 
-    # What clients say.
+    # Events of clients.
 
     def _state_changed(self, event: JournalEvent, who: str, at_ms: float) -> None:
         self._own_states.change(who, str(event.fields.get("new")), at_ms)
@@ -398,7 +398,7 @@ class LaneBuilder:
         self._commit_ended(event, who, at_ms)
         self._mark(event, who, at_ms)
 
-    # What is only marked.
+    # Events that are only marked.
 
     def _mark(self, event: JournalEvent, who: str, at_ms: float) -> None:
         kind, text = MARKS[event.event]
@@ -406,7 +406,7 @@ class LaneBuilder:
 
 
 class _Inference:
-    """What is known of a group whose coordinator wrote no log: its members' states, and the highest epoch."""
+    """State of a group whose coordinator wrote no log: its members' states, and the highest epoch."""
 
     def __init__(self) -> None:
         self.states: dict[str, str] = {}

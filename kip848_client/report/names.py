@@ -1,4 +1,4 @@
-"""What to call a member in a picture: as briefly as one can and still tell members apart."""
+"""Names of members in a picture: as short as possible, and different."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Period(msgspec.Struct, frozen=True):
 
 
 class PeriodFigures(msgspec.Struct, frozen=True):
-    """What is counted of one period, of all groups together.
+    """The figures of one period, of all groups together.
 
     Args:
         groups: that had a rebalance.

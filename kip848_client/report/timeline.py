@@ -1,4 +1,4 @@
-"""What is known of one group: per partition who held and who read it, per member its states, and what went wrong when.
+"""The history of one group: owner and reader of each partition, states of each member, and failures, with their times.
 
 Values only; `lanes` makes them from events.
 
@@ -20,7 +20,7 @@ import msgspec
 
 MarkKind: TypeAlias = Literal["fault", "refusal", "failure", "life"]
 CommitEnd: TypeAlias = Literal["done", "failed", "accepted", "refused"]
-"""What a client says of its commits, and what the coordinator says of them."""
+"""Outcomes of commits: by the client, and by the coordinator."""
 
 
 class Span(msgspec.Struct, frozen=True):

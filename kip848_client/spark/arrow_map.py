@@ -35,7 +35,7 @@ def map_in_arrow(
 def _without_pandas(
     table: DataFrame, function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str
 ) -> DataFrame:
-    """What `DataFrame.mapInArrow` of PySpark 4 does once it has found its pandas."""
+    """Do the same as `DataFrame.mapInArrow` of PySpark 4 once it has found its pandas."""
     from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
     from pyspark.sql.udf import UserDefinedFunction
     from pyspark.util import PythonEvalType

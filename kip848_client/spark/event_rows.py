@@ -99,7 +99,7 @@ def malformed_lines(events: DataFrame) -> DataFrame:
 
 
 def parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What `mapInArrow` calls: lines in the order of their blocks."""
+    """The function for `mapInArrow`: lines in the order of their blocks."""
     rows = ArrowRows(_SCHEMA)
     place: tuple[str, int] | None = None
     number = 0

@@ -15,7 +15,7 @@ from kip848_client.model import TopicPartition
 
 
 class Narrowed(msgspec.Struct, frozen=True):
-    """What filters leave.
+    """The ranges that filters leave.
 
     Args:
         topics, partitions: None if all.

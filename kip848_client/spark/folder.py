@@ -42,7 +42,7 @@ class Folder:
         return f"{self.address}/{name}"
 
     def names(self) -> list[str]:
-        """What is directly in it, sorted; nothing if it does not exist."""
+        """The names directly in it, sorted; none if it does not exist."""
         path = self._path(self.address)
         if not self._files.exists(path):
             return []

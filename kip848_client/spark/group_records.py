@@ -75,7 +75,7 @@ _PENDING_OFFSET: Final = 30_848
 
 
 class Update(msgspec.Struct, frozen=True):
-    """What a run has read.
+    """The result of a run.
 
     Args:
         run: its number, from 1.
@@ -93,7 +93,7 @@ class Update(msgspec.Struct, frozen=True):
 
 
 class _Progress(msgspec.Struct):
-    """What is in the folder: the last complete run, and the next offset of every partition."""
+    """The content of the folder: the last complete run, and the next offset of every partition."""
 
     run: int = 0
     groups: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What a query writes into the metadata of its commits, and how a later run knows them from others'. Pure."""
+"""The metadata of a query's commits, by which a later run tells them from others'. Pure."""
 
 from __future__ import annotations
 

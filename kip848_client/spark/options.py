@@ -83,7 +83,7 @@ class SourceOptions(Confidential, frozen=True):
 
     @property
     def selection(self) -> str:
-        """What is read, for people."""
+        """The topics or partitions that are read, for people."""
         if self.subscription.pattern is not None:
             return f"topics like {self.subscription.pattern}"
         return ", ".join(sorted(self.subscription.topics)) or describe_partitions(self.assigned)

@@ -10,7 +10,7 @@ from kip848_client.model import TopicPartition
 from kip848_client.spark.offsets import OffsetRange
 
 Task: TypeAlias = tuple[OffsetRange, ...]
-"""What one task reads, one range after the other."""
+"""The ranges of one task, in the order of reading."""
 
 
 def plan_ranges(

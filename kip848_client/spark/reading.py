@@ -1,4 +1,4 @@
-"""What a worker reads for Spark: one task of a batch or of a stream."""
+"""The work of a Spark worker: one task of a batch or of a stream."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kip848_client.spark.planner import Task
 
 
 class TaskPartition(InputPartition):
-    """What one task reads."""
+    """The input of one task."""
 
     def __init__(self, task: Task) -> None:
         super().__init__(None)

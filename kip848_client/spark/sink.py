@@ -29,7 +29,7 @@ _TYPES: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class TaskWritten(WriterCommitMessage):
-    """What one task wrote.
+    """The result of one task.
 
     Args:
         batch: that it belongs to; None in a batch write.

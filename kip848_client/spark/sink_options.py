@@ -30,7 +30,7 @@ TRANSACTION_TIMEOUT_MS: Final = 900_000
 
 
 class SinkOptions(Confidential, frozen=True):
-    """What to write where.
+    """The target of a write.
 
     Args:
         producer: for librdkafka's producer; may hold secrets.

@@ -1,4 +1,4 @@
-"""What one task writes, and how a whole batch is committed. Knows nothing of Spark.
+"""The writing of one task, and the commit of a whole batch. Knows nothing of Spark.
 
 Without transactions a task writes with an idempotent producer, and is done when all is stored: at least once, because
 Spark repeats tasks and batches. With transactions it is done in two phases:
@@ -51,7 +51,7 @@ class Note(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Written(msgspec.Struct, frozen=True):
-    """What a task tells the driver.
+    """The message of a task to the driver.
 
     Args:
         transaction: to be ended; None if there is none.

@@ -59,7 +59,7 @@ class KafkaGroupSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` takes."""
+        """The name for `format`."""
         return FORMAT
 
     def __init__(self, options: MutableMapping[str, str]) -> None:

@@ -119,7 +119,7 @@ class _Wish:
         self._replace(self._wanted, msgspec.json.encode(list(ends)))
 
     def read(self) -> list[Mapping[str, Any]] | None:
-        """What is complete, if the query is to stop."""
+        """The ends of what is complete, if the query is to stop."""
         try:
             if self._wanted.stat().st_uid != os.getuid():
                 return None

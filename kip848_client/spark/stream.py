@@ -245,7 +245,7 @@ class Stream:
         }
 
     def tasks(self, end: Mapping[str, Any]) -> list[Task]:
-        """What the batch that ends at *end* reads.
+        """The ranges of the batch that ends at *end*.
 
         If this is the first call of all, an earlier run was interrupted in that batch, and the query joins first: what
         other members have read and committed meanwhile is left out.

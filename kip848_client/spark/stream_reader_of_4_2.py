@@ -18,7 +18,7 @@ class LimitedStreamReader(KafkaStreamReader, SupportsTriggerAvailableNow):
     """A stream whose batches have limits."""
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """What maxOffsetsPerTrigger says."""
+        """The limit of maxOffsetsPerTrigger."""
         rows_max = self._options.rows_max
         return ReadAllAvailable() if rows_max is None else ReadMaxRows(rows_max)
 

@@ -63,7 +63,7 @@ _AT_REST: Final = {"Stable", "Empty", "Dead"}
 
 
 class Sweep(msgspec.Struct, frozen=True):
-    """What is played.
+    """The plan of a sweep.
 
     Args:
         scenario: a name of ``kip848_client.simulation.SCENARIOS``.
@@ -90,7 +90,7 @@ class Sweep(msgspec.Struct, frozen=True):
         scenario_of(self.scenario, seed=self.seeds.start, changes=self.changes)  # refuses what it does not know
 
     def parts(self, played: Iterable[range] = ()) -> list[range]:
-        """What is to be played: the seeds without those that were *played*, cut at multiples of `part`."""
+        """The ranges to play: the seeds without those that were *played*, cut at multiples of `part`."""
         left: list[range] = []
         first = self.seeds.start
         for done in sorted(played, key=lambda seeds: seeds.start):

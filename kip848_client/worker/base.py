@@ -1,4 +1,4 @@
-"""What `Worker` and `AsyncWorker` have in common: configuration, list of units, and what can be looked at."""
+"""The common part of `Worker` and `AsyncWorker`: configuration, list of units, and readable state."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class WorkerBase:
 
     @property
     def errors(self) -> Mapping[Unit, BaseException]:
-        """What the runners of units raised."""
+        """The exceptions of the units' runners."""
         return {}
 
     def health(self) -> WorkerHealth:

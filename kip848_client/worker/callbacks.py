@@ -13,7 +13,7 @@ from kip848_client.worker.events import Call, CallbackDone, CallbackKind, OwnedU
 
 
 class UnitListener(Protocol):
-    """What is done with units; each may raise."""
+    """Calls that start and stop units; each may raise."""
 
     def assigned(self, units: Sequence[OwnedUnit]) -> None:
         """Start these units."""

@@ -48,7 +48,7 @@ _SECURITY: Final = ("security.", "ssl.", "sasl.", "enable.ssl.", "enable.sasl.",
 
 
 class WorkerConfig(msgspec.Struct, frozen=True):
-    """What a worker is told, checked.
+    """The settings of a worker, checked.
 
     Args:
         units_version: of a fixed list of units.

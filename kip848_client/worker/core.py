@@ -93,7 +93,7 @@ _ELSEWHERE: Final = frozenset(
 
 
 class Phase(enum.Enum):
-    """What the worker is doing; each phase belongs to one `MemberState`."""
+    """The present step of the worker; each phase belongs to one `MemberState`."""
 
     IDLE = "idle"
     """Not started, or drained."""
@@ -124,7 +124,7 @@ _STATES: Final[Mapping[Phase, MemberState]] = {
 
 
 class WorkerSettings(msgspec.Struct, frozen=True):
-    """What a worker is told at its start.
+    """The settings that a worker starts with.
 
     Args:
         fence_margin_ms: how long before the end of its lease the worker stops its units; None: a third of the session.
@@ -178,16 +178,16 @@ class WorkerCore:
         """Heartbeat without an answer -> when it was sent, and whether it has client-side assignors; one at most."""
         self._beat_due_ms: int | None = None
         self._say_all = self._say_owned = self._say_catalogue = True
-        """What the next heartbeat has: every field, what runs here, the list of units. A join has every field."""
+        """Parts of the next heartbeat: every field (as in a join), units that run here, the list of units."""
         self._status = 0
         # The units
         self._assigned: dict[Unit, int] = {}
-        """What the coordinator gave and this worker may run, unit -> token."""
+        """Units that the coordinator gave and this worker may run, unit -> token."""
         self._given: frozenset[Unit] = frozenset()
-        """What the coordinator gave, by the last answer that counts."""
+        """Units that the coordinator gave, by the last answer that counts."""
         self._pending: tuple[Unit, ...] = ()
         self._owned: dict[Unit, int] = {}
-        """What runs here, or may run: from before on_assigned to after on_revoked or on_lost."""
+        """Units that run here, or may run: from before on_assigned to after on_revoked or on_lost."""
         self._failed: set[Unit] = set()
         self._calling: _Calling | None = None
         self._lost = False

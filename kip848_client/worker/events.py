@@ -213,7 +213,7 @@ WorkerEffect: TypeAlias = Send | Call | Plan | ReadUnits | StopNow | Failed | Le
 
 
 class WorkerView(msgspec.Struct, frozen=True):
-    """What the application may read at any time; replaced as a whole.
+    """The view that the application may read at any time; replaced as a whole.
 
     Args:
         assignment: units that run, ascending.

@@ -1,4 +1,4 @@
-"""What is told about one worker: its metrics, and how it does. Decides nothing."""
+"""Metrics and health of one worker. Decides nothing."""
 
 from __future__ import annotations
 

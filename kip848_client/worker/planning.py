@@ -41,7 +41,7 @@ ASSIGNOR_RAISED: Final = 1
 
 
 class Planning:
-    """What a worker with client-side assignors keeps.
+    """The state of a worker with client-side assignors.
 
     Args:
         names: of its assignors, the most preferred first.

@@ -38,7 +38,7 @@ class UnitThreads:
         self._stop_timeout_s: Final = stop_timeout_s
         self._running: Final[dict[Unit, _Running]] = {}
         self.errors: Final[dict[Unit, BaseException]] = {}
-        """What the function raised, by unit; forgotten when the unit is started again."""
+        """Exceptions of the function, by unit; forgotten when the unit is started again."""
 
     @property
     def alive(self) -> Mapping[Unit, OwnedUnit]:

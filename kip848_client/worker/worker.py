@@ -188,7 +188,7 @@ class Worker(WorkerBase):
 
     @property
     def errors(self) -> Mapping[Unit, BaseException]:
-        """What the runners of units raised."""
+        """The exceptions of the units' runners."""
         return {} if self._threads is None else dict(self._threads.errors)
 
     # Inside
@@ -209,7 +209,7 @@ class Worker(WorkerBase):
 
 
 class _Callbacks:
-    """What the callback thread calls: the runners' threads, or the application's callbacks."""
+    """The target of the callback thread: the runners' threads, or the application's callbacks."""
 
     def __init__(
         self,
@@ -322,7 +322,7 @@ class LeaderElection:
 
     @property
     def error(self) -> Kip848Error | None:
-        """What stopped it for good, or None."""
+        """The error that stopped it for good, or None."""
         host = self._worker._host
         return None if host is None else host.view.error
 
