@@ -6,10 +6,9 @@ Seeds draw the numbers of `MIXED` and `BRIEF`. Does not own: what is planned fro
 
 from __future__ import annotations
 
-import math
 import random
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -42,9 +41,6 @@ HEALTHY = NetworkFaults()
 
 SESSION_CHANGE_MS: Final = 500
 """How much shorter an administrator may make the sessions of a group (`Scenario.config_changes`)."""
-
-Number: TypeAlias = int | float | tuple[int, int]
-"""A number of a scenario; or a range, least and most."""
 
 
 class Behaviour(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,64 +197,6 @@ QUIET: Final = Scenario(
     trials=0,
 )
 
-ZOMBIES: Final = Scenario(
-    name="zombies",
-    behaviour=Behaviour(listener_raises=0.02, stall=0.03, hang=0.03),
-    freezes=0.15,
-    coordinator_crashes=0.0,
-    coordinator_crashes_after_append=0.0,
-    coordinator_crashes_before_append=0.0,
-)
-
-STATIC: Final = Scenario(name="static", statics=0.7, leaves=0.1, crashes=0.1, double_starts=0.05, held_instances=0.05)
-PATTERNS: Final = Scenario(name="patterns", patterns=0.6, resubscriptions=0.15, growths=0.05)
-TOPICS: Final = Scenario(name="topics", deletions=0.08, growths=0.05, metadata_lag_ms=300, resubscriptions=0.05)
-FAILOVER: Final = Scenario(name="failover", failovers=0.1, deposed=0.6, replication_ms=40, coordinator_crashes=0.05)
-REFUSALS: Final = Scenario(name="refusals", refusals=0.3, throttles=0.05, config_changes=0.05, group_max_size=5)
-
-STORM: Final = Scenario(
-    name="storm",
-    members=5,
-    members_max=9,
-    topics={"orders": 8, "audit": 4, "clicks": 3},
-    faults=NetworkFaults(loss=0.08, duplicate=0.08, break_connection=0.03, delay_ms=(0, 120), slow=0.05, stuck=0.005),
-    behaviour=Behaviour(listener_raises=0.1, stall=0.02, hang=0.01, commit=0.1),
-    joins=0.3,
-    leaves=0.15,
-    crashes=0.1,
-    cuts=0.1,
-    resubscriptions=0.15,
-    growths=0.03,
-    deletions=0.02,
-    freezes=0.08,
-    statics=0.3,
-    double_starts=0.03,
-    patterns=0.3,
-    refusals=0.05,
-    wall_jumps=0.02,
-    config_changes=0.02,
-    failovers=0.04,
-    replication_ms=20,
-    coordinator_crashes=0.06,
-    coordinator_crashes_after_append=0.01,
-    coordinator_crashes_before_append=0.01,
-)
-
-ASSIGNORS: Final = Scenario(
-    name="assignors",
-    assignors=0.97,
-    behaviour=Behaviour(listener_raises=0.03, stall=0.01, hang=0.01, assign_ms=(0, 400), misbehaves=0.25, reweighs=0.1),
-    joins=0.2,
-    leaves=0.15,
-    freezes=0.05,
-    failovers=0.03,
-    replication_ms=20,
-    refusals=0.1,
-    statics=0.2,
-    resubscriptions=0.05,
-    growths=0.03,
-)
-
 CLASSIC: Final = Scenario(
     name="classic",
     classic=1.0,
@@ -283,48 +221,6 @@ CLASSIC: Final = Scenario(
     early=0.5,
 )
 
-MIGRATION: Final = replace(CLASSIC, name="migration", classic=0.5, switches=0.4, joins=0.1, leaves=0.05, crashes=0.05)
-
-TRANSACTIONS: Final = replace(
-    QUIET,
-    name="transactions",
-    producers=3,
-    members=1,
-    members_max=1,
-    topics={"orders": 1},
-    duration_ms=20_000,
-    faults=_ROUGH,
-    behaviour=_CARELESS,
-    joins=0.0,
-    resubscriptions=0.0,
-    growths=0.0,
-    failovers=0.3,
-    coordinator_crashes_after_append=0.01,
-    coordinator_crashes_before_append=0.01,
-    probes=0.0,
-)
-
-WORKERS: Final = Scenario(
-    name="workers",
-    units=6,
-    members=3,
-    members_max=5,
-    assignors=0.4,
-    faults=NetworkFaults(loss=0.05, duplicate=0.02, break_connection=0.02, delay_ms=(0, 150), slow=0.02),
-    joins=0.05,
-    leaves=0.06,
-    crashes=0.06,
-    cuts=0.1,
-    drift=0.1,
-    coordinator_crashes=0.03,
-    failovers=0.03,
-    replication_ms=20,
-    max_poll_interval_ms=12_000,
-    probes=0.0,
-    trials=0,
-)
-"""`max_poll_interval_ms` is their rebalance timeout."""
-
 MIXED: Final = Scenario(name="mixed")
 """A scenario whose numbers each seed draws."""
 
@@ -337,18 +233,103 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
         MIXED,
         BRIEF,
         CHURN,
-        ZOMBIES,
-        STATIC,
-        PATTERNS,
-        TOPICS,
-        FAILOVER,
-        REFUSALS,
-        ASSIGNORS,
-        STORM,
+        Scenario(
+            name="zombies",
+            behaviour=Behaviour(listener_raises=0.02, stall=0.03, hang=0.03),
+            freezes=0.15,
+            coordinator_crashes=0.0,
+            coordinator_crashes_after_append=0.0,
+            coordinator_crashes_before_append=0.0,
+        ),
+        Scenario(name="static", statics=0.7, leaves=0.1, crashes=0.1, double_starts=0.05, held_instances=0.05),
+        Scenario(name="patterns", patterns=0.6, resubscriptions=0.15, growths=0.05),
+        Scenario(name="topics", deletions=0.08, growths=0.05, metadata_lag_ms=300, resubscriptions=0.05),
+        Scenario(name="failover", failovers=0.1, deposed=0.6, replication_ms=40, coordinator_crashes=0.05),
+        Scenario(name="refusals", refusals=0.3, throttles=0.05, config_changes=0.05, group_max_size=5),
+        Scenario(
+            name="assignors",
+            assignors=0.97,
+            behaviour=Behaviour(
+                listener_raises=0.03, stall=0.01, hang=0.01, assign_ms=(0, 400), misbehaves=0.25, reweighs=0.1
+            ),
+            joins=0.2,
+            leaves=0.15,
+            freezes=0.05,
+            failovers=0.03,
+            replication_ms=20,
+            refusals=0.1,
+            statics=0.2,
+            resubscriptions=0.05,
+            growths=0.03,
+        ),
+        Scenario(
+            name="storm",
+            members=5,
+            members_max=9,
+            topics={"orders": 8, "audit": 4, "clicks": 3},
+            faults=NetworkFaults(
+                loss=0.08, duplicate=0.08, break_connection=0.03, delay_ms=(0, 120), slow=0.05, stuck=0.005
+            ),
+            behaviour=Behaviour(listener_raises=0.1, stall=0.02, hang=0.01, commit=0.1),
+            joins=0.3,
+            leaves=0.15,
+            crashes=0.1,
+            cuts=0.1,
+            resubscriptions=0.15,
+            growths=0.03,
+            deletions=0.02,
+            freezes=0.08,
+            statics=0.3,
+            double_starts=0.03,
+            patterns=0.3,
+            refusals=0.05,
+            wall_jumps=0.02,
+            config_changes=0.02,
+            failovers=0.04,
+            replication_ms=20,
+            coordinator_crashes=0.06,
+            coordinator_crashes_after_append=0.01,
+            coordinator_crashes_before_append=0.01,
+        ),
         CLASSIC,
-        MIGRATION,
-        TRANSACTIONS,
-        WORKERS,
+        replace(CLASSIC, name="migration", classic=0.5, switches=0.4, joins=0.1, leaves=0.05, crashes=0.05),
+        replace(
+            QUIET,
+            name="transactions",
+            producers=3,
+            members=1,
+            members_max=1,
+            topics={"orders": 1},
+            duration_ms=20_000,
+            faults=_ROUGH,
+            behaviour=_CARELESS,
+            joins=0.0,
+            resubscriptions=0.0,
+            growths=0.0,
+            failovers=0.3,
+            coordinator_crashes_after_append=0.01,
+            coordinator_crashes_before_append=0.01,
+            probes=0.0,
+        ),
+        Scenario(
+            name="workers",
+            units=6,
+            members=3,
+            members_max=5,
+            assignors=0.4,
+            faults=NetworkFaults(loss=0.05, duplicate=0.02, break_connection=0.02, delay_ms=(0, 150), slow=0.02),
+            joins=0.05,
+            leaves=0.06,
+            crashes=0.06,
+            cuts=0.1,
+            drift=0.1,
+            coordinator_crashes=0.03,
+            failovers=0.03,
+            replication_ms=20,
+            max_poll_interval_ms=12_000,  # their rebalance timeout
+            probes=0.0,
+            trials=0,
+        ),
         QUIET,
     )
 }
@@ -364,93 +345,74 @@ def change(scenario: Scenario, assignments: Iterable[str]) -> Scenario:
     """
     for assignment in assignments:
         path, _, text = assignment.partition("=")
-        scenario = _change(scenario, path.split("."), text, assignment)
+        scenario = _change(scenario, path, text, assignment)
     return scenario
 
 
 def differences(scenario: Scenario, base: Scenario) -> list[str]:
     """What to give to `change` to make exactly *scenario* of *base*, but for the name."""
-    before = dict(numbers(base))
-    changes = [f"{path}={_written(value)}" for path, value in numbers(scenario) if before[path] != value]
-    if list(scenario.topics.items()) != list(base.topics.items()):  # in the order in which they are created
-        changes.append("topics=" + ",".join(f"{name}:{partitions}" for name, partitions in scenario.topics.items()))
-    if scenario.server_assignor != base.server_assignor:
-        changes.append(f"server_assignor={scenario.server_assignor}")
-    if scenario.skip != base.skip:
-        changes.append(f"skip={','.join(map(str, sorted(scenario.skip)))}")
-    return changes
+    before = dict(values(base))
+    return [
+        f"{path}={_written(value)}" for path, value in values(scenario) if _written(value) != _written(before[path])
+    ]
 
 
-def numbers(scenario: Scenario) -> list[tuple[str, Number]]:
-    """Every number and every range (least, most) that `change` can change, by its path."""
-    return list(_numbers(scenario, ""))
-
-
-def _numbers(owner: Any, prefix: str) -> Iterable[tuple[str, Number]]:
+def values(owner: Scenario | NetworkFaults | Behaviour) -> Iterator[tuple[str, Any]]:
+    """Everything that `change` can change, by its path."""
     for name in owner.__struct_fields__:
         value = getattr(owner, name)
-        if isinstance(value, msgspec.Struct):
-            yield from _numbers(value, f"{prefix}{name}.")
-        elif isinstance(value, int | float | tuple):
-            yield f"{prefix}{name}", value
+        if isinstance(value, NetworkFaults | Behaviour):
+            yield from ((f"{name}.{path}", inner) for path, inner in values(value))
+        elif name != "name":
+            yield name, value
 
 
-def _written(value: Number) -> str:
+def _written(value: Any) -> str:
+    """*value* as `change` reads it."""
+    if isinstance(value, Mapping):  # in the order in which topics are created
+        return ",".join(f"{name}:{partitions}" for name, partitions in value.items())
+    if isinstance(value, frozenset):
+        return ",".join(map(str, sorted(value)))
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _change(owner: Any, path: list[str], text: str, assignment: str) -> Any:
-    before = getattr(owner, path[0], None) if path[0] in owner.__struct_fields__ else None
-    if len(path) > 1 and isinstance(before, msgspec.Struct):
-        return replace(owner, **{path[0]: _change(before, path[1:], text, assignment)})
-    read = _READERS.get(path[0]) or _READERS.get(type(before)) if len(path) == 1 else None
-    if read is None or path == ["name"]:
+def _change(owner: Any, path: str, text: str, assignment: str) -> Any:
+    name, _, rest = path.partition(".")
+    before = getattr(owner, name) if name in owner.__struct_fields__ and name != "name" else None
+    if before is None or isinstance(before, msgspec.Struct) is not bool(rest):
         raise ConfigError(f"{assignment!r}: a scenario has no number of that name")
-    what, parse = read
+    if rest:
+        return replace(owner, **{name: _change(before, rest, text, assignment)})
     try:
-        value = parse(text)
+        value = _read(text, type(before))
     except ValueError:
-        raise ConfigError(f"{assignment!r}: {text!r} is not {what}") from None
-    return replace(owner, **{path[0]: value})
+        example = _written(before) or "1000,3001"
+        raise ConfigError(f"{assignment!r}: expected a value such as {example}, and nothing below 0") from None
+    return replace(owner, **{name: value})
 
 
-def _whole(text: str) -> int:
-    if not text.isdecimal():
-        raise ValueError(text)
-    return int(text)
+_Whole: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+_READ_AS: Final[Mapping[type, Any]] = {
+    int: _Whole,
+    float: Annotated[float, msgspec.Meta(ge=0, le=1e12)],
+    str: str,
+    tuple: tuple[_Whole, _Whole],
+    dict: dict[str, _Whole],
+    frozenset: frozenset[_Whole],
+}
 
 
-def _part(text: str) -> float:
-    value = float(text)
-    if not (math.isfinite(value) and value >= 0):
+def _read(text: str, kind: type) -> Any:
+    """Read a value of that kind; `ValueError` if it is none."""
+    raw: object = text
+    if kind is dict:
+        raw = dict(pair.split(":") for pair in text.split(","))
+    elif kind in (tuple, frozenset):
+        raw = [part for part in text.split(",") if part]
+    value = msgspec.convert(raw, _READ_AS[kind], strict=False)
+    if kind is tuple and value[0] > value[1]:
         raise ValueError(text)
     return value
-
-
-def _range(text: str) -> tuple[int, int]:
-    least, most = map(_whole, text.split(","))
-    if least > most:
-        raise ValueError(text)
-    return least, most
-
-
-def _topics(text: str) -> dict[str, int]:
-    pairs = (pair.split(":") for pair in text.split(","))
-    return {name: _whole(partitions) for name, partitions in pairs}
-
-
-_READERS: Final[Mapping[object, tuple[str, Callable[[str], object]]]] = {
-    int: ("a whole number, 0 or greater", _whole),
-    float: ("a number, 0 or greater", _part),
-    str: ("the name of an assignor", str),
-    tuple: ("the least and the most, such as 0,60", _range),
-    "topics": ("names with a number of partitions, such as orders:6,audit:3", _topics),
-    "skip": (
-        "numbers of planned events, such as 1000,3001",
-        lambda text: frozenset(map(_whole, filter(None, text.split(",")))),
-    ),
-}
-"""Field name or type of a value -> what may be written there, and how it is read; `ValueError` if it is not that."""
 
 
 # What seeds draw: small and dense runs, each with only some kinds of faults. With all kinds at once, a group makes

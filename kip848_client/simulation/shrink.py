@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from kip848_client.simulation.ground import plan_of
 from kip848_client.simulation.observer import Watch
 from kip848_client.simulation.play import Report, run
-from kip848_client.simulation.scenario import Scenario, change, numbers
+from kip848_client.simulation.scenario import Scenario, change, values
 from kip848_client.simulation.world import World
 
 _NEVER: Final = frozenset(
@@ -83,10 +83,10 @@ def _smaller(scenario: Scenario, seed: int) -> Iterator[Scenario]:
     if scenario.duration_ms > 1_000:
         yield change(scenario, [f"duration_ms={scenario.duration_ms // 2}"])
         yield change(scenario, [f"duration_ms={scenario.duration_ms * 4 // 5}"])
-    for path, value in numbers(scenario):
-        if path in _NEVER or value in {0, (0, 0)}:
-            continue
-        yield change(scenario, [f"{path}=0,0" if isinstance(value, tuple) else f"{path}=0"])
+    for path, value in values(scenario):
+        zero = (0, 0) if isinstance(value, tuple) else 0
+        if path not in _NEVER and isinstance(value, int | float | tuple) and value != zero:
+            yield change(scenario, [f"{path}=0,0" if zero else f"{path}=0"])
     for path, count in (("members_max", scenario.members_max), ("members", scenario.members)):
         if count > 1:
             yield change(scenario, [f"{path}={count - 1}"])
