@@ -9,6 +9,7 @@ Does not own: what must hold (`checkers.transactions`).
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
 from typing import Final
@@ -67,6 +68,8 @@ _FENCED: Final = frozenset(
 Answer = Callable[[Outcome], None]
 Ask = Callable[[Answer], None]
 """Handles a request at the broker; answers at most once."""
+Question = Callable[[TransactionCoordinator, int], Outcome]
+"""What the coordinator is asked, at a time in ms."""
 
 
 class TransactionService:
@@ -87,9 +90,9 @@ class TransactionService:
         self.logs: Final = {partition: PartitionLog() for partition in PARTITIONS}
         self.ledger: Final = TransactionLedger(self.logs, committed=self._committed)
         self.group_log: Final[list[CoordinatorRecord]] = []
-        self.producer_ids = 0
+        self.producer_ids: Final = itertools.count(1)
         self._moves = 0
-        self._asked = 0
+        self._asked: Final = itertools.count(1)
         self.groups = self._load_groups()
         self.host = TransactionHost(self, epoch=0)
 
@@ -118,11 +121,6 @@ class TransactionService:
         if not self.host.alive:
             self.move()
 
-    def new_producer_id(self) -> int:
-        """A producer id that was never given out."""
-        self.producer_ids += 1
-        return self.producer_ids
-
     # --- groups
 
     def decide(self, event: GroupRequest) -> int:
@@ -148,8 +146,7 @@ class TransactionService:
             producer_epoch=life.epoch,
             topics=(TxnOffsetCommitRequestTopic(name=INPUT, partitions=(partition,)),),
         )
-        self._asked += 1
-        return self.decide(ApiRequest(self._asked, 5, request, self.world.wall_ms))
+        return self.decide(ApiRequest(next(self._asked), 5, request, self.world.wall_ms))
 
     def _committed(self, group: str) -> int:
         found = self.groups.committed(group).get(INPUT, {}).get(0)
@@ -172,7 +169,7 @@ class TransactionHost:
         self._epoch: Final = epoch
         self.alive = True
         self.coordinator: Final = TransactionCoordinator(
-            timeout_ms_max=2 * _TIMEOUT_MS, expiration_ms=_EXPIRATION_MS, new_producer_id=service.new_producer_id
+            timeout_ms_max=2 * _TIMEOUT_MS, expiration_ms=_EXPIRATION_MS, new_producer_id=service.producer_ids.__next__
         )
         for key, value in service.records:
             self.coordinator.replay(transaction_of(key, value))
@@ -185,7 +182,7 @@ class TransactionHost:
         """Do nothing any more."""
         self.alive = False
 
-    def ask(self, question: Callable[[TransactionCoordinator, int], Outcome], answer: Answer) -> None:
+    def ask(self, question: Question, answer: Answer) -> None:
         """Decide, keep, replay, answer; write an end afterwards, as Kafka does."""
         if not self.alive:
             answer(Outcome(ErrorCode.NOT_COORDINATOR))
@@ -318,13 +315,8 @@ class Life:
 
     def start(self) -> None:
         """Fence the life before, then write."""
-        self._ask(
-            lambda answer: self._service.host.ask(
-                lambda coordinator, now_ms: coordinator.init_producer_id(
-                    self.name, timeout_ms=_TIMEOUT_MS, now_ms=now_ms
-                ),
-                answer,
-            ),
+        self._ask_coordinator(
+            lambda coordinator, now_ms: coordinator.init_producer_id(self.name, timeout_ms=_TIMEOUT_MS, now_ms=now_ms),
             self._initialised,
         )
 
@@ -361,12 +353,9 @@ class Life:
             self._added.add(partition)
             then()
 
-        self._ask(
-            lambda answer: self._service.host.ask(
-                lambda coordinator, now_ms: coordinator.add_partitions(
-                    self.name, producer_id=self.producer_id, epoch=self.epoch, partitions=(partition,), now_ms=now_ms
-                ),
-                answer,
+        self._ask_coordinator(
+            lambda coordinator, now_ms: coordinator.add_partitions(
+                self.name, producer_id=self.producer_id, epoch=self.epoch, partitions=(partition,), now_ms=now_ms
             ),
             added,
         )
@@ -432,17 +421,14 @@ class Life:
             self._begin()
 
         producer_id, epoch = self.producer_id, self.epoch
-        self._ask(
-            lambda answer: self._service.host.ask(
-                lambda coordinator, now_ms: coordinator.end(
-                    self.name,
-                    producer_id=producer_id,
-                    epoch=epoch,
-                    commit=commit,
-                    moves_epoch=self.moves_epoch,
-                    now_ms=now_ms,
-                ),
-                answer,
+        self._ask_coordinator(
+            lambda coordinator, now_ms: coordinator.end(
+                self.name,
+                producer_id=producer_id,
+                epoch=epoch,
+                commit=commit,
+                moves_epoch=self.moves_epoch,
+                now_ms=now_ms,
             ),
             ended,
             on_refused=(lambda: self._end(commit=False)) if commit and self.moves_epoch else None,
@@ -470,6 +456,11 @@ class Life:
             self._producers.start(self.name, after_ms=self._rng.randint(1, wait_ms))
         self._world.call_in(wait_ms, lambda: action() if self.alive else None)
 
+    def _ask_coordinator(
+        self, question: Question, then: Answer, *, on_refused: Callable[[], None] | None = None
+    ) -> None:
+        self._ask(lambda answer: self._service.host.ask(question, answer), then, on_refused=on_refused)
+
     def _ask(self, ask: Ask, then: Answer, *, on_refused: Callable[[], None] | None = None) -> None:
         """Send a request until it is answered; they arrive in the order in which they are sent.
 
@@ -477,14 +468,13 @@ class Life:
             on_refused: what to do if the transaction is not open any more.
         """
         service, world = self._service, self._world
-        done = [False]
+        done = False
 
         def answered(outcome: Outcome) -> None:
-            if done[0] or not self.alive:
-                return
-            if outcome.error in _LATER:
-                return  # asked again when its time is up
-            done[0] = True
+            nonlocal done
+            if done or not self.alive or outcome.error in _LATER:
+                return  # what is refused for now is asked again when its time is up
+            done = True
             if outcome.error in _FENCED:
                 self.die("fenced")
             elif outcome.error is ErrorCode.INVALID_TXN_STATE and on_refused is not None:
@@ -499,7 +489,7 @@ class Life:
                 world.call_in(service.delay_ms(), lambda: answered(outcome))
 
         def send() -> None:
-            if done[0] or not self.alive:
+            if done or not self.alive:
                 return
             world.events += 1
             if not service.dies(service.scenario.faults.loss):
