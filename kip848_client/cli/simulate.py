@@ -10,8 +10,8 @@
     kip848 simulate --seed 7 --history run.jsonl        # its event log, for kip848 report
     kip848 simulate --seed 7 --watch my_tests:mine      # with observers of your own beside the checkers
 
-The story is written by `simulate_story`, many runs are played by `simulate_many`. The exit status is 1 if an invariant
-broke.
+The story is written by `simulate_story`, many runs are played by `simulate_many`, and `simulate_shrink` makes a failing
+one smaller. The exit status is 1 if an invariant broke.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from typing import Final
 import msgspec
 
 from kip848_client.cli.simulate_many import Progress, Work, observers_of, play_many
+from kip848_client.cli.simulate_shrink import shrink
 from kip848_client.cli.simulate_story import tell
 from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.json_text import to_json
@@ -33,7 +34,6 @@ from kip848_client.simulation.history import FAULTS, to_event_log
 from kip848_client.simulation.play import Report
 from kip848_client.simulation.play import run as play
 from kip848_client.simulation.scenario import SCENARIOS, scenario_of
-from kip848_client.simulation.shrink import shrink
 
 _TAIL: Final = 25
 """Lines of the story that are shown of a run that failed among many."""

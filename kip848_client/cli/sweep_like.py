@@ -25,7 +25,7 @@ from kip848_client.errors import ConfigError
 from kip848_client.json_text import to_json
 from kip848_client.report.figures import Percentiles, percentiles
 from kip848_client.report.summary import duration
-from kip848_client.simulation.what_if import PLAYS, Job, Outcome, Setting, Shape, play_job, read_setting
+from kip848_client.simulation.what_if import PLAYS, Job, Outcome, Setting, Shape, play_job
 
 Player: TypeAlias = Callable[[Shape, Sequence[Job]], Iterable[Outcome]]
 """Plays jobs with a group of a shape; one outcome for each, in order."""
@@ -99,6 +99,28 @@ def run_like(arguments: argparse.Namespace, seeds: range, player: Player | None 
     else:
         print(f"like {arguments.like}: {_sentence(shape)}\n\n{_table(rows)}")
     return 0
+
+
+def read_setting(text: str) -> Setting:
+    """Read ``assignor=range,heartbeat=1000,session=10000,static=yes``.
+
+    Raises:
+        ConfigError: it says something else.
+    """
+    fields: dict[str, object] = {}
+    for part in text.split(","):
+        name, _, value = (piece.strip() for piece in part.partition("="))
+        if name == "assignor" and value in {"uniform", "range"}:
+            fields["assignor"] = value
+        elif name == "static" and value in {"yes", "no"}:
+            fields["static"] = value == "yes"
+        elif name in {"heartbeat", "session"} and value.isdecimal() and int(value) > 0:
+            fields["heartbeat_interval_ms" if name == "heartbeat" else "session_timeout_ms"] = int(value)
+        else:
+            raise ConfigError(
+                f"{text!r}: expected assignor=uniform|range, static=yes|no, heartbeat=MS, session=MS, joined by commas"
+            )
+    return Setting(text, **fields)  # type: ignore[arg-type]
 
 
 def _poll_ms(text: str) -> tuple[int, int]:

@@ -8,8 +8,7 @@ seconds of session timeout take microseconds. Where is what:
 - a consumer: `process` (its clock), `consumer` (the member), `clientside` (its requests), `application` (poll(),
   listeners, records), `user_assignor`
 - between them: `network` (delays, faults, rules of `kip848_client.faults`)
-- what happens: `scenario` (numbers), `ground` (planned events, healing), `stage`, `actions`, `trials`, `play`; `shrink`
-  makes a failing run smaller
+- what happens: `scenario` (numbers), `ground` (planned events, healing), `stage`, `actions`, `trials`, `play`
 - beside the group: `transactions`, `workers`; `what_if` plays changes of a given group
 - the interface for checkers: `observer` (typed hooks), `mirror` (a copy of the coordinator's group)
 - the invariants: `checkers`, one file per subject; each checker is an observer

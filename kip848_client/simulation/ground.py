@@ -1,8 +1,8 @@
 """What every run stands on: a cluster, a network, and a plan of events; first with faults, then healed.
 
 The events of the safety phase are drawn in advance from the numbers of a scenario. Each has a number and its own random
-generator. So an event can be left out (`Scenario.skip`) without a change of the others, which is how `shrink` makes a
-failing run smaller.
+generator. So an event can be left out (`Scenario.skip`) without a change of the others, which makes a failing run
+smaller.
 
 Does not own: how an event is carried out (`actions` for consumers, `workers` for workers).
 """

@@ -17,7 +17,7 @@ from kip848_client.simulation.consumer import SimulatedConsumer
 from kip848_client.simulation.scenario import HEALTHY, QUIET, Behaviour, Scenario
 from kip848_client.simulation.stage import Stage
 
-__all__ = ["PLAYS", "Job", "Outcome", "Setting", "Shape", "play", "play_job", "read_setting"]
+__all__ = ["PLAYS", "Job", "Outcome", "Setting", "Shape", "play", "play_job"]
 
 _START_MS: Final = 600_000
 """A group that has not come to rest by then never will."""
@@ -89,28 +89,6 @@ class Outcome(msgspec.Struct, frozen=True):
     unread_ms: float
     unread_ms_max: float
     moved: int
-
-
-def read_setting(text: str) -> Setting:
-    """Read ``assignor=range,heartbeat=1000,session=10000,static=yes``.
-
-    Raises:
-        ConfigError: it says something else.
-    """
-    fields: dict[str, object] = {}
-    for part in text.split(","):
-        name, _, value = (piece.strip() for piece in part.partition("="))
-        if name == "assignor" and value in {"uniform", "range"}:
-            fields["assignor"] = value
-        elif name == "static" and value in {"yes", "no"}:
-            fields["static"] = value == "yes"
-        elif name in {"heartbeat", "session"} and value.isdecimal() and int(value) > 0:
-            fields["heartbeat_interval_ms" if name == "heartbeat" else "session_timeout_ms"] = int(value)
-        else:
-            raise ConfigError(
-                f"{text!r}: expected assignor=uniform|range, static=yes|no, heartbeat=MS, session=MS, joined by commas"
-            )
-    return Setting(text, **fields)  # type: ignore[arg-type]
 
 
 def play(name: str, shape: Shape, setting: Setting, *, seed: int) -> Outcome:

@@ -15,12 +15,12 @@ from msgspec.structs import fields, replace
 
 from kip848_client.cli import main
 from kip848_client.cli.simulate import add_arguments
+from kip848_client.cli.simulate_shrink import shrink
 from kip848_client.member.heartbeat import Heartbeats
 from kip848_client.model import TopicIdPartition
 from kip848_client.simulation import Observer, Process, Report, Scene, fail, run, scenario_of
 from kip848_client.simulation.ground import plan_of
 from kip848_client.simulation.scenario import CHURN, SCENARIOS, Scenario, change, settled
-from kip848_client.simulation.shrink import shrink
 from kip848_client.simulation.world import World
 
 SHORT = ("--scenario", "churn", "--set", "duration_ms=5000")

@@ -1,6 +1,6 @@
-"""Makes a failing scenario smaller: fewer planned events, fewer kinds of faults, fewer members, less time.
+"""``kip848 simulate --shrink``: make a failing scenario smaller, so that its story is short.
 
-It must go on to fail the same way. Does not own: how a smaller scenario is named (`scenario.differences`).
+The smaller one has fewer planned events, kinds of faults and members, or less time, and fails the same way.
 """
 
 from __future__ import annotations
