@@ -197,142 +197,11 @@ QUIET: Final = Scenario(
     trials=0,
 )
 
-CLASSIC: Final = Scenario(
-    name="classic",
-    classic=1.0,
-    behaviour=Behaviour(listener_raises=0.03, stall=0.01, hang=0.01),
-    duration_ms=30_000,
-    joins=0.2,
-    leaves=0.15,
-    crashes=0.1,
-    freezes=0.05,
-    statics=0.3,
-    double_starts=0.03,
-    patterns=0.2,
-    resubscriptions=0.05,
-    growths=0.03,
-    refusals=0.1,
-    failovers=0.04,
-    replication_ms=20,
-    coordinator_crashes=0.05,
-    coordinator_crashes_after_append=0.01,
-    coordinator_crashes_before_append=0.01,
-    probes=0.0,
-    early=0.5,
-)
-
 MIXED: Final = Scenario(name="mixed")
 """A scenario whose numbers each seed draws."""
 
 BRIEF: Final = Scenario(name="brief")
 """The same for a shorter time, and one group in twenty computes its target itself: to play very many of."""
-
-SCENARIOS: Final[Mapping[str, Scenario]] = {
-    scenario.name: scenario
-    for scenario in (
-        MIXED,
-        BRIEF,
-        CHURN,
-        Scenario(
-            name="zombies",
-            behaviour=Behaviour(listener_raises=0.02, stall=0.03, hang=0.03),
-            freezes=0.15,
-            coordinator_crashes=0.0,
-            coordinator_crashes_after_append=0.0,
-            coordinator_crashes_before_append=0.0,
-        ),
-        Scenario(name="static", statics=0.7, leaves=0.1, crashes=0.1, double_starts=0.05, held_instances=0.05),
-        Scenario(name="patterns", patterns=0.6, resubscriptions=0.15, growths=0.05),
-        Scenario(name="topics", deletions=0.08, growths=0.05, metadata_lag_ms=300, resubscriptions=0.05),
-        Scenario(name="failover", failovers=0.1, deposed=0.6, replication_ms=40, coordinator_crashes=0.05),
-        Scenario(name="refusals", refusals=0.3, throttles=0.05, config_changes=0.05, group_max_size=5),
-        Scenario(
-            name="assignors",
-            assignors=0.97,
-            behaviour=Behaviour(
-                listener_raises=0.03, stall=0.01, hang=0.01, assign_ms=(0, 400), misbehaves=0.25, reweighs=0.1
-            ),
-            joins=0.2,
-            leaves=0.15,
-            freezes=0.05,
-            failovers=0.03,
-            replication_ms=20,
-            refusals=0.1,
-            statics=0.2,
-            resubscriptions=0.05,
-            growths=0.03,
-        ),
-        Scenario(
-            name="storm",
-            members=5,
-            members_max=9,
-            topics={"orders": 8, "audit": 4, "clicks": 3},
-            faults=NetworkFaults(
-                loss=0.08, duplicate=0.08, break_connection=0.03, delay_ms=(0, 120), slow=0.05, stuck=0.005
-            ),
-            behaviour=Behaviour(listener_raises=0.1, stall=0.02, hang=0.01, commit=0.1),
-            joins=0.3,
-            leaves=0.15,
-            crashes=0.1,
-            cuts=0.1,
-            resubscriptions=0.15,
-            growths=0.03,
-            deletions=0.02,
-            freezes=0.08,
-            statics=0.3,
-            double_starts=0.03,
-            patterns=0.3,
-            refusals=0.05,
-            wall_jumps=0.02,
-            config_changes=0.02,
-            failovers=0.04,
-            replication_ms=20,
-            coordinator_crashes=0.06,
-            coordinator_crashes_after_append=0.01,
-            coordinator_crashes_before_append=0.01,
-        ),
-        CLASSIC,
-        replace(CLASSIC, name="migration", classic=0.5, switches=0.4, joins=0.1, leaves=0.05, crashes=0.05),
-        replace(
-            QUIET,
-            name="transactions",
-            producers=3,
-            members=1,
-            members_max=1,
-            topics={"orders": 1},
-            duration_ms=20_000,
-            faults=_ROUGH,
-            behaviour=_CARELESS,
-            joins=0.0,
-            resubscriptions=0.0,
-            growths=0.0,
-            failovers=0.3,
-            coordinator_crashes_after_append=0.01,
-            coordinator_crashes_before_append=0.01,
-            probes=0.0,
-        ),
-        Scenario(
-            name="workers",
-            units=6,
-            members=3,
-            members_max=5,
-            assignors=0.4,
-            faults=NetworkFaults(loss=0.05, duplicate=0.02, break_connection=0.02, delay_ms=(0, 150), slow=0.02),
-            joins=0.05,
-            leaves=0.06,
-            crashes=0.06,
-            cuts=0.1,
-            drift=0.1,
-            coordinator_crashes=0.03,
-            failovers=0.03,
-            replication_ms=20,
-            max_poll_interval_ms=12_000,  # their rebalance timeout
-            probes=0.0,
-            trials=0,
-        ),
-        QUIET,
-    )
-}
 
 
 def change(scenario: Scenario, assignments: Iterable[str]) -> Scenario:
@@ -413,6 +282,82 @@ def _read(text: str, kind: type) -> Any:
     if kind is tuple and value[0] > value[1]:
         raise ValueError(text)
     return value
+
+
+def _named(name: str, changes: str, *, base: Scenario = CHURN) -> Scenario:
+    """*base* with numbers changed, written as ``--set`` takes them."""
+    return replace(change(base, changes.split()), name=name)
+
+
+CLASSIC: Final = _named(
+    "classic",
+    """
+    classic=1 early=0.5 duration_ms=30000 joins=0.2 leaves=0.15 crashes=0.1 freezes=0.05 statics=0.3 double_starts=0.03
+    patterns=0.2 resubscriptions=0.05 growths=0.03 refusals=0.1 failovers=0.04 replication_ms=20 probes=0
+    coordinator_crashes=0.05 coordinator_crashes_after_append=0.01 coordinator_crashes_before_append=0.01
+    behaviour.listener_raises=0.03 behaviour.hang=0.01
+    """,
+)
+
+SCENARIOS: Final[Mapping[str, Scenario]] = {
+    scenario.name: scenario
+    for scenario in (
+        MIXED,
+        BRIEF,
+        CHURN,
+        _named(
+            "zombies",
+            """
+            freezes=0.15 behaviour.listener_raises=0.02 behaviour.stall=0.03 behaviour.hang=0.03
+            coordinator_crashes=0 coordinator_crashes_after_append=0 coordinator_crashes_before_append=0
+            """,
+        ),
+        _named("static", "statics=0.7 leaves=0.1 crashes=0.1 double_starts=0.05 held_instances=0.05"),
+        _named("patterns", "patterns=0.6 resubscriptions=0.15 growths=0.05"),
+        _named("topics", "deletions=0.08 growths=0.05 metadata_lag_ms=300 resubscriptions=0.05"),
+        _named("failover", "failovers=0.1 deposed=0.6 replication_ms=40 coordinator_crashes=0.05"),
+        _named("refusals", "refusals=0.3 throttles=0.05 config_changes=0.05 group_max_size=5"),
+        _named(
+            "assignors",
+            """
+            assignors=0.97 joins=0.2 leaves=0.15 freezes=0.05 failovers=0.03 replication_ms=20 refusals=0.1 statics=0.2
+            resubscriptions=0.05 growths=0.03 behaviour.listener_raises=0.03 behaviour.hang=0.01
+            behaviour.assign_ms=0,400 behaviour.misbehaves=0.25 behaviour.reweighs=0.1
+            """,
+        ),
+        _named(
+            "storm",
+            """
+            members=5 members_max=9 topics=orders:8,audit:4,clicks:3 joins=0.3 leaves=0.15 crashes=0.1 cuts=0.1
+            resubscriptions=0.15 growths=0.03 deletions=0.02 freezes=0.08 statics=0.3 double_starts=0.03 patterns=0.3
+            refusals=0.05 wall_jumps=0.02 config_changes=0.02 failovers=0.04 replication_ms=20
+            coordinator_crashes=0.06 coordinator_crashes_after_append=0.01 coordinator_crashes_before_append=0.01
+            faults.loss=0.08 faults.duplicate=0.08 faults.break_connection=0.03 faults.delay_ms=0,120 faults.slow=0.05
+            faults.stuck=0.005
+            behaviour.listener_raises=0.1 behaviour.stall=0.02 behaviour.hang=0.01 behaviour.commit=0.1
+            """,
+        ),
+        CLASSIC,
+        _named("migration", "classic=0.5 switches=0.4 joins=0.1 leaves=0.05 crashes=0.05", base=CLASSIC),
+        _named(
+            "transactions",
+            """
+            producers=3 members=1 members_max=1 topics=orders:1 duration_ms=20000 probes=0 trials=0
+            joins=0 leaves=0 crashes=0 cuts=0 resubscriptions=0 growths=0 failovers=0.3
+            coordinator_crashes=0 coordinator_crashes_after_append=0.01 coordinator_crashes_before_append=0.01
+            """,
+        ),
+        _named(
+            "workers",  # max_poll_interval_ms is their rebalance timeout
+            """
+            units=6 members=3 members_max=5 assignors=0.4 joins=0.05 leaves=0.06 crashes=0.06 cuts=0.1 drift=0.1
+            failovers=0.03 replication_ms=20 max_poll_interval_ms=12000 probes=0 trials=0
+            faults.loss=0.05 faults.duplicate=0.02 faults.break_connection=0.02 faults.delay_ms=0,150
+            """,
+        ),
+        QUIET,
+    )
+}
 
 
 # What seeds draw: small and dense runs, each with only some kinds of faults. With all kinds at once, a group makes
