@@ -359,7 +359,7 @@ class _Producer:
         self.producer_id: Final = producer_id
         self.epoch = -1
         self.coordinator_epoch = -1
-        self.last_timestamp = -1
+        self.last_timestamp: int
         self.batches: deque[_AppendedBatch] = deque(maxlen=_BATCHES_KEPT)
 
     def base_offset_of_retry(self, header: BatchHeader) -> int | None:

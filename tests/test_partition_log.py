@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kip848_client import producer_batches
 from kip848_client.errors import BrokerError, ErrorCode, RefusedRecordsError
 from kip848_client.partition_log import EpochEndOffset, PartitionLog, PreparedAppend, TimestampAndOffset
 from kip848_client.producer_batches import PRODUCERS_KEPT, RecordAllowance, RecordRules, check_batch, check_records
@@ -204,6 +205,9 @@ def _with(offset: int, value: bytes, *, batch: bytes | None = None) -> bytes:
     return bytes(changed)
 
 
+HEADER_ALONE = _with(8, (HEADER_SIZE - 12).to_bytes(4, "big"))[:HEADER_SIZE]
+
+
 @pytest.mark.parametrize(
     ("records", "error", "says"),
     [
@@ -220,6 +224,7 @@ def _with(offset: int, value: bytes, *, batch: bytes | None = None) -> bytes:
         (_with(0, (7).to_bytes(8, "big")), ErrorCode.INVALID_RECORD, "must be 0, got 7"),
         (_with(57, (3).to_bytes(4, "big")), ErrorCode.INVALID_RECORD, "counts 3 records"),
         (_with(57, bytes(4)), ErrorCode.INVALID_RECORD, "counts 0 records"),
+        (_with(57, bytes(4), batch=HEADER_ALONE), ErrorCode.INVALID_RECORD, "counts 0 records"),
         (_with(57, b"\xff\xff\xff\xff"), ErrorCode.INVALID_RECORD, "claims -1 records"),
         (_with(22, b"\x20"), ErrorCode.INVALID_RECORD, "control"),
         (_with(22, b"\x08"), ErrorCode.INVALID_TIMESTAMP, "LogAppendTime"),
@@ -371,6 +376,24 @@ def test_producers_do_not_disturb_each_other_and_the_most_silent_is_forgotten() 
     assert log.append(second).duplicate is False
 
 
+def test_a_batch_with_only_its_first_sequence_number_in_common_is_no_retry() -> None:
+    """Broken: a producer with a mistake is told that records are stored which are not."""
+    log = PartitionLog()
+    log.append(a_batch(1, 2, producer=(1, 0, 0)))
+    for other in (a_batch(1, producer=(1, 0, 0)), a_batch(1, producer=(1, 0, 1))):
+        with pytest.raises(BrokerError, match="expected 2"):
+            log.append(other)
+
+
+def test_a_log_tells_what_it_knows_of_its_producers() -> None:
+    """DescribeProducers shows an operator which producer holds up the readers of committed records."""
+    log = _written(commit_epochs=(2,))
+    log.commit(log.prepare_marker(3, epoch=1, commit=True, timestamp_ms=7, coordinator_epoch=4))
+    log.append(a_batch(5, 6, producer=(1, 0, 0)))
+    assert log.producers() == ((1, 0, 1, 6, -1), (3, 1, -1, 7, 4), (9, 5, 0, 1, 2))
+    assert [log.epoch_of(producer_id) for producer_id in (9, 8)] == [5, -1]
+
+
 # -- transactions
 
 
@@ -464,6 +487,18 @@ def test_a_transaction_begins_with_the_lowest_sequence_that_was_sent(
         log.append(batch)
     assert code_of(error) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert log.append(a_batch(1, producer=(0, 1, highest), attributes=TRANSACTIONAL)).base_offset == 0
+
+
+def test_transactions_that_never_write_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken: a program whose first batch is always refused fills the memory of the broker."""
+    monkeypatch.setattr(producer_batches, "PRODUCERS_KEPT", 2)
+    log = PartitionLog()
+    for producer_id in (1, 2, 3):
+        log.expect_transaction(producer_id, epoch=0, sequence=0, adds_partition=False)
+    for producer_id in (2, 3):
+        with pytest.raises(BrokerError, match="expected at most 0"):
+            log.append(a_batch(1, producer=(producer_id, 0, 5), attributes=TRANSACTIONAL))
+    assert log.append(a_batch(1, producer=(1, 0, 5), attributes=TRANSACTIONAL)).base_offset == 0
 
 
 def test_a_zombie_begins_no_transaction() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 
 from kip848_client.broker.topics import STORAGE_FAILED
@@ -10,7 +12,7 @@ from kip848_client.errors import BrokerError, ErrorCode
 from kip848_client.partition_log import PartitionLog
 from kip848_client.transactions.transaction import TopicPartition
 from kip848_client.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
-from kip848_client.wire.record_batch import Record, build_batch
+from kip848_client.wire.record_batch import HEADER_SIZE, Record, build_batch
 from tests.support.transactions import TRANSACTIONAL
 
 PRODUCER_ID, EPOCH = 7, 2
@@ -61,6 +63,13 @@ def test_a_batch_that_may_not_be_written_is_refused_in_the_words_of_its_version(
     with pytest.raises(BrokerError, match=says) as refused:
         Coordinator(answer).admit_batch("tx", a_batch(), "foo", 3, PartitionLog(), api_version=version)
     assert refused.value.code == code
+
+
+@pytest.mark.parametrize("size", [HEADER_SIZE - 1, HEADER_SIZE])
+def test_a_batch_needs_a_header_to_be_one_of_a_transaction(size: int) -> None:
+    """Broken: bytes that are no batch end the broker's connection, or a transaction is written past its coordinator."""
+    with pytest.raises(BrokerError, match="without a transactional id") if size == HEADER_SIZE else nullcontext():
+        Coordinator().admit_batch(None, a_batch()[:size], "foo", 3, PartitionLog(), api_version=12)
 
 
 @pytest.mark.parametrize(("version", "is_adding"), [(11, False), (12, True)])

@@ -13,7 +13,7 @@ from kip848_client.error_codes import ErrorCode
 from kip848_client.transactions import coordinator as coordinator_module
 from kip848_client.transactions.coordinator import Outcome, TransactionCoordinator
 from kip848_client.transactions.records import record_of, transaction_of
-from kip848_client.transactions.transaction import Transaction, TransactionState
+from kip848_client.transactions.transaction import Transaction, TransactionState, offsets_partition
 
 LAST_EPOCH = 32_766
 EXPIRATION_MS = 10_000
@@ -91,6 +91,68 @@ def test_a_new_life_after_the_last_epoch_gets_a_new_producer_id(is_given: bool) 
         assert answer(driver.init(**given)) == (0, old + 1, 0)  # the answer was lost
 
 
+def test_a_new_life_begins_without_what_the_last_one_did() -> None:
+    """A tool would show a transaction that is over, and a zombie could repeat the last request of it."""
+    driver = Driver()
+    producer_id = driver.init().producer_id
+    driver.add(producer_id, 0)
+    driver.end(producer_id, 0)
+    assert driver.init().transaction == Transaction(
+        transactional_id="tx", producer_id=producer_id, epoch=2, timeout_ms=5_000, updated_ms=1_000, client_version=2
+    )
+
+
+@pytest.mark.parametrize(("opens", "began_ms"), [(True, 1_000), (False, 2_000)])
+def test_an_abort_that_moves_the_epoch_needs_no_open_transaction(opens: bool, began_ms: int) -> None:
+    """A client of KIP-890 aborts when it does not know whether its first batch was written."""
+    driver = Driver()
+    producer_id = driver.init().producer_id
+    if opens:
+        driver.add(producer_id, 0)
+    driver.now_ms = 2_000
+    ended = driver.coordinator.end(
+        "tx", producer_id=producer_id, epoch=0, commit=False, moves_epoch=True, now_ms=driver.now_ms
+    )
+    assert ended.transaction is not None
+    assert (ended.transaction.started_ms, ended.transaction.client_version) == (began_ms, 2)
+    driver.coordinator.replay(ended.transaction)
+    assert driver.end(producer_id, 1, commit=False).error == ErrorCode.PRODUCER_FENCED  # before the markers are written
+
+
+def test_an_end_before_the_last_epoch_goes_on_with_the_last_one() -> None:
+    """A producer id that is given up early costs a record and a new id."""
+    driver = Driver()
+    old = driver.at_the_last_epoch()
+    known = driver.coordinator.get("tx")
+    assert known is not None
+    driver.coordinator.replay(replace(known, epoch=LAST_EPOCH - 1))
+    driver.add(old, LAST_EPOCH - 1)
+    assert answer(driver.end(old, LAST_EPOCH - 1)) == (0, old, LAST_EPOCH)
+
+
+def test_what_is_completed_twice_or_not_at_all_changes_nothing() -> None:
+    """The markers of a transaction may be written twice, after a crash."""
+    driver = Driver()
+    driver.init()
+    assert [driver.coordinator.completed(name, now_ms=1) for name in ("tx", "other")] == [Outcome(), Outcome()]
+
+
+@pytest.mark.parametrize(
+    ("group_id", "partition"),
+    [
+        ("g", 3),
+        ("orders", 31),
+        ("polygenelubricants", 0),
+        ("my-group", 12),
+        ("a long name of a group", 41),
+        ("\U0001d11e", 44),
+    ],
+)
+def test_the_offsets_of_a_group_stand_for_the_partition_that_keeps_it_in_kafka(group_id: str, partition: int) -> None:
+    """Tools show that partition; the number is Java's ``Math.abs(groupId.hashCode()) % 50``, and 0 for the lowest."""
+    assert offsets_partition(group_id) == ("__consumer_offsets", partition)
+
+
 def test_an_end_at_the_last_epoch_goes_on_with_a_new_producer_id() -> None:
     """A producer that runs for weeks would be fenced by itself."""
     driver = Driver()
@@ -147,6 +209,7 @@ ADDING = {"producer_id": 100, "epoch": 1, "partitions": (FOO,), "now_ms": 1_000}
         ("init_producer_id", "tx", {"timeout_ms": 0, "now_ms": 1}, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
         ("init_producer_id", "tx", {"timeout_ms": 900_001, "now_ms": 1}, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
         ("init_producer_id", "tx", {"timeout_ms": 900_000, "now_ms": 1}, ErrorCode.NONE),
+        ("init_producer_id", "tx", {"timeout_ms": 1, "now_ms": 1}, ErrorCode.NONE),
         ("add_partitions", "", ADDING, ErrorCode.INVALID_REQUEST),
         ("add_partitions", "other", ADDING, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
         ("add_partitions", "tx", ADDING | {"producer_id": 99}, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
@@ -156,6 +219,7 @@ ADDING = {"producer_id": 100, "epoch": 1, "partitions": (FOO,), "now_ms": 1_000}
         ("end", "tx", ENDING | {"moves_epoch": True, "producer_id": 99}, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
         ("end", "tx", ENDING | {"moves_epoch": True, "epoch": 2}, ErrorCode.PRODUCER_FENCED),
         ("end", "tx", ENDING | {"moves_epoch": True, "epoch": 0}, ErrorCode.PRODUCER_FENCED),
+        ("end", "tx", ENDING | {"moves_epoch": True}, ErrorCode.INVALID_TXN_STATE),
         ("end", "tx", ENDING | {"moves_epoch": False, "producer_id": 99}, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
         ("end", "tx", ENDING | {"moves_epoch": False, "epoch": 0}, ErrorCode.PRODUCER_FENCED),
         ("abort", "other", {"now_ms": 1}, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND),
@@ -209,12 +273,27 @@ def test_deadlines_of_transactions_that_ended_do_not_pile_up(monkeypatch: pytest
     monkeypatch.setattr(coordinator_module, "_DEADLINES_KEPT", 3)
     driver = Driver()
     producer_id = driver.init().producer_id
+    driver.init_other("idle")
+    kept = []
     for epoch in range(20):
         driver.add(producer_id, epoch)
-        assert len(driver.coordinator._deadlines) <= 2 * len(driver.coordinator) + 3
+        kept.append(len(driver.coordinator._deadlines))
         driver.now_ms += 1
         driver.end(producer_id, epoch)
+    assert kept == [1, 2, 3, 4, 5, 6, 7, 1, 2, 3, 4, 5, 6, 7, 1, 2, 3, 4, 5, 6]
     driver.add(producer_id, 20)
+    assert driver.coordinator.deadline_ms() == driver.now_ms + 5_000
+
+
+def test_the_first_deadline_is_known_after_old_ones_were_thrown_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction would be aborted late, and hold up its readers."""
+    monkeypatch.setattr(coordinator_module, "_DEADLINES_KEPT", -3)
+    driver = Driver()
+    driver.add(driver.init().producer_id, 0)
+    driver.init_other("a")
+    driver.finish(
+        driver.coordinator.add_partitions("a", producer_id=101, epoch=0, partitions=(FOO,), now_ms=driver.now_ms + 1)
+    )
     assert driver.coordinator.deadline_ms() == driver.now_ms + 5_000
 
 
@@ -265,6 +344,17 @@ def test_open_transactions_do_not_keep_older_ids_from_being_forgotten() -> None:
     driver.init_other("b")
     driver.now_ms += EXPIRATION_MS
     assert [driver.forget(), driver.forget(), driver.forget()] == [*map(Transaction.forgotten, "ab"), None]
+
+
+def test_an_id_that_is_used_again_is_forgotten_later() -> None:
+    """The id that was not used for longest comes first."""
+    driver = Driver()
+    for name in ("a", "b", "a"):
+        driver.init_other(name)
+        driver.now_ms += 1
+    assert driver.coordinator.expiration_ms() == 1_001 + EXPIRATION_MS
+    driver.now_ms += EXPIRATION_MS
+    assert [driver.forget(), driver.forget()] == [*map(Transaction.forgotten, "ba")]
 
 
 def test_a_partition_that_is_in_the_transaction_makes_no_record() -> None:

@@ -57,6 +57,17 @@ def test_s26_a_follower_that_never_syncs_costs_a_rebalance() -> None:
     assert h.beat(a, 2) == REBALANCE
 
 
+def test_a_member_that_has_synced_has_its_session_again_and_is_left_alone() -> None:
+    """The timer of the sync phase ends with it; a group that works must not rebalance because of it."""
+    h = ClassicHarness()
+    a = h.newcomer()
+    h.advance(SESSION_MS - 1)
+    h.sync_group(a, 1)
+    h.advance(SESSION_MS - 1_001)
+    _beat_for(h, REBALANCE_MS, (a, 1))
+    assert h.state_is(ClassicState.STABLE)
+
+
 def test_a_sync_timer_of_an_earlier_generation_does_nothing() -> None:
     """A member that has synced since must not be removed for a round that is over."""
     h = ClassicHarness()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from kip848_client.coordinator.classic.group import ClassicState
 from kip848_client.errors import ErrorCode
@@ -179,6 +180,23 @@ def test_the_last_to_come_back_are_left_out_of_a_group_that_has_become_too_large
     calls = [h.join_group(member_id) for member_id in (c, b, a)]
     assert [call.code for call in calls] == [ErrorCode.NONE, ErrorCode.NONE, ErrorCode.GROUP_MAX_SIZE_REACHED]
     assert list(h.classic.members) == [b, c]
+
+
+def test_groups_are_bounded() -> None:
+    """A program that makes up names would fill the memory of the broker."""
+    h = ClassicHarness()
+    h.stable("a")
+    h.config = replace(h.config, groups_max=1)
+    h.restart()
+    assert h.join_group(group_id="other").code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert h.join_group().code == ErrorCode.MEMBER_ID_REQUIRED
+
+
+def test_a_heartbeat_and_a_sync_name_their_group() -> None:
+    """A client with a mistake learns which."""
+    h = ClassicHarness()
+    h.group_id = ""
+    assert h.beat("m", 1) == h.sync_group("m", 1).code == ErrorCode.INVALID_GROUP_ID
 
 
 def test_members_and_ids_of_all_groups_are_bounded() -> None:

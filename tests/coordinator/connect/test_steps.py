@@ -55,6 +55,7 @@ def test_a_worker_is_told_what_it_waits_for_and_what_it_has() -> None:
     given = told(harness.enter("w2"))
     assert {*as_text(given.assigned).split()} == {"C", "D"} & _target(harness, "w2")
     assert {*as_text(given.pending).split()} == waits != set()
+    assert all(item.indexes for item in given.pending)
 
 
 def test_the_event_log_tells_of_joins_targets_and_leaves() -> None:
@@ -131,6 +132,16 @@ def test_the_units_of_others_stay_when_a_static_worker_is_back_with_another_list
 
 
 # Client-side assignors
+
+
+def test_one_of_several_units_that_leaves_the_catalogue_is_stopped_before_there_is_a_plan() -> None:
+    """A deleted unit must not run on because the others do."""
+    harness = ConnectHarness()
+    harness.enter("w1", catalogue=(1, "A B"), offers=OWN)
+    harness.prepare("w1", 0)
+    harness.install("w1", 0, 1, w1="A B")
+    harness.enter("w1", offers=OWN)
+    assert tokens(harness.beat("w1", 1, catalogue=(2, "A"))) == {"A": 1}
 
 
 def test_a_sole_worker_may_change_its_assignor_and_its_mode() -> None:
