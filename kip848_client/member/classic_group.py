@@ -116,10 +116,10 @@ class ClassicGroup:
         """The last assignment; in PENDING it waits for poll()."""
         self._held: frozenset[TopicPartition] = frozenset()
         """The assignment that was taken up last; an eager member tells its assignor."""
-        self._held_generation = -1
-        self._claimed_generation = -1
+        self._held_generation = NO_EPOCH
+        self._claimed_generation = NO_EPOCH
         """The last generation in which no other member was given what this one owns."""
-        self._led_generation = -1
+        self._led_generation = NO_EPOCH
         """The last generation for which this member assigned."""
         self._sent_subscription = Subscription()
         """The subscription of the last JoinGroup."""
@@ -189,9 +189,7 @@ class ClassicGroup:
 
     def _join(self) -> None:
         """Start over without a generation; the move to JOINING was made."""
-        context = self._context
-        context.incarnation += 1
-        self._held, self._held_generation = frozenset(), -1
+        self._held, self._held_generation = frozenset(), NO_EPOCH
         self._wanted = "first join" if not self._exit.removals else "the member was removed"
         self._begin_round(delayed=self._exit.removals > 1)
 
@@ -288,7 +286,7 @@ class ClassicGroup:
         owned, generation = frozenset(context.owned_by_name), context.epoch or NO_EPOCH
         if not context.config.cooperative:
             owned = frozenset()
-            if self._held_generation >= 0:
+            if self._held_generation != NO_EPOCH:
                 generation = self._held_generation
         elif owned:
             generation = self._claimed_generation
@@ -345,7 +343,7 @@ class ClassicGroup:
         """
         if self._round.is_leader and self._round.skipped and self._round.protocol not in EAGER:
             return "the leader was replaced"
-        is_first = self._context.config.instance_id is not None and self._held_generation < 0
+        is_first = self._context.config.instance_id is not None and self._held_generation == NO_EPOCH
         if is_first and not self._subscribed_topics <= {partition.topic for partition in partitions}:
             return "a topic was not assigned"
         return None

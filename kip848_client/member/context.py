@@ -71,7 +71,10 @@ class Context:
         self.fetches_name_member = True
         """Whether an OffsetFetch carries member id and epoch, so that the coordinator can refuse a stale one."""
         self.incarnation = 0
-        """Grows with every join, fencing, poll timeout and leave. Answers to requests of an older one are ignored."""
+        """Grows with every fencing, poll timeout and leave, and when a member of KIP-848 joins.
+
+        Answers to requests of an older one are ignored.
+        """
         self.subscription = Subscription()
         self.assignors: tuple[Assignor, ...] = ()
         """Client-side assignors to advertise; see `assignor_round`."""

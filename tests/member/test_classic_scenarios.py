@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import pytest
@@ -28,7 +28,14 @@ from kip848_client.member.classic_errors import (
     join_error_class,
     sync_error_class,
 )
-from kip848_client.member.events import CoordinatorDisconnected, Fail, LeaveMode, ResponseReceived, SurfaceError
+from kip848_client.member.events import (
+    CoordinatorDisconnected,
+    DescribeTopics,
+    Fail,
+    LeaveMode,
+    ResponseReceived,
+    SurfaceError,
+)
 from kip848_client.member.states import MemberState, Phase
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_protocol import decode_assignment, decode_subscription
@@ -244,17 +251,47 @@ def test_an_own_assignor_says_its_versions_and_an_eager_member_what_it_held() ->
 # Rebalances
 
 
-def test_in_a_group_that_its_coordinator_assigns_a_waiting_assignment_is_taken_up_first() -> None:
+@pytest.mark.parametrize("given", [[0, 1, 2], range(6)], ids=["fewer", "the same"])
+def test_in_a_group_that_its_coordinator_assigns_a_waiting_assignment_is_taken_up_first(given: Iterable[int]) -> None:
     """To join again with the same partitions would be answered at once with the same ones, at every heartbeat."""
     member = rejoining()
     member.answer_join(generation=1, leader="")
-    member.answer_sync({"t": [0, 1, 2]})
+    member.answer_sync({"t": given})
     member.beat(REBALANCE)
     assert (member.phase(), member.requests(JoinGroupRequest)) == (Phase.PENDING, [])
+    member.listeners_finish = True
     member.poll()
-    member.finish_call("revoked", "t-3", "t-4", "t-5")
-    member.finish_call("assigned")
-    assert member.listed() == ["t-0", "t-1", "t-2"]
+    assert member.listed() == [f"t-{index}" for index in given]
+
+
+@pytest.mark.parametrize("rebalances", [False, True])
+def test_a_listener_that_raises_is_called_again_and_holds_up_no_rebalance(rebalances: bool) -> None:
+    """The group would wait for a callback that may raise for ever; what it was not told of yet is still its own."""
+    member = joined()
+    member.beat(REBALANCE)
+    member.answer_join(generation=2)
+    member.answer_sync({"t": range(7)})
+    member.poll()
+    if rebalances:
+        member.beat(REBALANCE)
+    member.finish_call("assigned", "t-6", error=RuntimeError("no"))
+    if rebalances:
+        assert (member.listed(), member.said().generation_id) == ([*SIX, "t-6"], 2)
+        member.answer_join(generation=3)
+        member.answer_sync({"t": range(7)})
+    assert (member.phase(), member.requests(JoinGroupRequest)) == (Phase.PENDING, [])
+    member.poll()
+    member.finish_call("assigned", "t-6")
+    assert member.phase() is Phase.IN_SYNC
+
+
+def test_partitions_that_cannot_be_are_left_out_of_an_assignment() -> None:
+    """librdkafka refuses -1, and the whole assignment with it."""
+    member = joining()
+    member.answer_join()
+    member.answer_sync({"t": [-1, 0]})
+    member.poll()
+    member.finish_call("assigned", "t-0")
 
 
 def test_a_rebalance_during_a_revocation_costs_one_join() -> None:
@@ -324,6 +361,10 @@ def test_an_unknown_id_is_replaced_at_once_and_a_second_time_after_the_backoff()
     assert not member.requests(JoinGroupRequest)
     member.advance(100)
     assert member.joining().member_id == ""
+    member.answer_join()
+    member.answer_sync({})
+    member.beat(ErrorCode.UNKNOWN_MEMBER_ID)
+    assert member.joining().member_id == "", "it was a member meanwhile"
 
 
 def test_a_join_moves_to_the_next_coordinator_with_its_id() -> None:
@@ -412,6 +453,30 @@ def test_unsubscribing_gives_everything_back_and_leaves(answer: int | None) -> N
     else:
         member.answer(LeaveGroupRequest, LeaveGroupResponse(error_code=answer))
     assert member.phase() is Phase.IDLE
+
+
+@pytest.mark.parametrize("waits_for", ["topics of a pattern", "topics to assign", "a refresh"])
+def test_a_member_that_has_left_asks_for_no_topics(waits_for: str) -> None:
+    """An idle consumer would send requests for ever."""
+    member = ClassicMemberHarness(settings={"topic_refresh_ms": 5_000})
+    member.describes = waits_for == "a refresh"
+    if waits_for == "topics of a pattern":
+        member.subscribe(pattern="[tu]")
+    else:
+        member.subscribe("t")
+    member.poll()
+    if waits_for != "topics of a pattern":
+        member.answer_join(leader="m-1", members=(a_member("m-1"),))
+    if waits_for == "a refresh":
+        member.answer_sync({})
+    member.leave(closing=True)
+    if not member.describes:
+        member.fail_describing()
+    member.forget_history()
+    member.subscribe("t")
+    member.poll()
+    member.advance(20_000)
+    assert (member.phase(), member.emitted(DescribeTopics)) == (Phase.IDLE, [])
 
 
 @pytest.mark.parametrize("has_id", [False, True])
@@ -642,6 +707,14 @@ def test_an_assignor_does_not_hear_of_an_assignment_that_a_rebalance_overtook() 
     member.answer_sync({"t": [1]})
     member.finish_describing()
     assert [told.group_metadata.member_epoch for told in member.told] == [1, 3]
+
+
+def test_a_member_that_leaves_hears_of_no_assignment_any_more() -> None:
+    """It would prepare for partitions that it has given back."""
+    member = noticing(described_at_once=False)
+    member.leave()
+    member.finish_describing()
+    assert [told.group_metadata.member_epoch for told in member.told] == [1]
 
 
 def test_the_end_of_an_earlier_notice_does_not_count_for_the_next_one() -> None:

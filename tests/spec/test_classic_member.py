@@ -95,7 +95,8 @@ def test_r200_a_new_member_joins_with_the_id_that_it_is_given() -> None:
     member.subscribe("t")
     assert not member.sent, "nothing before the first poll()"
     member.poll()
-    assert member.joining().member_id == ""
+    assert (member.joining().member_id, member.joining().reason) == ("", "first join")
+    assert member.member.deadline_ms() == member.now_ms + MAX_POLL_MS + 1, "it was inside poll() just now"
     member.answer_join(error=ErrorCode.MEMBER_ID_REQUIRED)
     assert member.joining().member_id == "m-1", "at once"
     member.answer_join(error=ErrorCode.MEMBER_ID_REQUIRED, member_id="m-2")
@@ -338,7 +339,7 @@ def test_r207_a_removed_member_loses_everything_and_keeps_its_id_if_only_the_gen
         assert member.state() is MemberState.RELEASING_ASSIGNMENT
         assert not member.requests(JoinGroupRequest)
         member.finish_call("lost", "t-0", "t-1")
-        assert member.joining().member_id == member_id
+        assert (member.joining().member_id, member.joining().reason) == (member_id, "the member was removed")
         assert (member.listed(), member.said().generation_id) == ([], -1)
 
 
@@ -569,8 +570,9 @@ def test_r217_the_leader_looks_at_the_topics_and_joins_again_when_they_change() 
     member.partition_counts = {}
     member.pass_time(5_500)
     assert member.joining().reason == "metadata changed", "gone twice"
-    member.answer_join(generation=3)
     member.partition_counts = {"t": 8}
+    member.pass_time(5_500)
+    member.answer_join(generation=3)
     member.answer_sync(ALL)
     member.poll()
     member.pass_time(20_000)
@@ -860,9 +862,13 @@ def test_r219_a_member_that_does_not_poll_leaves_and_joins_as_a_new_one(phase: P
     member.advance(2)
     (leave,) = [item for item in member.sent if isinstance(item.request, LeaveGroupRequest)]
     assert (leave.destination, leave.urgent) == (Destination.COORDINATOR, True), "not behind a JoinGroup that waits"
-    member.finish_call("lost", *(f"t-{index}" for index in range(6)))
     member.sent.clear()
-    member.poll()
+    if phase is not Phase.IN_SYNC:
+        member.poll()  # a poll() before the end of the callback counts
+    member.finish_call("lost", *(f"t-{index}" for index in range(6)))
+    if phase is Phase.IN_SYNC:
+        assert not member.sent
+        member.poll()
     assert (member.joining().member_id, member.listed()) == ("", [])
 
 
@@ -922,6 +928,11 @@ def test_r222_an_assignment_of_topics_that_are_not_subscribed_is_refused() -> No
         member.advance(1_000)
         assert member.joining().reason == "the assignment does not match the subscription"
     assert (member.calls, member.owned) == ([], [])
+    member.answer_join(generation=4)
+    member.answer_sync({"t": [0]})
+    member.answer_beat()
+    member.beat(REBALANCE)
+    assert member.joining().reason == "the group rebalances", "it is right now, so that the next join does not wait"
 
 
 def test_r222_what_is_unsubscribed_is_given_up_before_a_join_is_repeated() -> None:
@@ -934,7 +945,32 @@ def test_r222_what_is_unsubscribed_is_given_up_before_a_join_is_repeated() -> No
     assert (member.phase(), member.requests(JoinGroupRequest)) == (Phase.REJOIN_DUE, [])
     member.poll()
     member.finish_call("revoked", "t-0")
-    assert (member.said().topics, member.listed()) == (("u",), [])
+    assert (member.said().topics, member.listed(), member.joining().reason) == (("u",), [], "the subscription changed")
+
+
+def test_r222_a_topic_that_is_subscribed_to_again_in_time_is_kept() -> None:
+    """A needless revocation costs the application its state; and the same subscription costs no rebalance at all."""
+    member = cooperative({"t": range(1)})
+    member.subscribe("t")
+    assert not member.requests(JoinGroupRequest)
+    member.subscribe("u")
+    assert member.phase() is Phase.REJOIN_DUE
+    member.subscribe("t")
+    member.poll()
+    assert (member.calls, member.listed()) == ([], ["t-0"])
+
+
+def test_r222_a_subscription_that_changes_before_the_join_goes_with_it() -> None:
+    """A second round would follow each time."""
+    member = cooperative({})
+    member.beat(REBALANCE)
+    member.answer_join(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    member.subscribe("u")
+    member.advance(100)
+    assert member.said().topics == ("u",)
+    member.answer_join(generation=2)
+    member.answer_sync({})
+    assert (member.phase(), member.requests(JoinGroupRequest)) == (Phase.PENDING, [])
 
 
 def test_r221_the_topics_that_a_pattern_matches_are_asked_for_again_after_each_backoff() -> None:
@@ -973,6 +1009,15 @@ def test_r221_a_pattern_that_was_given_up_is_not_matched_any_more() -> None:
     member.fail_describing()
     member.subscribe("t")
     member.advance(1_000)
+    assert member.said().topics == ("t",)
+    member.describes = True
+    member.subscribe(pattern="[tu]")
+    member.answer_join()
+    member.answer_sync({})
+    assert member.said().topics == ("t", "u")
+    member.subscribe("t")
+    member.answer_join()
+    member.answer_sync({})
     assert member.said().topics == ("t",)
 
 
