@@ -1,4 +1,4 @@
-"""Who may do what: judges each request by the ACLs before its handler sees it. Knows principals, no API.
+"""Judges each request by the ACLs before its handler sees it. Knows principals, no API.
 
 `permissions` says what each API needs. A request that is refused as a whole is answered here. One of which a part is
 refused is narrowed to the rest, and the refusals are added to its handler's answer. So no handler checks anything.
@@ -179,7 +179,7 @@ class Access:
         self._members: Final[OrderedDict[str, tuple[str, str]]] = OrderedDict()
 
     def check(self, request: Request[Any], context: RequestContext) -> Response | Narrowed[Any] | None:
-        """What is left of a request; None for all of it.
+        """The allowed part of a request; None for all of it.
 
         Raises:
             KeyError: it is not known what the API needs, so it is not served.

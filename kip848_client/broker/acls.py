@@ -43,7 +43,7 @@ CLUSTER_NAME: Final = "kafka-cluster"
 
 
 class ResourceType(enum.IntEnum):
-    """What an ACL protects."""
+    """The kind of resource that an ACL protects."""
 
     ANY = 1
     """In filters only."""
@@ -69,7 +69,7 @@ class PatternType(enum.IntEnum):
 
 
 class Operation(enum.IntEnum):
-    """What an ACL allows or denies."""
+    """The operation that an ACL allows or denies."""
 
     ANY = 1
     """In filters only."""
@@ -112,7 +112,7 @@ class Permission(enum.IntEnum):
 
 
 class Verdict(enum.Enum):
-    """What the ACLs say about one operation."""
+    """The decision of the ACLs about one operation."""
 
     ALLOWED = "allowed"
     DENIED = "denied"

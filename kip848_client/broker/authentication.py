@@ -1,4 +1,4 @@
-"""Who may use a connection, and for how long: SASL as the embedded broker's gate (KIP-43, KIP-152, KIP-368).
+"""Decides who may use a connection, and for how long: SASL at the embedded broker (KIP-43, KIP-152, KIP-368).
 
 Lives on the broker's loop, between the server and the dispatcher; a broker without SASL has none of it. Before a
 connection is authenticated only ApiVersions and the two SASL requests are taken, and only small ones
@@ -60,10 +60,10 @@ _TAKEN: Final = {
     _Stage.PROVING: frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}),
     _Stage.REFUSED: frozenset[ApiKey](),
 }
-"""What is answered at all. A second SaslHandshake is answered with a refusal."""
+"""Requests that get an answer at all. A second SaslHandshake gets a refusal."""
 
 _IN_A_DEAD_SESSION: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
-"""What is answered after a session has ended."""
+"""Requests that get an answer after a session has ended."""
 
 
 class _Session:

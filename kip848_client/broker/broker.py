@@ -1117,7 +1117,7 @@ class EmbeddedBroker:
         )
 
     def _server_maker(self, dispatcher: Dispatcher, state: BrokerState, scram: ScramChanges) -> Callable[[int], Server]:
-        """What makes the server of a node, at the start and whenever the node comes back."""
+        """A function that makes the server of a node, at the start and whenever the node comes back."""
         numbers = itertools.count(1)
 
         def refused(reason: str) -> None:

@@ -1,4 +1,4 @@
-"""What cluster.log says: topics, deletions, settings of groups, reserved producer ids; as entries and as a state.
+"""The content of cluster.log: topics, deletions, settings of groups, reserved producer ids; as entries and as a state.
 
 An entry is a JSON object. `ClusterState.replay` is the only way that the state changes, at a start and afterwards.
 Where the entries are written, and what is done when they are lost, is `log`.
@@ -55,7 +55,7 @@ _ENTRIES: Final = {
     "partitions_placed",
     "producer_ids_reserved",
 }
-"""What an entry of cluster.log may be."""
+"""Kinds of entries of cluster.log."""
 
 
 class StoredTopic(msgspec.Struct):
@@ -259,7 +259,7 @@ def acls_changed(*, added: Iterable[Acl], removed: Iterable[Acl]) -> dict[str, o
 
 
 def scram_changed(user: str, mechanism: str, credential: ScramCredential | None) -> dict[str, object]:
-    """What a user logs in with; None if that is nothing."""
+    """The entry for a user's new credential; None if it was deleted."""
     return {
         "entry": "scram_changed",
         "user": user,

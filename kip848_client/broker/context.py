@@ -23,7 +23,7 @@ Slices: TypeAlias = Generator[None, None, Response | None]
 
 
 class LogEntry(Protocol):
-    """What the request log keeps of a request."""
+    """A request's entry in the request log."""
 
     def cancelled(self) -> None:
         """The connection is gone, so the answer is dropped."""

@@ -1,4 +1,4 @@
-"""What follows when a node of a cluster dies, stops, comes back, or gives something up. Lives on the broker's loop.
+"""Steps after a node of a cluster dies, stops, comes back, or gives something up. Lives on the broker's loop.
 
 A change of a leader has three parts: the placement says who leads now, the logs of topics begin their next leader
 epoch, and coordinators end on one node and load on another. Two settings put time in between:

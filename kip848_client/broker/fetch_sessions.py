@@ -46,7 +46,7 @@ _Key: TypeAlias = tuple[str, uuid.UUID, int]
 
 
 class OpenedOut(NamedTuple):
-    """What a request of a session stands for.
+    """The full request that a request of a session stands for.
 
     Attributes:
         request: names every partition that is to be read.
@@ -114,7 +114,7 @@ class _Session:
         )
 
     def news(self, response: FetchResponse) -> tuple[FetchableTopicResponse, ...]:
-        """What the client does not know yet. Partitions with records go to the end, for the others to have a turn."""
+        """The part that is new to the client. Partitions with records go to the end, so that others have a turn."""
         topics = []
         for topic in response.responses:
             news = []

@@ -28,7 +28,7 @@ class GroupConfigStore:
             self._overrides.update({group_id: dict(found) for group_id, found in data_dir.group_configs().items()})
 
     def get(self, group_id: str) -> Mapping[str, str]:
-        """What is overridden for a group; empty if nothing is."""
+        """The overrides of a group; empty if there are none."""
         return self._overrides.get(group_id, {})
 
     def replace(self, group_id: str, overrides: Mapping[str, str]) -> None:

@@ -73,7 +73,7 @@ class GroupMetrics:
             self._timer.cancel()
 
     def kept(self, events: Sequence[GroupEvent]) -> None:
-        """What happened in one batch, whose records are kept."""
+        """Count the events of one batch, whose records are kept."""
         self._log_failed = False
         for event in events:
             if event.event == "group_epoch_bumped":

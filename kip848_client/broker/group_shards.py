@@ -144,11 +144,11 @@ class GroupShards(Shards[GroupHost]):
     # --- configuration of groups
 
     def config_defaults(self) -> Mapping[str, str]:
-        """What holds for a group without overrides."""
+        """The configuration of a group without overrides."""
         return GroupConfig.of(self._config.coordinator).properties()
 
     def config_overrides(self, group_id: str) -> Mapping[str, str]:
-        """What a group overrides; the group need not exist."""
+        """The overrides of a group, which need not exist."""
         return self._configs.get(group_id)
 
     def set_config_overrides(self, group_id: str, overrides: Mapping[str, str], *, validate_only: bool = False) -> None:
@@ -163,7 +163,7 @@ class GroupShards(Shards[GroupHost]):
         return tuple(sorted(group_id for host in self._hosts.values() for group_id in host.group_ids()))
 
     def figures(self) -> tuple[Figure, ...]:
-        """What operators see of the coordinators, node by node."""
+        """Metrics of the coordinators, node by node."""
         return tuple(
             figure
             for node_id, metrics in self._metrics.items()

@@ -294,11 +294,11 @@ class GroupHost:
     # --- configuration of groups
 
     def config_defaults(self) -> Mapping[str, str]:
-        """What holds for a group without overrides."""
+        """The configuration of a group without overrides."""
         return GroupConfig.of(self._config).properties()
 
     def config_overrides(self, group_id: str) -> Mapping[str, str]:
-        """What a group overrides; the group need not exist."""
+        """The overrides of a group, which need not exist."""
         return self._configs.get(group_id)
 
     def set_config_overrides(self, group_id: str, overrides: Mapping[str, str], *, validate_only: bool = False) -> None:
@@ -320,7 +320,7 @@ class GroupHost:
         return tuple(sorted(group.group_id for group in self.listed()))
 
     def figures(self) -> tuple[Figure, ...]:
-        """What operators see of the coordinator; see `telemetry.COORDINATOR_METRICS`."""
+        """Metrics of the coordinator; see `telemetry.COORDINATOR_METRICS`."""
         return self._metrics.figures(self.listed(), waiting=self.waiting_count)
 
     @property

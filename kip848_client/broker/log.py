@@ -366,7 +366,7 @@ class DataDir:
         self._write(acls_changed(added=added, removed=removed))
 
     def scram_changes(self) -> Mapping[CredentialKey, ScramCredential | None]:
-        """What AlterUserScramCredentials set; None for what it deleted."""
+        """Credentials that AlterUserScramCredentials set; None for a deleted one."""
         return self._state.scram
 
     def change_scram(self, changes: Mapping[CredentialKey, ScramCredential | None]) -> None:

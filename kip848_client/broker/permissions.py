@@ -1,4 +1,4 @@
-"""What each API needs, and how its refusal looks: one table, API key -> check. Decides nothing itself.
+"""The permissions that each API needs, and its refusals: one table, API key -> check. Decides nothing itself.
 
 Source:
     apache/kafka ``KafkaApis``, ``ControllerApis``, ``AclApis``, ``AuthHelper``, ``ConfigHelper``.
@@ -54,7 +54,7 @@ _TEXTS: Final[Mapping[int, str]] = {
     _CLUSTER_FAILED: "Cluster authorization failed.",
     _ID_FAILED: "Transactional Id authorization failed.",
 }
-"""What Kafka writes with the codes: it does not tell a client which permission it lacks."""
+"""Kafka's texts for the codes: they do not tell a client which permission it lacks."""
 _NO_OFFSET: Final = -1
 _GROUP_OPERATIONS: Final = sum(
     1 << operation
@@ -151,7 +151,7 @@ def _name_of(permit: Permit, entry: Any) -> str | None:
 
 
 def _may_on_topic(permit: Permit, operation: Operation) -> Callable[[Any], bool]:
-    """Whether the topic of an entry may be used so. What does not exist is left to the handler."""
+    """Whether the topic of an entry may be used so. The handler deals with topics that do not exist."""
 
     def is_allowed(entry: Any) -> bool:
         name = _name_of(permit, entry)

@@ -45,7 +45,7 @@ class _OpaqueResponse(Response, frozen=True):
 
 
 class Relay:
-    """What one listener does with frames; for `broker.server.Server`.
+    """The handling of frames by one listener; for `broker.server.Server`.
 
     Args:
         host, port: of the broker.

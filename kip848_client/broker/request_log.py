@@ -249,11 +249,11 @@ class RequestLog:
             self._changed.notify_all()
 
     def entries_since(self, number: int) -> list[_Entry]:
-        """What is kept of the requests after *number*."""
+        """The kept entries of requests after *number*."""
         return [entry for entry in self._entries.copy() if entry.number > number]
 
     def subject_of(self, entry: _Entry) -> Subject:
-        """What a request is about."""
+        """The group, member, topics and so on that a request names."""
         context = entry.context
         return Subject(
             entry.request,

@@ -1,4 +1,4 @@
-"""Who can log in by SCRAM and PLAIN: the users that the broker was given, and what AlterUserScramCredentials changed.
+"""Users who can log in by SCRAM and PLAIN: those that the broker was given, with changes by AlterUserScramCredentials.
 
 Changes are kept in the data folder if there is one. They win over the users that the broker is given at its next start.
 """
@@ -78,7 +78,7 @@ class Users:
         return self._passwords
 
     def credential(self, user: str, mechanism: str) -> ScramCredential | None:
-        """What a user can log in with by a SCRAM mechanism; None without one."""
+        """The credential of a user for a SCRAM mechanism; None without one."""
         return self._credentials.get((user, mechanism))
 
     def scram_users(self) -> dict[str, dict[str, ScramCredential]]:

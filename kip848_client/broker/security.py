@@ -52,7 +52,7 @@ class BrokerTls(Confidential, frozen=True):
 
 
 class BrokerSasl(Confidential, frozen=True):
-    """Who may log in to an embedded broker, and how.
+    """The users of an embedded broker, and their mechanisms.
 
     Args:
         users: passwords by user name.
@@ -82,7 +82,7 @@ class BrokerSasl(Confidential, frozen=True):
 
 
 def protocol_name(tls: BrokerTls | None, sasl: BrokerSasl | None) -> str:
-    """What clients put into ``security.protocol``."""
+    """The value of ``security.protocol`` for clients."""
     if sasl is None:
         return "plaintext" if tls is None else "ssl"
     return "sasl_plaintext" if tls is None else "sasl_ssl"

@@ -41,7 +41,7 @@ __all__ = ["ClientConnection", "Server"]
 _LENGTH: Final = struct.Struct(">i")
 _LENGTH_BYTES: Final = 4
 _TLS_HANDSHAKE: Final = 0x1603
-"""What a TLS connection begins with, where a frame has the upper half of its length."""
+"""The first bytes of a TLS connection, where a frame has the upper half of its length."""
 _KEY_END: Final = 6
 _MAY_BE_LARGE: Final = (b"\0\0", b"\0", b"")
 """How a frame begins that may be as long as any: the key of Produce, and what may still become it."""

@@ -1,4 +1,4 @@
-"""What a proxy changes in answers so that clients stay behind it: addresses of brokers, and versions it cannot read."""
+"""Changes of a proxy in answers so that clients stay behind it: addresses of brokers, and versions it cannot read."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _moved_one(broker: Any, stand_in: StandIn) -> Any:
 
 
 def _readable(offered: tuple[ApiVersion, ...]) -> Iterator[ApiVersion]:
-    """What the proxy can read too: of the APIs that we know only our versions, others as they are."""
+    """Versions that the proxy can read, too: of the APIs that we know only our versions, others as they are."""
     for api in offered:
         if api.api_key in _NEWER_ADDRESSES:
             continue

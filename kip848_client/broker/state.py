@@ -1,4 +1,4 @@
-"""What all request handlers of one broker share. Held by the broker's loop; no behaviour but the timer call.
+"""The state that all request handlers of one broker share. Held by the broker's loop; no behaviour but the timer call.
 
 The parts are made elsewhere: topics in `topics`, groups in `groups`, transactions in `transactions`, configuration in
 `config`.

@@ -171,7 +171,7 @@ def config_of(configs: Mapping[str, str], name: str) -> str:
 
 
 def record_rules(configs: Mapping[str, str], *, earliest_now_ms: int, latest_now_ms: int) -> RecordRules:
-    """What a topic with these configurations of its own demands of single records.
+    """The demands of a topic with these configurations on single records.
 
     Args:
         earliest_now_ms: wall-clock time; what is too old is counted from here.

@@ -31,7 +31,7 @@ KIND_RECORDS: Final = b"r"
 
 
 class TopicFile(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``topic.json`` says.
+    """The content of ``topic.json``.
 
     Attributes:
         partitions: how many the topic has.
@@ -80,13 +80,13 @@ class TopicFolder:
         return 0
 
     def read(self) -> TopicFile | None:
-        """What ``topic.json`` says; None if it is missing or damaged."""
+        """The content of ``topic.json``; None if it is missing or damaged."""
         with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
             return msgspec.json.decode((self.path / _TOPIC_FILE).read_bytes(), type=TopicFile)
         return None
 
     def read_to_restore(self) -> TopicFile:
-        """What ``topic.json`` says, if a topic can be made of it.
+        """The content of ``topic.json``, if a topic can be made of it.
 
         Raises:
             ValueError: why not.

@@ -1,5 +1,5 @@
 """Whether a transaction may write: to a partition (Produce), or offsets of a group (TxnOffsetCommit); and what each
-version of these requests answers if it may not. What decides is the transaction coordinator.
+version of these requests answers if it may not. The transaction coordinator decides.
 
 Source:
     apache/kafka ``AddPartitionsToTxnManager``, ``ReplicaManager.handleProduceAppend``.

@@ -59,7 +59,7 @@ class TransactionShards(Shards[TransactionHost], TransactionAdmission):
     # --- requests
 
     def at(self, node_id: int) -> NodeTransactions:
-        """What clients of one node are served."""
+        """The service for clients of one node."""
         return NodeTransactions(self, node_id)
 
     def host_at(self, transactional_id: str, node_id: int) -> TransactionHost | ErrorCode:

@@ -138,7 +138,7 @@ class TransactionHost(TransactionAdmission):
     """Whether records are still read; requests come only afterwards."""
 
     def at(self, node_id: int) -> TransactionHost:
-        """What clients of one node are served; there is only this one."""
+        """The service for clients of one node; there is only this one."""
         del node_id
         return self
 

@@ -8,7 +8,7 @@ __all__ = ["ApiKey"]
 
 
 class ApiKey(enum.IntEnum):
-    """What a request asks for; the first field of every request header."""
+    """The kind of a request; the first field of every request header."""
 
     PRODUCE = 0
     FETCH = 1

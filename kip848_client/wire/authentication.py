@@ -24,7 +24,7 @@ _TOLD_MAX: Final = 300
 
 
 class Speaker(Protocol):
-    """What is needed of a connection."""
+    """The part of a connection that is needed here."""
 
     @property
     def peer(self) -> str:

@@ -44,7 +44,7 @@ _UNSUPPORTED_VERSION: Final = int(ErrorCode.UNSUPPORTED_VERSION)
 
 
 class RequestHeader(msgspec.Struct, frozen=True, gc=False):
-    """What stands before the body of a request."""
+    """The fields before the body of a request."""
 
     api_key: int
     """May be a key that we do not know."""

@@ -56,7 +56,7 @@ class Connection(asyncio.BufferedProtocol):
         self.peer: Final = peer
         """``host:port``, for messages."""
         self.api_versions: Mapping[int, tuple[int, int]] = MappingProxyType({})
-        """What the broker speaks: API key to (lowest version, highest version)."""
+        """The broker's versions: API key to (lowest version, highest version)."""
         self._loop: Final = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._client_id: Final = client_id
@@ -280,7 +280,7 @@ class Connection(asyncio.BufferedProtocol):
         return ConnectionEnd(f"the connection to {self.peer} broke: {told(failure)}{self._hint()}", cause=failure)
 
     def _hint(self) -> str:
-        """What an end without a reason may mean, by how far the conversation came."""
+        """The likely reason of an end without one, by how far the conversation came."""
         if not self._heard:
             if self._transport is not None and self._transport.get_extra_info("sslcontext") is not None:
                 return " without a word; it may demand a certificate from us (ssl.certificate.location)"

@@ -1,4 +1,4 @@
-"""What a request ends with, why a connection ended, and what the network said about it."""
+"""The end of a request, the reason why a connection ended, and the network's words about it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kip848_client.wire.schema import Response
 __all__ = ["Answer", "ConnectionEnd", "told"]
 
 Answer: TypeAlias = Response | Kip848Error
-"""What a request ends with: the answer, with or without error codes, or why there is none."""
+"""The end of a request: the answer, with or without error codes, or the reason why there is none."""
 
 
 class ConnectionEnd:
@@ -33,7 +33,7 @@ class ConnectionEnd:
         self.cause = cause
 
     def failure(self) -> AuthenticationError | ProtocolError | ConnectionLostError:
-        """What the end means to a caller; new each time, because several tasks may catch it."""
+        """The exception for a caller; new each time, because several tasks may catch it."""
         kind = AuthenticationError if self.refused else ProtocolError if self.violation else ConnectionLostError
         failure = kind(self.reason)
         failure.__cause__ = self.cause
@@ -44,7 +44,7 @@ _ERRNO: Final = re.compile(r"\[Errno (\d+)\]")
 
 
 def told(failure: BaseException) -> str:
-    """What *failure* says; asyncio hides "Connection refused" behind "Connect call failed"."""
+    """The text of *failure*; asyncio hides "Connection refused" behind "Connect call failed"."""
     text = str(failure)
     if isinstance(failure, OSError) and not isinstance(failure, (ssl.SSLError, socket.gaierror)):
         errno = failure.errno

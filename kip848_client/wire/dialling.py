@@ -1,4 +1,4 @@
-"""How a connection begins: TCP, TLS, and which versions both sides speak. What comes after is in `connection`."""
+"""How a connection begins: TCP, TLS, and which versions both sides speak. `connection` has the rest."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NEXT_ADDRESS_S: Final = 0.25
 
 
 class Asker(Protocol):
-    """What is needed of a connection."""
+    """The part of a connection that is needed here."""
 
     @property
     def peer(self) -> str:

@@ -1,4 +1,4 @@
-"""What compiled encoders and decoders call at run time: varints, ids, tags to skip, and the errors of bad bytes.
+"""Functions that compiled encoders and decoders call: varints, ids, tags to skip, and the errors of bad bytes.
 
 Owns the few operations on bytes that are not inlined into generated code. Knows no message.
 """

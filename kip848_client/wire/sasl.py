@@ -23,7 +23,7 @@ class SaslClient(Protocol):
 
     @property
     def identity(self) -> str:
-        """Who logs in, for messages."""
+        """The user who logs in, for messages."""
         ...
 
     def without_secret(self, text: str) -> str:
@@ -31,7 +31,7 @@ class SaslClient(Protocol):
         ...
 
     def first(self) -> bytes:
-        """What the client says without being asked."""
+        """The first bytes of the client, without a challenge."""
         ...
 
     def answer(self, challenge: bytes) -> bytes | None:
@@ -52,7 +52,7 @@ class SaslServer(Protocol):
 
     @property
     def user(self) -> str | None:
-        """Who was authenticated; None before the end."""
+        """The authenticated user; None before the end."""
         ...
 
     def answer(self, message: bytes) -> bytes:

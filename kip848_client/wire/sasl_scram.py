@@ -44,7 +44,7 @@ _TOLD_MAX: Final = 100
 
 
 class ScramCredential(msgspec.Struct, frozen=True):
-    """What a server keeps of a password; the password cannot be read from it, but passwords can be tried against it."""
+    """A server's copy of a password; the password cannot be read from it, but passwords can be tried against it."""
 
     salt: bytes
     iterations: int
@@ -59,13 +59,13 @@ class ScramCredential(msgspec.Struct, frozen=True):
 
 
 def make_credential(mechanism: str, password: str, *, salt: bytes, iterations: int = ITERATIONS_MIN) -> ScramCredential:
-    """What to keep of *password*."""
+    """The credential that a server keeps for *password*."""
     salted = hashlib.pbkdf2_hmac(SCRAM_MECHANISMS[mechanism], password.encode(), salt, iterations)
     return credential_of_salted(mechanism, salted, salt=salt, iterations=iterations)
 
 
 def credential_of_salted(mechanism: str, salted_password: bytes, *, salt: bytes, iterations: int) -> ScramCredential:
-    """What to keep of a password of which only SaltedPassword (RFC 5802) is known."""
+    """The credential for a password of which only SaltedPassword (RFC 5802) is known."""
     hash_name = SCRAM_MECHANISMS[mechanism]
     client_key, server_key = _keys_of_salted(hash_name, salted_password)
     return ScramCredential(salt, iterations, hashlib.new(hash_name, client_key).digest(), server_key)

@@ -190,7 +190,7 @@ def wire(
 
 
 class MessageSpec(msgspec.Struct, frozen=True):
-    """What a whole message needs beside its fields."""
+    """The properties of a whole message besides its fields."""
 
     api_key: int
     """Kafka's API key; for records of ``__consumer_offsets`` the record type."""

@@ -28,7 +28,7 @@ _random: Final = random.SystemRandom()
 
 
 class AuthenticatedConnection(Speaker, Protocol):
-    """What is needed of a connection."""
+    """The part of a connection that is needed here."""
 
     async def wait_closed(self) -> None:
         """Return when the connection broke or was closed."""

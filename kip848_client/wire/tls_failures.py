@@ -1,4 +1,4 @@
-"""What a failed TLS handshake means, in words. Makes no context (that is `tls`), opens no connection (`dialling`)."""
+"""Explains a failed TLS handshake in words. Makes no context (that is `tls`), opens no connection (`dialling`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def reason_of(error: ssl.SSLError) -> str:
     return reason or str(error)
 
 
-# What OpenSSL says of a certificate (X509_V_ERR_...), and what to do about it.
+# OpenSSL's verdicts about a certificate (X509_V_ERR_...), with advice.
 _CAUSES: Final[dict[int, str]] = {
     9: "its certificate is not valid yet; look at the clocks of both machines",
     10: "its certificate has expired; the broker needs a new one",
@@ -55,13 +55,13 @@ def explain_handshake(error: ssl.SSLError, *, peer: str) -> AuthenticationError 
     refusal = explain_alert(error, peer=peer)
     if refusal is not None:
         return refusal
-    # What is left of a broker's alerts, and damaged records, may pass: it is overloaded, or restarts.
+    # A broker's other alerts, and damaged records, may pass: it is overloaded, or restarts.
     passing = "ALERT" in reason or "BAD_RECORD_MAC" in reason
     return (ConnectionLostError if passing else AuthenticationError)(f"TLS with {peer} failed: {reason}")
 
 
 def hung_up(peer: str) -> str:
-    """What to say of a peer that ends the connection where its part of the handshake should come."""
+    """The message for a peer that ends the connection where its part of the handshake should come."""
     return (
         f"{peer} closed the connection during the TLS handshake; if that stays so, the port may not be one for TLS "
         "(security.protocol)"

@@ -37,7 +37,7 @@ class Api(NamedTuple):
     version_max: int
     handle: Handler
     extension: str
-    """What must be on for it; empty if it is always served."""
+    """The extension that must be on for it; empty if it is always served."""
     in_slices: bool
     """Whether `handle` is a generator."""
     open_out: Callable[[BrokerState, Any, RequestContext], Request[Response] | Response] | None

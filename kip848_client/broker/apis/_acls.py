@@ -12,7 +12,7 @@ from kip848_client.wire.messages.delete_acls import DeleteAclsFilter
 from kip848_client.wire.messages.describe_acls import DescribeAclsRequest
 
 NO_AUTHORIZER = "No Authorizer is configured."
-"""What Kafka writes with SECURITY_DISABLED."""
+"""Kafka's text for SECURITY_DISABLED."""
 
 EnumT = TypeVar("EnumT", bound=enum.IntEnum)
 

@@ -20,7 +20,7 @@ from kip848_client.wire.messages.alter_configs import AlterConfigsResourceRespon
 
 
 class ResourceType(enum.IntEnum):
-    """What a configuration belongs to; those that this broker knows."""
+    """Kinds of resources with a configuration; those that this broker knows."""
 
     TOPIC = 2
     BROKER = 4
@@ -41,7 +41,7 @@ class ConfigSource(enum.IntEnum):
 
 
 class ConfigType(enum.IntEnum):
-    """What a value is."""
+    """The type of a value."""
 
     BOOLEAN = 1
     STRING = 2
@@ -127,7 +127,7 @@ class Resource(Protocol):
 
     @property
     def resource_type(self) -> int:
-        """What it is, see `ResourceType`."""
+        """Its kind, see `ResourceType`."""
 
     @property
     def resource_name(self) -> str:

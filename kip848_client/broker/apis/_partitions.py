@@ -1,4 +1,4 @@
-"""What several APIs ask of a topic or partition before they serve it. No API of its own."""
+"""Checks of a topic or partition that several APIs make before they serve it. No API of its own."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ def find_log(
 
 
 def placement_key(topic: Topic) -> TopicKey:
-    """What the placement calls a topic: that of the groups' records has the name of their coordinators."""
+    """The placement's name for a topic: that of the groups' records has the name of their coordinators."""
     return GROUP_OFFSETS if topic.name == GROUP_OFFSETS else topic.topic_id
 
 
 class Leader(NamedTuple):
-    """Who leads a partition now: what a client is told that asked the wrong node (KIP-951)."""
+    """The present leader of a partition, for a client that asked the wrong node (KIP-951)."""
 
     node_id: int
     epoch: int
@@ -97,7 +97,7 @@ def is_replica(broker: BrokerState, topic: Topic, partition: int, *, node_id: in
 
 
 class PartitionState(NamedTuple):
-    """What Metadata and its like tell of a partition."""
+    """A partition as Metadata and similar APIs describe it."""
 
     error_code: int
     leader_id: int

@@ -32,7 +32,7 @@ TRANSACTION_VERSION: Final = "transaction.version"
 """Kafka's feature for transactions; level 2 = each end of one moves the producer's epoch on (KIP-890)."""
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-"""What Kafka takes for a client's software name and version (KIP-511)."""
+"""The software names and versions of clients that Kafka accepts (KIP-511)."""
 
 
 def handle(broker: BrokerState, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:

@@ -37,7 +37,7 @@ VERSIONS: Final = (0, 1)
 
 
 class Operation(enum.IntEnum):
-    """What happens to one setting."""
+    """The change of one setting."""
 
     SET = 0
     DELETE = 1

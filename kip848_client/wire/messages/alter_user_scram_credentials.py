@@ -45,7 +45,7 @@ class ScramCredentialUpsertion(WireStruct, frozen=True):
 
 
 class AlterUserScramCredentialsRequest(Request["AlterUserScramCredentialsResponse"], frozen=True):
-    """What to delete and what to set."""
+    """Credentials to delete and to set."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, "0", flexible="0+")
 

@@ -65,7 +65,7 @@ class FinalizedFeatureKey(WireStruct, frozen=True):
 
 
 class ApiVersionsResponse(Response, frozen=True):
-    """What the broker serves."""
+    """The APIs that the broker serves."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.API_VERSIONS, "0-4", flexible="3+")
 

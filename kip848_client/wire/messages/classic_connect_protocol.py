@@ -1,4 +1,4 @@
-"""What Kafka Connect's workers put into the opaque bytes of JoinGroup and SyncGroup: of themselves, and their units.
+"""The opaque bytes of Kafka Connect's workers in JoinGroup and SyncGroup: of themselves, and their units.
 
 The bytes are a version (int16) and a plain struct; no version is flexible. Version 0 is that of the protocol `default`
 (eager), 1 of `compatible` and 2 of `sessioned`; the last two have one layout. An assignment of version 0 is everything
@@ -46,7 +46,7 @@ class ConnectorTasks(WireStruct, frozen=True):
 
 
 class ClassicWorker(RecordPart, frozen=True):
-    """What a worker says of itself. `allocation` is all that it runs, as the bytes of a `ClassicAssignment`."""
+    """A worker's description of itself. `allocation` is all that it runs, as the bytes of a `ClassicAssignment`."""
 
     WIRE: ClassVar[MessageSpec] = record(_NO_TYPE, "0-2", flexible="none")
 
@@ -56,7 +56,7 @@ class ClassicWorker(RecordPart, frozen=True):
 
 
 class ClassicAssignment(RecordPart, frozen=True):
-    """What the leader gives a worker. `leader` is a member id, `delay_ms` counts until the next rebalance."""
+    """The leader's assignment for a worker. `leader` is a member id, `delay_ms` counts until the next rebalance."""
 
     WIRE: ClassVar[MessageSpec] = record(_NO_TYPE, "0-2", flexible="none")
 

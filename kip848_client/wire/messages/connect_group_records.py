@@ -67,7 +67,7 @@ class ConnectGroupMemberKey(MemberKey, frozen=True):
 
 
 class ClassicWorkerMetadata(WireStruct, frozen=True):
-    """What only a worker on the classic protocol has. `told_offset` is that of the catalogue at its last JoinGroup."""
+    """Fields of a worker on the classic protocol. `told_offset` is that of the catalogue at its last JoinGroup."""
 
     session_timeout_ms: Annotated[Int32, wire("0+")] = 0
     told_offset: Annotated[Int64, wire("0+")] = -1
@@ -75,7 +75,7 @@ class ClassicWorkerMetadata(WireStruct, frozen=True):
 
 
 class ConnectGroupMemberValue(RecordPart, frozen=True):
-    """What a worker told about itself."""
+    """The worker's description of itself."""
 
     WIRE: ClassVar[MessageSpec] = record(30_852, "0", flexible="0+")
 
@@ -97,7 +97,7 @@ class ConnectGroupTargetMetadataKey(GroupKey, frozen=True):
 
 
 class ConnectGroupTargetMetadataValue(RecordPart, frozen=True):
-    """What belongs to the target as a whole. `assignor_name` is empty if the coordinator computed it."""
+    """The target as a whole. `assignor_name` is empty if the coordinator computed it."""
 
     WIRE: ClassVar[MessageSpec] = record(30_853, "0", flexible="0+")
 
@@ -116,7 +116,7 @@ class ConnectGroupTargetMemberKey(MemberKey, frozen=True):
 
 
 class ConnectGroupTargetMemberValue(RecordPart, frozen=True):
-    """What a worker should run, and what its assignor should hear."""
+    """The target of a worker, and the message for its assignor."""
 
     WIRE: ClassVar[MessageSpec] = record(30_854, "0", flexible="0+")
 

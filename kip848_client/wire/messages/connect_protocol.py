@@ -1,4 +1,4 @@
-"""What workers put into the opaque bytes of a client-side assignor: of themselves, and with a plan. Version 0 of both.
+"""The opaque bytes of workers for a client-side assignor: of themselves, and with a plan. Version 0 of both.
 
 Ours, for `cooperative` and `eager`; Kafka Connect's classic bytes are others.
 """
@@ -26,7 +26,7 @@ class WorkerMetadata(RecordPart, frozen=True):
 
 
 class PlanMetadata(RecordPart, frozen=True):
-    """What a plan tells each worker: who computed it, for which catalogue, and in how many ms the next one is due."""
+    """A plan's message to each worker: who computed it, for which catalogue, and in how many ms the next one is due."""
 
     WIRE: ClassVar[MessageSpec] = record(_NO_TYPE, "0", flexible="0+")
 

@@ -51,7 +51,7 @@ class TopicPartitions(WireStruct, frozen=True):
 
 
 class Assignment(WireStruct, frozen=True):
-    """What a member owns or should own."""
+    """The partitions that a member owns or should own."""
 
     topic_partitions: Annotated[tuple[TopicPartitions, ...], wire("0+")] = ()
 

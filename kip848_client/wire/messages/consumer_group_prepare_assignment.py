@@ -44,7 +44,7 @@ class ConsumerGroupPrepareAssignmentRequest(Request["ConsumerGroupPrepareAssignm
 
 
 class Assignor(WireStruct, frozen=True):
-    """What one member last told about the selected assignor."""
+    """One member's last metadata for the selected assignor."""
 
     reason: Annotated[Int8, wire("0+")] = 0
     metadata_version: Annotated[Int16, wire("0+")] = 0

@@ -1,4 +1,4 @@
-"""What consumers put into the opaque bytes of JoinGroup and SyncGroup: their subscription, and their assignment.
+"""The opaque bytes of consumers in JoinGroup and SyncGroup: their subscription, and their assignment.
 
 The bytes are a version (int16) and a plain struct; no version is flexible. A reader takes what it knows of a newer
 version and ignores the rest, as every client does.
@@ -43,7 +43,7 @@ class TopicPartition(WireStruct, frozen=True):
 
 
 class ConsumerProtocolSubscription(RecordPart, frozen=True):
-    """What a member wants. 1: what it owns (cooperative). 2: in which generation it was given that. 3: its rack."""
+    """The wishes of a member. 1: what it owns (cooperative). 2: the generation in which it got that. 3: its rack."""
 
     WIRE: ClassVar[MessageSpec] = record(_NO_TYPE, "0-3", flexible="none")
 
@@ -55,7 +55,7 @@ class ConsumerProtocolSubscription(RecordPart, frozen=True):
 
 
 class ConsumerProtocolAssignment(RecordPart, frozen=True):
-    """What the leader gives a member. All versions are alike."""
+    """The leader's assignment for a member. All versions are alike."""
 
     WIRE: ClassVar[MessageSpec] = record(_NO_TYPE, "0-3", flexible="none")
 

@@ -43,7 +43,7 @@ class DeleteAclsFilter(WireStruct, frozen=True):
 
 
 class DeleteAclsRequest(Request["DeleteAclsResponse"], frozen=True):
-    """What every filter matches is removed."""
+    """Removes all ACLs that a filter matches."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.DELETE_ACLS, "1-3", flexible="2+")
 
@@ -65,7 +65,7 @@ class DeleteAclsMatchingAcl(WireStruct, frozen=True):
 
 
 class DeleteAclsFilterResult(WireStruct, frozen=True):
-    """What one filter matched, or an error."""
+    """The ACLs that one filter matched, or an error."""
 
     error_code: Annotated[Int16, wire("0+")] = 0
     error_message: Annotated[str | None, wire("0+", nullable="0+")] = ""

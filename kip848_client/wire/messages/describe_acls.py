@@ -44,7 +44,7 @@ class DescribeAclsRequest(Request["DescribeAclsResponse"], frozen=True):
 
 
 class AclDescription(WireStruct, frozen=True):
-    """Who may do what."""
+    """One ACL."""
 
     principal: Annotated[str, wire("0+")] = ""
     host: Annotated[str, wire("0+")] = ""

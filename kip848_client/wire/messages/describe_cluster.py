@@ -26,7 +26,7 @@ __all__ = [
 
 
 class DescribeClusterRequest(Request["DescribeClusterResponse"], frozen=True):
-    """What to describe."""
+    """Options of the description."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.DESCRIBE_CLUSTER, "0-2", flexible="0+")
 

@@ -53,7 +53,7 @@ class DescribeTopicPartitionsRequest(Request["DescribeTopicPartitionsResponse"],
 
 
 class DescribeTopicPartitionsResponsePartition(WireStruct, frozen=True):
-    """Who leads, follows and may lead a partition."""
+    """Leader, replicas and eligible leaders of a partition."""
 
     error_code: Annotated[Int16, wire("0+")] = 0
     partition_index: Annotated[Int32, wire("0+")] = 0

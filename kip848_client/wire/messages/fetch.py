@@ -107,7 +107,7 @@ class EpochEndOffset(WireStruct, frozen=True):
 
 
 class LeaderIdAndEpoch(WireStruct, frozen=True):
-    """Who leads now, if not the broker that was asked."""
+    """The present leader, if it is not the broker that was asked."""
 
     leader_id: Annotated[Int32, wire("12+")] = -1
     leader_epoch: Annotated[Int32, wire("12+")] = -1

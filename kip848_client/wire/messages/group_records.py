@@ -164,7 +164,7 @@ class ConsumerGroupPartitionMetadataValue(RecordPart, frozen=True):
 
 
 class ClassicMemberMetadata(WireStruct, frozen=True):
-    """What only a member on the classic protocol has."""
+    """Fields that only a member on the classic protocol has."""
 
     session_timeout_ms: Annotated[Int32, wire("0+")] = 0
     supported_protocols: Annotated[tuple[ClassicProtocol, ...], wire("0+")] = ()
@@ -182,7 +182,7 @@ class Assignor(WireStruct, frozen=True):
 
 
 class ConsumerGroupMemberMetadataValue(RecordPart, frozen=True):
-    """What the member told about itself."""
+    """The member's description of itself."""
 
     WIRE: ClassVar[MessageSpec] = record(5, "0", flexible="0+")
 
@@ -216,7 +216,7 @@ class TopicPartition(WireStruct, frozen=True):
 
 
 class ConsumerGroupTargetAssignmentMemberValue(RecordPart, frozen=True):
-    """What the member should own in the end, and what its client-side assignor should hear."""
+    """The target of the member, and the message for its client-side assignor."""
 
     WIRE: ClassVar[MessageSpec] = record(7, "0", flexible="0+")
 

@@ -27,7 +27,7 @@ class MemberIdentity(WireStruct, frozen=True):
 
 
 class LeaveGroupRequest(Request["LeaveGroupResponse"], frozen=True):
-    """Who leaves."""
+    """The members that leave."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.LEAVE_GROUP, "0-5", flexible="4+")
 

@@ -61,7 +61,7 @@ class MetadataResponseBroker(WireStruct, frozen=True):
 
 
 class MetadataResponsePartition(WireStruct, frozen=True):
-    """Who leads and who follows a partition."""
+    """Leader and replicas of a partition."""
 
     error_code: Annotated[Int16, wire("0+")] = 0
     partition_index: Annotated[Int32, wire("0+")] = 0

@@ -66,14 +66,14 @@ class ProduceRequest(Request["ProduceResponse"], frozen=True):
 
 
 class BatchIndexAndErrorMessage(WireStruct, frozen=True):
-    """What is wrong with one record of the batch."""
+    """The error of one record of the batch."""
 
     batch_index: Annotated[Int32, wire("8+")] = 0
     batch_index_error_message: Annotated[str | None, wire("8+", nullable="8+")] = None
 
 
 class LeaderIdAndEpoch(WireStruct, frozen=True):
-    """Who leads now, if not the broker that was asked."""
+    """The present leader, if it is not the broker that was asked."""
 
     leader_id: Annotated[Int32, wire("10+")] = -1
     leader_epoch: Annotated[Int32, wire("10+")] = -1

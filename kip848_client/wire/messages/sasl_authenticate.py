@@ -14,7 +14,7 @@ __all__ = [
 
 
 class SaslAuthenticateRequest(Request["SaslAuthenticateResponse"], frozen=True):
-    """What the mechanism says."""
+    """The bytes of the mechanism."""
 
     WIRE: ClassVar[MessageSpec] = request(ApiKey.SASL_AUTHENTICATE, "0-2", flexible="2+")
 
@@ -22,7 +22,7 @@ class SaslAuthenticateRequest(Request["SaslAuthenticateResponse"], frozen=True):
 
 
 class SaslAuthenticateResponse(Response, frozen=True):
-    """What the mechanism answers."""
+    """The answer of the mechanism."""
 
     WIRE: ClassVar[MessageSpec] = response(ApiKey.SASL_AUTHENTICATE, "0-2", flexible="2+")
 
