@@ -257,7 +257,7 @@ class Group(Generic[KeyT, MetadataT]):
 
     def _forget_current(self, member_id: str) -> None:
         if member_id in self.members:
-            self._set_current(member_id, Current(member_epoch=-1, previous_member_epoch=-1))
+            self._set_current(member_id, Current(member_epoch=-1))
 
     def _remove_member(self, member_id: str) -> None:
         member = self.members.get(member_id)
@@ -285,7 +285,6 @@ class Group(Generic[KeyT, MetadataT]):
         if self.target:
             raise self._damaged(f"the target epoch's tombstone came before those of {len(self.target)} targets")
         self.target_epoch = -1
-        self.target_assignor = ""
 
     def _note_metadata(self, member_id: str, metadata: MetadataT | None) -> None:
         """A member joined, changed its metadata, or left (None)."""

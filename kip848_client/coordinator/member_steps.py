@@ -275,7 +275,7 @@ class MemberSteps:
         start = updated.current
         if start.member_epoch == STATIC_LEAVE_EPOCH:
             start = returned(start)
-        if self.planner is not None and not start.assigned.keys() <= self._state.image.by_id.keys():
+        if not start.assigned.keys() <= self._state.image.by_id.keys():
             subscription_changed = True  # the new target is still to come, and a topic is gone: as if unsubscribed
         if start.state is MemberState.STABLE and start.member_epoch == self._target_epoch and not subscription_changed:
             return start

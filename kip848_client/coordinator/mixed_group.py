@@ -231,8 +231,7 @@ class MixedGroup(ABC, Generic[KeyT, MetadataT, SaidT]):
         known = group.members.get(member_id)
         if known is not None:
             return Found(known)
-        blank = group.new_member(member_id or self._new_id(request, message))
-        return Found(replace(blank, current=Current()), is_new=True)
+        return Found(group.new_member(member_id or self._new_id(request, message)), is_new=True)
 
     def _is_last(self, replaced: Member[KeyT, MetadataT]) -> bool:
         """Whether only members on the classic protocol are left once the sender has taken the place of *replaced*."""

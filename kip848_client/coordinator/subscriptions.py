@@ -73,8 +73,6 @@ def resolution_due(
         nothing up.
     """
     own = new.subscribed_topic_regex
-    if own is None and not group.regex_subscribers:
-        return None
     regexes = dict(group.regex_subscribers)
     if old is not None and old.subscribed_topic_regex is not None:
         regexes[old.subscribed_topic_regex] -= 1

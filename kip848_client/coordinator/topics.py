@@ -51,9 +51,6 @@ class TopicsImage(msgspec.Struct, frozen=True):
         force_setattr(self, "partition_racks", racks)
         assert len(self.by_name) == len(self.by_id) == len(self.topics), "topic names and ids must be unique"
 
-    def __repr__(self) -> str:
-        return f"TopicsImage(topics={self.topics!r}, version={self.version})"
-
     def changed_since(self, before: TopicsImage) -> frozenset[str]:
         """Names of the topics that were created, deleted, created again or changed in partitions or racks."""
         names = self.by_name.keys() | before.by_name.keys()

@@ -83,6 +83,8 @@ def test_a_partition_that_does_not_exist_takes_no_commit(h: Harness) -> None:
         ("foo", 3): ErrorCode.NONE,
         ("foo", 4): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
+    assert h.commit("zombie", 9, {"foo": {4: 1}}) == {("foo", 4): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert h.results[-1].events == (), "nothing was asked of the group, so nothing is refused"
 
 
 def test_metadata_that_is_too_long_is_no_claim_on_its_partition(h: Harness) -> None:

@@ -228,6 +228,7 @@ def test_many_joins_within_the_assignment_interval_share_one_target() -> None:
     """A rolling start of a large group computes few targets (KIP-1263), and no member is left at epoch 0."""
     h = _two_topics()
     h.set_group_config(consumer_assignment_interval_ms="1000")
+    h.advance(100_000)
     first = h.join("a", ["foo"])
     assert first.member_epoch == 1
     for number in range(5):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kip848_client.assignors import SERVER_ASSIGNORS, GroupAssignment, GroupSpec
 from kip848_client.coordinator import GroupState, MemberState
+from kip848_client.coordinator.timers import TimerKey, TimerKind
 from kip848_client.errors import ErrorCode
 from tests.support.coordinator_harness import Harness
 
@@ -66,6 +67,7 @@ def test_a_static_member_comes_back_under_a_new_id_with_its_old_partitions() -> 
     assert h.record_names() == ["current†", "target†", "member†", "member", "target", "current", "current"]
     assert set(h.group.members) == {"a", "c"}
     assert (h.group.group_epoch, h.group.state) == (2, GroupState.STABLE)
+    assert h.coordinator.timer(TimerKey(TimerKind.SESSION, "g", "b")) is None
     h.advance(44_999)
     h.heartbeat("a", 2)
     h.heartbeat("c", 2, instance="i")
@@ -130,8 +132,10 @@ def test_a_static_member_that_leaves_while_it_revokes_has_revoked() -> None:
     h.join("c", ["foo"])
     h.heartbeat("b", 2, instance="i")
     assert h.member("b").state is MemberState.UNREVOKED_PARTITIONS
+    key = TimerKey(TimerKind.REBALANCE, "g", "b")
+    assert h.coordinator.timer(key) is not None
     h.heartbeat("b", -2, instance="i")
-    assert h.pending("b") == {}
+    assert (h.pending("b"), h.coordinator.timer(key)) == ({}, None)
     response = h.join("d", ["foo"], instance="i")
     assert response.member_epoch == 3
     assert h.assigned("d") == {"foo": [3, 4]}

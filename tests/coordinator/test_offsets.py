@@ -201,10 +201,11 @@ def test_an_unknown_topic_fails_alone(version: int, code: ErrorCode) -> None:
     }
 
 
-def test_no_offset_is_minus_one_and_no_error() -> None:
+@pytest.mark.parametrize("version", [8, 9])
+def test_no_offset_is_minus_one_and_no_error(version: int) -> None:
     """A new group starts by its reset policy."""
     h = _member_at_2()
-    assert h.fetch({"foo": [0, 7]}) == {("foo", 0): -1, ("foo", 7): -1}
+    assert h.fetch({"foo": [0, 7]}, version=version) == {("foo", 0): -1, ("foo", 7): -1}
     h.group_id = "other"
     assert h.fetch({"foo": [0]}) == {("foo", 0): -1}
     assert h.fetch(None) == {}
@@ -452,9 +453,10 @@ def test_what_a_transaction_commits_is_kept_by_partition() -> None:
     h.step(TransactionEnded(7, commit=False))
     _commit_in_transaction(h, offsets={0: 5})
     asked = OffsetFetchRequestTopics(name="foo", partition_indexes=(0, 1))
-    stable = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=(asked,)),), require_stable=True)
-    (topic,) = h.send(stable, version=9).groups[0].topics
-    assert [p.error_code for p in topic.partitions] == [ErrorCode.UNSTABLE_OFFSET_COMMIT, ErrorCode.NONE]
+    group = OffsetFetchRequestGroup(group_id="g", topics=(asked,))
+    for require_stable, code in ((False, ErrorCode.NONE), (True, ErrorCode.UNSTABLE_OFFSET_COMMIT)):
+        (answer,) = h.send(OffsetFetchRequest(groups=(group,), require_stable=require_stable), version=9).groups
+        assert [p.error_code for p in answer.topics[0].partitions] == [code, ErrorCode.NONE]
 
     _commit_in_transaction(h, offsets={1: 6})
     deleted = OffsetDeleteRequestTopic(name="foo", partitions=(OffsetDeleteRequestPartition(partition_index=0),))

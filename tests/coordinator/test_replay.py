@@ -94,13 +94,25 @@ def test_tombstones_of_what_is_not_there_are_ignored() -> None:
 
 
 @pytest.mark.parametrize(
-    "tombstone",
-    [member_metadata_tombstone("g", member_id="m"), group_epoch_tombstone("g"), target_epoch_tombstone("g")],
+    "tombstones",
+    [
+        [member_metadata_tombstone("g", member_id="m")],
+        [group_epoch_tombstone("g")],
+        [target_epoch_tombstone("g")],
+        [current_tombstone("g", member_id="m"), member_metadata_tombstone("g", member_id="m")],
+        [target_tombstone("g", member_id="m"), member_metadata_tombstone("g", member_id="m")],
+        [
+            current_tombstone("g", member_id="m"),
+            target_tombstone("g", member_id="m"),
+            member_metadata_tombstone("g", member_id="m"),
+            group_epoch_tombstone("g"),
+        ],
+    ],
 )
-def test_a_log_that_no_coordinator_writes_is_damaged(tombstone: GroupRecord) -> None:
+def test_a_log_that_no_coordinator_writes_is_damaged(tombstones: list[GroupRecord]) -> None:
     """A broken log stops the load with a reason instead of making a group that cannot be."""
     with pytest.raises(IllegalStateError, match="log of group 'g' is damaged"):
-        _replay(_holding("m", 1, 0), target_record("g", member_id="m", target={FOO: (0,)}), tombstone)
+        _replay(_holding("m", 1, 0), target_record("g", member_id="m", target={FOO: (0,)}), *tombstones)
 
 
 def test_a_log_of_kafka_4_0_is_read() -> None:

@@ -28,13 +28,21 @@ def _topics() -> Harness:
 
 
 @pytest.mark.parametrize(
-    "pattern", ["[", "(?=a)b", r"(a)\1", "*", "(", "a{1001}", "(?<!x)y", "a" * 1025, "\ud800"], ids=repr
+    ("pattern", "shown"),
+    [
+        *[(pattern, pattern) for pattern in ("[", "(?=a)b", r"(a)\1", "*", "(", "a{1001}", "(?<!x)y")],
+        ("a" * 1023 + "[", "a" * 1023 + "["),
+        ("a" * 1025, "a" * 40 + "..."),
+        ("\ud800", r"'\ud800'"),
+    ],
+    ids=repr,
 )
-def test_a_pattern_that_re2_does_not_take_is_refused(pattern: str) -> None:
+def test_a_pattern_that_re2_does_not_take_is_refused(pattern: str, shown: str) -> None:
     """The user is told that the pattern is wrong, and why; the group is not touched."""
     h = _topics()
     response = h.join("m", None, regex=pattern)
     assert response.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert f"`{shown}`" in (response.error_message or "")
     assert "RE2" in (response.error_message or "")
     assert (h.log, h.tasks) == ([], [])
 
@@ -43,6 +51,12 @@ def test_a_pattern_with_explosive_backtracking_is_matched_in_no_time() -> None:
     """One user's pattern cannot stop the coordinator for all (Python's re needs seconds for this one)."""
     image = TopicsImage((TopicInfo("a" * 200 + "b", UUID(int=1), 1),), version=1)
     assert resolve(ResolveRegexes("g", ("(a+)+$",), image), wall_ms=0).topics == {"(a+)+$": frozenset()}
+
+
+def test_a_pattern_of_another_engine_matches_nothing() -> None:
+    """A log of a coordinator that took more than RE2 does not stop the patterns of its groups."""
+    task = ResolveRegexes("g", ("(?=a)b", "b.*"), _topics().image)
+    assert resolve(task, wall_ms=0).topics == {"(?=a)b": frozenset(), "b.*": frozenset({"bar"})}
 
 
 def test_a_new_pattern_is_resolved_in_the_background_and_then_assigned() -> None:
@@ -69,6 +83,28 @@ def test_the_whole_name_must_match() -> None:
     h.run_tasks()
     assert h.record_names() == ["regex"]
     assert h.received(h.heartbeat("m", 1, owned={}, topics=[], rebalance_timeout_ms=1)) == {}
+
+
+def test_a_pattern_that_matches_nothing_moves_no_member_that_has_its_topics_by_name() -> None:
+    """A group is not disturbed for a match that changes nothing."""
+    h = _topics()
+    h.join("m", ["bar"], regex="foo")
+    h.run_tasks()
+    assert h.record_names() == ["regex"]
+
+
+def test_a_match_that_changes_nothing_moves_no_group_whose_target_is_behind() -> None:
+    """With an assignment interval the target still holds what was unsubscribed; one rebalance is enough for that."""
+    h = _topics()
+    h.set_group_config(consumer_assignment_interval_ms="10000")
+    h.join("m", ["bar"], regex="foo.*")
+    h.run_tasks()
+    h.advance(10_000)
+    h.heartbeat("m", 1)
+    h.heartbeat("m", 2, topics=[], owned={"foo1": [0, 1], "bar": [0]})
+    assert (h.group.group_epoch, h.group.target_epoch) == (3, 2)
+    h.step(RegexResolved("g", {"foo.*": frozenset({"foo1"})}, version=2, wall_ms=h.wall_ms))
+    assert h.group.group_epoch == 3
 
 
 def test_names_and_pattern_add_up() -> None:
@@ -165,9 +201,10 @@ def test_a_created_topic_is_found_with_the_first_heartbeat_after_the_minimum_int
     h.run_tasks()
     h.heartbeat("a", 1)
     h.create_topic("foo2", partitions=1)
+    h.advance(10_000)
     h.heartbeat("a", 2)
     assert not h.tasks
-    h.advance(10_001)
+    h.advance(1)
     h.heartbeat("a", 2)
     assert h.run_tasks() == 1
     assert h.received(h.heartbeat("a", 2)) == {"foo1": [0, 1], "foo2": [0]}
@@ -267,6 +304,7 @@ def test_a_changed_pattern_gives_the_old_topics_up_at_once() -> None:
     response = h.heartbeat("a", 2, regex="b.*")
     assert h.received(response) == {}
     assert (h.pending("a"), h.group.group_epoch) == ({"foo1": [0, 1]}, 2), "one rebalance, when the topics are known"
+    assert [task.regexes for task in h.tasks] == [("b.*",)]
     assert h.run_tasks() == 1
     response = h.heartbeat("a", 2, owned={})
     assert h.received(response) == {"bar": [0]}

@@ -118,6 +118,13 @@ def test_the_digest_does_not_depend_on_any_order(topics: list[TopicInfo]) -> Non
     ).metadata_hash({"foo", "bar", "baz"})
 
 
+def test_only_topics_with_racks_have_racks() -> None:
+    """A server-side assignor prefers members beside a replica, where it knows of any."""
+    racks = (frozenset({"a"}), frozenset({"b"}), frozenset({"a", "b"}))
+    image = TopicsImage((replace(FOO, racks=racks), BAR))
+    assert image.partition_racks == {FOO.topic_id: racks}
+
+
 def test_ids_come_in_ascending_order_and_unknown_names_are_left_out() -> None:
     """Members with equal subscriptions are recognised as such."""
     assert IMAGE.ids_of(["bar", "absent", "foo"]) == (FOO.topic_id, BAR.topic_id)
