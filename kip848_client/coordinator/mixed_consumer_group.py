@@ -110,5 +110,4 @@ class MixedConsumerGroup(MixedGroup[UUID, MemberMetadata, ConsumerProtocolSubscr
 
     def exists(self, key: UUID, number: int) -> bool:
         """Whether there is such a topic."""
-        del number
         return key in self.state.image.by_id

@@ -125,7 +125,6 @@ class MixedGroup(ABC, Generic[KeyT, MetadataT, SaidT]):
 
     def has_news(self, member: Member[KeyT, MetadataT]) -> bool:
         """Whether the member has to join for a reason of this kind of group."""
-        del member
         return False
 
     # JoinGroup

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kip848_client.assignors import SERVER_ASSIGNORS, GroupAssignment, GroupSpec
 from kip848_client.coordinator import GroupState, MemberState
 from kip848_client.coordinator.timers import TimerKey, TimerKind
 from kip848_client.errors import ErrorCode
+from kip848_client.wire.messages.leave_group import LeaveGroupRequest
 from tests.support.coordinator_harness import Harness
+from tests.support.messages import build
 
 
 def _group() -> Harness:
@@ -140,6 +144,17 @@ def test_a_static_member_that_leaves_while_it_revokes_has_revoked() -> None:
     assert response.member_epoch == 3
     assert h.assigned("d") == {"foo": [3, 4]}
     h.verify_log()
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_leave_group_names_one_member_or_several_by_its_version(version: int) -> None:
+    """An administrator's tool of any age removes a member, and learns how it went."""
+    h = _group()
+    named = {"members": [{"member_id": "a"}, {"member_id": "x"}]} if version >= 3 else {"member_id": "a"}
+    answer = h.send(build(LeaveGroupRequest, group_id="g", **named), version=version)
+    assert set(h.group.members) == {"b"}
+    codes = [member.error_code for member in answer.members]
+    assert (answer.error_code, codes) == (0, [0, ErrorCode.UNKNOWN_MEMBER_ID] if version >= 3 else [])
 
 
 def test_an_instance_id_of_another_member_is_fenced_and_an_unknown_one_is_unknown() -> None:

@@ -223,7 +223,12 @@ class MigrationHarness(ClassicHarness):
     """See the module. Kafka's session timeout for members on the new protocol."""
 
     def __init__(
-        self, *, policy: MigrationPolicy = "bidirectional", size_max: int = 2**31 - 1, classic_size_max: int = 2**31 - 1
+        self,
+        *,
+        policy: MigrationPolicy = "bidirectional",
+        size_max: int = 2**31 - 1,
+        classic_size_max: int = 2**31 - 1,
+        members_max: int = 100_000,
     ) -> None:
         Harness.__init__(
             self,
@@ -231,6 +236,7 @@ class MigrationHarness(ClassicHarness):
                 migration_policy=policy,
                 consumer_max_size=size_max,
                 classic_max_size=classic_size_max,
+                members_max=members_max,
                 consumer_session_timeout_ms=45_000,
                 consumer_heartbeat_interval_ms=5_000,
             ),

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kip848_client.coordinator.classic.group import ClassicState
+from kip848_client.coordinator.classic.rebalance import CLASSIC_TIMERS
 from kip848_client.coordinator.config import CoordinatorConfig, MigrationPolicy
+from kip848_client.coordinator.timers import TimerKey, TimerKind
 from kip848_client.errors import ConfigError, ErrorCode
-from kip848_client.wire.messages.consumer_protocol import decode_assignment
+from kip848_client.wire.messages.consumer_protocol import decode_assignment, embedded_version
 from tests.support.classic_harness import ALL, REBALANCE_MS, SESSION_MS, MigrationHarness, assignment, subscription
 
 NONE = ErrorCode.NONE
@@ -50,6 +52,45 @@ def test_an_upgrade_of_a_group_with_unowned_partitions_moves_it() -> None:
     (a,) = h.classic_group([0, 1, 2])
     h.join("n", [])
     assert h.beat(a, 1) == REBALANCE
+
+
+def test_an_upgrade_with_partitions_of_topics_that_a_static_member_gave_up_moves_the_group() -> None:
+    """It came back with other topics, which moves no classic group; as many partitions are no sign of order."""
+    h = MigrationHarness()
+    h.create_topic("bar", partitions=6)
+    old = h.join_group(instance="i", protocols=subscription()).answer.member_id
+    h.sync_group(old, 1, {old: assignment(*ALL)}, instance="i")
+    a = h.join_group(instance="i", protocols=subscription("bar")).answer.member_id
+    assert listed(h) == ("classic", "Stable")
+    h.join("n", [])
+    assert h.beat(a, 1) == REBALANCE
+
+
+def test_an_upgrade_puts_the_timers_of_members_into_the_place_of_those_of_the_classic_group() -> None:
+    """No timer of a round that is over fires later, and a member that falls silent is removed."""
+    h = MigrationHarness()
+    a, b = h.classic_group([0, 1, 2], [3, 4, 5])
+    promised = h.join_group(protocols=subscription()).answer.member_id
+    h.join_group(a, protocols=subscription())
+    h.advance(1_000)
+    h.join("n", ["foo"])
+    keys = [TimerKey(kind, "g", one) for kind in CLASSIC_TIMERS for one in ("", promised, a, b)]
+    assert [key for key in keys if h.coordinator.timer(key) is not None] == []
+    h.advance(SESSION_MS - 1)
+    assert set(h.group.members) == {a, b, "n"}
+    h.advance(1)
+    assert set(h.group.members) == {"n"}
+
+
+def test_a_member_that_offers_another_assignor_than_the_present_one_is_converted_too() -> None:
+    """It joined since the vote; what it subscribes to is in what it offers first."""
+    h = MigrationHarness()
+    data = subscription()["range"]
+    a, _ = h.joining(protocols={"range": data, "sticky": data})
+    h.sync_group(a, 1, {a: assignment(*ALL)})
+    b, _ = h.joining(protocols={"sticky": subscription("foo", "bar")["range"]})
+    h.join("n", [])
+    assert h.member(b).metadata.subscribed_topic_names == ("bar", "foo")
 
 
 def test_s40_an_eager_member_gives_up_everything_and_comes_back_to_its_part() -> None:
@@ -164,11 +205,17 @@ def test_before_the_first_generation_the_upgrade_is_to_be_tried_again() -> None:
     assert h.consumer_heartbeat("n", 0) == NONE
 
 
-def test_s47_a_member_without_topics_moves_no_partition() -> None:
+@pytest.mark.parametrize("topics", [("foo",), ("foo", "absent")])
+def test_s47_a_member_without_topics_moves_no_partition(topics: tuple[str, ...]) -> None:
     """It needs nothing of what the others have."""
     h = MigrationHarness()
-    (a,) = h.classic_group(ALL)
+    a, _ = h.joining(protocols=subscription(*topics))
+    h.sync_group(a, 1, {a: assignment(*ALL)})
     assert h.join("n", []).member_epoch == 1
+    assert h.record_names() == [
+        *["classic†", "member", "epoch", "target", "target_epoch", "current"],
+        *["member", "current"],
+    ]
     assert (h.beat(a, 1), h.synced(a, 1)) == (NONE, ALL)
     h.verify_log()
 
@@ -180,6 +227,14 @@ def test_a_partition_that_the_leader_gave_twice_is_given_once() -> None:
     h.join("n", [])
     assert (h.assigned(a), h.assigned(b)) == ({"foo": ALL}, {})
     h.verify_log()
+
+
+def test_partitions_that_do_not_exist_are_not_taken_over() -> None:
+    """A leader that knows other topics than the coordinator gives no member what it could not commit."""
+    h = MigrationHarness()
+    (a,) = h.classic_group([-1, *ALL, 6])
+    h.join("n", [])
+    assert h.assigned(a) == {"foo": ALL}
 
 
 def test_the_joining_member_counts_for_the_size() -> None:
@@ -219,6 +274,73 @@ def test_s49_a_classic_member_that_joins_waits_until_others_let_go() -> None:
     assert h.synced(a, 2) == [n for n in ALL if n not in kept["foo"]]
     assert listed(h) == ("consumer", "Stable")
     h.verify_log()
+
+
+def test_a_classic_member_is_told_to_join_when_all_that_it_waits_for_is_free() -> None:
+    """A JoinGroup before that would bring it nothing yet."""
+    h = MigrationHarness()
+    h.join("n", ["foo"])
+    h.join("m", ["foo"])
+    h.heartbeat("n", 1)
+    h.heartbeat("n", 1, owned=h.assigned("n"))
+    h.heartbeat("m", 2)
+    a, _ = h.joining(protocols=subscription())
+    h.synced(a, 3)
+    for member, code in (("n", NONE), ("m", REBALANCE)):
+        h.heartbeat(member, 2)
+        h.heartbeat(member, 2, owned=h.assigned(member))
+        assert h.beat(a, 3) == code
+
+
+def test_a_classic_member_does_not_wait_for_a_topic_that_is_gone() -> None:
+    """No heartbeat has brought another target yet, and the other partition is free."""
+    h = MigrationHarness()
+    h.create_topic("bar", partitions=1)
+    h.create_topic("baz", partitions=1)
+    h.create_topic("qux", partitions=6)
+    h.join("n", ["foo", "bar"])
+    h.join("m", ["qux", "baz"])
+    a, _ = h.joining(protocols=subscription("bar", "baz"))
+    h.synced(a, 3)
+    assert h.target(a) == {"bar": [0], "baz": [0]}
+    h.heartbeat("m", 2)
+    h.heartbeat("m", 2, owned={"qux": ALL})
+    assert h.beat(a, 3) == NONE
+    h.delete_topic("bar")
+    assert h.beat(a, 3) == REBALANCE
+
+
+@pytest.mark.parametrize("version", [0, 1, 3])
+def test_an_assignment_has_the_version_that_its_member_writes_itself(version: int) -> None:
+    """An old client reads no newer one; topics that are gone are left out of it."""
+    h = MigrationHarness()
+    a, generation = h.mixed()
+    assert h.rejoin(a, owned=h.assigned(a)["foo"], version=version) == generation
+    assert embedded_version(h.sync_group(a, generation).answer.assignment) == version
+    h.delete_topic("foo")
+    assert h.synced(a, generation) == []
+
+
+@pytest.mark.parametrize(("version", "code"), [(3, NONE), (4, ErrorCode.MEMBER_ID_REQUIRED)])
+def test_a_dynamic_member_of_a_consumer_group_is_sent_its_id_first_if_it_knows_that(
+    version: int, code: ErrorCode
+) -> None:
+    """KIP-394, as in a classic group: a client that gives up while it waits leaves no member behind."""
+    h = MigrationHarness()
+    h.join("n", ["foo"])
+    offered = {**subscription(), "sticky": b""}
+    assert h.join_group(protocols=offered, version=version).code == code
+    assert len(h.group.members) == (2 if code == NONE else 1)
+
+
+@pytest.mark.parametrize("limit", [{"size_max": 2}, {"members_max": 2}])
+def test_a_full_group_takes_its_own_classic_members_only(limit: dict[str, int]) -> None:
+    """``group.consumer.max.size`` and ``kip848.members.max`` hold for JoinGroup, too."""
+    h = MigrationHarness(**limit)  # type: ignore[arg-type]
+    h.join("n", ["foo"])
+    a, join = h.joining(protocols=subscription())
+    assert h.join_group("new", protocols=subscription()).code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert h.rejoin(a) == join.answer.generation_id
 
 
 def test_s50_the_classic_members_of_a_group_have_a_protocol_in_common() -> None:
@@ -304,7 +426,9 @@ def test_a_member_changes_its_protocol_under_its_own_id() -> None:
     h = MigrationHarness()
     a, generation = h.mixed()
     kept = h.assigned(a)
+    h.rejoin(a, owned=kept["foo"])
     assert h.heartbeat(a, generation).member_epoch == generation
+    assert h.coordinator.timer(TimerKey(TimerKind.MIXED_SYNC, "g", a)) is None, "it sends no SyncGroup any more"
     assert (h.beat(a, generation), h.member(a).metadata.classic) == (UNKNOWN, None)
     assert h.rejoin(a, owned=kept["foo"]) == generation
     assert (h.beat(a, generation), h.synced(a, generation)) == (NONE, kept["foo"])
@@ -414,13 +538,17 @@ def test_a_group_that_is_too_large_is_downgraded_when_it_has_shrunk() -> None:
 
 def test_s58_s59_a_static_member_takes_its_process_back_and_forth_without_a_rebalance() -> None:
     """A rolling restart of static members moves no partition in either direction."""
-    h = MigrationHarness()
+    h = MigrationHarness(classic_size_max=1)
     h.join("n", ["foo"], instance="i")
+    h.events.clear()
     join = h.join_group("", instance="i", protocols=subscription()).answer
     a = join.member_id
     assert (join.error_code, join.generation_id, a[:2]) == (NONE, 1, "i-")
     assert (join.leader, join.members) == ("", ())  # a leader would compute an assignment
     assert listed(h) == ("classic", "Stable")
+    assert [(e.event, e.member_id) for e in h.events] == [("member_left", "n"), ("group_converted", None)]
+    kinds = (TimerKey(TimerKind.SESSION, "g", "n"), TimerKey(TimerKind.CLASSIC_SESSION, "g", a))
+    assert [h.coordinator.timer(key) is not None for key in kinds] == [False, True]
     assert (h.synced(a, 1, instance="i"), h.beat(a, 1)) == (ALL, NONE)
     assert h.consumer_heartbeat("n", 1) == NOT_FOUND
     back = h.join("m", ["foo"], instance="i")
@@ -428,6 +556,25 @@ def test_s58_s59_a_static_member_takes_its_process_back_and_forth_without_a_reba
     assert listed(h) == ("consumer", "Stable")
     assert h.beat(a, 1) == UNKNOWN
     h.verify_log()
+
+
+@pytest.mark.parametrize("is_settled", [False, True])
+@pytest.mark.parametrize("topics", [("foo",), ("foo", "bar")])
+def test_a_static_member_takes_the_last_place_at_once_if_nothing_has_to_move(
+    topics: tuple[str, ...], is_settled: bool
+) -> None:
+    """Otherwise all join again: the others are not where the target wants them, or it reads other topics."""
+    h = MigrationHarness()
+    h.create_topic("bar", partitions=1)
+    (a,) = h.classic_group(ALL)
+    h.join("s", ["foo"], instance="i")
+    if is_settled:
+        h.synced(a, h.rejoin(a))
+        h.heartbeat("s", 2, instance="i")
+    call = h.join_group("", instance="i", protocols=subscription(*topics))
+    stays = is_settled and topics == ("foo",)
+    assert listed(h) == ("classic", "Stable" if stays else "PreparingRebalance")
+    assert call.is_parked is not stays
 
 
 def test_a_static_member_that_takes_the_last_place_with_other_topics_waits_for_the_next_generation() -> None:
