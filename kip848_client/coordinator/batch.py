@@ -64,10 +64,9 @@ class Batch:
         self.soft += [CancelTimer(TimerKey(kind, self.group_id, member_id)) for kind in TimerKind]
 
     def add(self, result: CoordinatorResult) -> None:
-        """Take over what another result of the same event leads to."""
+        """Take over what the same event leads to in the classic group that this one was, or becomes."""
         self.records += result.records
         self.soft += result.soft
-        self.tasks += result.tasks
         self.events += result.events
         self.replies += result.replies
 

@@ -98,8 +98,8 @@ def parts_of_present(
         if member_id in group.members:
             present[member_id] = part
         elif (instance_id := prepared.instance_ids.get(member_id)) is not None:
-            successor = group.static_members.get(instance_id)
-            if successor is not None and successor not in known:
+            successor = group.static_members.get(instance_id, member_id)
+            if successor not in known:
                 present[successor] = part
     return {member_id: present.get(member_id) for member_id in group.sorted_member_ids}
 

@@ -404,7 +404,8 @@ def test_a_static_member_that_came_back_under_a_new_id_has_the_part_of_its_old_o
     h.verify_log()
 
 
-def test_a_member_that_took_over_an_instance_id_keeps_its_own_part() -> None:
+@pytest.mark.parametrize("own_first", [False, True])
+def test_a_member_that_took_over_an_instance_id_keeps_its_own_part(own_first: bool) -> None:
     """m2 was there at the snapshot: it has what it was given, not what the former holder of its instance id was."""
     h = AssignmentHarness()
     h.enter("m1", instance="i1")
@@ -415,7 +416,8 @@ def test_a_member_that_took_over_an_instance_id_keeps_its_own_part() -> None:
     h.heartbeat("m1", -1, instance="i1")
     h.enter("m2", offer(reason=1), instance="i1")
     epoch = h.member("m2").member_epoch
-    assert h.install("m2", prepared.group_epoch, spread(prepared), epoch=epoch).error_code == 0
+    parts = dict(sorted(spread(prepared).items(), reverse=own_first))
+    assert h.install("m2", prepared.group_epoch, parts, epoch=epoch).error_code == 0
     assert h.target("m2") == {"foo": [1, 3, 5]}
     h.settle()
 

@@ -88,6 +88,19 @@ def test_every_property_has_a_name_and_reads_back() -> None:
     assert CoordinatorConfig.from_properties({}) == config
 
 
+def test_a_bound_itself_is_allowed() -> None:
+    """Operators write the limit when they mean the limit."""
+    config = CoordinatorConfig.from_properties(
+        {
+            "group.consumer.session.timeout.ms": "60000",
+            "group.consumer.heartbeat.interval.ms": "15000",
+            "group.min.session.timeout.ms": "500",
+            "group.max.session.timeout.ms": "500",
+        }
+    )
+    assert (config.consumer_session_timeout_ms, config.classic_max_session_timeout_ms) == (60_000, 500)
+
+
 def test_an_assignor_that_is_not_there_stops_the_start() -> None:
     """A typing error is found at the start and not by the first consumer."""
     with pytest.raises(ConfigError, match="names sticky; known are range, uniform"):

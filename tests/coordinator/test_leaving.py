@@ -17,7 +17,7 @@ def _group() -> Harness:
     """Members a and b, settled, with three partitions of foo each; b is static."""
     h = Harness()
     h.create_topic("foo", partitions=6)
-    h.join("a", ["foo"])
+    h.join("a", ["foo"], rack="r1")
     h.join("b", ["foo"], instance="i")
     h.heartbeat("a", 1)
     h.heartbeat("a", 1, owned={"foo": [0, 1, 2]})
@@ -117,7 +117,10 @@ def test_the_assignor_is_told_the_old_target_and_the_new_rack_of_a_static_member
         "a": [0, 1, 2],
         "c": [3, 4, 5],
     }
-    assert dict(specs[-1].rack_ids) == {"c": "r2"}
+    assert dict(specs[-1].rack_ids) == {"a": "r1", "c": "r2"}
+    h.heartbeat("a", -1)
+    h.join("a", ["foo"])
+    assert dict(specs[-1].rack_ids) == {"c": "r2"}, "it does not say any more where it is"
 
 
 def test_a_static_member_may_come_back_under_its_own_id() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from kip848_client.coordinator import GroupState, MemberState
 from kip848_client.coordinator.consumer_group import ConsumerGroup
-from kip848_client.coordinator.group_member import CurrentAssignment, MemberMetadata
+from kip848_client.coordinator.group_member import NO_METADATA, AssignmentMetadata, CurrentAssignment, MemberMetadata
 from kip848_client.coordinator.records import (
     current_record,
     current_tombstone,
@@ -70,6 +70,14 @@ def test_a_member_s_records_may_come_in_any_order() -> None:
         assert group.subscribed_topics == {"foo"}
         assert group.state is GroupState.STABLE
         group.check_invariants()
+
+
+def test_what_an_assignor_told_a_member_goes_with_its_target() -> None:
+    """A member that comes back under the same id is not told what was meant for another assignment."""
+    told = AssignmentMetadata(version=1, data=b"x", assignor="a")
+    target = target_record("g", member_id="m", target={FOO: (0,)}, metadata=told)
+    assert _replay(target).target_metadata_of("m") == told
+    assert _replay(target, target_tombstone("g", member_id="m")).target_metadata_of("m") == NO_METADATA
 
 
 def test_tombstones_of_what_is_not_there_are_ignored() -> None:

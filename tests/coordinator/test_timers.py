@@ -9,7 +9,7 @@ import pytest
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from kip848_client.assignors import SERVER_ASSIGNORS
-from kip848_client.coordinator import GroupState, MemberState
+from kip848_client.coordinator import CoordinatorResult, GroupState, MemberState
 from kip848_client.coordinator.departure import time_is_up
 from kip848_client.coordinator.result import CancelTimer
 from kip848_client.coordinator.state import CoordinatorState
@@ -35,6 +35,13 @@ def test_a_refused_heartbeat_does_not_keep_the_session_alive() -> None:
         assert h.heartbeat("b", 99).error_code == ErrorCode.FENCED_MEMBER_EPOCH
     h.advance(1_000)
     assert "b" not in h.group.members
+
+
+@pytest.mark.parametrize("has_group", [False, True])
+def test_nothing_expires_before_its_time(has_group: bool) -> None:
+    """A shell that looks at its timers too early, or has none, removes no member."""
+    h = _group() if has_group else Harness()
+    assert h.coordinator.expire(now_ms=4_999, wall_ms=h.wall_ms) == CoordinatorResult()
 
 
 def test_a_changed_session_timeout_acts_from_the_next_heartbeat_on() -> None:

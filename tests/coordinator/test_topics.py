@@ -44,6 +44,27 @@ def test_the_first_heartbeat_after_a_load_with_unchanged_topics_is_no_rebalance(
     assert h.record_names() == []
 
 
+@pytest.mark.parametrize("how", ["leaves", "changes its names", "leaves a pattern"])
+def test_what_a_member_no_longer_subscribes_to_is_forgotten_with_its_subscription(how: str) -> None:
+    """Otherwise the topics look changed after a load, and the whole group rebalances once more."""
+    h = _group()
+    h.create_topic("own", partitions=1)
+    h.join("n", ["foo", "own"], regex="o.*" if how == "leaves a pattern" else None)
+    h.run_tasks()
+    match how:
+        case "leaves":
+            h.heartbeat("n", -1)
+        case "changes its names":
+            h.heartbeat("n", h.member("n").member_epoch, topics=["foo"])
+        case _:
+            h.heartbeat("n", h.member("n").member_epoch, topics=["foo"], regex="o.*")
+    h.heartbeat("m", h.member("m").member_epoch)
+    epoch = h.group.group_epoch
+    h.restart()
+    h.heartbeat("m", h.member("m").member_epoch)
+    assert h.group.group_epoch == epoch
+
+
 def test_topics_that_changed_while_the_coordinator_was_down_are_noticed() -> None:
     """Nothing is missed over a restart."""
     h = _group()

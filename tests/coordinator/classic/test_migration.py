@@ -453,8 +453,14 @@ def test_s54_the_last_new_member_leaves_a_classic_group_behind() -> None:
     """The way back: the old processes form their next generation among themselves."""
     h = MigrationHarness()
     a, generation = h.mixed()
+    h.events.clear()
     assert h.consumer_heartbeat("n", -1) == NONE
     assert listed(h) == ("classic", "PreparingRebalance")
+    assert [(event.event, event.member_id, dict(event.fields)) for event in h.events] == [
+        ("member_left", "n", {"reason": "leave"}),
+        ("group_converted", None, {"type": "classic", "members": [a]}),
+        ("group_state_changed", None, {"old": "Stable", "new": "PreparingRebalance"}),
+    ]
     assert (h.beat(a, generation), h.commit_code(a, generation)) == (REBALANCE, NONE)
     join = h.join_group(a, protocols=subscription()).answer
     assert (join.generation_id, join.leader, [m.member_id for m in join.members]) == (generation + 1, a, [a])
