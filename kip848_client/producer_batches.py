@@ -253,7 +253,7 @@ class ProducerSequences:
             return
         producer = self._producers.get(header.producer_id)
         if producer is None:
-            producer = self._producers[header.producer_id] = _Producer(header.producer_id)
+            producer = self._producers[header.producer_id] = _Producer(header.producer_id, header.producer_epoch)
             if len(self._producers) > PRODUCERS_KEPT:
                 self._producers.popitem(last=False)
         else:
@@ -355,9 +355,9 @@ class _AppendedBatch(NamedTuple):
 class _Producer:
     __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "producer_id")
 
-    def __init__(self, producer_id: int) -> None:
+    def __init__(self, producer_id: int, epoch: int) -> None:
         self.producer_id: Final = producer_id
-        self.epoch = -1
+        self.epoch = epoch
         self.coordinator_epoch = -1
         self.last_timestamp: int
         self.batches: deque[_AppendedBatch] = deque(maxlen=_BATCHES_KEPT)

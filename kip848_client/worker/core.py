@@ -309,7 +309,7 @@ class WorkerCore:
         sent = self._in_flight.pop(request_id, None)
         if sent is None or not isinstance(response, ConnectGroupHeartbeatResponse):
             return
-        if self._phase is Phase.LEAVING and self._left_sent:
+        if self._left_sent:
             self._leave_done()
             return
         code = response.error_code
@@ -335,11 +335,8 @@ class WorkerCore:
         self._epoch = response.member_epoch
         if self._beat_due_ms is None:  # W2: else there is news since it was sent
             self._beat_due_ms = self._now_ms + self._interval_ms
-        if self._lost:
-            return
-        if is_old:
-            self._beat_now()  # W11: it does not answer what has stopped since
-            return
+        if self._lost or is_old:
+            return  # W11: it does not answer what has stopped since
         if response.assignment is not None:
             self._take(response.assignment)
         self._note_wait(response.assignment)
@@ -383,7 +380,7 @@ class WorkerCore:
             self._planning.not_answered()
         elif self._in_flight.pop(request_id, None) is None:
             pass  # it was given up
-        elif self._phase is Phase.LEAVING and self._left_sent:
+        elif self._left_sent:
             self._leave_done()
         elif final:
             self._fail(error)
