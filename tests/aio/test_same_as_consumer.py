@@ -53,7 +53,6 @@ CROSSING: Final[dict[ModuleType, tuple[str, ...]]] = {
         "on_commit_of_the_configuration_hears_of_every_commit",
         "a_synchronous_commit_gives_up_at_its_time",
         "records_in_the_prefetch_buffer_are_not_committed",
-        "two_consumers_that_swap_partitions_lose_and_double_nothing",
         "close_commits_what_was_consumed_unless_told_otherwise",
         "group_metadata_carries_the_epoch_of_now",
     ),

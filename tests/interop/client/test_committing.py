@@ -10,8 +10,8 @@ from kip848_client import EmbeddedBroker, IllegalStateError, KafkaError, TopicPa
 from kip848_client.client.data_plane import OFFSET_INVALID, group_metadata_bytes
 from kip848_client.errors import CommitFailedError, Kip848Error, RequestTimeoutError
 from tests.interop.client.conftest import MakeConsumer
-from tests.interop.client.drive import Produce, delivered_once, keys_of
-from tests.support.driving import QUIET, drive, key
+from tests.interop.client.drive import Produce, delivered_once
+from tests.support.driving import QUIET, drive
 
 pytestmark = pytest.mark.interop
 
@@ -170,28 +170,6 @@ def test_group_metadata_carries_the_epoch_of_now(make_consumer: MakeConsumer) ->
         group_id="g", member_epoch=1, member_id=consumer.raw.member_id, instance_id=None
     )
     Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
-
-
-def test_two_consumers_that_swap_partitions_lose_and_double_nothing(
-    make_consumer: MakeConsumer, produce: Produce
-) -> None:
-    """Auto-commit before each hand-over: with members coming and going every record is read exactly once."""
-    produce("orders", 100)
-    stay = make_consumer().subscribe("orders")
-    everybody = [stay]
-    message = stay.raw.poll(10.0)
-    assert message is not None
-    stay.delivered.append(key(message))
-    for _ in range(3):
-        visitor = make_consumer().subscribe("orders")
-        everybody.append(visitor)
-        drive(stay, visitor, until=lambda: visitor.partitions)  # noqa: B023  used before the next round
-        produce("orders", 50)
-        visitor.take(0.2)
-        visitor.raw.close()
-    drive(stay, until=lambda: sum(len(one.delivered) for one in everybody) >= 1000)
-
-    assert delivered_once(everybody) == keys_of("orders", 250)
 
 
 def test_metadata_that_confluent_kafka_committed_neither_stops_reading_nor_shows_its_nul(

@@ -207,22 +207,3 @@ def test_the_administrator_does_its_daily_work(broker: EmbeddedBroker, run: Run)
     ]
     assert broker.topics() == {"orders": 2}
     assert broker.groups() == ()
-
-
-def test_a_java_member_reads_every_acknowledged_record_over_a_rolling_kill(java: list[str]) -> None:
-    """Apache Kafka's client follows leaders and coordinators by the hints of KIP-951; wrong ones would strand it."""
-    with EmbeddedBroker({"orders": 6}, nodes=3) as cluster:
-        settings = ("reconnect.backoff.ms=20", "reconnect.backoff.max.ms=200", "retry.backoff.ms=20")
-        member = JavaMember(java, cluster.bootstrap_servers, "g", "orders", *settings)
-        try:
-            epoch = cluster.wait_for_group("g", state="Stable", members=1, timeout_s=TIMEOUT_S).group_epoch
-            for round_number, node in enumerate(cluster.nodes, start=1):
-                cluster.kill_node(node.node_id)
-                produce(cluster.bootstrap_servers, "orders", 6, partitions=6, reconnect_backoff_ms=20)
-                count = 6 * round_number
-                wait_until(lambda count=count: len(member.keys()) == count, TIMEOUT_S, "the records")  # type: ignore[misc]
-                cluster.start_node(node.node_id, preferred=True)
-            assert cluster.wait_for_group("g", state="Stable", members=1).group_epoch == epoch
-            member.leave()
-        finally:
-            member.kill()

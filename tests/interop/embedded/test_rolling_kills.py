@@ -24,6 +24,7 @@ from tests.interop.classic.members import OurMember
 from tests.interop.embedded.classic_members import classic_member
 from tests.interop.embedded.clients import MemberThread, place_of, read_committed
 from tests.interop.embedded.holding import Member, Polling
+from tests.interop.embedded.java_member import JavaMember
 from tests.interop.embedded.writing import TransactionThread
 from tests.support.driving import Key, quiet
 from tests.support.waiting import TIMEOUT_S, wait_until
@@ -67,14 +68,23 @@ class AsyncMember(Polling):
                     self.delivered.append((TOPIC, *place_of(message)))
 
 
-READERS: Final[dict[str, Callable[[str], Member]]] = {
-    "ours": lambda servers: OurMember(servers, TOPIC, CONF, group_id="g"),
-    "ours in asyncio": AsyncMember,
-    "librdkafka, consumer protocol": lambda servers: MemberThread(servers, [TOPIC]),
-    "librdkafka, classic protocol": lambda servers: MemberThread(servers, [TOPIC], group_protocol="classic"),
-    "kafka-python": lambda servers: classic_member("kafka-python", servers, [TOPIC]),
+def java_member(request: pytest.FixtureRequest, servers: str) -> Member:
+    """Apache Kafka's own client, which follows leaders and coordinators by the hints of KIP-951."""
+    quick = ("reconnect.backoff.ms=20", "reconnect.backoff.max.ms=200", "retry.backoff.ms=20")
+    return JavaMember(request.getfixturevalue("java"), servers, "g", TOPIC, *quick)
+
+
+READERS: Final[dict[str, Callable[[pytest.FixtureRequest, str], Member]]] = {
+    "ours": lambda _, servers: OurMember(servers, TOPIC, CONF, group_id="g"),
+    "ours in asyncio": lambda _, servers: AsyncMember(servers),
+    "librdkafka, consumer protocol": lambda _, servers: MemberThread(servers, [TOPIC]),
+    "librdkafka, classic protocol": lambda _, servers: MemberThread(servers, [TOPIC], group_protocol="classic"),
+    "kafka-python": lambda _, servers: classic_member("kafka-python", servers, [TOPIC]),
+    "java": java_member,
 }
 """Members of the group `g` that read the topic."""
+
+NEEDS: Final = {"java": pytest.mark.kafka}
 
 
 def producer_of(broker: EmbeddedBroker, conf: dict[str, object]) -> Producer:
@@ -100,15 +110,18 @@ def produce_some(producer: Producer, acknowledged: set[Key], what: str) -> None:
 
 
 @FORGETS_SOCKETS
-@pytest.mark.parametrize("reader", READERS)
-def test_every_acknowledged_record_is_read_over_a_rolling_kill(broker: EmbeddedBroker, reader: str) -> None:
+@pytest.mark.timeout(600)  # leaves room for the first download of Java's jars
+@pytest.mark.parametrize("reader", [pytest.param(name, marks=NEEDS.get(name, ())) for name in READERS])
+def test_every_acknowledged_record_is_read_over_a_rolling_kill(
+    request: pytest.FixtureRequest, broker: EmbeddedBroker, reader: str
+) -> None:
     """A client that loses its way when leaders and coordinators move would lose records, or stop for good."""
     producer = producer_of(broker, {"enable.idempotence": True})
     acknowledged: set[Key] = set()
-    with READERS[reader](broker.bootstrap_servers) as member:
+    with READERS[reader](request, broker.bootstrap_servers) as member:
         produce_some(producer, acknowledged, "before")
         wait_until(lambda: member.keys() >= acknowledged, TIMEOUT_S, "the records before")
-        epoch = broker.wait_for_group("g", state="Stable", members=1).group_epoch
+        epoch = broker.wait_for_group("g", state="Stable", members=1, timeout_s=TIMEOUT_S).group_epoch
         for node in broker.nodes:
             broker.kill_node(node.node_id)
             produce_some(producer, acknowledged, f"without {node.node_id}")
@@ -153,7 +166,7 @@ def test_a_transaction_of_librdkafka_commits_over_the_death_of_its_coordinator(b
         producer.commit_transaction(TIMEOUT_S)
         broker.start_node(dead)
     broker.wait_for_transaction("payments", "CompleteCommit")
-    with READERS["ours"](broker.bootstrap_servers) as member:
+    with OurMember(broker.bootstrap_servers, TOPIC, CONF, group_id="g") as member:
         wait_until(lambda: member.keys() >= acknowledged, TIMEOUT_S, "the records of three transactions")
 
 
