@@ -36,11 +36,15 @@ def plane() -> InterruptedPlane:
     return InterruptedPlane()
 
 
+def a_fetcher(plane: InterruptedPlane, **positions: int) -> Fetcher:
+    fetcher = Fetcher(plane.as_consumer())
+    fetcher.start(at(**positions))
+    return fetcher
+
+
 @pytest.fixture
 def fetcher(plane: InterruptedPlane) -> Fetcher:
-    fetcher = Fetcher(plane.as_consumer())
-    fetcher.start(at(p0=5, p1=7))
-    return fetcher
+    return a_fetcher(plane, p0=5, p1=7)
 
 
 def offsets(fetcher: Fetcher) -> dict[TopicPartition, int]:
@@ -54,6 +58,13 @@ def hand_out(fetcher: Fetcher, count: int = 100) -> list[Message]:
     return batch
 
 
+def interrupt(fetcher: Fetcher, plane: InterruptedPlane, *, timeout_s: float = 0) -> None:
+    """Ctrl-C comes while records are read; what was read is lost."""
+    plane.interrupt = True
+    with pytest.raises(KeyboardInterrupt):
+        fetcher.read(100, timeout_s=timeout_s)
+
+
 @pytest.mark.parametrize("waiting", [True, False])
 def test_records_that_were_not_handed_out_are_not_committed_and_come_again(
     fetcher: Fetcher, plane: InterruptedPlane, waiting: bool
@@ -63,9 +74,7 @@ def test_records_that_were_not_handed_out_are_not_committed_and_come_again(
     assert len(hand_out(fetcher)) == 2
     hand_out(fetcher)  # it waits, and nothing comes
     plane.deliver("t", 0, 7, 8, 9)
-    plane.interrupt = True
-    with pytest.raises(KeyboardInterrupt):
-        fetcher.read(100, timeout_s=0.01 if waiting else 0)
+    interrupt(fetcher, plane, timeout_s=0.01 if waiting else 0)
     assert offsets(fetcher) == {P0: 7, P1: 7}
     assert plane.assigned["t", 0] == 7
     plane.deliver("t", 0, 7, 8, 9)
@@ -86,9 +95,7 @@ def test_an_interrupted_reader_that_lost_nothing_repeats_nothing(fetcher: Fetche
 def test_an_error_that_was_lost_on_the_way_is_told_again(fetcher: Fetcher, plane: InterruptedPlane) -> None:
     """After "no such offset" librdkafka fetches a partition no more: unheard, it would be silent for ever."""
     plane.deliver_error(KafkaError._AUTO_OFFSET_RESET, topic="t", partition=0, offset=5)
-    plane.interrupt = True
-    with pytest.raises(KeyboardInterrupt):
-        fetcher.read(100, timeout_s=0)
+    interrupt(fetcher, plane)
     plane.calls.clear()
     fetcher.read(100, timeout_s=0)
     assert plane.named("incremental_assign") == [[("t", 0, 5), ("t", 1, 7)]]
@@ -100,38 +107,30 @@ def test_what_was_handed_out_does_not_come_again(fetcher: Fetcher, plane: Interr
         plane.deliver("t", 0, first)
         assert len(hand_out(fetcher)) == 1
     plane.deliver("t", 0, 8)
-    plane.interrupt = True
-    with pytest.raises(KeyboardInterrupt):
-        fetcher.read(100, timeout_s=0)
+    interrupt(fetcher, plane)
     assert offsets(fetcher) == {P0: 8, P1: 7}
 
 
 def test_with_many_partitions_some_records_come_again_rather_than_never(plane: InterruptedPlane) -> None:
     """A busy reader of many partitions does not look at its positions with every batch."""
-    fetcher = Fetcher(plane.as_consumer())
-    fetcher.start(at(**{f"p{index}": 5 for index in range(20)}))
+    fetcher = a_fetcher(plane, **{f"p{index}": 5 for index in range(20)})
     for first in (5, 6, 7):
         plane.deliver("t", 0, first)
         assert len(hand_out(fetcher)) == 1
     plane.deliver("t", 0, 8)
-    plane.interrupt = True
-    with pytest.raises(KeyboardInterrupt):
-        fetcher.read(100, timeout_s=0)
+    interrupt(fetcher, plane)
     assert offsets(fetcher)[P0] <= 8
     assert offsets(fetcher)[P1] == 5
 
 
 def test_a_busy_reader_looks_at_its_positions_now_and_then(plane: InterruptedPlane) -> None:
     """So that an interruption after a million records does not repeat a million."""
-    fetcher = Fetcher(plane.as_consumer())
-    fetcher.start(at(**{f"p{index}": 5 for index in range(20)}))
+    fetcher = a_fetcher(plane, **{f"p{index}": 5 for index in range(20)})
     for number in range(200):
         plane.deliver("t", 0, 5 + number)
         hand_out(fetcher)
     plane.deliver("t", 0, 205)
-    plane.interrupt = True
-    with pytest.raises(KeyboardInterrupt):
-        fetcher.read(100, timeout_s=0)
+    interrupt(fetcher, plane)
     assert 205 - 40 <= offsets(fetcher)[P0] <= 205
 
 
@@ -145,9 +144,7 @@ def test_a_position_that_was_told_is_not_taken_back(fetcher: Fetcher, plane: Int
     assert fetcher.positions([P0]) == {P0: OffsetAndMetadata(8)}
     plane.deliver("t", 0, 8)
     plane.deliver("t", 1, 7)
-    plane.interrupt = True
-    with pytest.raises(KeyboardInterrupt):
-        fetcher.read(100, timeout_s=0)
+    interrupt(fetcher, plane)
     assert offsets(fetcher) == {P0: 8, P1: 7}
 
 
@@ -158,7 +155,5 @@ def test_seek_moves_the_place_to_begin_again(fetcher: Fetcher, plane: Interrupte
     hand_out(fetcher)
     fetcher.seek(P0, OffsetAndMetadata(10))
     plane.deliver("t", 0, *range(10, 20))
-    plane.interrupt = True
-    with pytest.raises(KeyboardInterrupt):
-        fetcher.read(100, timeout_s=0)
+    interrupt(fetcher, plane)
     assert offsets(fetcher)[P0] == 10

@@ -17,21 +17,29 @@ from kip848_client.broker import EmbeddedBroker
 from tests.interop.classic.conftest import PARTITIONS, Scene
 from tests.interop.classic.members import CLASSIC, OurMember
 from tests.interop.conftest import create_topic
+from tests.interop.embedded.classic_members import LIBRARIES
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")]
 
 CLIENTS = ("ours", "librdkafka", "java")
-STRATEGIES = ("range", "roundrobin", "cooperative-sticky", "range,cooperative-sticky")
+OURS = ("ours range", "ours roundrobin", "ours cooperative-sticky", "ours range,cooperative-sticky")
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_members_share_the_partitions_and_take_over_from_one_that_leaves(scene: Scene, strategy: str) -> None:
+@pytest.mark.parametrize(
+    ("scene", "name"),
+    [
+        *(("embedded", name) for name in (*OURS, *LIBRARIES)),
+        *(pytest.param("kafka", name, marks=pytest.mark.kafka) for name in OURS),
+    ],
+    indirect=["scene"],
+)
+def test_members_share_the_partitions_and_take_over_from_one_that_leaves(scene: Scene, name: str) -> None:
     """Scaling out and in, which is what groups are for: no record is lost, and none is read twice."""
     scene.produce(60)
-    first = scene.ours(partition_assignment_strategy=strategy)
+    first = scene.start(name)
     scene.wait_until_all_is_read()
-    second = scene.ours(partition_assignment_strategy=strategy)
+    second = scene.start(name)
     scene.wait_for_owned(first, second, shares=(3, 3))
     scene.produce(600)
     scene.wait_until_all_is_read()
@@ -40,7 +48,18 @@ def test_members_share_the_partitions_and_take_over_from_one_that_leaves(scene: 
     scene.produce(60)
     scene.wait_until_all_is_read()
     assert set(scene.read.values()) == {1}
-    assert all(kind != "lost" for member in (first, second) for kind, _ in member.told)
+    assert all(kind != "lost" for one in (first, second) if isinstance(one, OurMember) for kind, _ in one.told)
+
+
+def test_members_of_three_libraries_share_one_group(embedded_scene: Scene) -> None:
+    """Whichever of them leads, the others read what it has assigned."""
+    embedded_scene.produce(60)
+    members = [embedded_scene.start(library) for library in LIBRARIES if "cooperative" not in library]
+    embedded_scene.wait_for_owned(*members, shares=(2, 2, 2))
+    embedded_scene.produce(600)
+    embedded_scene.wait_until_all_is_read()
+    embedded_scene.leave(members.pop())
+    embedded_scene.wait_for_owned(*members, shares=(3, 3))
 
 
 @pytest.mark.kafka

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-
 import pytest
 
 from kip848_client.broker import EmbeddedBroker
@@ -69,25 +67,6 @@ def test_a_member_reads_everything_commits_and_leaves(broker: EmbeddedBroker, li
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_members_share_the_partitions_and_take_over_from_one_that_leaves(broker: EmbeddedBroker, library: str) -> None:
-    """Scaling out and in, which is what groups are for."""
-    produce(broker.bootstrap_servers, "orders", 60, partitions=PARTITIONS)
-    with classic_member(library, broker.bootstrap_servers, client_id="a") as a:
-        wait_until(lambda: read(a) == all_keys("orders", 60, partitions=PARTITIONS), what="60 records")
-        with classic_member(library, broker.bootstrap_servers, client_id="b") as b:
-            group = wait_for_shares(broker, 3, 3)
-            assert not group.member("a").assigned & group.member("b").assigned
-            produce(broker.bootstrap_servers, "orders", 600, partitions=PARTITIONS)
-            everything = all_keys("orders", 660, partitions=PARTITIONS)
-            wait_until(lambda: read(a, b) == everything, what="600 more records")
-        wait_for_shares(broker, PARTITIONS)
-        produce(broker.bootstrap_servers, "orders", 60, partitions=PARTITIONS)
-        everything = all_keys("orders", 720, partitions=PARTITIONS)
-        wait_until(lambda: read(a, b) == everything, what="60 more records")
-    assert len(a.delivered) + len(b.delivered) == 720
-
-
-@pytest.mark.parametrize("library", LIBRARIES)
 def test_the_partitions_of_a_member_that_died_go_to_the_others(broker: EmbeddedBroker, library: str) -> None:
     """A process is killed: it says nothing, and its session ends."""
     with classic_member(library, broker.bootstrap_servers, client_id="a") as a:
@@ -139,21 +118,3 @@ def test_members_go_on_after_a_crash_of_the_broker(broker: EmbeddedBroker, libra
         everything = all_keys("orders", 60, partitions=PARTITIONS)
         wait_until(lambda: read(a, b) == everything, what="60 records")
         assert wait_for_shares(broker, 3, 3).group_epoch == group.group_epoch
-
-
-def test_members_of_three_libraries_share_one_group(broker: EmbeddedBroker) -> None:
-    """Whichever of them leads, the others read what it has assigned."""
-    produce(broker.bootstrap_servers, "orders", 60, partitions=PARTITIONS)
-    libraries = [library for library in LIBRARIES if "cooperative" not in library]
-    with ExitStack() as stack:
-        members = [
-            stack.enter_context(classic_member(library, broker.bootstrap_servers, client_id=library))
-            for library in libraries
-        ]
-        group = wait_for_shares(broker, 2, 2, 2)
-        assert {member.client_id for member in group.members} == set(libraries)
-        produce(broker.bootstrap_servers, "orders", 600, partitions=PARTITIONS)
-        everything = all_keys("orders", 660, partitions=PARTITIONS)
-        wait_until(lambda: read(*members) == everything, what="all records")
-        members.pop().leave()
-        wait_for_shares(broker, 3, 3)
