@@ -124,7 +124,7 @@ def test_every_acknowledged_record_is_read_over_a_rolling_kill(
         epoch = broker.wait_for_group("g", state="Stable", members=1, timeout_s=TIMEOUT_S).group_epoch
         for node in broker.nodes:
             broker.kill_node(node.node_id)
-            produce_some(producer, acknowledged, f"without {node.node_id}")
+            produce_some(producer, acknowledged, f"without-{node.node_id}")
             wait_until(lambda: member.keys() >= acknowledged, TIMEOUT_S, f"records without node {node.node_id}")
             broker.start_node(node.node_id, preferred=True)
         produce_some(producer, acknowledged, "after")
