@@ -1,7 +1,7 @@
 """`OwnerThread`: one thread that runs the calls of many tasks, one after the other. Knows nothing of Kafka.
 
 A task hands in *work*, a function, and waits for it. Work may *call out*: have something run by the waiting task, in
-the event loop, while the thread waits for its end. What is handed in from there runs inside the waiting work.
+the event loop, while the thread waits for its end. Work that is handed in from there runs inside the waiting work.
 
 Does not own: what the work is (`consumer`), the calls of the listener (`listener`).
 """
@@ -238,7 +238,7 @@ class OwnerThread:
 
     async def _answer(self, called_out: _CallOut, *, shield: bool, end_s: float) -> BaseException | None:
         """Run what was called out to. Returns what must leave the task when the work has ended: a cancellation."""
-        # What the work has set in its context, a span for one, is set for what it calls out to.
+        # Variables that the work has set in its context, such as a span, are set for what it calls out to.
         moved = [
             (variable, variable.set(now)) for variable, now in called_out.context.items() if _differs(variable, now)
         ]

@@ -1,6 +1,6 @@
 """Decodes frames, calls their handlers, and encodes the answers. Knows headers and versions, no API.
 
-What happens to a request that cannot be handled:
+Requests that cannot be handled:
 
 * not a request at all, an API that is not served, or a version of it that is not: the connection is closed, as Apache
   Kafka does (there is no answer that such a client could read). ApiVersions of a newer version is answered in

@@ -1,6 +1,6 @@
 """Settings that single groups override, kept like topics: in the folder, or as long as the broker object lives.
 
-What they mean and which are allowed is the coordinator's (`coordinator.group_configs`). They outlive their group.
+The coordinator decides what they mean and which are allowed (`coordinator.group_configs`). They outlive their group.
 """
 
 from __future__ import annotations

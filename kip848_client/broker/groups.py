@@ -480,7 +480,7 @@ class GroupHost:
         except DataDirError:  # the folder has told it; what was due stays due
             self._arm_timer(not_before_ms=self._clock.now_ms() + _RETRY_MS)
         except Exception as bug:  # noqa: BLE001 - logged, and tried again below
-            # What was due stays due. Without another try no session of any group would ever run out again.
+            # Due timers stay due. Without another try no session of any group would ever run out again.
             _report_bug(LogEvent.TIMER_FAILED, bug, retry_ms=_RETRY_MS)
             self._arm_timer(not_before_ms=self._clock.now_ms() + _RETRY_MS)
         else:

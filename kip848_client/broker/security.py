@@ -1,6 +1,6 @@
 """How the embedded broker is secured: values that `EmbeddedBroker` takes, and the TLS context made from them.
 
-Who is let in, and when, is in `authentication`.
+`authentication` decides who is let in, and when.
 """
 
 from __future__ import annotations

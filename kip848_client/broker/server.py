@@ -128,7 +128,7 @@ class Server:
             for listening in self._listener.sockets:
                 asyncio.get_running_loop().remove_reader(listening.fileno())
                 shut_down(listening)
-            # Whom asyncio has accepted in this turn gets its transport in the next, and only from an open listener.
+            # A client accepted in this turn gets its transport in the next, and only from an open listener.
             await asyncio.sleep(0)
             self._listener.close()
         if self._sweep_timer is not None:
@@ -447,7 +447,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._cut_frames(self._buffer)
 
     def _cut_frames(self, received: memoryview | bytearray) -> None:
-        """Open the requests in *received*: `_buffer`, or what came while that was empty. What is left waits there."""
+        """Open the requests in *received*: `_buffer`, or what came while that was empty. The rest waits there."""
         if self._cutting:
             return
         if self._server.paused:

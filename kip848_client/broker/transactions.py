@@ -244,7 +244,7 @@ class TransactionHost(TransactionAdmission):
             outcome = question(self._clock.wall_ms())
             self._finish(outcome)
         except DataDirError:
-            # What cures it is the operator's; until then clients should keep their state and ask again.
+            # An operator has to cure it; until then clients should keep their state and ask again.
             return Outcome(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return outcome
 

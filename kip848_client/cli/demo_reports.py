@@ -1,7 +1,7 @@
 """The reports of a counting worker to the demo: one JSON object per line on its standard output.
 
-A line stands for its effect: a worker has done what it has reported. What it has not reported, because it was killed in
-the middle of a line, does not count.
+A line stands for its effect: a worker has done what it has reported. A line that is incomplete, because the worker was
+killed in the middle of it, does not count.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Options by which every command finds its cluster: ``--bootstrap``, ``-X KEY=VALUE``, ``-F FILE``.
 
-A file holds secrets, because ``ps`` shows the command line. What is given nearer wins: ``-X``, then
+A file holds secrets, because ``ps`` shows the command line. The nearest source wins: ``-X``, then
 ``--bootstrap``, then ``-F``, then the environment's ``KIP848_BOOTSTRAP``, then the file that ``KIP848_CONFIG`` names
 (``~/.config/kip848/client.properties``, if it is there).
 """

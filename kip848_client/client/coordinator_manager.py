@@ -1,6 +1,6 @@
 """The coordinator's own connections: one for what is answered at once, one for what waits until a group is complete.
 
-Who the coordinator is, and when to look again, is decided in `member/discovery`.
+`member/discovery` decides who the coordinator is, and when to look again.
 
 Runs on the background thread only.
 """

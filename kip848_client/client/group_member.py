@@ -1,7 +1,7 @@
 """`GroupMember`: membership, commits and leaving of one consumer, as calls of one thread. No records.
 
 `Consumer` is a GroupMember plus a `Fetcher`; the Spark source, which reads records by other means, uses it alone.
-What these calls have in common, performing and waiting, is in `app_thread`; rules are in `member/`.
+`app_thread` has the common part of these calls, performing and waiting; rules are in `member/`.
 """
 
 from __future__ import annotations

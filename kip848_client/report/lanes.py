@@ -75,8 +75,8 @@ class Names(Protocol):
 def build_timelines(events: Iterable[JournalEvent]) -> list[Timeline]:
     """Make one `Timeline` a group, in the order in which the log first names them.
 
-    Events of several logs may be mixed: they are sorted by time. What belongs to no group (a broker's start, an
-    injected fault) is shown with every group.
+    Events of several logs may be mixed: they are sorted by time. Events of no group (a broker's start, an
+    injected fault) are shown with every group.
     """
     ordered = sorted(events, key=lambda event: event.ts_ms)
     if not ordered:

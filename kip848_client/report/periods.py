@@ -1,6 +1,6 @@
 """Periods of a log side by side: what rebalances cost in one week, and in the next.
 
-What began in a period counts for it: a rebalance by its first epoch, a change by its epoch, and a partition that
+Events that began in a period count for it: a rebalance by its first epoch, a change by its epoch, and a partition that
 changed its owner by the moment when the owner before gave it up. `kip848_client.report.figures` defines each of them.
 """
 

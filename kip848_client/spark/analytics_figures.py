@@ -340,7 +340,7 @@ def groups(
         *_COMMITS,
         *(f"{k}_marks" for k in kinds),
     ]
-    # What belongs to no group, a broker's start for one, is shown with every group.
+    # Events of no group, such as a broker's start, are shown with every group.
     return (
         joined.na.fill(0, zero)
         .crossJoin(sf.broadcast(of_all))

@@ -1,6 +1,6 @@
 """Which part of a batch a query's filters leave to read: filters on topic, partition, offset and timestamp. Pure.
 
-What is left may be more than the filters want, never less: Spark applies them again to what it gets.
+The ranges may hold more than the filters want, never less: Spark applies them again to what it gets.
 """
 
 from __future__ import annotations

@@ -371,7 +371,7 @@ class Membership:
         starts = {tip.topic_partition: at.offset for tip, at in positions.items()}
         with self._changed:
             self._gate.assign(starts)
-            # What comes from now on is ours to read: a restart, or another owner, must not begin at a later end.
+            # Records from now on are ours to read: a restart, or another owner, must not begin at a later end.
             self._gate.owe(
                 {p: at for p, at in starts.items() if p in self._begins_at_end and self._gate.floor(p) is None}
             )

@@ -1,7 +1,7 @@
 """``write.format("kip848")``: the sink as Spark calls it. ``writeStream`` is `sink_stream`.
 
 Which process calls what: ``write`` runs in workers, one call for each task; ``commit`` and ``abort`` in a process on
-the driver's machine, with a writer of their own. What they share travels in messages.
+the driver's machine, with a writer of their own. They share state by messages.
 """
 
 from __future__ import annotations

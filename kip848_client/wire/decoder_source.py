@@ -156,7 +156,7 @@ class DecoderSource:
         return local
 
     def _nested(self, cls: type[WireStruct], *, nullable: bool, tagged: bool) -> str:
-        """A struct. What says that it is null is -1, but in a tag, where Kafka writes an unsigned number, 0."""
+        """A struct. Null is -1, but in a tag, where Kafka writes an unsigned number, 0."""
         if not nullable:
             return self._struct(cls)
         marker, result = self.names.fresh("n"), self.names.fresh("v")

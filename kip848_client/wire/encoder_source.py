@@ -172,7 +172,7 @@ class EncoderSource:
             self._fixed(kind.code, f"bool({value})" if kind is BOOL else value)
 
     def _nested(self, cls: type[WireStruct], value: str, *, nullable: bool, tagged: bool) -> None:
-        """A struct. What says that it is null is -1, but in a tag, where Kafka writes an unsigned number, 0."""
+        """A struct. Null is -1, but in a tag, where Kafka writes an unsigned number, 0."""
         local = self.names.fresh("v")
         self._emit(f"{local} = {value}")
         if not nullable:

@@ -1,6 +1,6 @@
 """Sessions that end (KIP-368): a connection that is authenticated again and again, each time before the broker ends it.
 
-Owns when. What is said is in `authentication`; who waits meanwhile, and what a failure does, in `connection`.
+Owns the times. `authentication` has the conversation; `connection` says who waits meanwhile, and what a failure does.
 """
 
 from __future__ import annotations

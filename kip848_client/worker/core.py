@@ -6,7 +6,7 @@ on meanwhile. The rules:
 * W1: A worker makes its member id itself, one for each start of the process.
 * W2: One heartbeat is under way at a time; the next one is sent on the interval, or at once when there is news.
 * W3: Units that are not assigned any more, or have another token, stop before new ones start.
-* W4: What has stopped is acknowledged at once, before anything is started.
+* W4: Stopped units are acknowledged at once, before anything is started.
 * W5: After a failure the next heartbeat has every field.
 * W6: An error that no retry cures stops the worker: it releases everything, and then ``wait()`` raises the error.
 * W7: A worker that was removed releases everything (``on_lost``), and joins again under its id.
@@ -228,7 +228,7 @@ class WorkerCore:
         self._draining = False
         self._error: Kip848Error | None = None
 
-    # What the shell calls
+    # Calls of the shell
 
     def step(self, event: WorkerEvent, *, now_ms: int) -> list[WorkerEffect]:
         """Take one event."""

@@ -1,7 +1,7 @@
 """A worker's part in client-side assignment: what it asks for, the rounds that it runs, and when the next plan is due.
 
-Part of the pure core. One round at a time: Prepare, the assignor, Install. What fails is dropped: the coordinator asks
-again with the next heartbeat, or asks another worker.
+Part of the pure core. One round at a time: Prepare, the assignor, Install. A round that fails is dropped: the
+coordinator asks again with the next heartbeat, or asks another worker.
 """
 
 from __future__ import annotations

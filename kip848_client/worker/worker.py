@@ -168,7 +168,7 @@ class Worker(WorkerBase):
     ) -> None:
         self.close()
 
-    # What runs
+    # Runners and callbacks
 
     def runner(self, function: Runner) -> Runner:
         """Decorate the function that runs one unit: ``function(owned, stop)``, in a thread per unit.

@@ -8,7 +8,7 @@ anywhere: what is not in this folder is not advertised and not answered.
 
 A handler returns the response, or None if it calls ``context.reply`` later. It runs on the broker's loop and never
 blocks. One that does much for each entry of its request is a generator: it yields after each entry, where others may
-have their turn, and returns the response. What it looked up before a ``yield`` may be gone afterwards.
+have their turn, and returns the response. Anything that it looked up before a ``yield`` may be gone afterwards.
 """
 
 from __future__ import annotations
