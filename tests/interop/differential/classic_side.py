@@ -15,25 +15,18 @@ import msgspec
 from msgspec.structs import replace
 
 from kip848_client.errors import ErrorCode
-from kip848_client.wire.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from kip848_client.wire.messages.consumer_protocol import (
     ConsumerProtocolSubscription,
     decode_assignment,
     encode_subscription,
 )
-from kip848_client.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
-from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest
-from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
-from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from kip848_client.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from kip848_client.wire.messages.join_group import JoinGroupResponse
 from kip848_client.wire.messages.list_groups import ListGroupsResponse
-from kip848_client.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kip848_client.wire.messages.sync_group import SyncGroupResponse
 from kip848_client.wire.schema import Request
+from tests.support.group_requests import heartbeat, join
 from tests.support.raw_connection import RawConnection
 from tests.support.waiting import wait_until
 
@@ -97,31 +90,27 @@ class Side:
 
     def prepare(self) -> None:
         """Make the topic, and wait until the coordinator answers and knows it."""
-        topic = CreatableTopic(name=self.topic, num_partitions=PARTITIONS, replication_factor=1)
+        topic = {"name": self.topic, "num_partitions": PARTITIONS, "replication_factor": 1}
         with RawConnection(self.address) as connection:
-            connection.ask(CreateTopicsRequest(topics=(topic,), timeout_ms=20_000), version=7)
-            wanted = MetadataRequest(topics=(MetadataRequestTopic(name=self.topic),))
-            wait_until(lambda: not connection.ask(wanted, version=9).topics[0].error_code, what="the topic")
-            find = FindCoordinatorRequest(coordinator_keys=(self.group,))
-            wait_until(lambda: not connection.ask(find, version=4).coordinators[0].error_code, what="a coordinator")
-            describe = DescribeGroupsRequest(groups=(self.group,))
+            call = connection.call
+            call(ApiKey.CREATE_TOPICS, 7, topics=[topic], timeout_ms=20_000)
+            wanted = [{"name": self.topic}]
+            wait_until(lambda: not call(ApiKey.METADATA, 9, topics=wanted).topics[0].error_code, what="the topic")
+            group = [self.group]
             wait_until(
-                lambda: connection.ask(describe, version=5).groups[0].error_code == 0, what="a loaded coordinator"
+                lambda: not call(ApiKey.FIND_COORDINATOR, 4, coordinator_keys=group).coordinators[0].error_code,
+                what="a coordinator",
+            )
+            wait_until(
+                lambda: call(ApiKey.DESCRIBE_GROUPS, 5, groups=group).groups[0].error_code == 0,
+                what="a loaded coordinator",
             )
             # A group that has had a member: one that never had any is left behind by refused requests on Kafka alone.
-            protocols = (JoinGroupRequestProtocol(name="range", metadata=FOO),)
-            join = JoinGroupRequest(
-                group_id=self.group, session_timeout_ms=LONG_MS, protocol_type="consumer", protocols=protocols
-            )
-            first = MemberIdentity(member_id=connection.ask(join, version=3).member_id)
-            connection.ask(LeaveGroupRequest(group_id=self.group, members=(first,)), version=5)
-            probe = ConsumerGroupHeartbeatRequest(
-                f"{self.group}-probe",
-                "probe",
-                rebalance_timeout_ms=LONG_MS,
-                subscribed_topic_names=(self.topic,),
-                topic_partitions=(),
-            )
+            offer = {"protocol_type": "consumer", "protocols": [{"name": "range", "metadata": FOO}]}
+            first = call(ApiKey.JOIN_GROUP, 3, group_id=self.group, session_timeout_ms=LONG_MS, **offer)
+            gone = [{"member_id": first.member_id}]
+            call(ApiKey.LEAVE_GROUP, 5, group_id=self.group, members=gone)
+            probe = join("probe", group=f"{self.group}-probe", topics=(self.topic,), rebalance_timeout_ms=LONG_MS)
 
             def is_known() -> bool:
                 answer = connection.ask(probe, version=1)
@@ -130,22 +119,22 @@ class Side:
                 return self.topic_id.int != 0
 
             wait_until(is_known, what="the coordinator to know the topic")
-            connection.ask(ConsumerGroupHeartbeatRequest(probe.group_id, "probe", -1), version=1)
-            connection.ask(DeleteGroupsRequest(groups_names=(probe.group_id,)), version=2)
+            connection.ask(heartbeat(-1, "probe", group=probe.group_id), version=1)
+            call(ApiKey.DELETE_GROUPS, 2, groups_names=[probe.group_id])
 
     def clear(self) -> None:
         """End what waits, and remove the group if it can be."""
         for waiting in self.waiting.values():
             waiting.close()
         with RawConnection(self.address) as connection:
-            gone = tuple(MemberIdentity(member_id=member_id) for member_id in self._labels)
-            connection.ask(LeaveGroupRequest(group_id=self.group, members=gone), version=5)
-            connection.ask(DeleteGroupsRequest(groups_names=(self.group,)), version=2)
+            gone = [{"member_id": member_id} for member_id in self._labels]
+            connection.call(ApiKey.LEAVE_GROUP, 5, group_id=self.group, members=gone)
+            connection.call(ApiKey.DELETE_GROUPS, 2, groups_names=[self.group])
 
     def is_held_up(self) -> bool:
         """Whether an unused member id holds up a join phase without members; on ours the group is empty then."""
         with RawConnection(self.address) as connection:
-            (group,) = connection.ask(DescribeGroupsRequest(groups=(self.group,)), version=6).groups
+            (group,) = connection.call(ApiKey.DESCRIBE_GROUPS, 6, groups=[self.group]).groups
         return group.group_state == "PreparingRebalance" and not group.members
 
     def send(self, number: int, client: str, make: Callable[[Side], tuple[Request[Any], int]]) -> None:

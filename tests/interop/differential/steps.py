@@ -65,14 +65,10 @@ class Owned(enum.StrEnum):
 
 
 class _Asking(msgspec.Struct, frozen=True):
-    """A request, of which no member takes note."""
-
-    def request(self, side: Side) -> Request:
-        """The request as *side* must get it; what is not in its fields has its default."""
-        raise NotImplementedError
+    """Each kind has `request`: what *side* must get, in which version; what is not in its fields has its default."""
 
     def hear(self, side: Side, sent: Mapping[str, Any], answer: Mapping[str, Json]) -> None:
-        """Let the member take note of the answer."""
+        """Let the member take note of the answer; most requests are not a member's."""
 
 
 class Heartbeat(_Asking, frozen=True):

@@ -36,19 +36,16 @@ from kip848_client.wire.messages.consumer_protocol import (
 )
 from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest
 from kip848_client.wire.messages.heartbeat import HeartbeatRequest
-from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from kip848_client.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from kip848_client.wire.messages.join_group import JoinGroupRequest
+from kip848_client.wire.messages.leave_group import LeaveGroupRequest
 from kip848_client.wire.messages.list_groups import ListGroupsRequest
-from kip848_client.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
+from kip848_client.wire.messages.sync_group import SyncGroupRequest
 from kip848_client.wire.schema import Request
 from tests.interop.differential.classic_side import CLASSIC, CONSUMER, LONG_MS, PARTITIONS, Side, is_chance
 from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
+from tests.support.group_requests import commit
+from tests.support.messages import build
 
 pytestmark = [pytest.mark.interop, pytest.mark.kafka]
 
@@ -104,14 +101,15 @@ def _join(rng: random.Random, client: str, habits: Habits) -> Make:
             owned = (TopicPartition(topic=side.topic, partitions=tuple(side.owned[client])),)
         subscription = ConsumerProtocolSubscription(topics=(side.topic, *topics), owned_partitions=owned)
         metadata = encode_subscription(subscription, version=habits.version)
-        return JoinGroupRequest(
+        return build(
+            JoinGroupRequest,
             group_id=side.group,
             session_timeout_ms=LONG_MS,
             rebalance_timeout_ms=LONG_MS,
             member_id="" if fresh else side.ids[client] or (own_id if side.names_itself and static is None else ""),
             group_instance_id=static,
             protocol_type=protocol_type,
-            protocols=tuple(JoinGroupRequestProtocol(name=name, metadata=metadata) for name in names),
+            protocols=[{"name": name, "metadata": metadata} for name in names],
         ), version
 
     return make
@@ -126,8 +124,9 @@ def _sync(rng: random.Random, client: str, habits: Habits) -> Make:
 
     def make(side: Side) -> tuple[Request[Any], int]:
         ids = sorted(side.followers.get(client, ()))
-        given = [SyncGroupRequestAssignment(known, name.encode()) for name, known in side.ids.items() if habits.odd]
+        given: list[dict[str, Any]] = []
         if habits.odd:
+            given = [{"member_id": known, "assignment": name.encode()} for name, known in side.ids.items()]
             ids = []
         for index, member_id in enumerate(ids):
             topic = TopicPartition(topic=side.topic, partitions=tuple(range(index, PARTITIONS, len(ids))))
@@ -135,15 +134,16 @@ def _sync(rng: random.Random, client: str, habits: Habits) -> Make:
                 assigned_partitions=(topic,), user_data=custom if custom != b"?" else None
             )
             data = b"?" if custom == b"?" else encode_assignment(assignment, version=habits.version)
-            given.append(SyncGroupRequestAssignment(member_id=member_id, assignment=data))
-        return SyncGroupRequest(
+            given.append({"member_id": member_id, "assignment": data})
+        return build(
+            SyncGroupRequest,
             group_id=side.group,
             generation_id=side.generation[client] + off,
             member_id=side.ids[client] or "nobody",
             group_instance_id=instance,
             protocol_type="consumer" if version == 5 and named else None,
             protocol_name=named if version == 5 else None,
-            assignments=tuple(given),
+            assignments=given,
         ), version
 
     return make
@@ -201,21 +201,13 @@ def _consumer_beat(rng: random.Random, client: str, habits: Habits) -> Make:
 def _commit(rng: random.Random, client: str, habits: Habits) -> Make:
     off = rng.choice([0, 0, 0, 0, -1, -1, 1])
     anonymous = rng.random() < 0.1
-
     version = rng.choice([8, 9])
-    partitions = tuple(
-        OffsetCommitRequestPartition(partition_index=number, committed_offset=5, committed_metadata="")
-        for number in range(PARTITIONS)
-    )
 
     def make(side: Side) -> tuple[Request[Any], int]:
-        return OffsetCommitRequest(
-            group_id=side.group,
-            generation_id_or_member_epoch=-1 if anonymous else side.generation[client] + off,
-            member_id="" if anonymous else side.ids[client] or "nobody",
-            group_instance_id=None,
-            topics=(OffsetCommitRequestTopic(name=side.topic, partitions=partitions),),
-        ), version
+        epoch = -1 if anonymous else side.generation[client] + off
+        member_id = "" if anonymous else side.ids[client] or "nobody"
+        offsets = dict.fromkeys(range(PARTITIONS), 5)
+        return commit(offsets, epoch=epoch, member_id=member_id, group=side.group, topic=side.topic), version
 
     return make
 
@@ -226,8 +218,8 @@ def _fetch(rng: random.Random, client: str, _: Habits) -> Make:
     def make(side: Side) -> tuple[Request[Any], int]:
         member_id = side.ids[client] or None
         epoch = -1 if member_id is None else side.generation[client] + off
-        group = OffsetFetchRequestGroup(group_id=side.group, member_id=member_id, member_epoch=epoch, topics=None)
-        return OffsetFetchRequest(groups=(group,)), 9
+        group = {"group_id": side.group, "member_id": member_id, "member_epoch": epoch, "topics": None}
+        return build(OffsetFetchRequest, groups=[group]), 9
 
     return make
 
@@ -240,10 +232,10 @@ def _leave(rng: random.Random, client: str, habits: Habits) -> Make:
 
     def make(side: Side) -> tuple[Request[Any], int]:
         member_id = "" if by_instance else side.ids[client] or "nobody"
-        gone = [MemberIdentity(member_id=member_id, group_instance_id=instance)]
+        gone: list[dict[str, Any]] = [{"member_id": member_id, "group_instance_id": instance}]
         if others:
-            gone += [MemberIdentity(member_id="x"), MemberIdentity(member_id="nobody")]
-        return LeaveGroupRequest(group_id=side.group, members=tuple(gone)), version
+            gone += [{"member_id": "x"}, {"member_id": "nobody"}]
+        return build(LeaveGroupRequest, group_id=side.group, members=gone), version
 
     return make
 
