@@ -158,7 +158,7 @@ class Cluster:
             return
         host.die()
         self._world.history.count(f"coordinator_crashed_{when}")
-        self._world.history.add(self._world.now_ms, "coordinator", "coordinator_crashed", when=when)
+        self._world.note("coordinator", "coordinator_crashed", when=when)
         self.on_node_down(host.node_id)
 
     def restart(self) -> None:
@@ -184,14 +184,14 @@ class Cluster:
         """
         old = self.host
         lost = len(self.log) - self.durable
-        self._world.history.add(self._world.now_ms, "coordinator", "coordinator_moved", records_lost=lost)
+        self._world.note("coordinator", "coordinator_moved", records_lost=lost)
         if lost:
-            self._world.history.add(self._world.now_ms, "coordinator", "log_truncated", records=lost)
+            self._world.note("coordinator", "log_truncated", records=lost)
             del self.log[self.durable :]
         if old.alive and believes_for_ms:
             old.deposed = True
             old.ahead = bool(lost)
-            self._world.history.add(self._world.now_ms, "coordinator", "two_coordinators")
+            self._world.note("coordinator", "two_coordinators")
             self._world.call_in(believes_for_ms, lambda: self._depose(old))
         elif old.alive:
             old.die()
@@ -220,7 +220,7 @@ class Cluster:
         def load() -> None:
             if self.host is host and host.alive and host.loading:
                 self._loaded(host, before=before)
-                self._world.history.add(self._world.now_ms, "coordinator", "coordinator_loaded", records=len(self.log))
+                self._world.note("coordinator", "coordinator_loaded", records=len(self.log))
 
         if load_ms:
             self._world.call_in(load_ms, load)
@@ -413,7 +413,7 @@ class CoordinatorHost:
 
     def _learn_of_successor(self, result: CoordinatorResult) -> None:
         """The append is refused: another node is the leader of the log."""
-        self._world.history.add(self._world.now_ms, f"coordinator {self.node_id}", "coordinator_resigned")
+        self._world.note(f"coordinator {self.node_id}", "coordinator_resigned")
         self.alive = False
         parked = self.coordinator.handle(CoordinatorStops(), now_ms=self._world.now_ms)
         for reply in (*result.replies, *parked.replies):

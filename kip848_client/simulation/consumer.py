@@ -111,7 +111,6 @@ class SimulatedConsumer(Process):
         self._observer: Final = surroundings.observer
         self._close_ms: Final = 2 * surroundings.scenario.session_timeout_ms
         """How long close() may take."""
-        self._leave_id: int | None = None
         self._deadline_ms: int | None = None
         self._tick: Timer | None = None
         self._tick_ms = 0
@@ -136,7 +135,7 @@ class SimulatedConsumer(Process):
         self.awake(self._subscribe)
 
     def _subscribe(self) -> None:
-        if not self.closed and self._leave_id is None:
+        if not self.closed and self.leave_id is None:
             self.step(SubscriptionChanged(self.subscription))
 
     def close(self) -> None:
@@ -144,14 +143,14 @@ class SimulatedConsumer(Process):
         self.awake(self._close)
 
     def _close(self) -> None:
-        if self.closed or self._leave_id is not None:
+        if self.closed or self.leave_id is not None:
             return
         self.note("closing")
-        self._leave_id = self.next_call()
+        self.leave_id = self.next_call()
         self.application.close()
         close_ms = self._close_ms
         self.close_by_ms = deadline_ms = self.now_ms + close_ms
-        self.step(LeaveRequested(self._leave_id, deadline_ms, closing=True))
+        self.step(LeaveRequested(self.leave_id, deadline_ms, closing=True))
         self.later(int(close_ms / self._clock_rate) + _SLACK_MS, lambda: self._close_is_late(close_ms))
         self.application.pump()
 
@@ -177,11 +176,6 @@ class SimulatedConsumer(Process):
         self.thaws_ms = max(self.thaws_ms, self.world.now_ms + for_ms)  # a second one does not end the first
 
     # --------------------------------------------------------------------------------------------- what it is, to users
-
-    @property
-    def leaving(self) -> bool:
-        """close() was called and has not returned."""
-        return self._leave_id is not None and not self.closed
 
     def position(self, partition: TopicPartition) -> int | None:
         """The next offset that poll() returns of a partition, if it is fetched."""
@@ -290,7 +284,7 @@ class SimulatedConsumer(Process):
             case ListOffsets():
                 self.network.list_offsets(effect)
             case LeaveDone(leave_id):
-                if leave_id == self._leave_id:
+                if leave_id == self.leave_id:
                     self._end()
             case SurfaceError(error):
                 self._observer.error_surfaced(self, error)

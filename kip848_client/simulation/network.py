@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 from kip848_client.faults import FaultBook, Rule, Subject, perform
@@ -43,18 +43,6 @@ class Server(Protocol):
 class SimulatedConnection:
     """One ordered stream from one client to one broker."""
 
-    __slots__ = (
-        "client_id",
-        "encoded",
-        "node_id",
-        "on_close",
-        "open",
-        "pending",
-        "silent",
-        "to_client_ms",
-        "to_server_ms",
-    )
-
     def __init__(self, client_id: str, node_id: int, *, encoded: bool) -> None:
         self.client_id: Final = client_id
         self.node_id: Final = node_id
@@ -69,15 +57,12 @@ class SimulatedConnection:
         self.pending: dict[int, Pending] = {}
 
 
-class Pending:
+class Pending(NamedTuple):
     """A request that waits for its answer."""
 
-    __slots__ = ("on_answer", "on_failure", "timer")
-
-    def __init__(self, on_answer: Reply, on_failure: Callable[[FailureKind, str], None], timer: Timer) -> None:
-        self.on_answer: Final = on_answer
-        self.on_failure: Final = on_failure
-        self.timer: Final = timer
+    on_answer: Reply
+    on_failure: Callable[[FailureKind, str], None]
+    timer: Timer
 
 
 class Network:
@@ -127,7 +112,7 @@ class Network:
             self.world.history.count("cut_off_one_way")
         for way in ways:
             way.add(client_id)
-        self.world.history.add(self.world.now_ms, client_id, "cut_off", one_way=one_way)
+        self.world.note(client_id, "cut_off", one_way=one_way)
 
         def mend() -> None:
             for way in ways:
@@ -286,7 +271,7 @@ class Network:
         if decision is None:
             return False
         rule, action = decision
-        self.world.history.add(self.world.now_ms, connection.client_id, "rule_acted", done=str(action), rule=rule.match)
+        self.world.note(connection.client_id, "rule_acted", done=str(action), rule=rule.match)
         exchange = _Exchange(self, connection, api_version, number)
         perform(action, exchange, rule=rule, subject=subject)
         if exchange.failure is not None:
@@ -321,7 +306,7 @@ class Network:
         pending = connection.pending.pop(number, None)
         if pending is not None:
             self.world.events += 1
-            self.world.history.add(self.world.now_ms, connection.client_id, "request_timed_out")
+            self.world.note(connection.client_id, "request_timed_out")
             pending.on_failure(FailureKind.TIMED_OUT, "no answer in time")
             self.close(connection, "closed after a time-out")
 
@@ -330,9 +315,7 @@ class Network:
     ) -> bool:
         if self._random() >= probability:
             return False
-        self.world.history.add(
-            self.world.now_ms, connection.client_id, what, api=ApiKey(message.WIRE.api_key).name.lower()
-        )
+        self.world.note(connection.client_id, what, api=ApiKey(message.WIRE.api_key).name.lower())
         return True
 
     def _delay_ms(self) -> int:
@@ -342,7 +325,7 @@ class Network:
         if faults.slow and self._random() < faults.slow:
             delay_ms *= 10
         if faults.stuck and self._random() < faults.stuck:
-            self.world.history.add(self.world.now_ms, "network", "message_stuck")
+            self.world.note("network", "message_stuck")
             delay_ms += int(self._random() * self._stuck_ms)
         return delay_ms
 

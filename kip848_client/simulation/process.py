@@ -89,6 +89,8 @@ class Process(ABC):
         """The member is FATAL."""
         self.commits_asked: Final[dict[int, int]] = {}
         """Commits that were not answered yet -> when the application asked for them, in virtual time."""
+        self.leave_id: int | None = None
+        """Number of the leave that close() asked for."""
         self.close_by_ms = 0
         """When close() must return at the latest, on its own clock."""
         self.thaws_ms = 0
@@ -107,11 +109,6 @@ class Process(ABC):
 
     @property
     @abstractmethod
-    def leaving(self) -> bool:
-        """close() was called and has not returned."""
-
-    @property
-    @abstractmethod
     def app_polled_ms(self) -> int:
         """When its application last was inside poll(), on its own clock."""
 
@@ -121,6 +118,11 @@ class Process(ABC):
     def frozen(self) -> bool:
         """Whether the process is frozen."""
         return self.world.now_ms < self.thaws_ms
+
+    @property
+    def leaving(self) -> bool:
+        """close() was called and has not returned."""
+        return self.leave_id is not None and not self.closed
 
     @property
     def readable(self) -> frozenset[TopicPartition]:
@@ -169,8 +171,4 @@ class Process(ABC):
 
     def note(self, what: str, **details: Any) -> None:
         """Write to the history."""
-        history = self.world.history
-        if history.keeps:
-            history.add(self.world.now_ms, self.name, what, **details)
-        else:
-            history.count(what)
+        self.world.note(self.name, what, **details)

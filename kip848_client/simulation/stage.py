@@ -172,7 +172,7 @@ class Stage(Ground):
         details: dict[str, Any] = {} if instance_id is None else {"instance_id": instance_id}
         if is_classic:
             details["protocol"] = "classic"
-        self.world.history.add(self.world.now_ms, name, "started", **details)
+        self.world.note(name, "started", **details)
         consumer.start(self.subscription(rng, everything=everything or self._number == 1 or self.healed))
         return consumer
 
@@ -229,7 +229,7 @@ class Stage(Ground):
 
     def note(self, what: str, **details: Any) -> None:
         """Write to the history."""
-        self.world.history.add(self.world.now_ms, "scenario", what, **details)
+        self.world.note("scenario", what, **details)
 
     # --------------------------------------------------------------------------------------------------------- at rest
 

@@ -56,7 +56,7 @@ class Topics:
 
     def _replace(self, topics: tuple[TopicInfo, ...], what: str, name: str) -> None:
         self.image = TopicsImage(topics, version=self.image.version + 1)
-        self._world.history.add(self._world.now_ms, "administrator", what, topic=name)
+        self._world.note("administrator", what, topic=name)
         self.on_change()
 
     def produce(self) -> None:

@@ -108,7 +108,7 @@ class TransactionService:
         """Another node coordinates; the old one may believe for a while that it still does."""
         old = self.host
         self._moves += 1
-        self.world.history.add(self.world.now_ms, "transactions", "transaction_coordinator_moved")
+        self.world.note("transactions", "transaction_coordinator_moved")
         if old.alive and self.rng.random() < self.scenario.deposed:
             self.world.call_in(self.rng.randint(1, 2_000), old.die)
         else:
@@ -235,7 +235,7 @@ class TransactionHost:
         return True
 
     def _crash(self) -> None:
-        self._world.history.add(self._world.now_ms, "transactions", "transaction_coordinator_crashed")
+        self._world.note("transactions", "transaction_coordinator_crashed")
         self.die()
         self._world.call_in(self._service.rng.randint(50, 1_500), self._service.restart)
 
@@ -440,7 +440,7 @@ class Life:
         """End the process; what it has sent arrives all the same."""
         if self.alive:
             self.alive = False
-            self._world.history.add(self._world.now_ms, f"producer {self.name}", f"producer_{why}")
+            self._world.note(f"producer {self.name}", f"producer_{why}")
             self._producers.ended(self)
 
     def _later(self, action: Callable[[], None]) -> None:
@@ -452,7 +452,7 @@ class Life:
         wait_ms = service.delay_ms()
         if service.dies(_FREEZES):
             wait_ms += self._rng.randint(100, 3 * _TIMEOUT_MS)
-            self._world.history.add(self._world.now_ms, f"producer {self.name}", "producer_froze")
+            self._world.note(f"producer {self.name}", "producer_froze")
             self._producers.start(self.name, after_ms=self._rng.randint(1, wait_ms))
         self._world.call_in(wait_ms, lambda: action() if self.alive else None)
 

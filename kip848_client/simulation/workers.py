@@ -241,7 +241,7 @@ class WorkerProcess:
 
     def note(self, what: str, **details: object) -> None:
         """Write to the history."""
-        self._world.history.add(self._world.now_ms, self.name, what, **details)
+        self._world.note(self.name, what, **details)
 
     @property
     def _now_ms(self) -> int:

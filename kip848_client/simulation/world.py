@@ -59,6 +59,10 @@ class World:
         """Milliseconds since 1970, as the coordinator's machine believes."""
         return EPOCH_WALL_MS + self.now_ms + self.wall_offset_ms
 
+    def note(self, who: str, what: str, **details: Any) -> None:
+        """Write to the history that *what* happened to *who* now."""
+        self.history.add(self.now_ms, who, what, **details)
+
     def random(self, name: str) -> random.Random:
         """A generator of its own for each *name*."""
         return random.Random(f"{self.seed}/{name}")
