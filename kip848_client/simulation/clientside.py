@@ -200,11 +200,12 @@ class ClientSide:
             elif isinstance(response, HeartbeatResponse) and not response.error_code:
                 self.heard_ms = self._consumer.world.now_ms
             self._observer.answered(self._consumer, request, response)
+            self._observer.ended(self._consumer, request)
             self._consumer.step(ResponseReceived(request_id, response))
 
     def _unanswered(self, request_id: int, request: Request[Any], kind: FailureKind, message: str) -> None:
         if not self._consumer.closed:
-            self._observer.unanswered(self._consumer, request)
+            self._observer.ended(self._consumer, request)
             self._consumer.step(RequestFailed(request_id, kind, message))
 
     # ----------------------------------------------------------------------------------------------- about the topics

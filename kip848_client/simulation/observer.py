@@ -105,8 +105,8 @@ class Observer:
     def answered(self, consumer: Process, request: Any, response: Any) -> None:
         """An answer arrived, and the member is about to see it."""
 
-    def unanswered(self, consumer: Process, request: Any) -> None:
-        """A request failed, and the member is about to hear of it."""
+    def ended(self, consumer: Process, request: Any) -> None:
+        """A request was answered, or it failed, which the member is about to hear."""
 
     def stale(self, client_id: str, request: Any) -> None:
         """A request is about to be served whose sender has given it up: a late one, or a copy."""
@@ -154,7 +154,7 @@ HookT = TypeVar("HookT", bound=Callable[..., None])
 
 
 def about(*requests: type[Request[Any]]) -> Callable[[HookT], HookT]:
-    """Of `sent`, `unsent`, `answered`, `unanswered`, `stale` and `served`: listen to these requests only."""
+    """Of `sent`, `unsent`, `answered`, `ended`, `stale` and `served`: listen to these requests only."""
 
     def mark(hook: HookT) -> HookT:
         hook.requests = frozenset(requests)  # type: ignore[attr-defined]
@@ -255,7 +255,7 @@ def _telling_about(hooks: Sequence[Callable[..., None]]) -> Callable[..., None]:
     return tell
 
 
-_OF_REQUESTS: Final = {"sent", "unsent", "unanswered", "stale", "answered", "served"}
+_OF_REQUESTS: Final = {"sent", "unsent", "answered", "ended", "stale", "served"}
 """Hooks whose second argument is a request."""
 
 

@@ -16,10 +16,9 @@ from kip848_client.member.runs import Run
 from kip848_client.model import TopicPartition
 from kip848_client.simulation import MIXED, run
 from kip848_client.simulation.checkers import every_checker
-from kip848_client.simulation.checkers.listeners import ListenerPairs
+from kip848_client.simulation.checkers.members import ListenerPairs, OneHeartbeat
 from kip848_client.simulation.checkers.ownership import RevokeFirst
 from kip848_client.simulation.checkers.reading import ExclusiveReading
-from kip848_client.simulation.checkers.requests import OneHeartbeat
 from kip848_client.simulation.mirror import Change, Partitions
 from kip848_client.simulation.observer import Observer
 from kip848_client.simulation.play import _Play

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from kip848_client.coordinator.config import CoordinatorConfig
-from kip848_client.simulation.checkers.requests import BoundedWork
+from kip848_client.simulation.checkers.members import BoundedWork
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.ground import GROUP
 from kip848_client.simulation.play import _Play

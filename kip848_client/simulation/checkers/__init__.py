@@ -3,14 +3,13 @@
 - `ownership`: the coordinator counts one owner per partition; targets, epochs and states; the log leads to the same
 - `fencing`: requests that do not count, and members that may be removed
 - `reading`: a consumer reads only what it owns, without gaps, from the right place
-- `listeners`: the calls of a listener, and the states that an application sees
-- `requests`: heartbeats, commits, lookups, and calls that wait for them
+- `members`: calls of a listener and states that an application sees; heartbeats, commits and lookups of a member
 - `classic`: rounds of classic groups, what their members read, and groups that change their kind
 - `transactions`: what readers of committed records see, and who may write
 
 A checker is an `Observer` that calls `fail`. `play` and `trials` check that a group comes to rest. Some modules check
-their own process: `consumer` (close() in time, no needless wake-up), `user_assignor` (one call at a time),
-`clientside`, `cluster` (equal results when a request is decided twice), `workers`.
+what they run: `consumer` (close() in time, no needless wake-up), `user_assignor` (one call at a time), `cluster` (equal
+results when a request is decided twice), `workers` (units).
 """
 
 from __future__ import annotations
@@ -20,7 +19,14 @@ from typing import Final
 
 from kip848_client.simulation.checkers.classic import ClassicReading, ClassicRounds, Conversions
 from kip848_client.simulation.checkers.fencing import HeartbeatFencing, OffsetFencing, Removals
-from kip848_client.simulation.checkers.listeners import ListenerPairs, ShownStates
+from kip848_client.simulation.checkers.members import (
+    AwaitedLeave,
+    BoundedWork,
+    ListenerPairs,
+    OneHeartbeat,
+    ShownStates,
+    TrueCommits,
+)
 from kip848_client.simulation.checkers.ownership import (
     Durability,
     EpochOrder,
@@ -32,7 +38,6 @@ from kip848_client.simulation.checkers.ownership import (
     TargetLegality,
 )
 from kip848_client.simulation.checkers.reading import ExclusiveReading, NoRecordLost, ToldOwnership
-from kip848_client.simulation.checkers.requests import AwaitedLeave, BoundedWork, OneHeartbeat, TrueCommits
 from kip848_client.simulation.observer import Checker, Observer, Scene
 
 __all__ = ["every_checker"]
