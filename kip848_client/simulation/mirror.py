@@ -5,8 +5,8 @@ An update reads only members that changed, which it finds by the identity of the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from kip848_client.assignors import TopicPartitions
@@ -185,6 +185,23 @@ def id_partitions(partitions: PartitionEpochs) -> Partitions:
     if not partitions:
         return _NOTHING
     return frozenset((topic_id, index) for topic_id, epochs in partitions.items() for index in epochs)
+
+
+def accepted(request: Any, response: Any) -> Iterator[tuple[Any, Any]]:
+    """The partitions of a commit that the coordinator accepted, each with its topic."""
+    for topic, answered in zip(request.topics, response.topics, strict=True):
+        for partition, answer in zip(topic.partitions, answered.partitions, strict=True):
+            if not answer.error_code:
+                yield topic, partition
+
+
+def fetched(response: Any) -> Iterator[tuple[Any, Any]]:
+    """The partitions of which an answer tells the committed offset, each with its topic."""
+    for group in response.groups:
+        for topic in group.topics:
+            for partition in topic.partitions:
+                if not partition.error_code:
+                    yield topic, partition
 
 
 def listed(topics: Iterable[Listed]) -> Partitions:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Never
+
 
 class InvariantViolation(Exception):
     """An invariant does not hold.
@@ -20,6 +22,6 @@ class InvariantViolation(Exception):
         return f"{self.invariant}: {self.message}"
 
 
-def fail(invariant: str, message: str) -> None:
+def fail(invariant: str, message: str) -> Never:
     """Raise `InvariantViolation`."""
     raise InvariantViolation(invariant, message)

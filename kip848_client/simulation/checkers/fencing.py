@@ -10,7 +10,7 @@ from kip848_client.coordinator.classic.group import ClassicGroup, ClassicState
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.group_member import LEAVE_EPOCH, STATIC_LEAVE_EPOCH, CurrentAssignment
 from kip848_client.errors import ErrorCode
-from kip848_client.simulation.mirror import Change, IdPartition, Seen, listed
+from kip848_client.simulation.mirror import Change, IdPartition, Seen, accepted, fetched, listed
 from kip848_client.simulation.observer import Checker, Scene, about
 from kip848_client.simulation.scenario import SESSION_CHANGE_MS
 from kip848_client.simulation.violation import fail
@@ -118,19 +118,18 @@ class OffsetFencing(Checker):
             self._fetching(client_id, response)
             return
         stale, self._stale = self._stale, None
-        for asked, topic in zip(request.topics, response.topics, strict=True):
-            topic_id = self._cluster.topics.resolved(asked.topic_id, asked.name)
-            for wanted, partition in zip(asked.partitions, topic.partitions, strict=True):
-                if partition.error_code or topic_id is None:
-                    continue
-                place = topic_id, wanted.partition_index
-                if self._mirror.classic is None:
-                    self._check(client_id, request, place)
-                else:
-                    self._check_classic(client_id, request, self._mirror.classic)
-                self._committed[place] = wanted.committed_offset
-                remember = self._mirror.rewound.add if request is stale else self._mirror.rewound.discard
-                remember(place)
+        for topic, partition in accepted(request, response):
+            topic_id = self._cluster.topics.resolved(topic.topic_id, topic.name)
+            if topic_id is None:
+                continue
+            place = topic_id, partition.partition_index
+            if self._mirror.classic is None:
+                self._check(client_id, request, place)
+            else:
+                self._check_classic(client_id, request, self._mirror.classic)
+            self._committed[place] = partition.committed_offset
+            remember = self._mirror.rewound.add if request is stale else self._mirror.rewound.discard
+            remember(place)
 
     def _check(self, client_id: str, request: OffsetCommitRequest, place: IdPartition) -> None:
         seen, epoch = self._mirror.members.get(request.member_id), request.generation_id_or_member_epoch
@@ -149,16 +148,14 @@ class OffsetFencing(Checker):
             fail("K11", f"{client_id} committed at {generation} to {group.state}@{group.generation}")
 
     def _fetching(self, client_id: str, response: OffsetFetchResponse) -> None:
-        for group in response.groups:
-            for topic in group.topics:
-                topic_id = self._cluster.topics.resolved(topic.topic_id, topic.name)
-                if topic_id is None:
-                    continue
-                for partition in topic.partitions:
-                    committed = self._committed.get((topic_id, partition.partition_index), -1)
-                    if not partition.error_code and partition.committed_offset != committed:
-                        what = f"{self._cluster.topics.names[topic_id]}-{partition.partition_index}"
-                        fail("S11", f"{client_id} is told {partition.committed_offset} of {what}, not {committed}")
+        for topic, partition in fetched(response):
+            topic_id = self._cluster.topics.resolved(topic.topic_id, topic.name)
+            if topic_id is None:
+                continue
+            committed = self._committed.get((topic_id, partition.partition_index), -1)
+            if partition.committed_offset != committed:
+                what = f"{self._cluster.topics.names[topic_id]}-{partition.partition_index}"
+                fail("S11", f"{client_id} is told {partition.committed_offset} of {what}, not {committed}")
 
 
 def _assigned_at(seen: Seen, topic_id: UUID, partition: int) -> int:

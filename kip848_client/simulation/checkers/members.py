@@ -11,7 +11,7 @@ from kip848_client.errors import ErrorCode, FatalGroupError, Kip848Error
 from kip848_client.member.events import CommitDone, StateChanged
 from kip848_client.member.states import HEARTBEATING
 from kip848_client.model import TopicIdPartition, TopicPartition
-from kip848_client.simulation.mirror import listed
+from kip848_client.simulation.mirror import accepted, listed
 from kip848_client.simulation.observer import Checker, Scene, about
 from kip848_client.simulation.process import OUTSIDE_GROUP, Process
 from kip848_client.simulation.violation import fail
@@ -229,20 +229,19 @@ class TrueCommits(Checker):
 
     @about(OffsetCommitRequest)
     def answered(self, consumer: Process, request: OffsetCommitRequest, response: OffsetCommitResponse) -> None:
-        accepted = {
-            TopicPartition(asked.name or self._cluster.topics.names.get(asked.topic_id, ""), item.partition_index)
-            for asked, topic in zip(request.topics, response.topics, strict=True)
-            for item in topic.partitions
-            if not item.error_code
+        names = self._cluster.topics.names
+        done = {
+            TopicPartition(topic.name or names.get(topic.topic_id, ""), partition.partition_index)
+            for topic, partition in accepted(request, response)
         }
-        self._accepted[consumer.name] = (consumer.world.steps, accepted)
+        self._accepted[consumer.name] = (consumer.world.steps, done)
 
     def commit_ended(self, consumer: Process, effect: CommitDone) -> None:
         if effect.error is not None or not effect.offsets:
             return
-        step, accepted = self._accepted.get(consumer.name, (-1, set()))
-        if step != consumer.world.steps or not effect.offsets.keys() <= accepted:
-            fail("C8", f"{consumer.name} is told that {effect.offsets} are committed, and accepted are {accepted}")
+        step, done = self._accepted.get(consumer.name, (-1, set()))
+        if step != consumer.world.steps or not effect.offsets.keys() <= done:
+            fail("C8", f"{consumer.name} is told that {effect.offsets} are committed, and accepted are {done}")
 
 
 class AwaitedLeave(Checker):

@@ -15,7 +15,7 @@ from kip848_client.coordinator.group_member import STATIC_LEAVE_EPOCH
 from kip848_client.coordinator.topics import TopicsImage
 from kip848_client.simulation.mirror import Change, IdPartition, Partitions, id_partitions, listed
 from kip848_client.simulation.observer import Checker, Scene, about
-from kip848_client.simulation.violation import InvariantViolation, fail
+from kip848_client.simulation.violation import fail
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -171,7 +171,7 @@ class InstalledTargets(Checker):
     def _check_taken(self, request: ConsumerGroupInstallAssignmentRequest) -> None:
         prepared = self._prepared
         if prepared is None or prepared.loads != self._mirror.loads:
-            raise InvariantViolation("S10", f"{request.member_id} installed what this coordinator had not prepared")
+            fail("S10", f"{request.member_id} installed what this coordinator had not prepared")
         if (request.member_id, request.group_epoch) != prepared[:2]:
             fail("S10", f"{request.member_id} installed epoch {request.group_epoch}; prepared was {prepared[:2]}")
         strangers = {member.member_id for member in request.members} - prepared.members

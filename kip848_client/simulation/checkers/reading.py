@@ -12,7 +12,7 @@ import msgspec
 from kip848_client.errors import ErrorCode, Kip848Error, NoOffsetForPartitionError
 from kip848_client.member.events import AssignPartitions, StateChanged
 from kip848_client.model import TopicIdPartition
-from kip848_client.simulation.mirror import Change, IdPartition, Partitions, listed
+from kip848_client.simulation.mirror import Change, IdPartition, Partitions, accepted, fetched, listed
 from kip848_client.simulation.observer import Checker, ListenerCall, Scene, about
 from kip848_client.simulation.process import OUTSIDE_GROUP, Process
 from kip848_client.simulation.violation import fail
@@ -275,19 +275,15 @@ class NoRecordLost(Checker):
 
     @about(OffsetFetchRequest)
     def answered(self, consumer: Process, request: Any, response: OffsetFetchResponse) -> None:
-        for group in response.groups:
-            for topic in group.topics:
-                for partition in topic.partitions:
-                    if partition.error_code:
-                        continue
-                    offset = max(0, partition.committed_offset)
-                    key = self._key(topic.name, topic.topic_id, partition.partition_index)
-                    if key is not None:
-                        self._fetched[consumer.name, key] = offset
-                    if not topic.topic_id.int:  # by name: it takes that for what it has, until it hears otherwise
-                        for tip in consumer.view.assigned:
-                            if tip.topic == topic.name and tip.partition == partition.partition_index:
-                                self._fetched[consumer.name, tip] = offset
+        for topic, partition in fetched(response):
+            offset = max(0, partition.committed_offset)
+            key = self._key(topic.name, topic.topic_id, partition.partition_index)
+            if key is not None:
+                self._fetched[consumer.name, key] = offset
+            if not topic.topic_id.int:  # by name, which the member takes for the topic that it knows by that name
+                for tip in consumer.view.assigned:
+                    if tip.topic == topic.name and tip.partition == partition.partition_index:
+                        self._fetched[consumer.name, tip] = offset
 
     def fetching_started(self, consumer: Process, partition: TopicIdPartition, offset: int) -> None:
         """Fetching starts at the committed offset that the consumer got, or goes on where it was."""
@@ -319,13 +315,10 @@ class NoRecordLost(Checker):
     @about(OffsetCommitRequest)
     def served(self, client_id: str, request: OffsetCommitRequest, response: OffsetCommitResponse) -> None:
         """No accepted commit is ahead of what was handed out, nor of another incarnation of its topic."""
-        for asked, topic in zip(request.topics, response.topics, strict=True):
-            for wanted, partition in zip(asked.partitions, topic.partitions, strict=True):
-                if partition.error_code:
-                    continue
-                key = self._key(asked.name, asked.topic_id, wanted.partition_index)
-                if key is not None and wanted.committed_offset > self._handed_out.read[key]:
-                    fail("C6", f"{key} is committed at {wanted.committed_offset}, read to {self._handed_out.read[key]}")
+        for topic, partition in accepted(request, response):
+            key, offset = self._key(topic.name, topic.topic_id, partition.partition_index), partition.committed_offset
+            if key is not None and offset > self._handed_out.read[key]:
+                fail("C6", f"{key} is committed at {offset}, read to {self._handed_out.read[key]}")
 
     def converged(self) -> None:
         """L7: each record was handed to an application."""
