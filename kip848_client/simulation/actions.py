@@ -158,7 +158,7 @@ class Actions:
         self._rule(consumer, api_key, error(code), times=times)
 
     def _hold_instance(self, consumer: SimulatedConsumer) -> None:
-        """A static member is removed, and finds its instance id taken: by itself, until it leaves."""
+        """A static member is removed, and until it leaves its own instance id is refused to it."""
         for code, when in (
             (ErrorCode.FENCED_MEMBER_EPOCH, lambda request: request.member_epoch > 0),
             (ErrorCode.UNRELEASED_INSTANCE_ID, lambda request: request.member_epoch == 0),

@@ -93,7 +93,7 @@ class ApplicationLoop:
 
     @property
     def last_polled_ms(self) -> int:
-        """When the application last was inside poll(): now, while it waits there."""
+        """The last time at which the application was inside poll(); now, if it waits there."""
         return self._world.now_ms if self.polling and self._listener is None else self._last_polled_ms
 
     @property
@@ -165,7 +165,7 @@ class ApplicationLoop:
             self._pumping = False
 
     def _go_on(self) -> bool:
-        """One thing; whether there may be another."""
+        """Do one thing; returns whether there may be more to do."""
         consumer = self._consumer
         if consumer.closed or not self.polling or self._listener is not None:
             return False
@@ -182,7 +182,7 @@ class ApplicationLoop:
                 return True
             view = consumer.view
         if consumer.failed:
-            self._end_poll(found=False)  # it raises
+            self._end_poll(found=False)  # poll() raises
         elif view.awaiting_app:
             pass  # a commit is under way: poll() waits as long as its caller allows
         elif self._hand_out(view.readable):
@@ -253,7 +253,7 @@ class ApplicationLoop:
         return None if fetched is None else fetched.offset
 
     def gone(self) -> None:
-        """The process ended."""
+        """The process ended: fetch nothing, and wait for nothing."""
         self._fetched.clear()
         if self._poll_ends is not None:
             self._poll_ends.cancel()
@@ -261,7 +261,7 @@ class ApplicationLoop:
     # ------------------------------------------------------------------------------------------------------- listeners
 
     def call(self, call: ListenerCall) -> None:
-        """A listener is to be called at the next occasion."""
+        """Call a listener as soon as the application is inside poll() or close()."""
         self._calls.append(call)
 
     @property
@@ -302,7 +302,7 @@ class ApplicationLoop:
         try:
             listener(self._consumer, sorted(tip.topic_partition for tip in call.partitions))
         except AssertionError:
-            raise  # a test's own, about what it saw
+            raise  # an assertion of the test that plays the run
         except Exception as error:  # noqa: BLE001  as in a real poll(): the member is told, and goes on
             return error
         return None

@@ -78,7 +78,7 @@ class ClientSide:
         self._rounds = 0
         self._bootstrap: SimulatedConnection | None = None
         self.heard_ms = -1
-        """When a heartbeat of it was accepted last."""
+        """When an accepted heartbeat was last answered."""
         self.connected_ms = -1
         """When it last connected to a coordinator; waiting requests are sent then."""
         self.led_generation = -1
@@ -144,7 +144,7 @@ class ClientSide:
             self._consumer.world.call_in(0, lambda: self._network.close(connection, "its answer is not awaited"))
 
     def connect_coordinator(self, effect: ConnectCoordinator) -> None:
-        """Open a connection to the coordinator; the ones before are closed."""
+        """Open a connection to the coordinator, and close those before it."""
 
         def opened(connection: SimulatedConnection) -> None:
             if self._coordinator is not None:
@@ -152,7 +152,7 @@ class ClientSide:
                 self._network.close(self._coordinator, "replaced by a new one")
             self._end_round()
             self._coordinator = connection
-            if self._consumer.is_classic:  # it may have nothing under way that would tell it
+            if self._consumer.is_classic:  # it may wait for no answer, and would not notice
                 connection.on_close = lambda: self._consumer.awake(self._lost, connection)
             self.connected_ms = self._consumer.world.now_ms
             self._consumer.step(CoordinatorConnected(effect.request_id, VERSIONS))
@@ -211,7 +211,7 @@ class ClientSide:
     # ----------------------------------------------------------------------------------------------- about the topics
 
     def ask_names(self, effect: RequestMetadata) -> None:
-        """The names of topic ids, from whichever broker."""
+        """The names of topic ids, from any broker."""
         lag_ms = self._metadata_lag_ms
         self._ask(
             effect.request_id,
@@ -220,7 +220,7 @@ class ClientSide:
         )
 
     def describe_topics(self, effect: DescribeTopics) -> None:
-        """Topics by name, and those that match a pattern, from whichever broker."""
+        """Topics by name, and those that match a pattern, from any broker."""
         pattern = None if effect.pattern is None else compiled(effect.pattern)
 
         def answer() -> MemberEvent:
@@ -261,14 +261,14 @@ class ClientSide:
             consumer.later(consumer.draw(0, 10), lambda: self._told(answer))
 
     def _told(self, answer: Callable[[], MemberEvent]) -> None:
-        """Some other broker answered, or none did."""
+        """Step what a broker answered, or that none did."""
         self._consumer.world.events += 1
         self._consumer.step(answer())
 
     # ------------------------------------------------------------------------------------------------------- the ends
 
     def node_down(self, node_id: int) -> None:
-        """A broker died; those who wait on its connection were told already."""
+        """A broker died; requests that waited on its connection have failed already."""
         self._consumer.world.events += 1
         connection = self._coordinator
         if connection is not None and not connection.open and connection.node_id == node_id:

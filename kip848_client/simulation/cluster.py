@@ -59,7 +59,7 @@ class Cluster:
         self.scenario: Final = scenario
         self.rng: Final = world.random("cluster")
         self.ids: Final = world.random("coordinator")
-        """Of members to whom the coordinator gives one; nothing else of it is random."""
+        """Draws ids of members that join without one; nothing else in a coordinator is random."""
         self._faulty = True
         """Coordinators die, and records become durable late."""
         self._overrides: dict[str, Mapping[str, str]] = {}
@@ -74,7 +74,7 @@ class Cluster:
         """How often a coordinator was loaded."""
         self.on_node_down: Callable[[int], object] = lambda _node: None
         self.on_loaded: Callable[[GroupCoordinator | None, GroupCoordinator], None] = lambda _before, _after: None
-        """(the one before if nothing of its log was lost, the one after its load)."""
+        """Called with the coordinator before (None if records of it were lost) and the new one, which read the log."""
         self.on_served: Callable[[str, AnyRequest, Response], None] = lambda _client, _request, _response: None
         """(client id, request, response) of everything decided, before the answer leaves."""
         self.matching_ms = 1
@@ -229,7 +229,7 @@ class Cluster:
             load()
 
     def _loaded(self, host: CoordinatorHost, *, before: GroupCoordinator | None) -> None:
-        """The log was read; settings of groups are nothing that it holds."""
+        """The log was read. Settings of groups are not in it; they are set again."""
         self.on_loaded(before, host.coordinator)
         host.load()
         for group_id, overrides in self._overrides.items():
@@ -323,7 +323,7 @@ class CoordinatorHost:
         self.deposed = False
         """This coordinator was deposed and does not know it."""
         self.ahead = False
-        """It was deposed with records that were not replicated, so its answers would wait for ever."""
+        """It was deposed with records that will never be replicated, so its answers wait for ever."""
         self._rng = cluster.rng
         self._number = 0
         self._asked: dict[int, Asked] = {}
@@ -331,7 +331,7 @@ class CoordinatorHost:
         """(records that must be durable first, request number, answer)."""
         self._timer_ms: int | None = None
         self.matching = 0
-        """How many times patterns are being matched."""
+        """How many matches of patterns are under way."""
 
     # ----------------------------------------------------------------------------------------------------- requests
 
@@ -418,7 +418,7 @@ class CoordinatorHost:
         parked = self.coordinator.handle(CoordinatorStops(), now_ms=self._world.now_ms)
         for reply in (*result.replies, *parked.replies):
             asked = self._asked.pop(reply.request_id, None)
-            if asked is not None:  # one that was parked may be answered by both
+            if asked is not None:  # a parked request may be in both
                 asked.reply(refused(asked.request, api_version=asked.api_version, code=ErrorCode.NOT_COORDINATOR))
 
     def _resolve(self, task: ResolveRegexes) -> None:

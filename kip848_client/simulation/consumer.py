@@ -116,7 +116,7 @@ class SimulatedConsumer(Process):
         self._tick_ms = 0
         self._topics: Final = surroundings.cluster.topics
         self._seen = self.view
-        """What the member showed last; `view` is the same, with the ids of topics."""
+        """The last view of the member; `view` is the same with the ids of topics."""
         self.assignor: UserAssignor = UserAssignor(self)
         self.network: ClientSide = ClientSide(self, surroundings, self.assignor)
         self.application: ApplicationLoop = ApplicationLoop(self, surroundings, user_code)
@@ -130,7 +130,7 @@ class SimulatedConsumer(Process):
         self.application.start()
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Want something else; a process that stands still does when it thaws, the last wish of several."""
+        """Change the subscription; a frozen process does so when it thaws, and then only the last change counts."""
         self.subscription = subscription
         self.awake(self._subscribe)
 
@@ -175,7 +175,7 @@ class SimulatedConsumer(Process):
         self.note("frozen", ms=for_ms)
         self.thaws_ms = max(self.thaws_ms, self.world.now_ms + for_ms)  # a second one does not end the first
 
-    # --------------------------------------------------------------------------------------------- what it is, to users
+    # ---------------------------------------------------------------------------------------------- for a user's code
 
     def position(self, partition: TopicPartition) -> int | None:
         """The next offset that poll() returns of a partition, if it is fetched."""

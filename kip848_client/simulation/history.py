@@ -27,7 +27,7 @@ class Line(NamedTuple):
 
 
 class History:
-    """Append-only. Every line is also counted by what it is about.
+    """Append-only. Lines are also counted, by their *what*.
 
     Args:
         keep: False counts only.

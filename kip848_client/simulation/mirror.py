@@ -73,7 +73,7 @@ class Conversion(NamedTuple):
 
     @property
     def was_empty(self) -> bool:
-        """Whether it had no members; then it may begin anew."""
+        """Whether it had no members; then its epochs may start again."""
         return not (self.members or (self.classic is not None and self.classic.members))
 
 
@@ -105,7 +105,7 @@ class Mirror:
 
     @property
     def group(self) -> ConsumerGroup | None:
-        """The coordinator's own object; for reading."""
+        """The coordinator's own object, to be read only."""
         return self._cluster.coordinator.group(self.group_id)
 
     def look(self) -> list[Change]:

@@ -29,7 +29,7 @@ Reply: TypeAlias = Callable[[Response], None]
 
 
 class Server(Protocol):
-    """Who answers."""
+    """The brokers, as the network sees them."""
 
     def is_up(self, node_id: int) -> bool:
         """Whether a broker accepts connections."""
@@ -49,9 +49,9 @@ class SimulatedConnection:
         self.encoded: Final = encoded
         self.open = True
         self.on_close: Callable[[], None] | None = None
-        """Called when it ends, after the requests that wait on it were told."""
+        """Called when it ends, after the requests that wait on it have failed."""
         self.silent = False
-        """No more answers come out of it."""
+        """Its answers are dropped from now on."""
         self.to_server_ms = 0
         self.to_client_ms = 0
         self.pending: dict[int, Pending] = {}
@@ -86,9 +86,9 @@ class Network:
         self._number = 0
         self.faults: NetworkFaults = HEALTHY
         self.on_stale: Callable[[str, AnyRequest], None] = lambda _client, _request: None
-        """Called with (client id, request) before a request is served whose sender has given it up already."""
+        """Called with (client id, request) before a request is served for which its sender no longer waits."""
         self.overtaken: Final[set[str]] = set()
-        """Client ids of which a request was served that they had given up; see `settle`."""
+        """Clients of which a request was served that they no longer wait for; see `settle`."""
         self._settled = False
         self._topic_name = topic_name
         self._rules = FaultBook(world.random("rules"))
@@ -207,7 +207,7 @@ class Network:
         return {connection.client_id for connection in ended}
 
     def settle(self) -> None:
-        """End the faults: drop requests that their senders gave up.
+        """End the faults: drop requests for which their senders no longer wait.
 
         If such a request was served already, its client's connections break too. The client has not seen the answer,
         and the coordinator repeats an assignment only after a full heartbeat, which the client sends after a failure.
@@ -233,7 +233,7 @@ class Network:
         api_version: int,
         number: int,
     ) -> None:
-        """A request reaches the server: also one whose sender gave up meanwhile, as bytes in a socket do."""
+        """A request reaches the server, as bytes in a socket do, also if its sender no longer waits for it."""
         if not self._server.is_up(sent_on.node_id) or sent_on.client_id in self.mute:
             return
         if self._settled and (connection is None or not connection.open):
@@ -251,7 +251,7 @@ class Network:
     def serve(
         self, sent_on: SimulatedConnection, request: AnyRequest, api_version: int, reply: Reply, *, is_stale: bool
     ) -> None:
-        """Let the broker answer a request that arrived; its sender gave up one that *is_stale*."""
+        """Let the broker answer a request that arrived; the sender of one that *is_stale* no longer waits for it."""
         if is_stale:
             self.overtaken.add(sent_on.client_id)
             self.on_stale(sent_on.client_id, request)

@@ -109,10 +109,10 @@ class Observer:
         """A request was answered, or it failed, which the member is about to hear."""
 
     def stale(self, client_id: str, request: Any) -> None:
-        """A request is about to be served whose sender has given it up: a late one, or a copy."""
+        """A request is about to be served for which its sender no longer waits: a late one, or a copy."""
 
     def served(self, client_id: str, request: Any, response: Any) -> None:
-        """The coordinator decided, and the answer leaves once it is durable. The mirror shows the group before."""
+        """The coordinator decided; the answer leaves once records are durable. The mirror shows the group before."""
 
     def fetching_started(self, consumer: Process, partition: TopicIdPartition, offset: int) -> None:
         """Fetching of a partition began, or began again, at *offset*."""
@@ -135,13 +135,13 @@ class Observer:
         """close() returned."""
 
     def view_changed(self, consumer: Process) -> None:
-        """In this step what the consumer's application may read changed."""
+        """The consumer's view changed in this step: its state, or what its application may read."""
 
     def group_changed(self, changes: Sequence[Change]) -> None:
         """In this step the coordinator's state changed, or the topics did. The mirror shows the group after."""
 
     def loaded(self, before: GroupCoordinator | None, after: GroupCoordinator) -> None:
-        """A coordinator read the log; *before* is the one before, if nothing of its log was lost."""
+        """Coordinator *after* read the log; *before* is its predecessor, or None if records of it were lost."""
 
     def converged(self) -> None:
         """Faults ended and the group came to rest."""

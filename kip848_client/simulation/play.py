@@ -98,7 +98,7 @@ def run(
         stage = Stage(scenario, seed=seed, watch=watch, user_code=application, keep_history=keep_history)
         for rule in rules:
             stage.network.add_rule(rule)
-        world, play = stage.world, _Play(stage)
+        world, play = stage.world, Play(stage)
         violation = _broken(play.phases)
         read_twice = stage.handed_out.duplicates
     return Report(
@@ -127,7 +127,9 @@ def _broken(play: Callable[[], None]) -> InvariantViolation | None:
     return None
 
 
-class _Play:
+class Play:
+    """The phases of one run with consumers."""
+
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self._rng = stage.world.random("play")
@@ -159,7 +161,7 @@ class _Play:
         """Everything heals, and then the group must come to rest."""
         stage = self._stage
         scenario, world = stage.scenario, stage.world
-        self._heal()
+        self.heal()
         limit_ms = _heal_ms(scenario)
         if not self.wait_for_rest(limit_ms):
             fail("L1", f"no rest within {limit_ms} ms: {stage.picture()}")
@@ -176,14 +178,15 @@ class _Play:
         return self._stage.world.wait_until(self._rests, limit_ms)
 
     def _rests(self) -> bool:
-        """Whether the group rests; does what it may need for that."""
+        """Whether the group is at rest; if not, does what it may need for that."""
         if self._stage.rests():
             return True
         self._keep_full_subscriber()
         self._stage.mend_forgotten_growth()
         return False
 
-    def _heal(self) -> None:
+    def heal(self) -> None:
+        """End the faults, and what applications do wrong."""
         stage = self._stage
         stage.healed_ms = stage.world.now_ms
         stage.heal()
@@ -213,7 +216,7 @@ class _Play:
             self._wants_all = stage.join(self._rng)
 
     def _close_doubles(self) -> None:
-        """Of processes with one instance id one stays; and a group that is full keeps those that it has."""
+        """Keep one process of each instance id: the one that is a member, since a full group takes no other."""
         stage = self._stage
         members = stage.mirror.members
         known: dict[str, SimulatedConsumer] = {}

@@ -30,7 +30,7 @@ _INTERVALS_MS: Final = (0, 0, 150)
 """Between two targets of a group, in a run with probes."""
 _POLICIES: Final[tuple[MigrationPolicy, ...]] = (*("bidirectional",) * 4, "upgrade", "downgrade", "disabled")
 _INITIAL_DELAYS_MS: Final = (0, 0, 500)
-"""For which a classic group waits for more members at first."""
+"""How long a new classic group waits for more members."""
 _CLOCK_START_MS_MAX: Final = 3_600_000
 _CALM: Final = Behaviour()
 
@@ -77,7 +77,7 @@ class Stage(Ground):
         """What members on the classic protocol offer."""
         self._mend_ms = 0
         self._to_classic = False
-        """Where the rolling restart goes."""
+        """The rolling restart moves to the classic protocol."""
         self.mirror: Final = Mirror(self.cluster, GROUP)
         self.handed_out: Final = HandedOut(self.cluster.topics)
         self.scene: Final = Scene(
@@ -244,7 +244,7 @@ class Stage(Ground):
         if len(members) != len(living) or self.mirror.group_epoch != self.mirror.target_epoch:
             return False
         if self.cluster.up and self.cluster.host.matching:
-            return False  # what comes of that moves the group
+            return False  # the result may move the group
         epoch = self.mirror.group_epoch
         for consumer in living:
             view = consumer.view
@@ -261,7 +261,7 @@ class Stage(Ground):
             for topic in self.cluster.topics.image.topics
             for index in range(topic.partition_count)
         }:
-            return False  # a topic that was created again has the name of the one that they still have
+            return False  # a topic that was created again has the name of the one that members still hold
         wanted = set(self.cluster.topics.end_offsets)
         group = self.mirror.group
         if group is None or not all(partition.topic in group.subscribed_topics for partition in wanted):
@@ -275,7 +275,7 @@ class Stage(Ground):
         return not consumer.assignor.asks  # a call that hangs holds that up
 
     def _classic_rests(self, living: list[SimulatedConsumer], group: ClassicGroup, *, is_read: bool = True) -> bool:
-        """The same of a classic group; without *is_read* also if not everything was read."""
+        """`rests` of a classic group; without *is_read*, records may be unread."""
         if group.state is not ClassicState.STABLE or len(group.members) != len(living) or group.pending_joins:
             return False
         for consumer in living:

@@ -101,11 +101,11 @@ class TransactionService:
         return self.faulty and self.rng.random() < probability
 
     def delay_ms(self) -> int:
-        """Of one message."""
+        """The delay of one message."""
         return self.rng.randint(*self.scenario.faults.delay_ms) if self.faulty else 1
 
     def move(self) -> None:
-        """Another node coordinates; the old one may believe for a while that it still does."""
+        """Another node becomes the coordinator; the old one may not know for a while."""
         old = self.host
         self._moves += 1
         self.world.note("transactions", "transaction_coordinator_moved")
@@ -124,7 +124,7 @@ class TransactionService:
     # --- groups
 
     def decide(self, event: GroupRequest) -> int:
-        """Let the group coordinator decide and keep it; the error code of the answer. It may die afterwards."""
+        """Let the group coordinator decide, and append its records; returns the error code of the answer."""
         result = self.groups.handle(event, now_ms=self.world.now_ms)
         self.group_log.extend(result.records)
         for record in result.records:
@@ -137,7 +137,7 @@ class TransactionService:
         return 0
 
     def commit_offset(self, group: str, life: Life, offset: int) -> int:
-        """A TxnOffsetCommit that was admitted; its error code."""
+        """Handle a TxnOffsetCommit that was admitted; returns its error code."""
         partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
         request = TxnOffsetCommitRequest(
             transactional_id=life.name,
@@ -179,7 +179,7 @@ class TransactionHost:
         self._world.call_in(_CHECK_MS, self._expire)
 
     def die(self) -> None:
-        """Do nothing any more."""
+        """End the process."""
         self.alive = False
 
     def ask(self, question: Question, answer: Answer) -> None:
@@ -214,7 +214,7 @@ class TransactionHost:
         return self.coordinator.verify(life.name, producer_id=life.producer_id, epoch=life.epoch, partition=partition)
 
     def _keep(self, transaction: Transaction | None) -> bool:
-        """Whether it is kept, if there is anything, and the process lives."""
+        """Append a new state and replay it; returns False if this coordinator died, or is no longer the present one."""
         if transaction is None:
             return True
         service, scenario = self._service, self._service.scenario
@@ -240,14 +240,14 @@ class TransactionHost:
         self._world.call_in(self._service.rng.randint(50, 1_500), self._service.restart)
 
     def _write_end(self, transaction: Transaction) -> None:
-        """Write the end everywhere, each some time later, and then that it is written."""
+        """Write a marker to each partition, each after a delay; then record that the transaction is complete."""
         left = set(transaction.partitions)
 
         def write(place: TopicPartition) -> None:
             if self._service.dies(self._service.scenario.faults.loss):
                 self._world.call_in(_ANSWER_MS, lambda: write(place) if self.alive else None)
                 return
-            self._write_marker(transaction, place)  # also if this coordinator died after it had sent it
+            self._write_marker(transaction, place)  # a marker that was sent arrives, even if this coordinator has died
             left.discard(place)
             if not left and self.alive:
                 self._complete(transaction)
@@ -300,11 +300,11 @@ class Life:
     def __init__(self, producers: Producers, name: str, *, moves_epoch: bool) -> None:
         self.name = name
         self.moves_epoch: Final = moves_epoch
-        """It speaks KIP-890."""
+        """It speaks KIP-890: each transaction has an epoch of its own."""
         self.producer_id = self.epoch = -1
         self.alive = True
         self.acknowledged: list[bytes] = []
-        """Records of the present transaction that it was told are written."""
+        """Records of the present transaction whose write was confirmed."""
         self._producers: Final = producers
         self._service: Final = producers.service
         self._world: Final = producers.service.world
@@ -411,7 +411,7 @@ class Life:
         self._ask(commit, lambda _: then())
 
     def _end(self, *, commit: bool) -> None:
-        """Commit or abort. A commit that is refused came after the coordinator's own abort, and is followed by one."""
+        """Commit or abort. A commit is refused if the coordinator aborted before; then the producer aborts, too."""
 
         def ended(outcome: Outcome) -> None:
             if commit:
@@ -437,7 +437,7 @@ class Life:
     # --- inside
 
     def die(self, why: str) -> None:
-        """End the process; what it has sent arrives all the same."""
+        """End the process; what it sent still arrives."""
         if self.alive:
             self.alive = False
             self._world.note(f"producer {self.name}", f"producer_{why}")
@@ -501,7 +501,7 @@ class Life:
 
 
 class Producers:
-    """All processes, and who starts them again."""
+    """All producers; starts another process for one that has ended."""
 
     def __init__(self, world: World, scenario: Scenario) -> None:
         self.service: Final = TransactionService(world, scenario)
@@ -518,7 +518,7 @@ class Producers:
 
         def begin() -> None:
             if self.stopping:
-                return  # what its predecessor left open ends by its time-out
+                return  # what the process before it left open ends by its time-out
             life = Life(self, name, moves_epoch=self._rng.random() < 0.6)
             self._lives[:] = [*(one for one in self._lives if one.alive), life]
             life.start()
@@ -545,7 +545,7 @@ class Producers:
         return not self._lives and not self.service.ledger.open()
 
     def picture(self) -> str:
-        """Which processes and transactions are left, in one line."""
+        """The processes and transactions that are left, in one line."""
         lives = [f"{life.name}@{life.epoch}" for life in self._lives if life.alive]
         states = {each.transactional_id: each.state.title for each in self.service.host.coordinator}
         return f"producers {lives}, transactions {states}"

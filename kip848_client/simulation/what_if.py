@@ -172,7 +172,7 @@ class _Group:
     def time_until_rest(self) -> int | None:
         """Let time pass until the group is at rest."""
         world = self.stage.world
-        self.stage.healed_ms = began_ms = world.now_ms
+        began_ms = world.now_ms
         return world.now_ms - began_ms if world.wait_until(self._rests, _START_MS) else None
 
     def _rests(self) -> bool:
@@ -205,7 +205,7 @@ def _rolling_restart(group: _Group, shape: Shape) -> None:
 def _a_node_dies(group: _Group, shape: Shape) -> None:
     for consumer in list(group.stage.living())[: min(shape.members_of_a_node, shape.members - 1) or 1]:
         consumer.crash()
-    group.stage.world.dirty = True  # so that it is seen at once; a process that dies does not say so
+    group.stage.world.dirty = True  # a process that dies does not set it itself
     if not group.stage.living():
         group.wait(_RESTART_MS)
         group.join()

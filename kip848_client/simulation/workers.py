@@ -65,7 +65,7 @@ class Running(msgspec.Struct, eq=False):
 
 
 class Fleet(Ground):
-    """All workers of one run, and what runs in truth."""
+    """All workers of one run, and the units that really run."""
 
     def __init__(self, scenario: Scenario, *, world: World) -> None:
         rng = world.random("fleet")
@@ -139,7 +139,7 @@ class Fleet(Ground):
             case Kind.CRASH_COORDINATOR:
                 self.cluster.crash()
             case Kind.FAIL_OVER:
-                # Not one that goes on: a lease holds as long as there is one coordinator that answers.
+                # The old one stops at once: leases are safe only while one coordinator answers.
                 self.cluster.fail_over(
                     believes_for_ms=0, load_ms=rng.choice((0, 50, 700)), rumour_ms=rng.choice((0, 400))
                 )
@@ -209,7 +209,7 @@ class WorkerProcess:
                     self._later(self._rng.randrange(_PLAN_MS_MAX), Planned(plan_id, plan))
                 case Left():
                     self.note("left")
-                    self.dead = True  # what hung until the end of close() was told to stop, and does
+                    self.dead = True  # units whose stop hung were told to stop at the end of close(), and do
                 case _:
                     pass
         if self._timer is not None:
@@ -220,7 +220,7 @@ class WorkerProcess:
             self._timer = self._world.call_in(wait_ms, self._tick)
 
     def leave(self, rng: random.Random) -> None:
-        """Give everything away, and end. Some workers drain first, as before a restart."""
+        """Give all units away, and end. Some workers drain first, as before a restart."""
         self.ends = True
         self.note("closing")
         if rng.random() < 0.3:
@@ -231,7 +231,7 @@ class WorkerProcess:
         self._world.call_in(rng.randint(1, 2 * self._fleet.scenario.session_timeout_ms), self._fleet._replace)
 
     def crash(self) -> None:
-        """The process ends at once, and all it runs."""
+        """The process and its units end at once."""
         self.note("crashed")
         self.dead = True
         if self._link is not None:
@@ -293,7 +293,7 @@ class WorkerProcess:
 
 
 class _Request:
-    """One request of a worker: it finds the coordinator if there is no connection, and ends once."""
+    """One request of a worker. Finds the coordinator if there is no connection; ends exactly once."""
 
     def __init__(self, worker: WorkerProcess, send: Send) -> None:
         self._worker: Final = worker
@@ -302,7 +302,7 @@ class _Request:
         self._over = False
 
     def begin(self) -> None:
-        """Send it; its end is told within its time."""
+        """Send it; the worker hears of its end in time."""
         worker = self._worker
         wait_ms = max(int(self._send.timeout_ms / worker._rate), 1)
         worker._world.call_in(wait_ms, lambda: self._failed("time-out", "no answer in time"))
@@ -382,8 +382,7 @@ def play_workers(scenario: Scenario, world: World) -> None:
             idle = ", ".join(map(str, fleet.idle())) or "no unit"
             fail("U3", f"{idle} run nowhere {limit_ms} ms after the last fault, or a close() has not ended")
         world.run_until(min(world.now_ms + scenario.heartbeat_interval_ms, end_ms))
-    world.run_until(world.now_ms + scenario.session_timeout_ms)  # what stopped without a word runs again by then
-    world.run_until(world.now_ms + scenario.session_timeout_ms)
+    world.run_until(world.now_ms + 2 * scenario.session_timeout_ms)  # a unit that stops now must run again by then
     if left := fleet.idle():
         fail("U3", f"{', '.join(map(str, left))} stopped after the last fault")
 

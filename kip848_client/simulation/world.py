@@ -64,7 +64,7 @@ class World:
         self.history.add(self.now_ms, who, what, **details)
 
     def random(self, name: str) -> random.Random:
-        """A generator of its own for each *name*."""
+        """The random generator of that name; each name has its own."""
         return random.Random(f"{self.seed}/{name}")
 
     def call_in(self, delay_ms: int, action: Callable[[], None]) -> Timer:
@@ -87,7 +87,7 @@ class World:
         """
         heap, after_step = self._heap, self.after_step
         self._stopped = False
-        if self.dirty:  # what was changed between two calls, as healing does, is no part of the next action
+        if self.dirty:  # what changed between two calls, as in healing, does not belong to the next action
             self.dirty = False
             after_step()
         while heap and heap[0][0] <= at_ms:
@@ -106,7 +106,7 @@ class World:
         return False
 
     def wait_until(self, condition: Callable[[], bool], limit_ms: int) -> bool:
-        """Let time pass until *condition* holds, for *limit_ms* at most; whether it does. Looks every 100 ms."""
+        """Let at most *limit_ms* pass until *condition* holds; returns whether it does. Looks every 100 ms."""
         end_ms = self.now_ms + limit_ms
 
         def look() -> None:

@@ -21,7 +21,7 @@ from kip848_client.simulation.checkers.ownership import RevokeFirst
 from kip848_client.simulation.checkers.reading import ExclusiveReading
 from kip848_client.simulation.mirror import Change, Partitions
 from kip848_client.simulation.observer import Observer
-from kip848_client.simulation.play import _Play
+from kip848_client.simulation.play import Play
 from kip848_client.simulation.scenario import QUIET
 from kip848_client.simulation.stage import Stage
 from kip848_client.simulation.violation import InvariantViolation
@@ -92,7 +92,7 @@ class Scene:
 
     def __init__(self) -> None:
         self.stage = Stage(QUIET, seed=1, watch=[every_checker], keep_history=False)
-        _Play(self.stage).safety()
+        Play(self.stage).safety()
         self.consumer = next(one for one in self.stage.living() if one.view.member_id == MEMBER)
         self.checker = ExclusiveReading(self.stage.scene)
         self.seen = self.stage.mirror.members[MEMBER]

@@ -9,7 +9,7 @@ from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.simulation.checkers.members import BoundedWork
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.ground import GROUP
-from kip848_client.simulation.play import _Play
+from kip848_client.simulation.play import Play
 from kip848_client.simulation.scenario import QUIET
 from kip848_client.simulation.stage import Stage
 from kip848_client.simulation.violation import InvariantViolation
@@ -48,7 +48,7 @@ def test_a_deposed_coordinator_that_knows_more_than_is_durable_says_nothing() ->
 def test_a_commit_is_forgotten_when_nothing_is_heard_in_time_though_there_is_a_coordinator() -> None:
     """One that waits for a coordinator is sent once there is one, and then has the time of a request."""
     stage = Stage(QUIET, seed=1, keep_history=False)
-    _Play(stage).safety()
+    Play(stage).safety()
     consumer = stage.living()[0]
     checker = BoundedWork(stage.scene)
     late_ms = stage.world.now_ms - consumer.config.request_timeout_ms - 2_001
@@ -63,9 +63,9 @@ def test_a_commit_is_forgotten_when_nothing_is_heard_in_time_though_there_is_a_c
 def test_a_group_is_not_at_rest_while_an_assignor_that_hangs_keeps_a_wish_for_another_target() -> None:
     """The wish moves the group epoch when the call returns, and L6 would take that for a rebalance without a cause."""
     stage = Stage(replace(QUIET, assignors=1.0), seed=1, keep_history=False)
-    play = _Play(stage)
+    play = Play(stage)
     play.safety()
-    play._heal()
+    play.heal()
     assert any(consumer.assignor.asks for consumer in stage.living())
     assert play.wait_for_rest(60_000)
     assert not any(consumer.assignor.asks for consumer in stage.living())

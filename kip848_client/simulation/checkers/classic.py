@@ -101,12 +101,12 @@ class ClassicReading(Checker):
 
     @about(JoinGroupRequest)
     def stale(self, client_id: str, request: Any) -> None:
-        """It says what its sender owned then."""
+        """It lists what its sender owned when it was sent."""
         self._overtaken.add(client_id)
 
     @about(JoinGroupRequest)
     def answered(self, consumer: Process, request: Any, response: JoinGroupResponse) -> None:
-        """What it says now counts again."""
+        """Its present list counts again."""
         if not response.error_code:
             self._overtaken.discard(consumer.name)
 

@@ -44,7 +44,7 @@ class ExclusiveReading(Checker):
         self._excused: dict[str, Partitions] = {}
         """Member -> partitions that it may still read although it no longer owns them."""
         self._given_up: dict[str, dict[IdPartition, _GivingUp]] = {}
-        """Member -> the same, once it knows of it."""
+        """Member -> the same, from when it knows that they were taken."""
         self._stale: tuple[str, int] = ("", -1)
         """The member of which an old heartbeat was served last, and in which step."""
         self._served: defaultdict[str, int] = defaultdict(int)
@@ -108,7 +108,7 @@ class ExclusiveReading(Checker):
         self._look(consumer)
 
     def group_changed(self, changes: Sequence[Change]) -> None:
-        """Compare for those whose part changed; for all if topics did."""
+        """Compare the members that changed; all members if topics changed."""
         stale = self._stale[0] if self._stale[1] == self._world.steps else None
         for member_id, before, after in changes:
             if before is not None and (after is None or member_id == stale):
@@ -192,7 +192,7 @@ def _assigns(response: ConsumerGroupHeartbeatResponse | JoinGroupResponse) -> bo
 
 
 class _GivingUp(msgspec.Struct):
-    """Fail on a partition that its member knows to belong to another one."""
+    """A partition that was taken, from when its member knows that."""
 
     since_ms: int
     was_read: bool = False
@@ -213,7 +213,7 @@ class ToldOwnership(Checker):
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self._told: dict[str, tuple[Request[Any], frozenset[tuple[UUID, int]]]] = {}
-        """Consumer -> the last heartbeat, and what it or one before it, neither answered, says to be owned."""
+        """Consumer -> its last heartbeat, and the last list of owned partitions that it sent; until an answer."""
 
     @about(ConsumerGroupHeartbeatRequest)
     def sent(self, consumer: Process, request: ConsumerGroupHeartbeatRequest) -> None:
@@ -226,7 +226,7 @@ class ToldOwnership(Checker):
 
     @about(ConsumerGroupHeartbeatRequest)
     def unsent(self, consumer: Process, request: Any) -> None:
-        """It reached no broker, which the member does not know yet."""
+        """It reached no broker, but the member does not know that yet."""
         self.sent(consumer, request)
 
     @about(ConsumerGroupHeartbeatRequest)
@@ -288,7 +288,7 @@ class NoRecordLost(Checker):
     def fetching_started(self, consumer: Process, partition: TopicIdPartition, offset: int) -> None:
         """Fetching starts at the committed offset that the consumer got, or goes on where it was."""
         key = (consumer.name, partition)
-        allowed = (self._fetched.pop(key, None), self._position.get(key))  # what it was told counts once
+        allowed = (self._fetched.pop(key, None), self._position.get(key))  # a fetched offset counts once
         if self._cluster.topics.id_of(partition.topic) == partition.topic_id:
             end = self._cluster.topics.end_offsets[partition.topic_partition]
             if offset > end:

@@ -24,7 +24,7 @@ class Writer(Protocol):
     producer_id: int
     epoch: int
     acknowledged: list[bytes]
-    """Records of its transaction that it was told are written."""
+    """Records of its transaction whose write was confirmed."""
 
 
 class _Written(NamedTuple):
@@ -127,7 +127,7 @@ class TransactionLedger:
         self._check_offsets(name)
 
     def loaded(self, before: TransactionCoordinator, after: TransactionCoordinator) -> None:
-        """A coordinator has read the log. X6: it knows what the one before knew."""
+        """A coordinator has read the log. X6: it has the state of the one before."""
         if list(before) != list(after):
             fail("X6", f"the log leads to {list(after)}, in memory was {list(before)}")
 
