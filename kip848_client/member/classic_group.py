@@ -310,6 +310,7 @@ class ClassicGroup:
 
     def lead(self, members: tuple[JoinGroupResponseMember, ...]) -> None:
         """As in `RoundOwner`."""
+        self._led_generation = self._context.epoch
         self._assignors.lead(members, self._round)
 
     def synced(self, assignment: ConsumerProtocolAssignment) -> None:
@@ -351,9 +352,7 @@ class ClassicGroup:
     def _watch(self) -> None:
         """Watch the topics if this member has to."""
         subscription = self._context.subscription
-        if self._round.is_leader and not self._round.skipped:
-            self._led_generation = self._context.epoch
-        if self._round.is_leader and self._led_generation == self._context.epoch:
+        if self._led_generation == self._context.epoch:
             # Also if it has just come back: what changed since its assignment is not assigned (R250).
             topics, known = self._assignors.all_topics, self._assignors.described_topics
             self._topics.watch(topics, known=known, pattern=subscription.pattern, matched=self._matched)
@@ -454,7 +453,6 @@ class ClassicGroup:
                 text = f"group {context.config.group_id!r}: the coordinator could not answer a heartbeat"
                 context.surface(error_for_code(code, text), key=code)
             case _:
-                self._heartbeats.failed()
                 self.fail(fatal_error(context.config, code))
 
     def _generation_refused(self) -> None:

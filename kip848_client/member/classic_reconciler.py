@@ -77,9 +77,7 @@ class ClassicReconciler(Runs):
         self._on_assigned(run)
 
     def _assignment_ended(self, run: Run, error: BaseException | None) -> None:
-        if error is not None and run is self.run:
-            self.run = None  # do not delay the next join: the callback may raise every time
-            if self._on_assignment_refused():
-                return
-            self.run = run
+        if error is not None and self._on_assignment_refused():
+            self.run = None  # joining again does not wait for a callback that may raise for ever
+            return
         super()._assignment_ended(run, error)

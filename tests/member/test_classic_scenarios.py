@@ -32,6 +32,9 @@ from kip848_client.member.events import (
     CoordinatorDisconnected,
     DescribeTopics,
     Fail,
+    FailureKind,
+    HandOverFailed,
+    HandOverRequested,
     LeaveMode,
     ResponseReceived,
     SurfaceError,
@@ -180,10 +183,34 @@ def test_a_heartbeat_that_is_refused_for_the_moment_is_sent_again_after_growing_
     member = joined()
     member.advance(INTERVAL_MS)
     waits = []
-    for code in (LOADING, LOADING, ErrorCode.NOT_COORDINATOR, LOADING, ErrorCode.NONE, LOADING):
-        member.answer_beat(code)
+    answers = (LOADING, FailureKind.TIMED_OUT, ErrorCode.NOT_COORDINATOR, LOADING, ErrorCode.NONE, LOADING, REBALANCE)
+    for answer in (*answers, ErrorCode.UNKNOWN_SERVER_ERROR, FailureKind.MALFORMED):
+        if isinstance(answer, FailureKind):
+            member.fail(HeartbeatRequest, answer)
+        else:
+            member.answer_beat(answer)
         waits.append(sent_after_ms(member))
-    assert waits == [100, 200, 0, 100, INTERVAL_MS, 100], "the next coordinator is asked at once"
+    assert waits == [100, 200, 0, 100, INTERVAL_MS, 100, INTERVAL_MS, 100, 200], "the next coordinator is asked at once"
+    told = [str(surfaced.error) for surfaced in member.emitted(SurfaceError)]
+    assert [text.partition(":")[0] for text in told] == ["UNKNOWN_SERVER_ERROR(-1)", "scripted"]
+    assert "group 'orders-group': the coordinator could not answer a heartbeat" in told[0]
+
+
+def test_a_heartbeat_that_another_coordinator_should_get_looks_for_it() -> None:
+    """The broker would refuse each of them until the session ends."""
+    member = joined()
+    member.coordinator_found = False
+    member.beat(ErrorCode.NOT_COORDINATOR)
+    assert member.requests(FindCoordinatorRequest)
+
+
+def test_a_classic_member_refuses_to_hand_over() -> None:
+    """Only a join moves partitions here; the application would wait for others that never prepare."""
+    member = joined()
+    member.step(HandOverRequested(member.now_ms + 1_000))
+    assert [failed.reason for failed in member.emitted(HandOverFailed)] == ["the classic protocol knows no hand-over"]
+    view = member.member.view()
+    assert (view.handing_over, view.news_expected) == (False, False)
 
 
 def test_a_heartbeat_names_the_static_member_and_leaves_time_for_two_more() -> None:
@@ -274,6 +301,7 @@ def test_a_listener_that_raises_is_called_again_and_holds_up_no_rebalance(rebala
     member.poll()
     if rebalances:
         member.beat(REBALANCE)
+    assert member.readable == SIX
     member.finish_call("assigned", "t-6", error=RuntimeError("no"))
     if rebalances:
         assert (member.listed(), member.said().generation_id) == ([*SIX, "t-6"], 2)
@@ -444,15 +472,24 @@ def test_after_any_answer_a_member_owns_its_partitions_or_was_told_that_it_lost_
 def test_unsubscribing_gives_everything_back_and_leaves(answer: int | None) -> None:
     """The others need not wait for the session; whatever the coordinator says, the member is out."""
     member = joined()
+    member.advance(INTERVAL_MS)
     member.leave()
     member.finish_call("revoked", *SIX)
     (leave,) = member.requests(LeaveGroupRequest)
     assert [(each.member_id, each.reason) for each in leave.members] == [("m-1", "the consumer unsubscribed")]
+    assert (member.phase(), "left" in member.history) == (Phase.IDLE, False)
     if answer is None:
         member.fail(LeaveGroupRequest)
     else:
         member.answer(LeaveGroupRequest, LeaveGroupResponse(error_code=answer))
-    assert member.phase() is Phase.IDLE
+    assert member.history.count("left") == 1
+    member.subscribe("t")
+    member.poll()
+    assert (member.joining().member_id, member.listed(), member.said().generation_id) == ("", [], -1)
+    member.answer_join(generation=7, member_id="m-2")
+    member.advance(INTERVAL_MS)
+    member.answer_beat(ErrorCode.UNKNOWN_MEMBER_ID)
+    assert [beat.member_id for beat in member.requests(HeartbeatRequest)] == ["m-2"], "the old answer was ignored"
 
 
 @pytest.mark.parametrize("waits_for", ["topics of a pattern", "topics to assign", "a refresh"])

@@ -22,8 +22,8 @@ from kip848_client.assignors.user_data import (
     read_assignment_frame,
     read_subscription_frame,
 )
-from kip848_client.error_codes import ErrorCode
-from kip848_client.errors import AuthenticationError, ProtocolError, TopicAuthorizationError
+from kip848_client.error_codes import ErrorCode, error_name
+from kip848_client.errors import AuthenticationError, FatalGroupError, ProtocolError, TopicAuthorizationError
 from kip848_client.member.assignor_events import DescribeAssignors, ReassignmentRequested, RunAssignor
 from kip848_client.member.classic_heartbeat import EARLY_FIRST_MS
 from kip848_client.member.events import (
@@ -193,6 +193,7 @@ def test_r203_a_cooperative_member_joins_again_at_once_and_lists_what_it_owns() 
     assert member.listed() == [f"t-{index}" for index in range(6)]
     assert member.said().generation_id == 1
     assert len(member.readable) == 6
+    assert member.member.view().news_expected, "partitions may come any moment"
     assert not member.calls
 
 
@@ -209,6 +210,7 @@ def test_r204_an_eager_member_gives_everything_up_inside_poll_before_it_joins_ag
     member.finish_call("revoked", *(f"t-{index}" for index in range(6)), error=RuntimeError("again"))
     member.poll()
     assert not member.calls, "a second time it waits for the backoff"
+    assert member.member.deadline_ms() == member.now_ms + 100
     member.advance(100)
     member.poll()
     member.finish_call("revoked", *(f"t-{index}" for index in range(6)))
@@ -235,6 +237,7 @@ def test_r205_after_giving_something_up_a_cooperative_member_joins_again() -> No
     member.answer_join(generation=2)
     member.answer_sync({"t": [0, 1, 2]})
     member.poll()
+    assert member.readable == ["t-0", "t-1", "t-2"], "nothing of what it is about to give up"
     member.finish_call("revoked", "t-3", "t-4", "t-5")
     member.finish_call("assigned")
     assert member.listed() == ["t-0", "t-1", "t-2"]
@@ -476,6 +479,8 @@ def test_r211_a_dynamic_member_leaves_also_while_a_join_waits_and_a_static_one_o
     member.finish_call("revoked", "t-0")
     (leave,) = member.requests(LeaveGroupRequest)
     assert leave.members[0].member_id == "m-1"
+    member.answer_join(generation=2)
+    assert not member.requests(SyncGroupRequest), "it is out"
     for mode, leaves in ((LeaveMode.DEFAULT, 0), (LeaveMode.REMAIN_IN_GROUP, 0), (LeaveMode.LEAVE_GROUP, 1)):
         static = cooperative({}, instance_id="i-1")
         static.leave(mode=mode, closing=True)
@@ -869,28 +874,30 @@ def test_r219_a_member_that_does_not_poll_leaves_and_joins_as_a_new_one(phase: P
     if phase is Phase.IN_SYNC:
         assert not member.sent
         member.poll()
-    assert (member.joining().member_id, member.listed()) == ("", [])
+    assert (member.joining().member_id, member.listed(), member.said().generation_id) == ("", [], -1)
 
 
 @pytest.mark.parametrize(
-    "code",
+    ("code", "says"),
     [
-        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-        ErrorCode.INVALID_SESSION_TIMEOUT,
-        ErrorCode.GROUP_AUTHORIZATION_FAILED,
-        ErrorCode.FENCED_INSTANCE_ID,
-        ErrorCode.GROUP_MAX_SIZE_REACHED,
-        9999,
+        (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "its members use other assignors than this one offers"),
+        (ErrorCode.INVALID_SESSION_TIMEOUT, "session.timeout.ms is 10000; the broker allows"),
+        (ErrorCode.GROUP_AUTHORIZATION_FAILED, "grant READ on the group"),
+        (ErrorCode.FENCED_INSTANCE_ID, "another process took over this group.instance.id"),
+        (ErrorCode.GROUP_MAX_SIZE_REACHED, "raise group.max.size"),
+        (9999, "the coordinator gave no reason"),
     ],
 )
-def test_r220_codes_that_no_retry_cures_stop_the_member(code: int) -> None:
+def test_r220_codes_that_no_retry_cures_stop_the_member(code: int, says: str) -> None:
     """An endless loop of joins would hide the error."""
     member = ClassicMemberHarness()
     member.subscribe("t")
     member.poll()
     member.answer_join(error=code)
     (failure,) = member.emitted(Fail)
-    assert getattr(failure.error, "code", None) == code
+    assert isinstance(failure.error, FatalGroupError)
+    assert (failure.error.code, failure.error.fatal) == (code, True)
+    assert str(failure.error).startswith(f"{error_name(code)}: group 'orders-group': {says}")
     assert not member.sent
 
 
@@ -989,14 +996,16 @@ def test_r221_the_topics_that_a_pattern_matches_are_asked_for_again_after_each_b
 
 
 def test_r221_another_pattern_is_matched_before_the_join_that_waits() -> None:
-    """The member would join with the topics of the pattern that it gave up."""
+    """The member would join with the topics of the pattern that it gave up, also if the answer about it comes late."""
     member = ClassicMemberHarness()
     member.subscribe(pattern="t")
     member.describes = False
     member.poll()
-    member.describes = True
-    member.partition_counts = {"u": 6}
+    old = member.describing
     member.subscribe(pattern="u")
+    member.step(TopicsDescribed(old, {"t": TopicDescription(ZERO_UUID, 1)}))
+    assert not member.requests(JoinGroupRequest)
+    member.step(TopicsDescribed(member.describing, {"u": TopicDescription(ZERO_UUID, 1)}))
     assert member.said().topics == ("u",)
 
 
@@ -1086,13 +1095,15 @@ def test_r240_a_static_member_that_subscribed_anew_joins_once_more_too() -> None
 @pytest.mark.parametrize(("assignor", "joins"), [("cooperative-sticky", 1), ("range", 0)])
 def test_r242_a_leader_that_was_replaced_joins_once_more_unless_its_group_is_eager(assignor: str, joins: int) -> None:
     """What its former process had left out of the round has no owner."""
-    member = ClassicMemberHarness(settings={"instance_id": "i-1"}, assignors=(assignor,))
+    settings = {"instance_id": "i-1", "topic_refresh_ms": 5_000}
+    member = ClassicMemberHarness(settings=settings, assignors=(assignor,))
     member.subscribe("t")
     member.poll()
     member.answer_join(generation=5, leader="m-1", members=(a_member("m-1"),), skip_assignment=True)
     member.answer_sync({"t": [0]})
     member.poll()
     member.finish_call("assigned", "t-0")
+    member.pass_time(6_500)
     assert len(member.requests(JoinGroupRequest)) == joins
     assert not member.emitted(RunAssignor)
 
@@ -1180,7 +1191,7 @@ def test_r220_a_pattern_that_is_no_pattern_stops_the_member() -> None:
     member.poll()
     (failure,) = member.emitted(Fail)
     assert getattr(failure.error, "code", None) == ErrorCode.INVALID_REGULAR_EXPRESSION
-    assert not member.requests(JoinGroupRequest)
+    assert (member.requests(JoinGroupRequest), member.emitted(DescribeTopics)) == ([], [])
 
 
 @pytest.mark.parametrize("meets", ["connection", "round", "heartbeat"])
@@ -1276,7 +1287,7 @@ def test_r220_what_follows_a_code_that_passes(
         assert [type(each.request) for each in member.sent] == [FindCoordinatorRequest]
         member.find_coordinator(node_id=2)
     elif waits_ms:
-        assert not member.sent
+        assert (member.sent, member.member.deadline_ms()) == ([], member.now_ms + waits_ms)
         member.advance(waits_ms)
     assert [type(each.request) for each in member.sent] == [follows]
     assert [each.member_id for each in member.requests(follows)] == [member_id]
