@@ -17,6 +17,7 @@ import msgspec
 from kip848_client.assignors.interface import ConsumerGroupMetadata
 from kip848_client.member.assignor_events import CallOnAssignment
 from kip848_client.member.context import Context
+from kip848_client.member.deadlines import earliest
 from kip848_client.member.events import MetadataUpdated
 from kip848_client.member.topic_names import TopicNames
 from kip848_client.model import TopicIdPartition
@@ -81,14 +82,13 @@ class AssignorNotices:
         self._told = (context.incarnation, context.epoch)
         until_ms = context.now_ms + context.config.assignor_timeout_ms
         self._notice = _Notice(context.incarnation, context.epoch, self._target, until_ms)
-        self._want_names()
+        self._names.want(_topic_ids(self._target))
         self._names.ask_anew()
 
     def drop_stale(self, *, member: bool) -> None:
         """Drop a notice from before the last join, and every notice if the member is not in the group."""
         if self._notice is not None and (self._notice.incarnation != self._context.incarnation or not member):
             self._notice = None
-            self._want_names()
 
     # --------------------------------------------------------------------------------------------------------- call
 
@@ -124,12 +124,8 @@ class AssignorNotices:
         """The call returned or was abandoned. A notice that came meanwhile is due now, also one of the same epoch."""
         if self._notice is self._giving:
             self._notice = None
-            self._want_names()
 
     # -------------------------------------------------------------------------------------------------------- names
-
-    def _want_names(self) -> None:
-        self._names.want(_topic_ids(self._notice.target) if self._notice is not None else ())
 
     def metadata_updated(self, event: MetadataUpdated) -> None:
         """Learn names of topics."""
@@ -139,20 +135,16 @@ class AssignorNotices:
     def ask_for_names(self) -> None:
         """Ask the cluster, once for each notice, for names that are missing."""
         if self._notice is not None and self._names.not_asked:
-            self._names.keep(_topic_ids(self._notice.target) | _topic_ids(self._target))
             self._names.ask()
 
     # --------------------------------------------------------------------------------------------------------- time
 
     def deadline_ms(self) -> int | None:
         """When `holds_back` or `ask_for_names` would change by time alone."""
-        times = []
-        if self._notice is not None and self.holds_back:
-            times.append(self._notice.until_ms)
-        ask_ms = self._names.deadline_ms()
-        if ask_ms is not None and self._names.not_asked:
-            times.append(ask_ms)
-        return min(times, default=None)
+        if self._notice is None:
+            return None
+        held_until_ms = self._notice.until_ms if self.holds_back else None
+        return earliest((held_until_ms, self._names.deadline_ms() if self._names.not_asked else None))
 
 
 def _topic_ids(target: _Target) -> frozenset[UUID]:

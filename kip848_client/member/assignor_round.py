@@ -32,7 +32,6 @@ from kip848_client.member.assignor_events import (
     AssignorFailed,
     AssignorsDescribed,
     AssignorsUnsupported,
-    CallOnAssignment,
     DescribeAssignors,
     OnAssignmentDone,
     ReassignmentRequested,
@@ -113,14 +112,8 @@ class AssignorRound:
         """There are assignors, and the coordinator is not known to lack the APIs that they need."""
         self._checked_link: int | None = None
         self._warned = False
-        context.assignors = self._described
 
     # ------------------------------------------------------------------------------------------------- what is seen
-
-    @property
-    def phase(self) -> RoundPhase | None:
-        """What the round in progress waits for; None without a round."""
-        return self._round.phase if self._round is not None else None
 
     @property
     def holds_back(self) -> bool:
@@ -169,13 +162,11 @@ class AssignorRound:
                 # The new assignment should be computed from fresh metadata, not from that of the last interval.
                 self._asked = event.reason
                 self._describe_due_ms = self._context.now_ms
-                self._hurry_reason()
             case AssignorDone():
                 self._computed(event)
             case OnAssignmentDone():
-                call = self._calls.returned(event.call_id)
-                if isinstance(call, CallOnAssignment):
-                    self._notices.given()
+                self._calls.returned(event.call_id)
+                self._notices.given()
 
     def metadata_updated(self, event: MetadataUpdated) -> None:
         """Learn names of topics."""
@@ -217,7 +208,6 @@ class AssignorRound:
         if self._context.phase not in MEMBER:
             return
         self._notices.receive(response.assignment)
-        self._drop_stale()
         current = self._round
         if current is not None:
             if current.phase is RoundPhase.AWAITING_EPOCH:
@@ -245,26 +235,22 @@ class AssignorRound:
 
     def _prepared(self, response: ConsumerGroupPrepareAssignmentResponse) -> None:
         current = self._round
-        if current is None:
-            return
-        current.request_id = None
+        assert current is not None
+        known = {assignor.name for assignor in self._described}
         if response.error_code:
             self._refused(current, "Prepare", response.error_code, response.error_message)
-            return
-        known = {assignor.name for assignor in self._described}
-        if response.assignor_name not in known:
+        elif response.assignor_name in known:
+            current.phase = RoundPhase.COMPUTING
+            current.snapshot = response
+        else:
             self._report(
                 f"the coordinator wants one by {response.assignor_name!r}, and this member has "
                 f"{', '.join(sorted(map(repr, known)))}",
                 assignor=response.assignor_name,
             )
-            return
-        current.phase = RoundPhase.COMPUTING
-        current.snapshot = response
 
     def _computed(self, event: AssignorDone) -> None:
         call = self._calls.returned(event.call_id)
-        self._drop_stale()
         current = self._round
         if isinstance(call, RunAssignor) and current is not None and current.snapshot is call.snapshot:
             current.done = event
@@ -296,15 +282,13 @@ class AssignorRound:
 
     def _installed(self, response: ConsumerGroupInstallAssignmentResponse) -> None:
         current = self._round
-        if current is None:
-            return
-        current.request_id = None
+        assert current is not None
         if response.error_code:
             self._refused(current, "Install", response.error_code, response.error_message)
-            return
-        self._round = None
-        # There is a new target: send a heartbeat now to get our part of it.
-        self._context.expedite = True
+        else:
+            self._round = None
+            # There is a new target: send a heartbeat now to get our part of it.
+            self._context.expedite = True
 
     def _repeat(self, current: _Round) -> None:
         if current.done is None:
@@ -352,17 +336,12 @@ class AssignorRound:
     # --------------------------------------------------------------------------------------- calls of the user's code
 
     def watch(self) -> None:
-        """Drop what is out of date, and abandon a call that exceeded its limit."""
-        if self._usable:
-            self._drop_stale()
-        abandoned = self._calls.watch()
-        if isinstance(abandoned, RunAssignor) and self._round is not None:
-            if self._round.snapshot is abandoned.snapshot:
+        """Abandon a call that exceeded its limit. No other one is made until it returns: give up what waits for one."""
+        if self._calls.watch() is not None:
+            if self._round is not None and self._round.phase is RoundPhase.COMPUTING:
                 self._round = None
-        elif isinstance(abandoned, CallOnAssignment):
             self._notices.given()
-        if self._usable:
-            self._hurry_reason()
+        self._hurry_reason()
 
     def advance(self) -> None:
         """Make the next call. Comes after the heartbeat of this step, whose outcome it depends on."""

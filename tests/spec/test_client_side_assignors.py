@@ -385,9 +385,10 @@ def test_r164_a_stale_prepare_is_repeated_after_the_next_heartbeat() -> None:
     member = chosen()
     member.answer_prepare(error=ErrorCode.STALE_MEMBER_EPOCH)
     assert not member.prepares
-    next_heartbeat(member)
-    member.answer_heartbeat(epoch=2, compute=True)
-    assert [prepare.member_epoch for prepare in member.prepares] == [2]
+    for _ in range(2):
+        next_heartbeat(member)
+        member.answer_heartbeat(epoch=2, compute=True)
+        assert [prepare.member_epoch for prepare in member.prepares] == [2], "once"
 
 
 def test_r164_a_stale_install_is_repeated_with_what_was_computed() -> None:
@@ -409,6 +410,8 @@ def test_r164_at_once_if_the_epoch_moved_meanwhile() -> None:
     member.answer_heartbeat(epoch=2, compute=True)
     member.answer_install(error=ErrorCode.STALE_MEMBER_EPOCH)
     assert [install.member_epoch for install in member.installs] == [2]
+    member.answer_install(error=ErrorCode.STALE_MEMBER_EPOCH)
+    assert not member.installs, "that one had the present epoch; to repeat it would be a loop"
 
 
 @pytest.mark.parametrize("code", [code for code in ErrorCode if code not in (0, ErrorCode.STALE_MEMBER_EPOCH)])
@@ -457,6 +460,15 @@ def test_r165_a_result_goes_to_no_broker_that_is_not_the_coordinator_any_more() 
     member.step(CoordinatorDisconnected(1))
     member.finish_assign(OTHER)
     assert not member.installs
+    asks_again(member)
+
+
+def asks_again(member: MemberHarness) -> None:
+    """The next coordinator asks, and the member begins anew."""
+    member.find_coordinator(node_id=2)
+    next_heartbeat(member)
+    member.answer_heartbeat(compute=True)
+    assert len(member.prepares) == 1
 
 
 def test_r165_no_broker_is_asked_for_the_group_that_is_not_the_coordinator_any_more() -> None:
@@ -467,6 +479,7 @@ def test_r165_no_broker_is_asked_for_the_group_that_is_not_the_coordinator_any_m
     member.step(CoordinatorDisconnected(1))
     member.answer_heartbeat(compute=True)
     assert not member.prepares
+    asks_again(member)
 
 
 @pytest.mark.parametrize("kind", list(FailureKind))
@@ -542,9 +555,11 @@ def test_r167_the_answer_to_a_prepare_of_an_earlier_life_is_ignored() -> None:
 def test_r167_a_member_that_leaves_installs_nothing() -> None:
     """No member would own its part of the target."""
     member = computing()
+    next_heartbeat(member)
     member.leave()
     member.finish_assign(OTHER)
-    assert not member.installs
+    member.answer_heartbeat(compute=True)
+    assert (member.installs, member.prepares) == ([], [])
     member.finish_call("revoked", "t-0")
     assert member.expect_heartbeat().member_epoch == -1
 
@@ -597,6 +612,33 @@ def test_r169_what_it_returns_late_is_dropped_and_the_member_takes_part_again() 
     assert len(member.prepares) == 1
 
 
+def test_r169_an_assignor_does_not_run_late_behind_another_call_that_hung() -> None:
+    """It would compute for a group of a minute ago; the flag of the next heartbeat begins with the present one."""
+    member = stable(max_poll_interval_ms=100_000)
+    member.described_at_once = False
+    next_heartbeat(member)
+    member.answer_heartbeat(compute=True)
+    member.answer_prepare()
+    pass_time(member, ASSIGNOR_LIMIT_MS)
+    member.finish_metadata()
+    assert not member.emitted(RunAssignor)
+    next_heartbeat(member)
+    member.answer_heartbeat(compute=True)
+    assert len(member.prepares) == 1
+
+
+def test_r169_the_end_of_a_call_that_was_never_made_changes_nothing() -> None:
+    """A shell that says something twice must not end another call."""
+    member = computing()
+    call = member.take_call(RunAssignor)
+    member.step(AssignorDone(call.call_id + 1))
+    assert not member.installs
+    member.step(AssignorDone(call.call_id))
+    assert len(member.installs) == 1
+    member.step(AssignorDone(call.call_id))
+    assert len(member.installs) == 1
+
+
 @pytest.mark.parametrize("call_type", [DescribeAssignors, CallOnAssignment])
 def test_r169_the_limit_holds_for_every_call(call_type: type) -> None:
     """User code hangs wherever it can."""
@@ -611,6 +653,9 @@ def test_r169_the_limit_holds_for_every_call(call_type: type) -> None:
     assert len(member.failures) == 1
     member.reconcile()
     assert member.owned == ["t-0", "t-1"]
+    if call_type is CallOnAssignment:
+        member.finish_notice()
+        assert len(member.emitted(CallOnAssignment)) == 1, "once is enough"
 
 
 class _Raises(PartitionAssignor):
@@ -736,6 +781,22 @@ def test_r172_after_a_removal_the_same_epoch_is_told_again() -> None:
     assert [call.group_metadata.member_epoch for call in member.emitted(CallOnAssignment)] == [1]
 
 
+def test_r172_a_life_that_begins_without_an_assignment_has_an_empty_target() -> None:
+    """What the member had before it was removed, or nothing at all, is not what it has now."""
+    member = offering()
+    member.subscribe("t")
+    member.poll()
+    member.answer_heartbeat(epoch=1)
+    next_heartbeat(member)
+    member.answer_heartbeat(epoch=2, assignment={"t": [0]})
+    member.reconcile()
+    fence(member)
+    member.finish_call("lost", "t-0")
+    member.answer_heartbeat(epoch=1)
+    told = [[str(one) for one in call.partitions] for call in member.emitted(CallOnAssignment)]
+    assert told == [[], ["t-0"], []]
+
+
 def test_r172_a_call_of_an_earlier_life_does_not_count_for_the_new_one() -> None:
     """Found by simulation: the epoch was the same, and the assignor never heard of its new target."""
     member = stable()
@@ -748,7 +809,9 @@ def test_r172_a_call_of_an_earlier_life_does_not_count_for_the_new_one() -> None
     member.answer_heartbeat(epoch=2, assignment={"t": [1]})
     assert not member.user_calls
     member.step(OnAssignmentDone(old.call_id))
-    assert [str(partition) for partition in member.take_call(CallOnAssignment).partitions] == ["t-1"]
+    new = member.take_call(CallOnAssignment)
+    assert [str(partition) for partition in new.partitions] == ["t-1"]
+    assert new.call_id != old.call_id
 
 
 @pytest.mark.parametrize("owned", [["t-0"], []])
@@ -796,18 +859,41 @@ def test_r173_no_longer_than_the_limit() -> None:
 def test_r174_names_are_asked_for_and_what_has_none_is_left_out() -> None:
     """A topic that is deleted meanwhile has no name any more, and never will."""
     member = stable()
-    member.metadata_answered = False
+    member.metadata_answered = member.noticed_at_once = False
     next_heartbeat(member)
     member.answer_heartbeat(epoch=2, assignment={"t": [0]}, pending={"u": [0], "v": [0]})
     assert not member.emitted(CallOnAssignment)
     asked = member.take_waiting(RequestMetadata)
     assert asked.topic_ids == {TOPIC_IDS["u"], TOPIC_IDS["v"]}
     member.step(RequestFailed(asked.request_id, FailureKind.TIMED_OUT, "scripted"))
-    pass_time(member, INTERVAL_MS)
+    assert member.member.deadline_ms() == member.now_ms + 100
+    pass_time(member, 100)
     asked = member.take_waiting(RequestMetadata)
     member.step(MetadataUpdated({TOPIC_IDS["u"]: "u"}, asked.request_id))
     (call,) = member.emitted(CallOnAssignment)
     assert [str(partition) for partition in call.partitions] == ["t-0", "u-0"]
+    pass_time(member, INTERVAL_MS)
+    assert not member.waiting, "it was asked for once"
+    member.finish_notice()
+    next_heartbeat(member)
+    member.answer_heartbeat(epoch=3)
+    assert member.take_waiting(RequestMetadata).topic_ids == {TOPIC_IDS["v"]}, "once for each epoch"
+
+
+def test_r174_what_an_epoch_is_told_with_is_named_also_if_its_assignment_shrinks_meanwhile() -> None:
+    """The target of the epoch stays what it is; what is given up first is asked for before the next epoch."""
+    member = stable()
+    member.metadata_answered = False
+    next_heartbeat(member)
+    member.answer_heartbeat(epoch=2, assignment={"t": [0]}, pending={"u": [0]}, interval_ms=60_000)
+    asked = member.take_waiting(RequestMetadata)
+    told_ms = member.now_ms
+    member.advance(INTERVAL_MS)
+    assert member.member.deadline_ms() == told_ms + ASSIGNOR_LIMIT_MS, "then the listener waits no longer"
+    member.request_reassignment(3)
+    member.answer_heartbeat(epoch=2, assignment={"t": [0]})
+    member.step(MetadataUpdated({TOPIC_IDS["u"]: "u"}, asked.request_id))
+    assert [[str(one) for one in call.partitions] for call in member.emitted(CallOnAssignment)] == [["t-0", "u-0"]]
 
 
 def test_r175_a_round_for_an_assignor_that_this_member_does_not_have_is_reported() -> None:
