@@ -120,6 +120,7 @@ class OldWorker:
 
     def take(self, data: bytes) -> ClassicAssignment:
         """Start and stop units."""
+        assert data[:2] == self.version.to_bytes(2, "big"), "these bytes are not of its protocol"
         self.told = decode_classic_assignment(bytes(data))
         given, revoked = ({*as_names(one)} for one in (self.told.assigned, self.told.revoked))
         assert not given & self.running, f"{self.name} runs {sorted(given & self.running)} already"
@@ -218,15 +219,18 @@ def test_an_increment_is_added_to_what_the_worker_ran() -> None:
     assert fleet.runs(a.member_id) == "A B"
 
 
-def test_a_worker_that_came_after_the_vote_need_not_offer_the_chosen_protocol() -> None:
-    """What it offers first says what it is."""
+@pytest.mark.parametrize(("votes_again", "says"), [(False, "a:8083"), (True, "b:8083")])
+def test_a_worker_is_what_it_says_in_the_chosen_protocol(votes_again: bool, says: str) -> None:
+    """One that came after the vote need not offer that one; then what it offers first says what it is."""
     fleet = Fleet()
     a, b = (_says(name, version=version) for name, version in (("a", 2), ("b", 1)))
     first, _ = fleet.joining(protocol_type="connect", protocols={"sessioned": a, "compatible": b})
     second, _ = fleet.joining(protocol_type="connect", protocols={"compatible": b})
+    if votes_again:
+        fleet.join_group(first, protocol_type="connect", protocols={"sessioned": a, "compatible": b})
     fleet.enter("n", catalogue=(7, "A"))
     found = {member_id: worker.metadata.worker_id for member_id, worker in fleet.connect.members.items()}
-    assert found == {first: "a:8083", second: "b:8083", "n": None}
+    assert found == {first: says, second: "b:8083", "n": None}
 
 
 def test_workers_with_several_protocols_use_the_one_that_all_have() -> None:
