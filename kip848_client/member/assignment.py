@@ -1,4 +1,4 @@
-"""An assignment as the member counts it, and its way to and from the wire.
+"""One assignment of a member, and its conversion from and to wire messages.
 
 Source: Kafka's ``AbstractMembershipManager.LocalAssignment`` (KAFKA-16185).
 """
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 IdPartition: TypeAlias = tuple[UUID, int]
-"""A partition by topic id, as the coordinator names it."""
+"""(topic id, partition), as the coordinator names a partition."""
 
 
 class LocalAssignment(msgspec.Struct, frozen=True):
@@ -39,7 +39,7 @@ class LocalAssignment(msgspec.Struct, frozen=True):
 
 
 NO_ASSIGNMENT: Final = LocalAssignment(frozenset(), -1)
-"""Nothing was ever assigned, which is not the same as being assigned nothing."""
+"""No assignment was received yet. This differs from an assignment without partitions."""
 
 
 def partitions_from_wire(assignment: Assignment) -> frozenset[IdPartition]:
@@ -48,7 +48,7 @@ def partitions_from_wire(assignment: Assignment) -> frozenset[IdPartition]:
 
 
 def pending_from_wire(assignment: Assignment) -> frozenset[IdPartition]:
-    """The partitions that the member should own, and has to wait for; Apache Kafka's coordinator never names them."""
+    """The partitions that the member waits for because others still own them; only our coordinator sends them."""
     return frozenset(
         (topic.topic_id, index) for topic in assignment.pending_topic_partitions for index in topic.partitions
     )

@@ -47,7 +47,7 @@ class AssignorCalls:
         return self._call is not None and self._call.abandoned
 
     def start(self, make: Callable[[int], AssignorCall]) -> int:
-        """Make a call; *make* is given its number. Returns that number."""
+        """Emit the call that *make* builds from its number, and return that number."""
         assert self._call is None
         self._last_call_id += 1
         effect = make(self._last_call_id)

@@ -1,4 +1,4 @@
-"""What a member and its client-side assignors tell each other; a part of `MemberEvent` and `MemberEffect`.
+"""Events and effects between a member and its client-side assignors; a part of `MemberEvent` and `MemberEffect`.
 
 Effects here are calls of the user's code. The shell makes them in a thread of their own, one at a time, and answers
 each with the event of the same `call_id`, however late. Values only, no rules.
@@ -120,7 +120,7 @@ class CallOnAssignment(msgspec.Struct, frozen=True):
 
 
 AssignorCall: TypeAlias = DescribeAssignors | RunAssignor | CallOnAssignment
-"""What runs the user's code."""
+"""Effects that call the user's code."""
 
 
 class AssignorFailed(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Tells a member's assignors its target: once per member epoch, complete, and before the listener.
+"""Calls on_assignment() of a member's assignors: once per member epoch, with the complete target, before the listener.
 
 The complete target is what the member may use now plus what others have yet to release. The cluster is asked for topic
 names that are missing; a topic that it does not know is left out.
@@ -37,7 +37,7 @@ class _Target(msgspec.Struct, frozen=True):
 
 
 class _Notice(msgspec.Struct, frozen=True):
-    """A target that the assignors have not been told yet."""
+    """A target for which on_assignment() was not called yet."""
 
     incarnation: int
     epoch: int
@@ -47,7 +47,7 @@ class _Notice(msgspec.Struct, frozen=True):
 
 
 class AssignorNotices:
-    """The target of one member that its assignors have not been told yet. A newer target replaces it."""
+    """The pending on_assignment() call of one member. A newer target replaces it."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -61,11 +61,11 @@ class AssignorNotices:
 
     @property
     def holds_back(self) -> bool:
-        """Whether the rebalance listener should wait for a notice."""
+        """Whether the rebalance listener must wait for on_assignment()."""
         return self._notice is not None and self._context.now_ms < self._notice.until_ms
 
     def receive(self, assignment: Assignment | None) -> None:
-        """A heartbeat was accepted, with this assignment; the epoch is taken."""
+        """A heartbeat with this assignment was accepted, and its epoch applied."""
         context = self._context
         if assignment is not None:
             self._target = _Target(
@@ -94,11 +94,11 @@ class AssignorNotices:
 
     @property
     def ready(self) -> bool:
-        """Whether a notice can be given now."""
+        """Whether on_assignment() can be called now."""
         return self._notice is not None and not self._names.not_asked
 
     def call(self, call_id: int) -> CallOnAssignment:
-        """The call that gives the notice."""
+        """Build the call of on_assignment()."""
         notice, config = self._notice, self._context.config
         assert notice is not None
         self._giving = notice
@@ -121,7 +121,7 @@ class AssignorNotices:
         )
 
     def given(self) -> None:
-        """The call returned or was abandoned. A notice that came meanwhile is due now, also one of the same epoch."""
+        """The call returned or was abandoned. A notice that arrived meanwhile is due now, even for the same epoch."""
         if self._notice is self._giving:
             self._notice = None
 

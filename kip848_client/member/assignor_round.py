@@ -105,11 +105,11 @@ class AssignorRound:
         self._carried: int | None = None
         """The same while that call is in progress."""
         self._reason: int | None = None
-        """The same afterwards, until the coordinator was told."""
+        """The same afterwards, until a heartbeat has sent it."""
         self._round: _Round | None = None
         self._describe_due_ms = 0
         self._usable = bool(self._described)
-        """There are assignors, and the coordinator is not known to lack the APIs that they need."""
+        """The member has assignors, and the coordinator may have the APIs that they need."""
         self._checked_link: int | None = None
         self._warned = False
 
@@ -117,13 +117,13 @@ class AssignorRound:
 
     @property
     def holds_back(self) -> bool:
-        """Whether the rebalance listener must wait, because the assignor is told of a new target first."""
+        """Whether the rebalance listener must wait, because on_assignment() comes first."""
         return self._notices.holds_back
 
     # ---------------------------------------------------------------------------------------------- is it possible
 
     def check_coordinator(self, offers: Callable[[int], bool]) -> Kip848Error | None:
-        """Look once per connection whether the coordinator can do it. Returns what the member must fail with, or None.
+        """Check once per connection whether the coordinator has the APIs. Returns the error that stops it, or None.
 
         Args:
             offers: whether the coordinator offers an API key.
@@ -178,7 +178,7 @@ class AssignorRound:
             self._reason, self._carried = self._carried, None
 
     def _hurry_reason(self) -> None:
-        """Use the metadata that is known, where ``metadata()`` will not be called soon."""
+        """Send the reason with the last known metadata if ``metadata()`` cannot be called soon."""
         if self._calls.stuck or self._context.phase not in IN_GROUP:
             if self._asked is not None:
                 self._carried, self._asked = self._asked, None
@@ -198,7 +198,7 @@ class AssignorRound:
     # --------------------------------------------------------------------------------------- answers to heartbeats
 
     def answered(self, response: ConsumerGroupHeartbeatResponse) -> None:
-        """A heartbeat was accepted; the epoch is taken."""
+        """A heartbeat was accepted, and its epoch applied."""
         if not self._usable:
             return
         if self._reason is not None and self._heartbeats.known_assignors == self._context.assignors:
@@ -344,7 +344,7 @@ class AssignorRound:
         self._hurry_reason()
 
     def advance(self) -> None:
-        """Make the next call. Comes after the heartbeat of this step, whose outcome it depends on."""
+        """Make the next call. Must follow the heartbeat of this step, which changes what is due."""
         if not self._usable:
             return
         self._drop_stale()

@@ -82,7 +82,7 @@ def undescribed(assignor: PartitionAssignor) -> Assignor:
 def compute(
     assignors: Iterable[PartitionAssignor], call: RunAssignor
 ) -> tuple[AssignorDone, ClientAssignorError | None]:
-    """Call ``assign()`` of the assignor that is asked for, and check what it returns.
+    """Call ``assign()`` of the requested assignor, and check its result.
 
     Returns:
         The event for the member, and the error, if there was one.

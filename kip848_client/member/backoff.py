@@ -51,7 +51,7 @@ class Backoff:
         self.failures, self.ready_ms = other.failures, other.ready_ms
 
     def pace(self, now_ms: int) -> None:
-        """An attempt succeeded, but the next one must not follow at once."""
+        """An attempt succeeded; the next one waits too."""
         self.ready_ms = now_ms + self.wait_ms(0)
 
     def reset(self) -> None:

@@ -55,7 +55,7 @@ from kip848_client.wire.messages.join_group import JoinGroupRequestProtocol, Joi
 __all__ = ["ClassicAssignors"]
 
 _LARGE_RECORD: Final = 900_000
-"""A coordinator writes a group into one record, and brokers refuse records above a megabyte."""
+"""Limit of the bytes of all assignments: a coordinator writes a group as one record, and brokers refuse larger ones."""
 _DESCRIBE_MS_MIN: Final = 1_000
 """Shortest time between two calls of ``metadata()``, and between two joins because of it."""
 
@@ -98,7 +98,7 @@ class ClassicAssignors:
         self._wish = 0
         self._lead: _Lead | None = None
         self._left_out_until_ms: int | None = None
-        """Partitions were left out for their owners to give up: until then these must have joined again."""
+        """Partitions were left out until their owners revoke them: these must have joined again by this time."""
         self._notice: Callable[[int], CallOnAssignment] | None = None
         self._notice_call_id: int | None = None
         """Of the call that gives the notice, once it was made."""
@@ -234,7 +234,7 @@ class ClassicAssignors:
     # ------------------------------------------------------------------------------------------------------- notices
 
     def assigned(self, protocol: str, user_data: bytes | None, partitions: frozenset[TopicIdPartition]) -> None:
-        """The leader's assignment arrived. The assignor is told before the listener."""
+        """The leader's assignment arrived: on_assignment() comes before the listener."""
         self._reason = 0
         if protocol in BUILT_IN or self._calls.stuck:
             return
@@ -251,11 +251,11 @@ class ClassicAssignors:
 
     @property
     def holds_back(self) -> bool:
-        """Whether the rebalance listener must wait, because the assignor is told first, within its limit."""
+        """Whether the rebalance listener must wait, because on_assignment() comes first, within its time limit."""
         return self._notice is not None
 
     def forget_notice(self) -> None:
-        """Forget the assignment that was not told yet."""
+        """Drop the pending call of on_assignment()."""
         self._notice = None
 
     # --------------------------------------------------------------------------------------------------------- events

@@ -48,9 +48,9 @@ class ClassicErrorClass(enum.Enum):
     TAKE_ID = "take_id"
     """The answer has a member id; join again with it."""
     SURFACE_RETRY = "surface_retry"
-    """Tell the application; the same request again, after the backoff."""
+    """Report the error to the application; repeat the request after the backoff."""
     SURFACE_ROUND = "surface_round"
-    """Tell the application; join again after the backoff."""
+    """Report the error to the application; join again after the backoff."""
     FATAL = "fatal"
     """Stop: retries cannot help."""
 

@@ -12,7 +12,7 @@ PENDING                the assignment is dropped, and the member joins again
 during a run           the run ends, then the member joins again
 =====================  ==================================================================
 
-A wish to join again keeps one reason, and waits until the run or the round under way has ended.
+A request to join again keeps its reason, and waits until the run or the round in progress has ended.
 
 Does not own: the ways out of the group (`group_exit`), the requests of a round (`join_round`), heartbeats
 (`classic_heartbeat`), runs (`classic_reconciler`), assignors (`classic_assignors`), topics (`topic_watch`).
@@ -111,14 +111,14 @@ class ClassicGroup:
         self._assignors: Final = ClassicAssignors(context, topics=self._topics, rejoin=self.rejoin)
         self._round: Final = JoinRound(context, discovery=discovery, commits=commits, owner=self)
         self._wanted: str | None = None
-        """Reason for the next join, which waits until no run and no round is in progress; None if none is wanted."""
+        """Why the member must join again, once no run and no round is in progress; None if it need not."""
         self._synced: frozenset[TopicIdPartition] = frozenset()
         """The last assignment; in PENDING it waits for poll()."""
         self._held: frozenset[TopicPartition] = frozenset()
-        """The assignment that was taken up last; an eager member tells its assignor."""
+        """The partitions applied last; an eager member passes them to its assignor."""
         self._held_generation = NO_EPOCH
         self._claimed_generation = NO_EPOCH
-        """The last generation in which no other member was given what this one owns."""
+        """The last generation that assigned no partition of this member to another one."""
         self._led_generation = NO_EPOCH
         """The last generation for which this member assigned."""
         self._sent_subscription = Subscription()
@@ -130,7 +130,7 @@ class ClassicGroup:
         self._mismatched = False
         """The last assignment held topics that the member does not subscribe to."""
         self._overtaken: int | None = None
-        """The JoinGroup that waited when a heartbeat last heard of another generation."""
+        """The JoinGroup in flight when a heartbeat was last refused because of its generation."""
 
     # ----------------------------------------------------------------------------------------- subscribe and join
 
@@ -364,7 +364,7 @@ class ClassicGroup:
             self._topics.watch(frozenset(), known={}, pattern=subscription.pattern, matched=self._matched)
 
     def removed(self, *, keep_id: bool) -> None:
-        """As in `RoundOwner`; also what a heartbeat tells."""
+        """As in `RoundOwner`; a heartbeat can show it too."""
         self._exit.removed(keep_id=keep_id)
 
     # ------------------------------------------------------------------------------------------------------ patterns

@@ -1,4 +1,4 @@
-"""Leaving a classic group: LeaveGroup, also while a JoinGroup waits. The steps are in `leave_steps`.
+"""Leaving a classic group: LeaveGroup, even while a JoinGroup waits. The steps are in `leave_steps`.
 
 A dynamic member sends LeaveGroup. A static one sends it only to leave for good; otherwise it keeps its slot until a new
 process takes it or the session ends. A member that has an id but never joined leaves too: the group would wait for it.

@@ -82,7 +82,7 @@ class GroupMemberData(msgspec.Struct, frozen=True):
 
 
 def read_members(members: Iterable[JoinGroupResponseMember], *, protocol: str) -> tuple[GroupMemberData, ...]:
-    """Read what the coordinator tells the leader; of two members with one id the first counts."""
+    """Read the leader's answer to JoinGroup; of two members with one id the first counts."""
     found: dict[str, GroupMemberData] = {}
     for member in members:
         if member.member_id not in found:

@@ -1,6 +1,6 @@
 """Finds the group's coordinator with FindCoordinator and keeps one connection to it.
 
-Looks it up only while the member needs it. Decides whether a request can be sent now (`Context.link`), not which.
+Looks the coordinator up only while the member needs it. Sets `Context.link`, without which no part sends a request.
 
 Source: Kafka's ``CoordinatorRequestManager``; KAFKA-18034 (pending calls fail with a refusal, which is then forgotten).
 Rules: R20 to R26 and R199 in docs/protocol.md.
@@ -38,7 +38,7 @@ class Discovery:
     """Finds the coordinator and connects to it.
 
     Args:
-        on_refused: told of every error that no retry cures, so that calls which wait for the coordinator can fail.
+        on_refused: called with each error that no retry cures, so that calls which wait for the coordinator can fail.
         on_connection_refused: told when the coordinator itself refuses the connection, or any broker our credentials,
             before *on_refused*. Heartbeats cannot do without, so a member may fail of it.
     """

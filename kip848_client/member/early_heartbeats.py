@@ -1,16 +1,16 @@
 """Early heartbeats: a member that waits for partitions of other members sends heartbeats before the interval ends.
 
 A partition that moves has no reader between its revocation and the new owner's next heartbeat. The coordinator cannot
-call the new owner, so the new owner asks: soon after its epoch moved, then at growing distances, and soon again when
+call the new owner, so the new owner asks: soon after its epoch moved, then after growing delays, and soon again when
 some of the partitions arrive. It learns which partitions it waits for
 
 - from ``PendingTopicPartitions`` of the answer, which our own coordinator sends;
 - else from one ConsumerGroupDescribe for each epoch, after the first early heartbeat brought nothing. A group of more
   than `SMALL_GROUP` members is asked once only;
-- else not at all: then a bound on the number of early heartbeats decides.
+- else not at all: then the number of early heartbeats is limited (`BLIND_HEARTBEATS_MAX`).
 
 While it knows of such partitions, it asks every `KNOWN_MAX_MS` for two intervals: their owners need as long to learn of
-the revocation and to finish it. After that it asks at growing distances. In a group of more than `CROWD` members it
+the revocation and to finish it. After that it asks after growing delays. In a group of more than `CROWD` members it
 asks less often, in proportion. A member that waits for no partition sends no early heartbeat.
 
 One more early heartbeat follows a fail-over: the next coordinator may have moved partitions meanwhile. The members of a
@@ -48,18 +48,18 @@ __all__ = [
 ]
 
 FIRST_MS: Final = 30
-"""Before the first early heartbeat of an epoch, or after a part arrived."""
+"""Delay of the first early heartbeat in an epoch, and of the first one after some partitions arrived."""
 GROWTH: Final = 1.5
 KNOWN_MAX_MS: Final = 25
-"""Longest distance while the member knows what it waits for. A moved partition stays unread for about this long."""
+"""Longest delay while the member knows what it waits for. A moved partition stays unread for about this long."""
 KNOWN_INTERVALS: Final = 2
-"""For how many heartbeat intervals the distance stays that short: the owners need one to learn of it, and some time."""
+"""Heartbeat intervals in which delays stay short: the owners learn of the revocation in the first, then revoke."""
 BLIND_HEARTBEATS_MAX: Final = 12
 """Limit of early heartbeats per epoch, or per arrival, for a member that does not know what it waits for."""
 SMALL_GROUP: Final = 48
 """Groups with up to this many members are described once per epoch."""
 CROWD: Final = 30
-"""With more members each asks less often, so that all together never ask more than `CROWD` times in `KNOWN_MAX_MS`."""
+"""In a larger group each member asks less often: all together ask at most `CROWD` times in `KNOWN_MAX_MS`."""
 FOUND_MAX_MS: Final = 20
 """Longest delay after a fail-over in a group of `CROWD` members; a larger one needs longer, in proportion."""
 _UNKNOWN_SIZE_INTERVALS: Final = 0.1
@@ -79,7 +79,7 @@ class _Wait(msgspec.Struct):
 
 
 class EarlyHeartbeats:
-    """When a member that waits for partitions asks again."""
+    """Decides when a member that waits for partitions sends an early heartbeat."""
 
     def __init__(self, context: Context) -> None:
         self._context: Final = context
@@ -128,7 +128,7 @@ class EarlyHeartbeats:
             self._schedule(wait)
 
     def coordinator_found(self, *, interval_ms: int) -> None:
-        """There is a connection to the coordinator again. The last heartbeat went over another, and was answered."""
+        """The coordinator is connected again, after the last heartbeat was answered on another connection."""
         now_ms = self._context.now_ms
         if not self._context.config.early_heartbeats or (self._found_ms is None and now_ms < self._next_found_ms):
             return
@@ -185,7 +185,7 @@ class EarlyHeartbeats:
         wait.next_ms = self._context.now_ms + max(1, round(wait.delay_ms * jitter))
 
     def stop(self) -> None:
-        """The member waits for nothing, or is no longer in the group."""
+        """Plan no early heartbeat: the member waits for nothing, or has left the group."""
         self._wait = None
         self._context.orphan(self._request_id)
         self._request_id = None

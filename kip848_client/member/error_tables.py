@@ -44,7 +44,7 @@ class HeartbeatErrorClass(enum.Enum):
     FENCED = "fenced"
     """Removed: lose all partitions, then join again with the same id."""
     SURFACE = "surface"
-    """Tell the application, keep everything, retry with backoff."""
+    """Report the error to the application, keep everything, retry with backoff."""
     FATAL = "fatal"
     """Stop: retries cannot help."""
 
@@ -108,7 +108,7 @@ class FindErrorClass(enum.Enum):
     RETRY = "retry"
     """Exponential backoff, for ever."""
     SURFACE = "surface"
-    """Tell the application, fail what waits for the coordinator, and keep trying with backoff."""
+    """Report the error to the application, fail the calls that wait for the coordinator, and retry with backoff."""
 
 
 def find_error_class(code: int) -> FindErrorClass:
@@ -132,7 +132,7 @@ class CommitErrorClass(enum.Enum):
     FENCED_INSTANCE = "fenced_instance"
     """Another process has our instance id."""
     RAISE = "raise"
-    """The application must hear exactly this."""
+    """Raised to the application unchanged."""
     OTHER = "other"
     """Not retried, even if Kafka marks the code retriable."""
 
@@ -176,7 +176,7 @@ class FetchErrorClass(enum.Enum):
     STALE = "stale"
     """Retry with the epoch of that moment, while there is one."""
     FAIL = "fail"
-    """Give up. Never a reason to start from the reset policy."""
+    """Fail the fetch. Never a reason to start from the reset policy."""
 
 
 def fetch_error_class(code: int) -> FetchErrorClass:

@@ -190,7 +190,7 @@ class PositionSet(msgspec.Struct, frozen=True):
 class PositionLost(msgspec.Struct, frozen=True):
     """The broker has no record at the position of a fetched partition (offset out of range): apply the reset policy.
 
-    The fetcher has already let go of the partition.
+    The fetcher has already stopped the partition.
     """
 
     partition: TopicPartition
@@ -243,7 +243,7 @@ class LeaveMode(enum.Enum):
     DEFAULT = "default"
     """Dynamic members leave (-1); static members keep their slot until the session ends (-2)."""
     LEAVE_GROUP = "leave_group"
-    """Also a static member leaves for good (-1)."""
+    """Leave for good, even as a static member (-1)."""
     REMAIN_IN_GROUP = "remain_in_group"
     """A dynamic member sends nothing and stays until its session ends; a static one sends -2."""
 
@@ -314,7 +314,7 @@ class SendRequest(msgspec.Struct, frozen=True):
         timeout_ms: relative; on expiry the connection is closed, so that no late answer can arrive, and
             `RequestFailed` (TIMED_OUT) is posted.
         max_version: highest version to use although both sides know newer ones, or None.
-        urgent: the consumer leaves or closes: also write it during the pause that a throttling coordinator asked for.
+        urgent: the consumer leaves or closes: write it even during the pause that a throttling coordinator asked for.
     """
 
     request_id: int
@@ -376,7 +376,7 @@ class PausePartitions(msgspec.Struct, frozen=True):
 
 
 class RevokePartitions(msgspec.Struct, frozen=True):
-    """Application thread: run on_partitions_revoked, then let go of the partitions; answer with `ListenerDone`.
+    """Application thread: run on_partitions_revoked, then stop fetching the partitions; answer with `ListenerDone`.
 
     If the listener raises, the partitions stay (paused): the member asks again.
     """
@@ -386,7 +386,7 @@ class RevokePartitions(msgspec.Struct, frozen=True):
 
 
 class AssignPartitions(msgspec.Struct, frozen=True):
-    """Application thread: run on_partitions_assigned (also with no partition); answer with `ListenerDone`.
+    """Application thread: run on_partitions_assigned (even without partitions); answer with `ListenerDone`.
 
     Fetching starts later, with `StartFetching`.
     """
@@ -396,7 +396,7 @@ class AssignPartitions(msgspec.Struct, frozen=True):
 
 
 class LosePartitions(msgspec.Struct, frozen=True):
-    """Application thread: let go of the partitions, then run on_partitions_lost; answer with `ListenerDone`."""
+    """Application thread: stop fetching the partitions, then run on_partitions_lost; answer with `ListenerDone`."""
 
     token: int
     partitions: frozenset[TopicIdPartition]
@@ -416,7 +416,7 @@ class StartFetching(msgspec.Struct, frozen=True):
 
 
 class StopFetching(msgspec.Struct, frozen=True):
-    """Application thread: let go of partitions of a manual assignment. No listener runs."""
+    """Application thread: stop fetching partitions of a manual assignment. No listener runs."""
 
     partitions: frozenset[TopicIdPartition]
 
@@ -432,7 +432,7 @@ class CommitDone(msgspec.Struct, frozen=True):
         commit_id: of the call, or `AUTOMATIC_COMMIT_ID`.
         offsets: what was committed, or what `error` is about.
         error: None on success.
-        gone: what was given up because its topic does not exist any more; in neither of the other two.
+        gone: offsets that were dropped because their topic no longer exists; in neither of the other two.
     """
 
     commit_id: int

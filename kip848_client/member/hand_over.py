@@ -1,4 +1,4 @@
-"""Handing over: a member that is about to leave goes on reading while the others prepare to take its partitions.
+"""Handing over: a member that is about to leave goes on reading while the next owners of its partitions prepare.
 
 After an ordinary leave the others learn of their new partitions only with their next heartbeats; until then no member
 reads them. A member that hands over first unsubscribes from its topics and holds back the revocation. The group
@@ -6,7 +6,7 @@ computes a target without it, and the others learn of that target while it still
 epoch, it revokes and acknowledges. The others are waiting by then, and early heartbeats bring them the partitions
 within tens of milliseconds.
 
-ConsumerGroupDescribe tells whether the others have the new epoch. If the coordinator does not offer it, or refuses it,
+ConsumerGroupDescribe shows whether the others have the new epoch. If the coordinator does not offer it, or refuses it,
 the member stops waiting and revokes at once.
 
 Does not own: the leave that the application makes afterwards (`leaving`).
@@ -69,7 +69,7 @@ class HandOver:
         context.subscription = Subscription()
 
     def advance(self) -> None:
-        """Ask for the others' epochs, let the revocation begin, or end."""
+        """Ask for the others' epochs, begin the revocation, or end."""
         context = self._context
         if not self.active:
             return
@@ -94,7 +94,7 @@ class HandOver:
 
     @property
     def _may_ask_later(self) -> bool:
-        """Whether the coordinator has heard that the member unsubscribed, and no question is under way."""
+        """Whether the coordinator knows that the member unsubscribed, and no ConsumerGroupDescribe is in flight."""
         return self._context.link is not None and self._request_id is None and self._heartbeats.empty_subscription_known
 
     @property
@@ -130,7 +130,7 @@ class HandOver:
             self._begin_revocation(None)
 
     def _others_are_ready(self, group: DescribedGroup) -> bool:
-        """Whether all other members have reached the target without us, and revoked what they must."""
+        """Whether all other members have the epoch of the target without this member, and nothing left to revoke."""
         if group.assignment_epoch < group.group_epoch:
             return False
         own = next((one for one in group.members if one.member_id == self._context.member_id), None)

@@ -47,7 +47,7 @@ __all__ = ["JoinRound", "RoundOwner"]
 ResponseT = TypeVar("ResponseT", bound=Response)
 
 _COMMITS_MS: Final = 5_000
-"""How long a JoinGroup waits at most for commits in flight."""
+"""Longest time that a JoinGroup waits for commits in flight."""
 _SLACK_MS: Final = 5_000
 """Added to the rebalance timeout, within which the coordinator answers."""
 _IMMEDIATE_ROUNDS: Final = 3
@@ -72,7 +72,7 @@ class RoundOwner(Protocol):
     """The group part that a round reports to."""
 
     def ready_to_join(self) -> bool:
-        """Whether nothing has to be given up before the JoinGroup of this moment; otherwise the round is over.
+        """Whether nothing has to be revoked before a JoinGroup sent now; otherwise the round is over.
 
         subscribe() may have been called since the round began, or since its first JoinGroup, which got no answer.
         """

@@ -48,9 +48,9 @@ class Lookup(msgspec.Struct, eq=False):
 
     Args:
         on_done: called once with the result, or with the error of the whole fetch.
-        deadline_ms: when to give up, or None to wait for ever.
+        deadline_ms: when to fail, or None to wait for ever.
         fetch_id: of the application's call; None if the member itself asks.
-        interested: how many partitions still want the answer; counted by the caller.
+        interested: how many partitions still wait for the answer; counted by the caller.
     """
 
     on_done: Callable[[FetchResult | None, Kip848Error | None], None]

@@ -59,7 +59,7 @@ class _Stage(enum.Enum):
     """Needs the offset of a timestamp; no request is in flight."""
     RESETTING = enum.auto()
     START = enum.auto()
-    """The position is known; the application's thread was not told yet."""
+    """The position is known; `StartFetching` was not emitted yet."""
     FETCHING = enum.auto()
     STUCK = enum.auto()
     """Failed; waits for a seek."""
@@ -153,7 +153,7 @@ class Positions:
             self._begin(slot, position)
 
     def lost(self, event: PositionLost) -> None:
-        """The broker has no record there any more: apply the reset policy."""
+        """The broker no longer has a record at the position: apply the reset policy."""
         slot = self._by_name(event.partition)
         if slot is None or slot.stage is not _Stage.FETCHING:
             return
@@ -206,7 +206,7 @@ class Positions:
             self._list_offsets()
 
     def flush(self) -> None:
-        """Tell the application's thread where to fetch."""
+        """Emit `StartFetching` for all positions that became known."""
         if not self._active:
             return
         ready = {slot.partition: slot for slot in self._active.values() if slot.stage is _Stage.START}

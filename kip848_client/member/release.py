@@ -55,7 +55,7 @@ class Release:
             self._context.redirect_listener(run.token, lambda error: self._awaited_ended(run, error))
 
     def hurry(self) -> None:
-        """unsubscribe() or close() was called inside the listener that the release waits for: wait no longer."""
+        """Stop waiting: unsubscribe() or close() was called inside the listener that the release waits for."""
         run = self._awaited_run
         if run is not None and run.token is not None:
             self._context.redirect_listener(run.token, None)

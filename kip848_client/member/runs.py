@@ -45,7 +45,7 @@ class Run(msgspec.Struct, eq=False):
 
     @property
     def revokes_only(self) -> bool:
-        """Whether it ends with the revocation."""
+        """Whether the run ends with the revocation."""
         return self.on_revoked is not None
 
 

@@ -1,4 +1,4 @@
-"""What one member is configured with, checked. Defaults are Kafka's.
+"""The checked settings of one member. Defaults are Kafka's.
 
 Does not own: property names and their parsing (`kip848_client.config`).
 """
@@ -30,7 +30,7 @@ class ResetPolicy(enum.Enum):
     EARLIEST = "earliest"
     LATEST = "latest"
     NONE = "none"
-    """Nowhere: tell the application."""
+    """Nowhere: raise an error to the application."""
 
 
 class MemberConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,20 +47,20 @@ class MemberConfig(msgspec.Struct, frozen=True, kw_only=True):
         assignor_timeout_ms: longest that a call of a client-side assignor counts.
         assignor_fallback: go on without client-side assignors where the coordinator has no such thing.
         max_poll_interval_ms: longest time between two polls.
-        rebalance_timeout_ms: what the coordinator is told; Kafka uses max.poll.interval.ms.
+        rebalance_timeout_ms: as sent to the coordinator; Kafka uses max.poll.interval.ms.
         request_timeout_ms: one request.
         retry_backoff_ms: first wait after a failure.
         retry_backoff_max_ms: longest wait after a failure.
         auto_commit_interval_ms: None when ``enable.auto.commit`` is false.
         auto_offset_reset: what to do without a committed offset.
         early_heartbeats: heartbeat sooner than the interval while partitions of other members are on their way.
-        heartbeat_interval_max_ms: longest interval, also if the coordinator names a longer one; None for its own.
+        heartbeat_interval_max_ms: longest interval, even if the coordinator names a longer one; None for no limit.
         protocol: how it speaks with its group.
         session_timeout_ms: classic only: how long it may be silent.
         heartbeat_interval_ms: classic only.
         cooperative: classic only: keeps its partitions while it joins again. *client_assignors* are all that it offers
             then, in order of preference.
-        topic_refresh_ms: classic only: how often who assigns looks at the group's topics; None for never.
+        topic_refresh_ms: classic only: how often the leader checks the group's topics for changes; None for never.
         unreleased_instance_retry_ms: how long UNRELEASED_INSTANCE_ID is taken as a passing error while joining. 0, as
             in Kafka: it is fatal at once. A static member that crashed can hit its own former self; with one session
             timeout here it waits that out.
@@ -130,6 +130,6 @@ class MemberConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def missing_permission(config: MemberConfig, operation: str, resource: str) -> str:
-    """What an error says that an administrator can grant: ``user 'alice' needs READ on group 'billing'``."""
+    """The part of an error that names the missing permission: ``user 'alice' needs READ on group 'billing'``."""
     who = "this client" if config.user is None else f"user {config.user!r}"
     return f"{who} needs {operation} on {resource}"

@@ -58,13 +58,13 @@ class MemberState(enum.Enum):
     RECONCILING = "RECONCILING"
     """On the way from one assignment to another; leaving is the way to the empty one."""
     RELEASING_ASSIGNMENT = "RELEASING_ASSIGNMENT"
-    """Removed from the group; the application is told that its partitions are lost."""
+    """Removed from the group; the lost callback runs."""
     FATAL = "FATAL"
     """Stopped by an error that no retry cures; only close() is left."""
 
 
 class Phase(enum.Enum):
-    """What exactly the member is doing. The comment says what it sends, and how the phase ends."""
+    """One exact phase. Its docstring says what the member sends, and how the phase ends."""
 
     IDLE = "idle"
     """Kafka UNSUBSCRIBED. Sends nothing. Ends with subscribe(). A manual assignment lives here too."""
@@ -136,7 +136,7 @@ RUN: Final = frozenset({Phase.COMMITTING, Phase.REVOKING, Phase.ASSIGNING})
 """A reconciliation run is in progress."""
 
 IN_GROUP: Final = RUN | {Phase.IN_SYNC, Phase.PENDING, Phase.ACK_DUE, Phase.REJOIN_DUE, Phase.REJOINING}
-"""The coordinator counts the member, and the member means to stay."""
+"""The member is in the group, and is not leaving."""
 
 MEMBER: Final = IN_GROUP | {Phase.JOINING}
 """The member is in the group or on its way into it."""
@@ -188,7 +188,7 @@ def _rows() -> tuple[PhaseRow, ...]:
         PhaseRow("nothing_to_reconcile", p.PENDING, p.ACK_DUE),
         PhaseRow("acknowledged", p.ACK_DUE, p.IN_SYNC),
         PhaseRow("acknowledged_in_part", p.ACK_DUE, p.PENDING),
-        # The classic protocol: revoke what has to be, join again, take up what the leader assigned.
+        # The classic protocol: revoke, join again, apply the leader's assignment.
         PhaseRow("rejoin_wanted", p.IN_SYNC, p.REJOIN_DUE),
         PhaseRow("rejoin_wanted", p.PENDING, p.REJOIN_DUE),
         PhaseRow("rejoin_wanted", p.ASSIGNING, p.REJOIN_DUE),

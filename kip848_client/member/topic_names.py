@@ -1,4 +1,4 @@
-"""Names of topic ids: heartbeats carry topic ids, and the application is told names.
+"""Names of topic ids: heartbeats carry topic ids, and the application sees names.
 
 At most one metadata request for missing names is in flight. An id without a name is not an error: metadata arrives
 separately from assignments, and the broker that was asked may not know a new topic yet.

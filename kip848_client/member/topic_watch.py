@@ -1,4 +1,4 @@
-"""Watches the cluster's topics for a classic group: its leader must notice changes, the coordinator does not.
+"""Watches the cluster's topics for a classic group, whose leader must notice changes: its coordinator does not.
 
 The member joins again at once when a topic is new, has grown, or was created again. When a topic is gone or has shrunk,
 it asks once more first: otherwise one broker that lags behind causes two rebalances.
