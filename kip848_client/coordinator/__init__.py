@@ -1,4 +1,4 @@
-"""The reference group coordinator of KIP-848. Pure: no socket, clock or disk; `coordinator` tells how to drive it."""
+"""The reference group coordinator of KIP-848. Pure: no socket, clock or disk; `coordinator` says how to drive it."""
 
 from __future__ import annotations
 

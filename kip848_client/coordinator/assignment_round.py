@@ -1,4 +1,4 @@
-"""The round in flight: which member computes the target of a group, and what it was told. Values only.
+"""The round in flight: which member computes the target of a group, and the snapshot that it got. Values only.
 
 Soft state: lost with the process, and started again by the first heartbeat after a load.
 """
@@ -12,7 +12,7 @@ import msgspec
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """The snapshot that the chosen member got; what it hands in is checked against this and nothing else.
+    """The snapshot that the chosen member got; the target that it submits is checked against this alone.
 
     Args:
         group_epoch: the epoch that the target will be of.
@@ -51,8 +51,8 @@ class AssignmentRound(msgspec.Struct, frozen=True):
     """One member was chosen to compute the target. There is at most one round per group.
 
     Args:
-        is_notified: an answer told the member, and its time runs.
-        tried: members that were chosen before and did not deliver.
+        is_notified: an answer asked the member to compute, and its timer runs.
+        tried: members that were chosen before and failed.
         prepared: what its last ConsumerGroupPrepareAssignment was answered; None before the first one.
     """
 

@@ -1,4 +1,4 @@
-"""A result in the making. Collects; decides nothing."""
+"""Collects the result of one event. Decides nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Batch:
         self.tasks: list[ResolveRegexes] = []
         self.events: list[GroupEvent] = []
         self.replies: list[Reply] = []
-        """To requests of earlier events."""
+        """Replies to requests of earlier events."""
 
     def happened(
         self,
@@ -64,14 +64,14 @@ class Batch:
         self.soft += [CancelTimer(TimerKey(kind, self.group_id, member_id)) for kind in TimerKind]
 
     def add(self, result: CoordinatorResult) -> None:
-        """Take over what the same event leads to in the classic group that this one was, or becomes."""
+        """Add the result of the same event for the classic group that this group was, or becomes."""
         self.records += result.records
         self.soft += result.soft
         self.events += result.events
         self.replies += result.replies
 
     def result(self, *replies: Reply) -> CoordinatorResult:
-        """Close the batch."""
+        """The collected result. Call it last."""
         return CoordinatorResult(
             replies=(*self.replies, *replies),
             records=tuple(self.records),

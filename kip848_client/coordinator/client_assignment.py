@@ -113,7 +113,7 @@ class RoundPlanner(Generic[KeyT, MetadataT]):
         """Choose another member in the place of *failed*, if it is the chosen one.
 
         Args:
-            leaves: it cannot be chosen again, as it may if all others have failed as well.
+            leaves: it cannot be chosen again; otherwise it can, once all others have failed too.
         """
         flying = self.round
         if flying is None or flying.member_id != failed:
@@ -144,13 +144,13 @@ class RoundPlanner(Generic[KeyT, MetadataT]):
         return choice.assignor_name
 
     def prepared(self, member: Member[KeyT, MetadataT], group: Prepared, *, now_ms: int) -> None:
-        """Remember what the chosen member was told; its time runs from now on if it does not yet."""
+        """Remember the snapshot of the chosen member, and start its timer unless it runs."""
         self.notify(member, now_ms=now_ms)
         if self.round is not None:
             self._set(replace(self.round, prepared=group))
 
     def notify(self, member: Member[KeyT, MetadataT], *, now_ms: int) -> bool:
-        """Whether *member* should be told to compute the target; its time runs from the first time on."""
+        """Whether the answer asks *member* to compute the target; the first such answer starts its timer."""
         flying = self.round
         if flying is None or flying.member_id != member.member_id:
             return False

@@ -147,7 +147,7 @@ def pick_member(
     Members that read every version that any member offers come before those that read only the versions in use.
 
     Args:
-        first: the member that is being answered; preferred among equals, since it can be told at once.
+        first: the member that is being answered; preferred among equals, since its answer can ask it at once.
         tried: members that were asked already; once all were, every member may be chosen again.
         away: static members that left for a while; never chosen.
 
@@ -198,7 +198,7 @@ def check_versions(group: Group[KeyT, MetadataT], *, old: SharedMetadata | None,
 
 
 def asks_for_a_target(*, old: tuple[ClientAssignor, ...], new: tuple[ClientAssignor, ...]) -> bool:
-    """Whether a changed offer calls for a new target. A reason that is only reset to 0 does not.
+    """Whether a changed offer needs a new target. A reason that is only reset to 0 does not.
 
     So a member can ask twice for the same reason, by resetting it in between.
     """

@@ -1,4 +1,4 @@
-"""What Prepare and Install have in common in every kind of group: who may send them, and what of a target remains."""
+"""What Prepare and Install share in every kind of group: the check of the sender, and what remains of a target."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def find_round(
         find_group: raises `Refused` if there is no group of this id.
 
     Raises:
-        Refused: INVALID_REQUEST, GROUP_ID_NOT_FOUND, STALE_MEMBER_EPOCH; UNKNOWN_MEMBER_ID also if another member, or
+        Refused: INVALID_REQUEST, GROUP_ID_NOT_FOUND, STALE_MEMBER_EPOCH; UNKNOWN_MEMBER_ID even if another member, or
             none, was chosen.
     """
     for name, text in (("GroupId", message.group_id), ("MemberId", message.member_id)):
@@ -67,10 +67,10 @@ def not_chosen(group: Group[Any, Any], *, member_id: str) -> Refused:
 
 
 def prepared_for(flying: AssignmentRound, message: InstallRequest, *, kind: type[PreparedT]) -> PreparedT:
-    """The group as the sender was told it.
+    """The snapshot of the group that the sender got.
 
     Raises:
-        Refused: INVALID_ASSIGNMENT; it was not told, or its assignment is for another epoch.
+        Refused: INVALID_ASSIGNMENT; it got none, or its assignment is for another epoch.
     """
     prepared = flying.prepared
     if not isinstance(prepared, kind):

@@ -43,7 +43,7 @@ def properties_of(cls: type[msgspec.Struct]) -> Mapping[str, Property]:
 
 
 class CoordinatorConfig(msgspec.Struct, frozen=True):
-    """What the coordinator is told at its start. Times in ms unless the name says otherwise.
+    """Settings of one coordinator. Times in ms unless the name says otherwise.
 
     Raises:
         ConfigError: a value is outside its bounds, or two contradict each other.
@@ -80,7 +80,7 @@ class CoordinatorConfig(msgspec.Struct, frozen=True):
     members_max: Annotated[int, Property("kip848.members.max", minimum=1)] = 100_000
     """Limit of members of all groups together. Kafka has no such limit; here it bounds memory."""
     groups_max: Annotated[int, Property("kip848.groups.max", minimum=1)] = 20_000
-    """Limit of groups, also without members or with offsets only. Kafka has no such limit; here it bounds memory."""
+    """Limit of groups, even without members or with offsets only. Kafka has no such limit; here it bounds memory."""
     consumer_assignors: Annotated[tuple[str, ...], Property("group.consumer.assignors")] = ("uniform", "range")
     """Names, the most preferred first: the first one decides where members ask for none, or votes are equal."""
     consumer_assignment_interval_ms: Annotated[
@@ -99,7 +99,7 @@ class CoordinatorConfig(msgspec.Struct, frozen=True):
     client_assignment_timeout_ms: Annotated[int, Property("kip848.client.assignment.timeout.ms")] = 0
     """How long a chosen member may take for the target before another one is asked; 0: its rebalance timeout."""
     client_assignors_bytes_max: Annotated[int, Property("kip848.client.assignors.max.bytes")] = 65_536
-    """Names and metadata that one member may offer, and metadata that an assignor may tell one member."""
+    """Limit of the names and metadata that one member offers, and of an assignor's metadata for one member."""
     offset_metadata_max_bytes: Annotated[int, Property("offset.metadata.max.bytes")] = 4096
     offsets_retention_minutes: Annotated[int, Property("offsets.retention.minutes", minimum=1)] = 10_080
     offsets_retention_check_interval_ms: Annotated[int, Property("offsets.retention.check.interval.ms", minimum=1)] = (

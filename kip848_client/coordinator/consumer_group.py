@@ -113,7 +113,7 @@ class ConsumerGroup(Group[UUID, MemberMetadata]):
     # Replay
 
     def replay(self, key: wire.RecordKey, value: wire.RecordValue | None) -> bool:
-        """Bring the group to what one of its records says.
+        """Apply one of the group's records.
 
         Replaying a record twice, or only the last one of each key, leads to the same state.
 

@@ -322,7 +322,7 @@ class GroupCoordinator:
     def loaded(self, *, now_ms: int) -> None:
         """Start the timers, which the log does not hold, after all of it was replayed.
 
-        Every member's session starts again, as does the time to give up partitions; each group compares the topics at
+        Every member's session starts again, as does the time to revoke partitions; each group compares the topics at
         its next heartbeat.
         """
         state = self._state
@@ -357,7 +357,7 @@ class GroupCoordinator:
         return None if group is None else snapshot_of(group)
 
     def classic_groups(self) -> tuple[str, ...]:
-        """Ids of the classic groups that have, had or are promised members, ascending."""
+        """Ids of the classic groups that have or had members, or handed out ids for members, ascending."""
         return tuple(sorted(self._state.classic))
 
     def classic_group(self, group_id: str) -> ClassicGroup | None:
@@ -373,7 +373,7 @@ class GroupCoordinator:
         return self._state.timers.get(key)
 
     def group(self, group_id: str) -> ConsumerGroup | None:
-        """The living group, for reading only: what a checker compares after every event without copying it."""
+        """The group itself, not a copy: read it only. Checkers compare it after every event."""
         return self._state.groups.get(group_id)
 
     def connect_groups(self) -> tuple[str, ...]:
@@ -381,7 +381,7 @@ class GroupCoordinator:
         return tuple(sorted(self._state.connect))
 
     def connect_group(self, group_id: str) -> ConnectGroup | None:
-        """The living connect group, for reading only; None if there is none of this id."""
+        """The connect group itself, not a copy: read it only. None if there is none of this id."""
         return self._state.connect.get(group_id)
 
     def committed(self, group_id: str) -> Mapping[str, Mapping[int, CommittedOffset]]:
@@ -471,7 +471,7 @@ class GroupCoordinator:
                 assert_never(message)
 
     def _topics_changed(self, image: TopicsImage) -> CoordinatorResult:
-        """Mark the groups that subscribe to what changed; offsets of topics that are gone go too."""
+        """Mark the groups that subscribe to changed topics, and delete the offsets of deleted topics."""
         state = self._state
         changed = image.changed_since(state.image)
         gone = [topic.name for topic in state.image.topics if topic.topic_id not in image.by_id]

@@ -37,10 +37,10 @@ class Target(msgspec.Struct, Generic[KeyT], frozen=True):
     Args:
         epoch: epoch of the group's target.
         partitions: the member's part of it.
-        live: what of some numbers of a key the member may own at all: partitions of topics that exist and that it
+        live: filters the numbers of a key that the member may own at all: partitions of topics that exist and that it
             subscribes to, units that are in the catalogue. The rest of *partitions* is ignored.
         is_free: whether no other member holds a partition: (key, number) -> bool.
-        metadata: what the member's client-side assignor hears once it is at *epoch*.
+        metadata: what the member's client-side assignor gets once the member is at *epoch*.
     """
 
     epoch: int
@@ -50,7 +50,7 @@ class Target(msgspec.Struct, Generic[KeyT], frozen=True):
     metadata: AssignmentMetadata = NO_METADATA
 
     def wanted(self) -> Mapping[KeyT, Collection[int]]:
-        """What of the target the member may own."""
+        """The part of the target that the member may own."""
         return {key: live for key, numbers in self.partitions.items() if (live := self.live(key, numbers))}
 
 
@@ -65,12 +65,12 @@ def reconcile(
 
     Args:
         owned: what the member says it owns; None if its heartbeat did not say.
-        subscription_changed: a partition that it has may no longer be subscribed to: its heartbeat
+        subscription_changed: the member may own partitions that it does not subscribe to: its heartbeat
             changed its subscription, or a unit left the catalogue.
 
     Returns:
         *current* itself if there is nothing to do. Otherwise `previous_member_epoch` is the epoch before the step,
-        also if the epoch stays. Kept partitions keep their assignment epoch, new ones get that of the target.
+        even if the epoch stays. Kept partitions keep their assignment epoch, new ones get that of the target.
 
     Raises:
         MustRejoinError: the state is UNKNOWN and the member does not say that it owns nothing.
@@ -133,10 +133,10 @@ def _next(current: Current[KeyT], target: Target[KeyT], *, owned: Owned[KeyT] | 
 
 
 def _unsubscribe(current: Current[KeyT], target: Target[KeyT], *, owned: Owned[KeyT] | None) -> Current[KeyT]:
-    """Take away what is live no more, before any target says so: topics that the member just unsubscribed from.
+    """Revoke partitions that are no longer live, such as those of topics that the member just unsubscribed from.
 
-    A member confirms all that is to be given up at once: while it owns any of it, old or new, it counts as the holder
-    of all of it, also of topics that it does not list. Source: Kafka's ``updateCurrentAssignment``.
+    This does not wait for a new target. A member confirms all its revocations together: while it owns any of these
+    partitions, old or new, it counts as the holder of all. Source: Kafka's ``updateCurrentAssignment``.
     """
     live = {key: target.live(key, epochs) for key, epochs in current.assigned.items()}
     keep, gone = _split(current.assigned, live)

@@ -1,4 +1,4 @@
-"""Removing what groups keep: DeleteGroups, OffsetDelete, offsets of deleted topics and offsets that have expired."""
+"""Deletes groups and offsets: DeleteGroups, OffsetDelete, offsets of deleted topics, expired offsets."""
 
 from __future__ import annotations
 
@@ -147,13 +147,13 @@ def _delete_group(state: CoordinatorState, batch: Batch, group_id: str) -> Error
 
 
 def tombstones_of(state: CoordinatorState, group_id: str) -> Iterator[CoordinatorRecord]:
-    """Everything of a group of the new protocol but its offsets, in the order that replay demands."""
+    """Tombstones for all records of a group of the new protocol but its offsets, in the order that replay demands."""
     connect = state.connect.get(group_id)
     return group_tombstones(state.groups[group_id]) if connect is None else connect_records.group_tombstones(connect)
 
 
 def group_tombstones(group: ConsumerGroup) -> Iterator[CoordinatorRecord]:
-    """Everything of a consumer group but its offsets, in the order that replay demands."""
+    """Tombstones for all records of a consumer group but its offsets, in the order that replay demands."""
     group_id = group.group_id
     for member_id in group.sorted_member_ids:
         yield records.current_tombstone(group_id, member_id=member_id)

@@ -77,7 +77,7 @@ def leaving_member(group: Group[KeyT, MetadataT], message: Heartbeat) -> Member[
 def handle_leave_group(
     state: CoordinatorState, request: ApiRequest, message: LeaveGroupRequest, *, now_ms: int
 ) -> CoordinatorResult:
-    """Answer one LeaveGroup to a consumer group, or to a group that there is not."""
+    """Answer one LeaveGroup for a consumer group, or for a group that does not exist."""
 
     def remove(group: ConsumerGroup, batch: Batch, members: Sequence[GroupMember]) -> None:
         _remove(state, group, batch, members=members, reason="leave", now_ms=now_ms, wall_ms=request.wall_ms)
@@ -123,7 +123,7 @@ def leave_group(
 
 
 def leaving_members(message: LeaveGroupRequest, *, api_version: int) -> Sequence[MemberIdentity]:
-    """Which members leave; before version 3 it is one, and it is named elsewhere."""
+    """The members that leave; before version 3 a request names one, in a field of its own."""
     return message.members if api_version >= _SEVERAL_VERSION else (MemberIdentity(member_id=message.member_id),)
 
 
@@ -162,7 +162,7 @@ def leave_for_a_while(
     left: Current[KeyT],
     record: CoordinatorRecord,
 ) -> None:
-    """Keep what a static member has for its return; its session timer runs on from its last heartbeat.
+    """Keep the assignment of a static member for its return; its session timer runs on from its last heartbeat.
 
     Args:
         left: the member's assignment until then, and *record* the record of it.
@@ -226,7 +226,7 @@ def note_removed(
     *,
     reason: str,
 ) -> None:
-    """What follows from the removal of members, beside the records: their timers, the round, and what is noted."""
+    """Everything that a removal of members changes beside the records: timers, the round, and events."""
     epoch, left = group.group_epoch + 1, len(group.members) - len(members)
     gone = frozenset(member.member_id for member in members)
     for member in members:
@@ -247,7 +247,7 @@ def note_removed(
 
 
 def note_leaving(batch: Batch, members: Sequence[Member[KeyT, MetadataT]], *, reason: str, group_epoch: int) -> None:
-    """Note that members left."""
+    """Add the events of members that left."""
     for member in members:
         batch.happened("member_left", member=member, group_epoch=group_epoch, fields={"reason": reason})
 
@@ -258,7 +258,7 @@ _REASONS: Final[Mapping[TimerKind, str]] = {
     TimerKind.MIXED_JOIN: "rebalance_timeout",
     TimerKind.MIXED_SYNC: "sync_timeout",
 }
-"""Timers that remove a member, and the reason that is noted."""
+"""Timers that remove a member, and the reason in the event log."""
 
 
 def time_is_up(
@@ -280,7 +280,7 @@ def member_late(
     *,
     remove: Callable[[GroupT, Batch, Sequence[Member[Any, Any]], str], None],
 ) -> CoordinatorResult:
-    """What a timer of a member that fired leads to. Ignored if the member is gone or has moved on.
+    """Handle a timer of a member that fired. Ignored if the member is gone or has another epoch now.
 
     Args:
         remove: removes members, for a reason.

@@ -1,4 +1,4 @@
-"""Looking at groups: ConsumerGroupDescribe, ListGroups and DescribeGroups. Reads only.
+"""Describes and lists groups: ConsumerGroupDescribe, ListGroups and DescribeGroups. Reads only.
 
 A *simple* group has offsets and no members: consumers that assign partitions themselves commit to it. To these APIs it
 is a classic group that is empty.

@@ -1,4 +1,4 @@
-"""What happened in a group, as facts for the event log. Cheap to make: nothing is rendered until it is written."""
+"""Events of a group for the event log. Cheap to make: nothing is rendered until it is written."""
 
 from __future__ import annotations
 

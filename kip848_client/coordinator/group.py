@@ -1,4 +1,4 @@
-"""What every kind of group of the new protocol has: members, their targets, who holds what, and its state.
+"""The common part of all groups of the new protocol: members, targets, holders of partitions, and the state.
 
 `ConsumerGroup` and `connect.group.ConnectGroup` build on it; each reads its own records. Every index (holders of
 partitions, static members, counts of votes, members that are reconciled) is brought up to date by the replay of the
@@ -65,7 +65,7 @@ class Group(Generic[KeyT, MetadataT]):
     """One group. Read anything; change nothing except by the `replay` of its kind.
 
     Args:
-        metadata: what a member starts from that has told nothing about itself yet.
+        metadata: the metadata of a member that has not sent any yet.
     """
 
     def __init__(self, group_id: str, *, metadata: MetadataT) -> None:
@@ -79,7 +79,7 @@ class Group(Generic[KeyT, MetadataT]):
         """Instance id -> member id."""
         self.target: dict[str, Mapping[KeyT, tuple[int, ...]]] = {}
         self.target_metadata: dict[str, AssignmentMetadata] = {}
-        """Member id -> what its client-side assignor hears with the target; only where there is something."""
+        """Member id -> metadata for its client-side assignor, sent with the target; only where there is some."""
         self.assignor_votes: dict[str, int] = {}
         self.client_assignors: dict[str, dict[AssignorVersions, int]] = {}
         """Name of a client-side assignor -> number of members that offer it, by versions."""
@@ -127,11 +127,11 @@ class Group(Generic[KeyT, MetadataT]):
         return self.target.get(member_id, {})
 
     def target_metadata_of(self, member_id: str) -> AssignmentMetadata:
-        """What a member's client-side assignor hears with `target_of` it."""
+        """The metadata for a member's client-side assignor that belongs to `target_of`."""
         return self.target_metadata.get(member_id, NO_METADATA)
 
     def new_member(self, member_id: str) -> Member[KeyT, MetadataT]:
-        """A member that has told nothing about itself and owns nothing; not in the group."""
+        """A member without metadata and partitions, which is not in the group yet."""
         return Member(member_id, self._no_metadata, Current())
 
     def state_after(
@@ -290,7 +290,7 @@ class Group(Generic[KeyT, MetadataT]):
         """A member joined, changed its metadata, or left (None)."""
 
     def _count_metadata(self, metadata: MetadataT, change: int) -> None:
-        """Add or take away what a member's metadata counts for."""
+        """Add a member's metadata to the group's counts, or subtract it."""
         if metadata.server_assignor is not None:
             count(self.assignor_votes, metadata.server_assignor, change)
         for assignor in metadata.client_assignors:
@@ -312,7 +312,7 @@ class Group(Generic[KeyT, MetadataT]):
             self._holders.setdefault(key, {}).update(dict.fromkeys(epochs, member_id))
 
     def _release(self, member_id: str, partitions: Held[KeyT]) -> None:
-        """Give up what is still this member's: a later record may have given it to another one already."""
+        """Forget this member as the holder of partitions; not where a later record named another holder."""
         for key, epochs in partitions.items():
             held = self._holders.get(key, {})
             for number in epochs:
@@ -334,7 +334,7 @@ CountedT = TypeVar("CountedT", bound=Hashable)
 
 
 def count(counts: dict[CountedT, int], key: CountedT, change: int) -> None:
-    """Change a count; one that comes to 0 is left out."""
+    """Change a count; remove it at 0."""
     number = counts.get(key, 0) + change
     if number:
         counts[key] = number

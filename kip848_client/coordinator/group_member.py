@@ -1,6 +1,6 @@
 """One member as the coordinator knows it: frozen values, exactly what its records hold. No decisions.
 
-A member has two parts, one for each of its records: what it told about itself (`MemberMetadata`), and its epoch and
+A member has two parts, one for each of its records: its metadata (`MemberMetadata`), and its epoch and
 assignment (`CurrentAssignment`). `Current` and `Member` serve every kind of group; the others are for consumer groups.
 """
 
@@ -47,7 +47,7 @@ class MemberState(enum.IntEnum):
 
 
 class ClientAssignor(msgspec.Struct, frozen=True):
-    """A client-side assignor that a member offers to run, and what it told about itself for it.
+    """A client-side assignor that a member offers to run, with the metadata that the member sent for it.
 
     Args:
         minimum_version: least version of the metadata that it reads; -1 is what a member on the classic protocol has.
@@ -87,7 +87,7 @@ class AssignorVersions(NamedTuple):
 
 
 class AssignmentMetadata(msgspec.Struct, frozen=True):
-    """What a client-side assignor is told beside its member's partitions.
+    """Metadata that a client-side assignor gets with its member's partitions.
 
     Args:
         error: the assignor's own number if it could not compute the target; 0 if it could.
@@ -131,7 +131,7 @@ def read_classic(value: ClassicMemberMetadata | ClassicWorkerMetadata) -> Classi
 
 
 class SharedMetadata(msgspec.Struct, frozen=True):
-    """What members of every kind of group tell about themselves.
+    """The metadata of a member in every kind of group.
 
     Args:
         server_assignor: the server-side assignor it prefers, or None.
@@ -149,7 +149,7 @@ class SharedMetadata(msgspec.Struct, frozen=True):
 
 
 class MemberMetadata(SharedMetadata, frozen=True):
-    """What a member of a consumer group told about itself.
+    """The metadata of a member of a consumer group.
 
     Args:
         subscribed_topic_names: ascending, each once.
@@ -178,8 +178,8 @@ class Current(msgspec.Struct, Generic[KeyT], frozen=True):
         member_epoch: the epoch it is at; 0 before its first target, `STATIC_LEAVE_EPOCH` while it is away.
         previous_member_epoch: the epoch before; a heartbeat that lost its answer still carries it.
         assigned: what it may use now.
-        pending_revocation: what it must give up and has not confirmed; still its own.
-        metadata: what its client-side assignor was told with the target of *member_epoch*.
+        pending_revocation: what it must revoke and has not confirmed; it still holds it.
+        metadata: what its client-side assignor got with the target of *member_epoch*.
     """
 
     member_epoch: int = 0
@@ -191,7 +191,7 @@ class Current(msgspec.Struct, Generic[KeyT], frozen=True):
 
 
 CurrentAssignment: TypeAlias = Current[UUID]
-"""How far a member of a consumer group has come. For annotations: to make one, call `Current`, which is faster."""
+"""`Current` of a member of a consumer group. For annotations: to make one, call `Current`, which is faster."""
 
 
 class Member(msgspec.Struct, Generic[KeyT, MetadataT], frozen=True):

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat of a member that joins or stays: find it, read what it says, take the three steps, answer.
+"""ConsumerGroupHeartbeat of a member that joins or stays: find the member, apply its fields, take the steps, answer.
 
 All records of a heartbeat are one atomic batch. The steps are in `member_steps`, leaving is in `departure`.
 """
@@ -49,13 +49,13 @@ def handle_heartbeat(
     steady = steady_member(state, request, message)
     if steady is not None:
         return answer_steady(state, request, steady, now_ms=now_ms)
-    return move_on(state, request, message, now_ms=now_ms)
+    return take_steps(state, request, message, now_ms=now_ms)
 
 
-def move_on(
+def take_steps(
     state: CoordinatorState, request: ApiRequest, message: ConsumerGroupHeartbeatRequest, *, now_ms: int
 ) -> CoordinatorResult:
-    """The three steps, for a heartbeat that may bring a change.
+    """Find the member and take the three steps, for a heartbeat that may change something.
 
     Raises:
         Refused: as `handle_heartbeat`.
@@ -64,7 +64,7 @@ def move_on(
 
 
 class _Heartbeat:
-    """One heartbeat: who it is about, what it says, and how it is answered."""
+    """One heartbeat: finds its member, applies its fields, and builds the answer."""
 
     def __init__(
         self, state: CoordinatorState, request: ApiRequest, message: ConsumerGroupHeartbeatRequest, *, now_ms: int
@@ -124,7 +124,7 @@ class _Heartbeat:
             self._is_unsettled = not is_settled(self._state, classic, group)
             return group
         if is_classic:
-            # A classic group without members, or offsets alone, give their name up; the offsets stay.
+            # A classic group without members, or offsets alone, make room for the new group; the offsets stay.
             self._batch.records.append(records.classic_group_tombstone(group_id))
         return ConsumerGroup(group_id)
 

@@ -32,14 +32,14 @@ def extended_assignment(
     waited: Waiting,
     waits: Waiting,
 ) -> Assignment | None:
-    """For a member with client-side assignors: also what it must wait for, and what its assignor hears.
+    """For a member with client-side assignors: also the partitions that it waits for, and its assignor's metadata.
 
-    It is in the answer also if only one of these changed. A target that was installed since the last heartbeat shows
+    The answer has it even if only one of these changed. A target that was installed since the last heartbeat shows
     in the epoch.
 
     Args:
-        waited: what the member had to wait for before this heartbeat, as `waiting` tells it.
-        waits: what it has to wait for now.
+        waited: what the member waited for before this heartbeat, from `waiting`.
+        waits: what it waits for now.
     """
     unreleased = MemberState.UNRELEASED_PARTITIONS in (before.state, after.state)
     if (

@@ -1,4 +1,4 @@
-"""What a heartbeat changed, as facts for the event log. Decides nothing."""
+"""The events of a heartbeat for the event log. Decides nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def note_heartbeat(
     group_epoch: int,
     target_epoch: int,
 ) -> None:
-    """Note what is new.
+    """Add an event for each change.
 
     Args:
         updated: the member as the heartbeat leaves it.

@@ -1,4 +1,4 @@
-"""What a ConsumerGroupHeartbeat must look like before any state is read. The order of the checks is Kafka's."""
+"""Checks of a ConsumerGroupHeartbeat that need no state. Their order is Kafka's."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class MemberSteps:
     Args:
         owned: what the member says it owns; None if it does not say.
         offers_assignors: it said which client-side assignors it offers.
-        is_unsettled: the group was a classic one, and its members must join again, also if this one has no news.
+        is_unsettled: the group was a classic one, and its members must join again, even if this one changes nothing.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class MemberSteps:
         """Take the steps.
 
         Args:
-            metadata: what the member says of itself now; the object of *found* if that is nothing new.
+            metadata: the member's metadata after this heartbeat; the object of *found* if it did not change.
             is_join: it joins, or joins again.
 
         Returns:
@@ -96,9 +96,9 @@ class MemberSteps:
                 records.member_metadata_record(group.group_id, member_id=member.member_id, metadata=metadata)
             )
         self._subscribe(found, metadata)
-        self._move_group(found, updated)
-        self.target = self._move_target(found, updated)
-        current = self._move_member(updated, target=self.target, subscription_changed=subscription_changed)
+        self._bump_group_epoch(found, updated)
+        self.target = self._update_target(found, updated)
+        current = self._reconcile(updated, target=self.target, subscription_changed=subscription_changed)
         if current is not updated.current:
             updated = Member(updated.member_id, updated.metadata, current)
         arm_member_timers(self._state, self._batch, updated, changed=current is not member.current, now_ms=self._now_ms)
@@ -124,7 +124,7 @@ class MemberSteps:
             check_versions(self._group, old=found.counted, new=metadata)
 
     def _subscribe(self, found: FoundMember, metadata: MemberMetadata) -> None:
-        """Have the patterns of the group matched if that is due, including this member's."""
+        """Start matching the patterns of the group, including this member's, if that is due."""
         group, batch = self._group, self._batch
         regex = metadata.subscribed_topic_regex
         if regex is None and not group.regex_subscribers:
@@ -139,7 +139,7 @@ class MemberSteps:
         if task is not None:
             subscriptions.started(task, batch)
 
-    def _move_group(self, found: FoundMember, updated: GroupMember) -> None:
+    def _bump_group_epoch(self, found: FoundMember, updated: GroupMember) -> None:
         """Bump the group epoch if what the target depends on has changed."""
         state, group = self._state, self._group
         reason = self._reason_to_bump(found, updated.metadata)
@@ -185,7 +185,7 @@ class MemberSteps:
         return None
 
     def _asks_for_other_client_assignor(self, found: FoundMember, after: MemberMetadata) -> bool:
-        """Whether the member offers something else, or its coming changes what all have in common."""
+        """Whether the member's offer changed, or its join changes which assignor is common to all."""
         offered, counted = after.client_assignors, found.counted
         if asks_for_a_target(old=found.member.metadata.client_assignors, new=offered):
             return True
@@ -200,7 +200,7 @@ class MemberSteps:
 
     # Step 2
 
-    def _move_target(self, found: FoundMember, updated: GroupMember) -> TopicPartitions:
+    def _update_target(self, found: FoundMember, updated: GroupMember) -> TopicPartitions:
         """Compute a new target if the group epoch is ahead of it; the member's own target after that."""
         group, state = self._group, self._state
         own_before = group.target_of((found.replaced or updated).member_id)
@@ -231,7 +231,7 @@ class MemberSteps:
         return computed.assignment[updated.member_id]
 
     def _ask_a_member(self, found: FoundMember, updated: GroupMember) -> bool:
-        """Let a member compute the target if all have a client-side assignor in common; False if not."""
+        """Let a member compute the target if all offer a common client-side assignor; False if they do not."""
         group, batch = self._group, self._batch
         planner = RoundPlanner(self._state, group, batch, group_epoch=self._group_epoch, speaker=updated)
         counted, offered = found.counted, updated.metadata.client_assignors
@@ -268,7 +268,7 @@ class MemberSteps:
 
     # Step 3
 
-    def _move_member(
+    def _reconcile(
         self, updated: GroupMember, *, target: TopicPartitions, subscription_changed: bool
     ) -> CurrentAssignment:
         group = self._group

@@ -1,4 +1,4 @@
-"""The timers that every answered request of a member arms, in whatever kind of group."""
+"""The timers that every answered request of a member arms, in every kind of group."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from kip848_client.coordinator.timers import TimerKey, TimerKind
 def arm_member_timers(
     state: CoordinatorState, batch: Batch, member: Member[KeyT, MetadataT], *, changed: bool, now_ms: int
 ) -> None:
-    """Restart the member's session, and limit the time for what it was told to give up.
+    """Restart the member's session, and limit the time for a revocation.
 
     Args:
         member: as the request leaves it.
-        changed: its assignment or epoch changed; else the time to give up runs on.
+        changed: its assignment or epoch changed; otherwise the time for the revocation runs on.
     """
     group_id, member_id, epoch = batch.group_id, member.member_id, member.current.member_epoch
     soft = batch.soft

@@ -148,7 +148,7 @@ def is_settled(state: CoordinatorState, classic: ClassicGroup, group: ConsumerGr
     """Whether *group* may go on with the assignment of *classic*, so that no member has to join again.
 
     In the middle of a rebalance members have something else than the coordinator recorded, and only a JoinGroup says
-    what. And an assignment may leave partitions out, or be of topics that a static member gave up when it came back.
+    what. And an assignment may leave partitions out, or have topics that a static member no longer subscribes to.
     Otherwise the group has to move by an epoch, which sends every classic member to join again.
     """
     if classic.state is not ClassicState.STABLE:
@@ -228,7 +228,7 @@ def _upgraded_member(
 
 
 def shared_metadata(member: ClassicMember) -> SharedMetadata:
-    """What a member of a classic group told about itself, apart from the bytes of its protocols."""
+    """The metadata of a member of a classic group, without the bytes of its protocols."""
     return SharedMetadata(
         instance_id=member.instance_id,
         client_id=member.client_id,
@@ -239,7 +239,7 @@ def shared_metadata(member: ClassicMember) -> SharedMetadata:
 
 
 def classic_metadata(subscription: ConsumerProtocolSubscription, common: SharedMetadata) -> MemberMetadata:
-    """What a member on the classic protocol told about itself."""
+    """The metadata of a member on the classic protocol."""
     return MemberMetadata(
         instance_id=common.instance_id,
         rack_id=subscription.rack_id,

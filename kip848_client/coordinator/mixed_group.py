@@ -78,7 +78,7 @@ class MixedGroup(ABC, Generic[KeyT, MetadataT, SaidT]):
 
     @abstractmethod
     def metadata(self, said: SaidT, common: SharedMetadata) -> MetadataT:
-        """What the member is from now on; *common* is what the request says in the fields of every kind."""
+        """The member's new metadata; *common* has the fields that every kind of group shares."""
 
     @abstractmethod
     def take_steps(
@@ -113,7 +113,7 @@ class MixedGroup(ABC, Generic[KeyT, MetadataT, SaidT]):
 
     @abstractmethod
     def protocol_of(self, classic: ClassicProtocols) -> str:
-        """The protocol that a member is told to use."""
+        """The protocol (assignor) that the answer names to a member."""
 
     @abstractmethod
     def assignment_of(self, member: Member[KeyT, MetadataT], classic: ClassicProtocols) -> bytes:
@@ -339,7 +339,7 @@ class MixedGroup(ABC, Generic[KeyT, MetadataT, SaidT]):
         """Whether there is, or will be, a newer target.
 
         Heartbeats of members on the new protocol compute it. In a group without such members a JoinGroup must do it, so
-        a classic member has to be told to join.
+        a classic member has to be asked to join.
         """
         group = self.group
         is_alone = group.classic_count == len(group.members)
@@ -358,7 +358,7 @@ class MixedGroup(ABC, Generic[KeyT, MetadataT, SaidT]):
         )
 
     def _expect_join(self, member: Member[KeyT, MetadataT], *, now_ms: int) -> tuple[ArmTimer, ...]:
-        """Start the timer for the JoinGroup that the member was told to send, unless it runs already."""
+        """Start the timer for the JoinGroup that the member was asked for, unless it runs already."""
         if self.state.timers.get(TimerKey(TimerKind.MIXED_JOIN, self.group.group_id, member.member_id)) is not None:
             return ()
         return (self._arm(member, TimerKind.MIXED_JOIN, now_ms + member.metadata.rebalance_timeout_ms),)

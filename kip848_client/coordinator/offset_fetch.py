@@ -107,7 +107,7 @@ def _fetch_group(
 
 
 def _check_member(state: CoordinatorState, group: OffsetFetchRequestGroup) -> None:
-    """Raise `Refused` if the sender claims to be a member and is not, or is at another epoch."""
+    """Raise `Refused` if the sender names a member that the group does not have, or another epoch."""
     state.check_not_connect(group.group_id)
     if group.member_id is None and group.member_epoch < 0:
         return

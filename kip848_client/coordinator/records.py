@@ -93,7 +93,7 @@ def target_epoch_tombstone(group_id: str) -> GroupRecord:
 def target_record(
     group_id: str, *, member_id: str, target: TopicPartitions, metadata: AssignmentMetadata = NO_METADATA
 ) -> GroupRecord:
-    """Type 7: what the member should own, and what its client-side assignor should hear."""
+    """Type 7: the partitions that the member should own, and the metadata for its client-side assignor."""
     return GroupRecord(
         wire.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
         wire.ConsumerGroupTargetAssignmentMemberValue(

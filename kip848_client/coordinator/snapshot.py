@@ -1,4 +1,4 @@
-"""Frozen pictures of a group, for tests, displays and checkers. Built on demand; nothing refers back."""
+"""Frozen copies of a group, for tests, displays and checkers. Built on demand."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class MemberSnapshot(msgspec.Struct, frozen=True):
 
     Args:
         assigned: topic id -> partition -> assignment epoch; what it may use.
-        pending_revocation: the same; what it must give up.
+        pending_revocation: the same; what it must revoke.
         target: topic id -> partitions; what it should own in the end.
-        metadata_told: what its client-side assignor was told at *member_epoch*.
-        target_metadata: what it will be told with *target*.
+        metadata_told: what its client-side assignor got at *member_epoch*.
+        target_metadata: what it will get with *target*.
     """
 
     member_id: str

@@ -51,7 +51,7 @@ def steady_member(
 def answer_steady(
     state: CoordinatorState, request: ApiRequest, member: GroupMember, *, now_ms: int
 ) -> CoordinatorResult:
-    """Its epoch and interval; its session is renewed."""
+    """Answer with the member's epoch and interval, and restart its session."""
     assert isinstance(request.message, ConsumerGroupHeartbeatRequest)
     group_id, epoch = request.message.group_id, member.current.member_epoch
     config = state.group_config(group_id)

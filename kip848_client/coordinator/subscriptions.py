@@ -69,8 +69,8 @@ def resolution_due(
 
     Source:
         Kafka's ``GroupMetadataManager.maybeScheduleRegularExpressionResolution``. What is ours: after a load the
-        patterns are matched again, since topics may have been created meanwhile; and a wall clock that goes back holds
-        nothing up.
+        patterns are matched again, since topics may have been created meanwhile; and a wall clock that goes back delays
+        nothing.
     """
     own = new.subscribed_topic_regex
     regexes = dict(group.regex_subscribers)

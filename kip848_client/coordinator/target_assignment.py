@@ -1,4 +1,4 @@
-"""The target of a group: which assignor computes it, what it is given, and what of the result is new."""
+"""The target of a group: chooses the assignor, builds its input, checks the result, and finds what changed."""
 
 from __future__ import annotations
 

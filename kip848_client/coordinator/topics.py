@@ -28,8 +28,8 @@ class TopicsImage(msgspec.Struct, frozen=True):
 
     Args:
         topics: any order; names and ids are unique.
-        version: grows with every change of the topics, also over a restart of the broker if its topics survive it.
-            It tells when the answer to a pattern is out of date.
+        version: grows with every change of the topics, even over a restart of the broker if its topics survive it.
+            It shows when the matches of a pattern are out of date.
     """
 
     topics: tuple[TopicInfo, ...] = ()

@@ -41,7 +41,7 @@ from kip848_client.coordinator import (
 from kip848_client.coordinator.assignment_round import AssignmentRound
 from kip848_client.coordinator.classic.group import ClassicGroup, to_value
 from kip848_client.coordinator.consumer_group import ConsumerGroup
-from kip848_client.coordinator.heartbeat import move_on
+from kip848_client.coordinator.heartbeat import take_steps
 from kip848_client.coordinator.offset_store import CommittedOffset
 from kip848_client.coordinator.steady_heartbeat import steady_member
 from kip848_client.errors import ErrorCode
@@ -468,7 +468,7 @@ class Harness:
         state = self.coordinator._state
         if steady_member(state, event, event.message) is not None:
             self.shortcuts += 1
-            assert result == move_on(state, event, event.message, now_ms=self.now_ms)
+            assert result == take_steps(state, event, event.message, now_ms=self.now_ms)
 
     def _set_topics(self, topics: tuple[TopicInfo, ...]) -> None:
         self.image = TopicsImage(topics, version=self.image.version + 1)

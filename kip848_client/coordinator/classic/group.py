@@ -52,7 +52,7 @@ class ClassicMember(msgspec.Struct, frozen=True):
 
     Args:
         protocols: (name, metadata) of the assignors that it offers, the most preferred first.
-        assignment: what the leader gave it last; empty if nothing.
+        assignment: what the leader assigned to it last; empty if nothing.
         is_new: its first JoinGroup is not answered yet.
     """
 

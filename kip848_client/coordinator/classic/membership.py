@@ -1,4 +1,4 @@
-"""Which member of a classic group a request is about, and whether it may speak for it. Reads only."""
+"""Finds the member of a request to a classic group, and checks its ids and generation. Reads only."""
 
 from __future__ import annotations
 

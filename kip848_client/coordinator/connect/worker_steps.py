@@ -106,9 +106,9 @@ class WorkerSteps:
             batch.records.append(records.worker_record(group.group_id, member_id=member.member_id, metadata=metadata))
         if self.catalogue is not group.catalogue:
             batch.records.append(records.catalogue_record(group.group_id, self.catalogue))
-        self._move_group(found, updated)
-        self._move_target(found, updated)
-        current = self._move_member(updated)
+        self._bump_group_epoch(found, updated)
+        self._update_target(found, updated)
+        current = self._reconcile(updated)
         if current is not updated.current:
             updated = Member(updated.member_id, metadata, current)
         arm_member_timers(self._state, batch, updated, changed=current is not member.current, now_ms=self._now_ms)
@@ -169,7 +169,7 @@ class WorkerSteps:
 
     # Step 1
 
-    def _move_group(self, found: Found[str, WorkerMetadata], updated: GroupWorker) -> None:
+    def _bump_group_epoch(self, found: Found[str, WorkerMetadata], updated: GroupWorker) -> None:
         reason = self._reason_to_bump(found, updated.metadata)
         if reason is None:
             return
@@ -197,7 +197,7 @@ class WorkerSteps:
 
     # Step 2
 
-    def _move_target(self, found: Found[str, WorkerMetadata], updated: GroupWorker) -> None:
+    def _update_target(self, found: Found[str, WorkerMetadata], updated: GroupWorker) -> None:
         """Bring the target to the group epoch, here or by a worker; read the worker's own part of it."""
         group = self._group
         own = (found.replaced or updated).member_id
@@ -252,7 +252,7 @@ class WorkerSteps:
 
     # Step 3
 
-    def _move_member(self, updated: GroupWorker) -> Current[str]:
+    def _reconcile(self, updated: GroupWorker) -> Current[str]:
         group, catalogue = self._group, self.catalogue
         start = updated.current
         if start.member_epoch == STATIC_LEAVE_EPOCH:
