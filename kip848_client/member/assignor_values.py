@@ -171,7 +171,6 @@ def _target(member: Member, topics: Mapping[UUID, TopicSpec]) -> tuple[TopicIdPa
             for held in member.topic_partitions
             if (topic := topics.get(held.topic_id)) is not None
             for index in held.partitions
-            if index < topic.partition_count
         )
     )
 

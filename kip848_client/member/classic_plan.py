@@ -29,7 +29,7 @@ from kip848_client.assignors.user_data import (
 )
 from kip848_client.errors import ProtocolError
 from kip848_client.member.events import TopicDescription
-from kip848_client.model import ZERO_UUID, TopicPartition
+from kip848_client.model import NO_EPOCH, ZERO_UUID, TopicPartition
 from kip848_client.wire.messages.consumer_group_install_assignment import Member as InstallMember
 from kip848_client.wire.messages.consumer_group_prepare_assignment import (
     Assignor,
@@ -98,7 +98,7 @@ def _read_member(member: JoinGroupResponseMember, *, protocol: str) -> GroupMemb
         return GroupMemberData(member.member_id, member.group_instance_id)
     frame = None if protocol in BUILT_IN else read_subscription_frame(subscription.user_data)
     claims, owns, generation = _named(subscription), True, subscription.generation_id
-    if protocol == "cooperative-sticky" and generation < 0:
+    if protocol == "cooperative-sticky" and generation == NO_EPOCH:
         generation = read_generation(subscription.user_data)
     if frame is not None and frame.held is not None:
         claims, owns, generation = frozenset(frame.held), False, frame.generation
@@ -152,7 +152,7 @@ class ClassicPlan:
         self._settle_claims()
         self.snapshot: Final = self._snapshot()
         """The group, as an assignor is called with it."""
-        self.racks: Final = {self._ids[name]: topic.racks for name, topic in self._topics.items() if topic.racks}
+        self.racks: Final = {self._ids[name]: topic.racks for name, topic in self._topics.items()}
         """By topic id, beside it."""
 
     def _settle_claims(self) -> None:
@@ -205,12 +205,11 @@ class ClassicPlan:
 
     def unreadable_versions(self, *, minimum: int, maximum: int) -> tuple[str, ...]:
         """Members whose metadata version is outside of these versions."""
-        if self._protocol in BUILT_IN:
-            return ()
         return tuple(
             f"{member.member_id} ({version})"
             for member in self._members
             if member.topics is not None
+            and self._protocol not in BUILT_IN
             and not minimum <= (version := member.frame.version if member.frame else _FOREIGN_VERSION) <= maximum
         )
 
@@ -236,7 +235,8 @@ class ClassicPlan:
                 )
                 for member in members
             }
-            self._check(given)
+            dealt = [partition for partitions, _ in given.values() for partition in partitions]
+            assert len(dealt) == len(set(dealt)), "a partition was given twice"
         nothing: tuple[frozenset[TopicPartition], AssignmentFrame] = (frozenset(), AssignmentFrame())
         return tuple(
             SyncGroupRequestAssignment(member.member_id, self._bytes(member, *given.get(member.member_id, nothing)))
@@ -265,10 +265,6 @@ class ClassicPlan:
                 kept.add(partition)
             self._left_out = self._left_out or moves
         return frozenset(kept)
-
-    def _check(self, given: Mapping[str, tuple[frozenset[TopicPartition], AssignmentFrame]]) -> None:
-        total = sum(len(partitions) for partitions, _ in given.values())
-        assert total == len(frozenset().union(*(p for p, _ in given.values()))), "a partition was given twice"
 
     def _bytes(self, member: GroupMemberData, partitions: frozenset[TopicPartition], frame: AssignmentFrame) -> bytes:
         return encode_assignment(

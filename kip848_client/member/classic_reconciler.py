@@ -79,5 +79,4 @@ class ClassicReconciler(Runs):
     def _assignment_ended(self, run: Run, error: BaseException | None) -> None:
         if error is not None and self._on_assignment_refused():
             self.run = None  # joining again does not wait for a callback that may raise for ever
-            return
         super()._assignment_ended(run, error)

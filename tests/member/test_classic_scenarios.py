@@ -264,7 +264,15 @@ def test_built_in_assignors_say_what_other_clients_understand(
 def test_an_own_assignor_says_its_versions_and_an_eager_member_what_it_held() -> None:
     """The leader gives partitions back to the members that had them."""
     member = ClassicMemberHarness(assignors=(Everything(), "range"))
-    member.become_member({"t": [1, 2]})
+    member.subscribe("t")
+    member.poll()
+    frame = read_subscription_frame(member.said().user_data)
+    assert frame is not None
+    assert (frame.reason, frame.wish, frame.held, frame.generation) == (0, 0, (), -1)
+    member.answer_join()
+    member.answer_sync({"t": [1, 2]})
+    member.poll()
+    member.finish_call("assigned", "t-1", "t-2")
     member.beat(REBALANCE)
     member.listeners_finish = True
     member.poll()
@@ -296,7 +304,7 @@ def test_a_listener_that_raises_is_called_again_and_holds_up_no_rebalance(rebala
     """The group would wait for a callback that may raise for ever; what it was not told of yet is still its own."""
     member = joined()
     member.beat(REBALANCE)
-    member.answer_join(generation=2)
+    member.answer_join(generation=3)  # it missed a generation
     member.answer_sync({"t": range(7)})
     member.poll()
     if rebalances:
@@ -304,8 +312,8 @@ def test_a_listener_that_raises_is_called_again_and_holds_up_no_rebalance(rebala
     assert member.readable == SIX
     member.finish_call("assigned", "t-6", error=RuntimeError("no"))
     if rebalances:
-        assert (member.listed(), member.said().generation_id) == ([*SIX, "t-6"], 2)
-        member.answer_join(generation=3)
+        assert (member.listed(), member.said().generation_id) == ([*SIX, "t-6"], 3)
+        member.answer_join(generation=4)
         member.answer_sync({"t": range(7)})
     assert (member.phase(), member.requests(JoinGroupRequest)) == (Phase.PENDING, [])
     member.poll()
@@ -421,8 +429,9 @@ def test_a_coordinator_that_answered_and_then_moves_is_looked_up_at_once(answere
     member.answer_join(generation=1)
     if answered != "a join":
         member.step(CoordinatorDisconnected(1))
+        member.advance(INTERVAL_MS)
         member.find_coordinator()
-        member.beat(ErrorCode.NONE if answered == "a heartbeat" else REBALANCE)
+        member.answer_beat(ErrorCode.NONE if answered == "a heartbeat" else REBALANCE)
     member.step(CoordinatorDisconnected(1))
     assert member.requests(FindCoordinatorRequest)
 
@@ -477,19 +486,29 @@ def test_unsubscribing_gives_everything_back_and_leaves(answer: int | None) -> N
     member.finish_call("revoked", *SIX)
     (leave,) = member.requests(LeaveGroupRequest)
     assert [(each.member_id, each.reason) for each in leave.members] == [("m-1", "the consumer unsubscribed")]
+    member.subscribe("t")
     assert (member.phase(), "left" in member.history) == (Phase.IDLE, False)
     if answer is None:
         member.fail(LeaveGroupRequest)
     else:
         member.answer(LeaveGroupRequest, LeaveGroupResponse(error_code=answer))
     assert member.history.count("left") == 1
-    member.subscribe("t")
     member.poll()
     assert (member.joining().member_id, member.listed(), member.said().generation_id) == ("", [], -1)
     member.answer_join(generation=7, member_id="m-2")
     member.advance(INTERVAL_MS)
     member.answer_beat(ErrorCode.UNKNOWN_MEMBER_ID)
     assert [beat.member_id for beat in member.requests(HeartbeatRequest)] == ["m-2"], "the old answer was ignored"
+
+
+def test_a_member_that_is_removed_while_it_leaves_is_out_at_once() -> None:
+    """Nothing is left to leave, and the partitions are not its own any more; its listener may still run."""
+    member = joined()
+    member.leave()
+    member.beat(ErrorCode.UNKNOWN_MEMBER_ID)
+    assert (member.phase(), member.owned, member.history[-1]) == (Phase.IDLE, [], "left")
+    member.finish_call("revoked", *SIX)
+    assert not member.requests(LeaveGroupRequest)
 
 
 @pytest.mark.parametrize("waits_for", ["topics of a pattern", "topics to assign", "a refresh"])
@@ -604,6 +623,8 @@ def test_members_of_other_libraries_are_for_assignors_that_say_so(chosen: str, r
     members = (a_member("m-1", frame=SubscriptionFrame()), a_member("z", user_data=b"?"))
     member.answer_join(generation=2, leader="m-1", members=members, protocol_name=chosen)
     assert bool(member.emitted(RunAssignor)) is runs
+    strangers = [one.assignor for run in member.emitted(RunAssignor) for one in run.snapshot.members[1:]]
+    assert [(one.metadata_version, one.metadata_bytes, one.reason) for one in strangers] == [(-1, b"?", 0)] * runs
     said = ["0 to 0, and these members have others: z (-1); every member keeps what it has"]
     assert [failure[-len(said[0]) :] for failure in member.failures] == said * (not runs)
 

@@ -94,6 +94,7 @@ def test_r200_a_new_member_joins_with_the_id_that_it_is_given() -> None:
     member = ClassicMemberHarness()
     member.subscribe("t")
     assert not member.sent, "nothing before the first poll()"
+    member.advance(500)
     member.poll()
     assert (member.joining().member_id, member.joining().reason) == ("", "first join")
     assert member.member.deadline_ms() == member.now_ms + MAX_POLL_MS + 1, "it was inside poll() just now"
@@ -584,6 +585,22 @@ def test_r217_the_leader_looks_at_the_topics_and_joins_again_when_they_change() 
     assert not member.requests(JoinGroupRequest), "another member leads now"
 
 
+def test_r217_the_leader_does_not_look_while_it_joins() -> None:
+    """The round that is under way takes heed of the change, and another one would follow."""
+    member = cooperative({}, topic_refresh_ms=5_000)
+    member.beat(REBALANCE)
+    member.answer_join(generation=2, leader="m-1", members=(a_member("m-1"),))
+    member.answer_sync({})
+    member.beat(REBALANCE)
+    member.partition_counts = {"t": 8}
+    member.listeners_finish = True
+    member.pass_time(6_000)
+    member.answer_join(generation=3)
+    member.answer_sync({})
+    member.poll()
+    assert (member.phase(), member.requests(JoinGroupRequest)) == (Phase.IN_SYNC, [])
+
+
 @pytest.mark.parametrize(("rack", "rejoins"), [("r1", True), (None, False)], ids=["with", "without"])
 def test_r247_the_leader_heeds_racks_and_if_it_has_one_notices_that_replicas_moved(
     rack: str | None, rejoins: bool
@@ -748,7 +765,8 @@ def test_r217_a_round_that_is_over_asks_no_more_and_its_answers_are_ignored(lead
     member.beat(ErrorCode.UNKNOWN_MEMBER_ID)
     member.answer_join(generation=3, leader="m-1" if leads else "other", members=(a_member("m-1"),))
     again = member.describing
-    member.step(TopicsDescribed(first, {"t": TopicDescription(ZERO_UUID, 9)}))
+    member.step(TopicsDescribed(first, {"t": TopicDescription(ZERO_UUID, 9)}, frozenset("u")))
+    assert not member.emitted(SurfaceError)
     member.advance(3_000)
     assert (len(member.requests(SyncGroupRequest)), member.requests(JoinGroupRequest)) == (not leads, [])
     assert member.describing == again
@@ -945,8 +963,8 @@ def test_r222_what_is_unsubscribed_is_given_up_before_a_join_is_repeated() -> No
     """The leader would give it to another member while this one reads it."""
     member = cooperative({"t": range(1)})
     member.beat(REBALANCE)
-    member.subscribe("u")
     member.answer_join(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    member.subscribe("u")
     member.advance(100)
     assert (member.phase(), member.requests(JoinGroupRequest)) == (Phase.REJOIN_DUE, [])
     member.poll()
