@@ -137,7 +137,7 @@ class Permit:
 
     @property
     def creates_topics(self) -> bool:
-        """Whether a topic is created when a client asks for it (``auto.create.topics.enable``)."""
+        """Whether a request for an unknown topic creates it (``auto.create.topics.enable``)."""
         return self._access.creates_topics
 
 
@@ -153,7 +153,7 @@ class Access:
         super_users: principals that may do everything.
         allow_everyone: whether a resource without ACLs is open to all (``allow.everyone.if.no.acl.found``).
         creates_topics: whether a topic is created when a client asks for it (``auto.create.topics.enable``).
-        on_denied: told the context of the request, and the operation, type and name of the resource, of each denial.
+        on_denied: called for each denial with the request's context, and the operation, type and name of the resource.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class Access:
         """The allowed part of a request; None for all of it.
 
         Raises:
-            KeyError: it is not known what the API needs, so it is not served.
+            KeyError: the API has no row in `permissions.CHECKS`, so it is not served.
         """
         return self._checks[context.api_key](Permit(self, context), request)
 

@@ -88,7 +88,7 @@ class Authentication:
         sasl: users and mechanisms.
         changes: what AlterUserScramCredentials has made of the users until now.
         open_request: where an admitted frame goes.
-        on_refused: told why a login failed.
+        on_refused: called with the reason of a failed login.
         call_later: runs something after a delay in ms.
     """
 

@@ -592,7 +592,7 @@ class EmbeddedBroker:
 
         Raises:
             BrokerError: there is no such group or member.
-            IllegalStateError: it has nothing to give up.
+            IllegalStateError: it has nothing to revoke.
         """
         self._on_loop(
             lambda state: state.groups.let_time_run_out(
@@ -610,7 +610,7 @@ class EmbeddedBroker:
 
         Raises:
             BrokerError: there is no such group.
-            IllegalStateError: no member was told to compute a target.
+            IllegalStateError: no member was asked to compute a target.
         """
         return self._on_loop(lambda state: expire_assignment(state.groups, group_id))
 

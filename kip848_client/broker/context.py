@@ -1,6 +1,6 @@
 """One request in the broker: its sender, and the way to answer it. No protocol rules.
 
-Answers of one connection leave in the order of its requests, also if handlers finish in another order: the
+Answers of one connection leave in the order of its requests, even if handlers finish in another order: the
 connection keeps the contexts in a queue and sends the answered ones from its head.
 """
 

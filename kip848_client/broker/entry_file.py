@@ -156,7 +156,7 @@ class EntryFile:
         self._size += expected
 
     def rewrite(self, payloads: Iterable[bytes]) -> None:
-        """Replace all entries atomically, also if the process ends meanwhile.
+        """Replace all entries atomically, even if the process ends meanwhile.
 
         Raises:
             DataDirError: it could not be done; the file is as it was.

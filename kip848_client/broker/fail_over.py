@@ -42,7 +42,7 @@ class FailOver:
 
     Args:
         make_server: makes the server of a node.
-        on_event: told what happened: a name for the journal, and the node.
+        on_event: called for each event with its name for the journal and the node.
     """
 
     def __init__(

@@ -140,7 +140,7 @@ class Faults:
         clock: lets a `ManualClock` decide when a delay is over.
         topic_name: resolves topic ids.
         serves: whether the broker serves an API; rules for others are refused. Without it everything is allowed.
-        on_fault: told about each request that a rule takes, on the broker's thread.
+        on_fault: called on the broker's thread for each request that a rule takes.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): a client names its partitions once, then only changes, and is told only changes. Pure.
+"""Fetch sessions (KIP-227): a client names its partitions once, then sends and gets only changes. Pure.
 
 A session is opened out, not served: each of its requests becomes the full request that it stands for, and from the full
 answer is taken what the client knows already. So fault rules, ACLs, the request log and the handler of Fetch all see
@@ -39,7 +39,7 @@ _OPENING_EPOCH: Final = 0
 _NO_SESSION_EPOCH: Final = -1
 _NO_SESSION: Final = 0
 _EPOCH_MAX: Final = 2**31 - 1
-_NEVER_TOLD: Final = -1
+_NEVER_SENT: Final = -1
 
 _Key: TypeAlias = tuple[str, uuid.UUID, int]
 """A partition as the client names it: topic, topic id, number; of the first two the version has one."""
@@ -58,20 +58,20 @@ class OpenedOut(NamedTuple):
 
 
 class _Partition:
-    """One partition of a session: what the client asks for, and what it was told last."""
+    """One partition of a session: what the client asks for, and the last answer."""
 
     __slots__ = ("asked", "high_watermark", "log_start_offset")
 
     def __init__(self, asked: FetchPartition) -> None:
         self.asked = asked
-        self.high_watermark = self.log_start_offset = _NEVER_TOLD
+        self.high_watermark = self.log_start_offset = _NEVER_SENT
 
-    def tell(self, data: PartitionData) -> bool:
-        """Remember that the client is told this, if it is news to it; whether it is."""
+    def record_answer(self, data: PartitionData) -> bool:
+        """Remember *data* as the last answer. Returns whether it differs from the one before."""
         is_trouble = data.error_code != ErrorCode.NONE or data.diverging_epoch.epoch >= 0
-        # After an error the client is told once more, even if nothing else has changed.
-        high_watermark = _NEVER_TOLD if is_trouble else data.high_watermark
-        is_news = (
+        # After an error the next answer is sent again, even if nothing else has changed.
+        high_watermark = _NEVER_SENT if is_trouble else data.high_watermark
+        is_new = (
             is_trouble
             or bool(data.records)
             or data.preferred_read_replica >= 0
@@ -79,7 +79,7 @@ class _Partition:
             or self.log_start_offset != data.log_start_offset
         )
         self.high_watermark, self.log_start_offset = high_watermark, data.log_start_offset
-        return is_news
+        return is_new
 
 
 class _Session:
@@ -121,7 +121,7 @@ class _Session:
             for data in topic.partitions:
                 key = (topic.topic, topic.topic_id, data.partition_index)
                 partition = self.partitions.get(key)
-                if partition is None or partition.tell(data):
+                if partition is None or partition.record_answer(data):
                     news.append(data)
                     if partition is not None and data.records:
                         self.partitions[key] = self.partitions.pop(key)
@@ -193,7 +193,7 @@ class FetchSessions:
         return OpenedOut(replace(request, topics=session.topics(), forgotten_topics_data=()), complete)
 
     def _open(self, request: FetchRequest, response: FetchResponse, *, by_id: bool, now_ms: int) -> FetchResponse:
-        """Open a session with what its first answer tells, if there is room."""
+        """Open a session with the partitions of its first answer, if there is room."""
         if response.error_code:
             return response
         session = _Session(self._unused_id(), request, by_id=by_id, now_ms=now_ms)

@@ -81,7 +81,7 @@ def expire_assignment(groups: Groups, group_id: str) -> str:
 
     Raises:
         BrokerError: there is no such group.
-        IllegalStateError: no member was told to.
+        IllegalStateError: no member was asked to.
     """
     member_id = _group(groups, group_id).computing_member
     if member_id is None:

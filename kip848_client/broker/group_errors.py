@@ -1,7 +1,7 @@
-"""The answer to a group request that no coordinator sees: one error code, wherever its response has room for one.
+"""Builds the answer to a group request that no coordinator handles: one error code, wherever its response has room.
 
-For requests that could not be kept, and for those that came to a node which does not coordinate the group. No rule of
-the protocol is here: those errors are the coordinator's.
+For requests whose records could not be written, and for those sent to a node that does not coordinate the group. The
+errors of the protocol are the coordinator's.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 When they begin and end: `shards`.
 
-A request is judged by the node that it came to: NOT_COORDINATOR elsewhere, COORDINATOR_LOAD_IN_PROGRESS while the
+The answer depends on the node that got the request: NOT_COORDINATOR elsewhere, COORDINATOR_LOAD_IN_PROGRESS while the
 records are read.
 
 Source:

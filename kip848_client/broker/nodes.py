@@ -52,7 +52,7 @@ class Node:
 
     Args:
         bind_host: the address to listen on.
-        host: the address that clients are told.
+        host: the address that is sent to clients.
         port: 0 takes a free one in `bind`.
     """
 

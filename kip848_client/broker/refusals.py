@@ -20,45 +20,45 @@ _FILES_RESERVED: Final = 128
 
 
 class Refusals:
-    """Tells of refused connections: the first ones of a period one by one, of the rest how many there were."""
+    """Logs refused connections: the first ones of a period one by one, then only how many more there were."""
 
     def __init__(self, on_refused: Callable[[str], None]) -> None:
         self._on_refused: Final = on_refused
-        self._told = 0
-        self._untold = 0
+        self._logged = 0
+        self._skipped = 0
         self._last_reason = ""
         self._timer: asyncio.TimerHandle | None = None
 
-    def tell(self, reason: str, *, peer: str) -> None:
-        """Tell of one connection that was closed for what it did."""
+    def report(self, reason: str, *, peer: str) -> None:
+        """Log one connection that was closed because of its bytes, unless there were many just now."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_PERIOD_S, self._period_ends)
-        if self._told >= _LOGGED_MAX:
-            self._untold += 1
+        if self._logged >= _LOGGED_MAX:
+            self._skipped += 1
             self._last_reason = reason
             return
-        self._told += 1
+        self._logged += 1
         log_event(logging.WARNING, LogEvent.CONNECTION_REFUSED, logger=BROKER_LOGGER, peer=peer, reason=reason)
         self._on_refused(reason)
 
     def close(self) -> None:
-        """Tell what is left to tell."""
+        """Log how many were not logged."""
         if self._timer is not None:
             self._timer.cancel()
             self._period_ends()
 
     def _period_ends(self) -> None:
         self._timer = None
-        untold, self._untold, self._told = self._untold, 0, 0
-        if untold:
+        skipped, self._skipped, self._logged = self._skipped, 0, 0
+        if skipped:
             log_event(
                 logging.WARNING,
                 LogEvent.CONNECTIONS_REFUSED,
                 logger=BROKER_LOGGER,
-                count=untold,
+                count=skipped,
                 last_reason=self._last_reason,
             )
-            self._on_refused(f"{untold} more connections in {_PERIOD_S:.0f} s; the last: {self._last_reason}")
+            self._on_refused(f"{skipped} more connections in {_PERIOD_S:.0f} s; the last: {self._last_reason}")
 
 
 def connections_that_files_allow() -> float:

@@ -67,7 +67,7 @@ class Server:
         ssl_context: given, connections are TLS.
         authenticated: False if a connection has to be trusted (`ClientConnection.trust`) before it may send large
             frames or stay; True if every one is.
-        node_id: the node that listens here, as contexts tell it.
+        node_id: the node that listens here, for the contexts of its requests.
         numbers: of the connections; shared by the servers of one cluster.
     """
 
@@ -168,7 +168,7 @@ class Server:
 
     def refuse(self, connection: ClientConnection, reason: str) -> None:
         """Close *connection* for what it did, and say so."""
-        self._refusals.tell(reason, peer=connection.client_host)
+        self._refusals.report(reason, peer=connection.client_host)
         connection.close(abort=True)
 
     def add(self, connection: ClientConnection) -> int:

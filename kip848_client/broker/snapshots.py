@@ -25,7 +25,7 @@ class MemberSnapshot(msgspec.Struct, frozen=True):
 
     Attributes:
         member_epoch: the epoch it has reconciled to; the generation, in a classic group.
-        assigned: what it owns now, also what it was told to give up and has not confirmed. In a classic group, what the
+        assigned: what it owns now, and what it must revoke and has not confirmed. In a classic group, what the
             leader gave it last; empty if those bytes are not a consumer's.
         target: what it will own when it has reconciled; what it owns, in a classic group.
         classic: it speaks the classic protocol.

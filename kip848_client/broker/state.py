@@ -72,7 +72,7 @@ class BrokerState(msgspec.Struct, eq=False):
         return self.topics.placement
 
     def living_nodes(self) -> list[Node]:
-        """The nodes that clients are told of, by ascending id: a dead one is among them until the others notice."""
+        """The nodes in answers to clients, by ascending id: a dead one is among them until the others notice."""
         return [self.nodes[node_id] for node_id in self.placement.living]
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> TimerHandle:

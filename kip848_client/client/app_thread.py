@@ -240,7 +240,7 @@ class AppThread:
         self.fatal = failure
         self.errors.append(failure)
         self._listeners.observer.failed(failure)
-        self._manager.give_up()
+        self._manager.leave_without_listeners()
 
     def perform_starts(self) -> None:
         """Perform queued starts of fetching, so that a seek that follows meets the partition as fetched."""

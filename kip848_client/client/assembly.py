@@ -52,7 +52,7 @@ def build_group_member(
     Args:
         records: where the records come from.
         buffer: records that poll() hands out without passing through the member; see `AppPresence`.
-        on_commit: hears of every commit without a callback of its own.
+        on_commit: called for every commit without a callback of its own.
         journal: where the client's events go.
         opener: opens connections, if the caller needs it as well.
     """

@@ -66,7 +66,7 @@ class AssignorRunner:
     Args:
         assignors: by priority.
         report: takes each answer; called on this thread.
-        observer: told what goes wrong.
+        observer: logs failures.
         name: of the thread.
     """
 

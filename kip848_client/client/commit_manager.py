@@ -45,7 +45,7 @@ class CommitManager:
     """Hands out numbers, and keeps what they stand for until the member answers.
 
     Args:
-        default_callback: on_commit of the configuration: told about every commit that has no callback of its own.
+        default_callback: on_commit of the configuration: called for every commit without a callback of its own.
     """
 
     def __init__(self, default_callback: CommitCallback | None = None) -> None:
@@ -57,13 +57,13 @@ class CommitManager:
         """The group's committed offsets as far as this consumer knows them: what it began at, and committed since."""
 
     def open(self, *, callback: CommitCallback | None = None, asynchronous: bool = False) -> PendingCall:
-        """Begin a call: its `call_id` goes into the event, and `finished` tells when it was answered."""
+        """Begin a call: its `call_id` goes into the event, and `finished` is set when it was answered."""
         call = PendingCall(next(self._ids), callback=callback, asynchronous=asynchronous)
         self._pending[call.call_id] = call
         return call
 
     def finish_without_request(self, call: PendingCall) -> None:
-        """There is nothing to commit: the callback of *call* hears of success with the next `run_callbacks`."""
+        """There is nothing to commit: the next `run_callbacks` calls the callback of *call* with success."""
         self._pending.pop(call.call_id, None)
         call.finished = True
         if call.callback is not None:
@@ -89,7 +89,7 @@ class CommitManager:
                 if call is None:
                     if self._default_callback is None:
                         return False
-                    call = PendingCall(call_id, asynchronous=True)  # an automatic commit: only on_commit hears of it
+                    call = PendingCall(call_id, asynchronous=True)  # an automatic commit: only on_commit is called
                     call.callback = self._default_callback
             case OffsetsFetched(fetch_id=call_id, offsets=offsets, error=error):
                 call = self._pending.pop(call_id, None)

@@ -1,7 +1,7 @@
 """Makes the login of each new connection: a fresh SASL conversation, from the settings.
 
 A token is fetched on a thread of its own, because ``oauth_cb`` may block: heartbeats go on meanwhile. A callback that
-does not return is given up, and its thread, a daemon, is left behind. Runs on the background thread otherwise.
+does not return is abandoned, and its thread, a daemon, is left behind. Runs on the background thread otherwise.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ async def _on_a_thread(fetch: Callable[[], OAuthToken]) -> OAuthToken:
     loop = asyncio.get_running_loop()
     fetched: asyncio.Future[OAuthToken] = loop.create_future()
 
-    def tell(token: OAuthToken | None, error: BaseException | None) -> None:
-        if fetched.done():  # given up meanwhile
+    def report(token: OAuthToken | None, error: BaseException | None) -> None:
+        if fetched.done():  # abandoned meanwhile
             return
         if error is not None:
             fetched.set_exception(error)
@@ -99,7 +99,7 @@ async def _on_a_thread(fetch: Callable[[], OAuthToken]) -> OAuthToken:
         except BaseException as error:  # noqa: BLE001  the waiting caller raises it
             failure = error
         with contextlib.suppress(RuntimeError):  # the loop has ended, and with it the waiting caller
-            loop.call_soon_threadsafe(tell, token, failure)
+            loop.call_soon_threadsafe(report, token, failure)
 
     threading.Thread(target=run, name="kip848-oauth-cb", daemon=True).start()
     return await fetched

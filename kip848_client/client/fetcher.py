@@ -457,14 +457,14 @@ class Fetcher:
         return bool(self._errors or self._lost)
 
     def first_lost(self) -> tuple[TopicPartition, OffsetAndMetadata] | None:
-        """A partition whose position has no record (out of range), with that position; it is let go already.
+        """A partition whose position has no record (out of range), with that position; it was stopped already.
 
-        It is told again until `forget_lost`, so that nothing is lost if the caller is interrupted.
+        It is returned again until `forget_lost`, so that nothing is lost if the caller is interrupted.
         """
         return self._lost[0] if self._lost else None
 
     def forget_lost(self, lost: tuple[TopicPartition, OffsetAndMetadata]) -> None:
-        """The member was told of *lost*."""
+        """*lost* was reported to the member."""
         if self._lost and self._lost[0] is lost:
             self._lost.popleft()
 
@@ -485,7 +485,7 @@ class Fetcher:
     # ---------------------------------------------------------------------------------------------------- internals
 
     # Any call below may be cut off, by Ctrl-C or by an exception, and is made again then. So `_starts` has a partition
-    # from before librdkafka is told to fetch it until after it was told to stop.
+    # from before librdkafka begins to fetch it until after it was stopped.
 
     def _fetch(self, wanted: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         self._starts.update(wanted)
@@ -526,7 +526,7 @@ class Fetcher:
     def _watch(self, now_s: float) -> None:
         """See whether topics that were created again are read; if their log has records and none came, renew again.
 
-        A broker that lags behind may have told the new handle of the old topic's leader epoch once more.
+        A broker that lags behind may have sent the old topic's leader epoch to the new handle once more.
         """
         for partition, position in self._positions(self._watched).items():
             if position.offset > self._watched[partition].offset:
@@ -564,7 +564,7 @@ class Fetcher:
         self._warm.intersection_update({partition.topic for partition in self._starts})
 
     def _unsilence(self, partitions: Iterable[TopicPartition]) -> None:
-        """Take off the pause marks that *partitions* had when they were let go."""
+        """Remove the pause marks that *partitions* had when they were stopped."""
         marked = sorted(self._silent.intersection(partitions))
         if marked:
             self._call("resume", [public(partition) for partition in marked])

@@ -25,7 +25,7 @@ def gauges_of(
     app_queue: Sized,
     clock: Clock,
 ) -> dict[str, Callable[[], float]]:
-    """Name of each gauge -> what tells its value now."""
+    """Name of each gauge -> the function that returns its current value."""
     idle = _IdleRatio(presence, clock)
 
     def ago(moment_ms: int | None) -> float:

@@ -1,7 +1,7 @@
 """The health of a consumer, as one frozen value that a liveness probe can ask for on any thread, without waiting.
 
 The lag is measured on the thread that polls, inside the poll() after a probe: librdkafka makes a second thread wait for
-the polling one. So a probe is told the lag as of the probe before it, and with its age.
+the polling one. So a probe gets the lag as of the probe before it, with its age.
 
 Does not own: metrics (`gauges`, `librdkafka_stats`); what is measured (`presence`, `observer`, the member).
 """

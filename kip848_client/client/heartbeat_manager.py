@@ -89,8 +89,8 @@ MakePerformer: TypeAlias = Callable[[anyio.abc.TaskGroup, Callable[[MemberEvent]
 DETACHED_LEAVE_ID: Final = 0
 """Of the leave that no application waits for; `CommitManager` counts from 1."""
 
-_GIVE_UP_MS: Final = 5_000
-"""How long a member that gives up waits for the answer to its leave."""
+_DETACHED_LEAVE_MS: Final = 5_000
+"""How long a consumer that failed waits for the answer to its leave."""
 
 _STOP_GRACE_S: Final = 0.1
 """How long stopping waits for requests that are written already, or about to be: the leave, above all."""
@@ -145,8 +145,8 @@ class HeartbeatRequestManager:
         make_performer: called on the background thread.
         app_queue: takes the effects for the application's thread.
         commits: takes the ends of commits, offset fetches and leaves.
-        presence: tells when the application was last inside poll().
-        observer: told about states and requests.
+        presence: knows when the application was last inside poll().
+        observer: logs and measures states and requests.
         clock: the time that the member is given.
         name: of the thread.
         assignors: calls the user's client-side assignors, elsewhere; `report` takes the answers.
@@ -264,9 +264,9 @@ class HeartbeatRequestManager:
         self._inbox.post(_Detach(LeaveRequested(DETACHED_LEAVE_ID, deadline_ms, closing=True)))
         return self._join(timeout_s)
 
-    def give_up(self) -> None:
+    def leave_without_listeners(self) -> None:
         """The application's thread cannot go on: leave the group without its listeners, then end. Waits for nothing."""
-        deadline_ms = self._clock.now_ms() + _GIVE_UP_MS
+        deadline_ms = self._clock.now_ms() + _DETACHED_LEAVE_MS
         self._inbox.post(_Detach(LeaveRequested(DETACHED_LEAVE_ID, deadline_ms, closing=True)))
 
     def _join(self, timeout_s: float) -> bool:
@@ -307,7 +307,7 @@ class HeartbeatRequestManager:
     def _run(self) -> None:
         try:
             anyio.run(self._main, backend="asyncio")
-        except BaseException as error:  # noqa: BLE001  the application must hear of any error
+        except BaseException as error:  # noqa: BLE001  the application must get any error
             self._crash(error)
         finally:
             self._loop = None

@@ -1,7 +1,7 @@
 """The logger of librdkafka's own lines; repeats of a line are held back.
 
 While a broker cannot be reached librdkafka tries again twenty times a second and says each time that it failed. The
-first line tells a person all there is to know.
+first line has all that a person needs.
 """
 
 from __future__ import annotations

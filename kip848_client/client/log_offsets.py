@@ -283,7 +283,7 @@ class LogOffsets:
             self._admin.poll(0)  # or librdkafka keeps what it has to say of connections, for ever
             return answer
 
-        # Clients are not told of the end of a leader election, so ask again after a pause.
+        # No message announces the end of a leader election, so ask again after a pause.
         again = tenacity.retry_if_exception_type(Kip848Error)
         return tenacity.Retrying(stop=given_up, wait=pause_s, retry=again, reraise=True)(told)
 

@@ -284,13 +284,13 @@ class MemberObserver:
     def commit_ended(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], error: Exception | None, *, automatic: bool
     ) -> None:
-        """A commit was answered, or given up."""
+        """A commit was answered, or failed."""
         if error is not None:
             self._note(error)
         if automatic and self._metrics.tracing:
             self._trace_automatic_commit(offsets, error)
         if automatic and error is not None:
-            # No call waits for this commit, so only the log tells of it.
+            # No call waits for this commit, so only the log shows it.
             self.log(logging.WARNING, LogEvent.AUTO_COMMIT_FAILED, offsets=_offsets(offsets), error=error)
         listed = _offsets(offsets)
         if error is None:
@@ -360,7 +360,7 @@ class MemberObserver:
         )
 
     def assignor_failed(self, error: Kip848Error) -> None:
-        """A client-side assignor failed, or its assignment was refused. No call waits, so only the log tells of it."""
+        """A client-side assignor failed, or its assignment was refused. No call waits, so only the log shows it."""
         cause = error.__cause__
         self.log(logging.ERROR, LogEvent.ASSIGNOR_FAILED, error=error, exc_info=cause)
         partitions, members = (

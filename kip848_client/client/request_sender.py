@@ -219,7 +219,7 @@ class RequestSender:
         return await self._open_connection(host=host, port=port, timeout_ms=timeout_ms, tasks=self._tasks)
 
     def _next_address(self) -> tuple[str, int]:
-        # Brokers that the cluster told us about come after the bootstrap list, in case that whole list has gone.
+        # Brokers learned from the cluster come after the bootstrap list, in case all of that list are gone.
         known = [*self._bootstrap, *((node.host, node.port) for node in self._nodes.values())]
         address = known[self._turn % len(known)]
         self._turn += 1

@@ -73,7 +73,7 @@ class NetworkPerformer:
         sender: connections by node.
         metadata: topic names and offsets by leader.
         tasks: where the watch over the coordinator's connection runs.
-        observer: told about answers and failures.
+        observer: logs and measures answers and failures.
         report: steps an event that answers no request (a lost connection).
     """
 
@@ -133,8 +133,8 @@ class NetworkPerformer:
                     listed = await self._metadata.list_offsets(timestamps, timeout_ms=timeout_ms)
                     return OffsetsListed(request_id, offsets=listed.offsets, errors=listed.errors)
                 case DescribeTopics(request_id=request_id, topics=topics, pattern=pattern, timeout_ms=timeout_ms):
-                    told = await self._metadata.describe(topics, pattern=pattern, timeout_ms=timeout_ms)
-                    return TopicsDescribed(request_id, told.topics, told.unauthorized, told.passing)
+                    described = await self._metadata.describe(topics, pattern=pattern, timeout_ms=timeout_ms)
+                    return TopicsDescribed(request_id, described.topics, described.unauthorized, described.passing)
                 case _:
                     assert_never(effect)
         except Kip848Error as error:

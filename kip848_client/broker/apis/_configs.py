@@ -81,7 +81,7 @@ _INTS: Final = frozenset(
 
 
 def type_of(name: str, default: str) -> ConfigType:
-    """The type of a configuration, told from its name and its default."""
+    """The type of a configuration, derived from its name and its default."""
     if name in LIST_CONFIGS:
         return ConfigType.LIST
     if default in ("true", "false"):

@@ -1,4 +1,4 @@
-"""CreatePartitions (37): grow topics; groups that are subscribed to them hear of it through the topic registry.
+"""CreatePartitions (37): grow topics; the topic registry notifies the coordinator, for groups that subscribe to them.
 
 Source:
     apache/kafka ``ReplicationControlManager.createPartitions``.

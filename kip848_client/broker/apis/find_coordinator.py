@@ -1,4 +1,4 @@
-"""FindCoordinator (10): the node that coordinates a group or a transactional id. Any node can tell.
+"""FindCoordinator (10): the node that coordinates a group or a transactional id. Any node answers.
 
 Versions 0-3 ask for one key, 4 and later for several.
 """
