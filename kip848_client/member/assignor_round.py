@@ -324,15 +324,6 @@ class AssignorRound:
         text = f"group {group_id!r}: no assignment was installed by this member: {text}"
         self._context.emit(AssignorFailed(ClientAssignorError(text, assignor=assignor)))
 
-    def _drop_stale(self) -> None:
-        """Drop the round and notices from before the last join."""
-        context = self._context
-        current = self._round
-        if current is not None and (current.incarnation != context.incarnation or context.phase not in MEMBER):
-            context.orphan(current.request_id)
-            self._round = None
-        self._notices.drop_stale(member=context.phase in MEMBER)
-
     # --------------------------------------------------------------------------------------- calls of the user's code
 
     def watch(self) -> None:
@@ -344,10 +335,16 @@ class AssignorRound:
         self._hurry_reason()
 
     def advance(self) -> None:
-        """Make the next call. Must follow the heartbeat of this step, which changes what is due."""
+        """Drop what is out of date, and make the next call. Must follow the heartbeat of this step."""
+        context = self._context
+        takes_part = self._usable and context.phase in MEMBER
+        current = self._round
+        if current is not None and not (takes_part and current.incarnation == context.incarnation):
+            context.orphan(current.request_id)
+            self._round = None
+        self._notices.drop_stale(member=takes_part)
         if not self._usable:
             return
-        self._drop_stale()
         self._notices.ask_for_names()
         if self._calls.free:
             self._call_next()
