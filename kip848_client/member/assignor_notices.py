@@ -121,7 +121,7 @@ class AssignorNotices:
         )
 
     def given(self) -> None:
-        """The call returned or was abandoned. A notice that arrived meanwhile is due now, even for the same epoch."""
+        """The call returned. A notice that arrived meanwhile is due now, even for the same epoch."""
         if self._notice is self._giving:
             self._notice = None
 

@@ -327,11 +327,9 @@ class AssignorRound:
     # --------------------------------------------------------------------------------------- calls of the user's code
 
     def watch(self) -> None:
-        """Abandon a call that exceeded its limit. No other one is made until it returns: give up what waits for one."""
-        if self._calls.watch() is not None:
-            if self._round is not None and self._round.phase is RoundPhase.COMPUTING:
-                self._round = None
-            self._notices.given()
+        """Abandon a call that exceeded its limit. No other one is made until it returns: no round waits for that."""
+        if self._calls.watch() is not None and self._round is not None and self._round.phase is RoundPhase.COMPUTING:
+            self._round = None
         self._hurry_reason()
 
     def advance(self) -> None:
@@ -343,8 +341,6 @@ class AssignorRound:
             context.orphan(current.request_id)
             self._round = None
         self._notices.drop_stale(member=takes_part)
-        if not self._usable:
-            return
         self._notices.ask_for_names()
         if self._calls.free:
             self._call_next()
@@ -365,13 +361,11 @@ class AssignorRound:
 
     def _describe_ms(self) -> int | None:
         """When ``metadata()`` is to be called again: once per interval, in the group."""
-        if self._context.phase not in IN_GROUP:
+        if not self._usable or self._context.phase not in IN_GROUP:
             return None
         return min(self._describe_due_ms, self._context.now_ms + self._heartbeats.interval_ms)
 
     def deadline_ms(self) -> int | None:
         """When `watch`, `advance` or `holds_back` would change by time alone."""
-        if not self._usable:
-            return self._calls.deadline_ms()
         described_ms = self._describe_ms() if self._calls.free else None
         return earliest((self._calls.deadline_ms(), self._notices.deadline_ms(), described_ms))

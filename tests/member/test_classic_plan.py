@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from uuid import UUID
 
 import pytest
 
@@ -99,3 +100,13 @@ def test_when_the_assignor_fails_members_keep_what_they_alone_claim() -> None:
         a_member("c", {"t": [2]}, generation=4),
     ]
     assert given(plan(*members).assignments((), error=ASSIGNOR_RAISED)) == {"a": [0], "b": [2], "c": []}
+
+
+def test_topics_of_brokers_without_topic_ids_are_told_apart() -> None:
+    """Before Kafka 2.8 all of them have the id zero, and each would be assigned as the same topic."""
+    ids = {"t": ZERO_UUID, "u": ZERO_UUID, "v": UUID(int=7)}
+    topics = {name: TopicDescription(topic_id, 1) for name, topic_id in ids.items()}
+    members = read_members([a_member("a", topics=topics)], protocol=STICKY)
+    told = ClassicPlan(members, protocol=STICKY, generation=9, topics=topics).snapshot.topics
+    assert len({topic.topic_id for topic in told} - {ZERO_UUID}) == 3
+    assert [topic.topic_name for topic in told if topic.topic_id == UUID(int=7)] == ["v"]
