@@ -21,7 +21,7 @@ Source: KIP-848 "Test Plan", which names discrete-event simulation as its primar
 from __future__ import annotations
 
 from kip848_client.simulation.consumer import SimulatedConsumer, UserCode
-from kip848_client.simulation.observer import Observer, Scene, Watch, about
+from kip848_client.simulation.observer import Checker, Observer, Scene, Watch, about
 from kip848_client.simulation.play import Report, run
 from kip848_client.simulation.process import Process
 from kip848_client.simulation.scenario import (
@@ -51,6 +51,7 @@ __all__ = [
     "UserCode",
     "InvariantViolation",
     "Observer",
+    "Checker",
     "Scene",
     "Watch",
     "Process",

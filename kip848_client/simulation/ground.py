@@ -104,7 +104,7 @@ class Ground:
         self.cluster.on_node_down = self.node_down
         self._rng = rng
 
-    def suffer(self, perform: Callable[[Kind, random.Random], None]) -> None:
+    def play_plan(self, perform: Callable[[Kind, random.Random], None]) -> None:
         """Play the safety phase: faults, and the planned events, each carried out by *perform*."""
 
         def carry_out(planned: Planned) -> None:

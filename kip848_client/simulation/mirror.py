@@ -5,7 +5,7 @@ An update reads only members that changed, which it finds by the identity of the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -13,6 +13,7 @@ from kip848_client.assignors import TopicPartitions
 from kip848_client.coordinator.classic.group import ClassicGroup, ClassicState
 from kip848_client.coordinator.consumer_group import ConsumerGroup
 from kip848_client.coordinator.group_member import GroupMember, PartitionEpochs
+from kip848_client.coordinator.topics import TopicsImage
 from kip848_client.model import TopicPartition
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.violation import fail
@@ -202,6 +203,16 @@ def fetched(response: Any) -> Iterator[tuple[Any, Any]]:
             for partition in topic.partitions:
                 if not partition.error_code:
                     yield topic, partition
+
+
+def partitions_of(image: TopicsImage, topics: Collection[str]) -> Partitions:
+    """All partitions of those topics that exist."""
+    return frozenset(
+        (topic.topic_id, index)
+        for topic in image.topics
+        if topic.name in topics
+        for index in range(topic.partition_count)
+    )
 
 
 def listed(topics: Iterable[Listed]) -> Partitions:

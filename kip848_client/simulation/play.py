@@ -148,7 +148,7 @@ class Play:
         for _ in range(stage.scenario.members):
             stage.join(self._rng)
         stage.world.call_in(0, self._produce)
-        stage.suffer(Actions(stage).perform)
+        stage.play_plan(Actions(stage).perform)
 
     def _produce(self) -> None:
         stage = self._stage

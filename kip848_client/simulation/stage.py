@@ -17,7 +17,7 @@ from kip848_client.member.states import MemberState
 from kip848_client.model import Subscription, TopicPartition
 from kip848_client.simulation.consumer import SimulatedConsumer, UserCode
 from kip848_client.simulation.ground import GROUP, Ground
-from kip848_client.simulation.mirror import Mirror
+from kip848_client.simulation.mirror import Mirror, partitions_of
 from kip848_client.simulation.observer import HandedOut, Observers, Scene, Surroundings, Watch
 from kip848_client.simulation.scenario import Behaviour, Scenario
 from kip848_client.simulation.transactions import Producers
@@ -256,15 +256,10 @@ class Stage(Ground):
             if seen.held != seen.target or len(view.readable) != len(seen.target):
                 return False
         held = {partition for seen in members.values() for partition in seen.held}
-        if held != {
-            (topic.topic_id, index)
-            for topic in self.cluster.topics.image.topics
-            for index in range(topic.partition_count)
-        }:
+        image, group = self.cluster.topics.image, self.mirror.group
+        if held != partitions_of(image, image.by_name):
             return False  # a topic that was created again has the name of the one that members still hold
-        wanted = set(self.cluster.topics.end_offsets)
-        group = self.mirror.group
-        if group is None or not all(partition.topic in group.subscribed_topics for partition in wanted):
+        if group is None or not image.by_name.keys() <= group.subscribed_topics:
             return False
         return self._everything_is_read(living)
 

@@ -1,7 +1,7 @@
-"""Workers that share units: the production `WorkerCore` in processes of their own, and what must hold of what they run.
+"""Workers that share units: the production `WorkerCore` in processes of their own, and the invariants U1 to U3.
 
-`play` is one run of a scenario with units. What is checked is the truth, by the world's clock: which process runs which
-unit. Faults and planned events are those of consumers, as far as a worker can suffer them.
+`play_workers` plays one run of a scenario with units. The checks know which process really runs which unit, by the
+world's clock. Faults and planned events are those of consumers, as far as they concern workers.
 
 Does not own: the protocol (`kip848_client.worker.core`), delays and faults (`network`), the coordinator (`cluster`).
 """
@@ -373,7 +373,7 @@ def play_workers(scenario: Scenario, world: World) -> None:
     fleet = Fleet(scenario, world=world)
     for _ in range(scenario.members):
         fleet.join()
-    fleet.suffer(fleet.perform)
+    fleet.play_plan(fleet.perform)
     fleet.heal()
     limit_ms = _heal_ms(scenario)
     end_ms = world.now_ms + limit_ms

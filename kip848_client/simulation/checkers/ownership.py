@@ -12,8 +12,7 @@ from kip848_client.coordinator.classic.group import ClassicState, from_value, to
 from kip848_client.coordinator.consumer_group import ConsumerGroup, GroupState
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.group_member import STATIC_LEAVE_EPOCH
-from kip848_client.coordinator.topics import TopicsImage
-from kip848_client.simulation.mirror import Change, IdPartition, Partitions, id_partitions, listed
+from kip848_client.simulation.mirror import Change, IdPartition, Partitions, id_partitions, listed, partitions_of
 from kip848_client.simulation.observer import Checker, Scene, about
 from kip848_client.simulation.violation import fail
 from kip848_client.wire.messages.consumer_group_heartbeat import (
@@ -124,7 +123,7 @@ class TargetLegality(Checker):
                 fail("S2", f"the target of {member_id} has partitions of topics that it does not subscribe to")
         if len(given) != total:
             fail("S2", f"targets of epoch {mirror.target_epoch} overlap")
-        if complete and given != (wanted_all := _partitions_of(image, group.subscribed_topics)):
+        if complete and given != (wanted_all := partitions_of(image, group.subscribed_topics)):
             missing = sorted(map(str, wanted_all - given))
             fail("S2", f"the target of epoch {mirror.target_epoch} leaves out {missing} or gives what is not there")
 
@@ -341,12 +340,3 @@ def _derived(group: ConsumerGroup | None) -> dict[str, object]:
     """A group's derived state, which must be the same from a compacted log."""
     kept = {name: value for name, value in vars(group).items() if name not in _PASSING} if group is not None else {}
     return kept | {"subscribed_topics": group.subscribed_topics if group is not None else None}
-
-
-def _partitions_of(image: TopicsImage, topics: frozenset[str]) -> set[IdPartition]:
-    return {
-        (topic.topic_id, index)
-        for topic in image.topics
-        if topic.name in topics
-        for index in range(topic.partition_count)
-    }
