@@ -77,7 +77,7 @@ REFUSED_WITH: Final[dict[int, tuple[ErrorCode, ...]]] = {
         ErrorCode.GROUP_AUTHORIZATION_FAILED,
     ),
 }
-"""API -> error codes that a refusal carries, as a broker may."""
+"""API -> error codes with which a broker may refuse it."""
 
 
 class Actions:

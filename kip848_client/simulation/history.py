@@ -27,7 +27,7 @@ class Line(NamedTuple):
 
 
 class History:
-    """Append-only. Lines are also counted, by their *what*.
+    """The lines of a run, and how many there are of each *what*.
 
     Args:
         keep: False counts only.
@@ -135,7 +135,7 @@ FAULTS: Final[Mapping[str, str]] = {
     "wall_clock_jumped": "wall clocks set",
     "group_config_changed": "group settings changed",
 }
-"""For each class of faults: name of a count -> its description."""
+"""Kinds of faults: name of a count -> its description."""
 
 _INJECTED: Final = FAULTS.keys() - {
     "crashed",

@@ -93,14 +93,14 @@ class Mirror:
         self.converted: Conversion | None = None
         """What the last look found, if the group was of the other kind before."""
         self.group_epoch = 0
-        """Of a classic group the generation that was recorded last. So is the next one."""
+        """Of a classic group: the generation that was recorded last; so is `target_epoch`."""
         self.target_epoch = 0
         self._is_consumer_group = False
         self.version = -1
         """`Cluster.version` at the last look."""
         self.loads = 0
         self.is_loaded = False
-        """Whether a coordinator was loaded since the look before: what was not durable is undone."""
+        """A coordinator was loaded since the look before, so what was not durable is undone."""
         self.rewound: set[IdPartition] = set()
         """Partitions whose committed offset comes from a late or duplicated commit, which Kafka accepts."""
 

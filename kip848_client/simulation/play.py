@@ -30,7 +30,7 @@ class Report(msgspec.Struct, frozen=True):
     """How a run went.
 
     Args:
-        scenario: with the numbers that were played.
+        scenario: its numbers are those that were played.
         violation: the invariant that broke, or None.
         events: messages delivered, timers that were due, and actions of applications, administrators and faults.
         handed_out_twice: records that more than one poll() returned.
@@ -56,12 +56,12 @@ class Report(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """Of the whole history; equal for equal seeds."""
+        """Digest of the whole history; equal for equal seeds."""
         return self.history.digest
 
     @property
     def replay_command(self) -> str:
-        """What plays this run again, but for an application and fault rules that were handed to `run`."""
+        """The command that plays this run again, without the application and the fault rules that `run` was given."""
         name = self.scenario.name if self.scenario.name in SCENARIOS else CHURN.name
         base = settled(SCENARIOS[name], seed=self.seed)
         changes = "".join(f" --set {shlex.quote(change)}" for change in differences(self.scenario, base))
@@ -80,9 +80,9 @@ def run(
     """Play *scenario* once.
 
     Args:
-        application: makes your own listener for the consumer of that name; see `Application`.
+        application: makes your own listener for the consumer of that name; see `UserCode`.
         rules: fault rules for single requests, as the embedded broker takes them; they end with the safety phase.
-        watch: makes more observers, beside the checkers of `checkers`; see `observer`. Workers have none.
+        watch: makes more observers, beside the checkers of `checkers`; see `observer`. Runs of workers take none.
         keep_history: False keeps counts only, for runs that are long.
 
     Returns:

@@ -72,7 +72,7 @@ class Topics:
         return None if topic is None else topic.topic_id
 
     def resolved(self, topic_id: UUID, name: str) -> UUID | None:
-        """The id of a topic that a message names by either; None if there is no such topic."""
+        """The id of a topic that a message gives by its id or by its name; None if there is no such topic."""
         return topic_id if topic_id.int else self.id_of(name)
 
     def described(self, topic_ids: frozenset[UUID], *, lag_ms: int) -> Mapping[UUID, str]:

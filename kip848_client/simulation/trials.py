@@ -35,7 +35,7 @@ class Trials:
     """Changes a group at rest.
 
     Args:
-        wait_for_rest: lets at most so many ms pass until the group rests; whether it does.
+        wait_for_rest: lets time pass until the group rests, for so many ms at most; returns whether it rests.
     """
 
     def __init__(self, stage: Stage, rng: random.Random, *, wait_for_rest: Callable[[int], bool]) -> None:

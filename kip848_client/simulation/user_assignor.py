@@ -60,7 +60,7 @@ class _Weighted(PartitionAssignor):
 
 
 OFFERED: Final[tuple[Assignor, ...]] = (advertised(_Weighted()),)
-"""What a process with an assignor of its own offers at first."""
+"""What a process with an assignor of its own offers when it joins."""
 
 _BUILT_IN: Final = {one.name: one for one in (ClassicRange(), RoundRobin(), CooperativeSticky())}
 
@@ -72,11 +72,11 @@ STRATEGIES: Final = (
     ((_Weighted.name,),),
     ((_Weighted.name, "range"),),
 )
-"""What processes on the classic protocol offer, by name: one of these for a group, and one of its parts for each."""
+"""Names of assignors on the classic protocol: one element is drawn for a group, one of its tuples for each process."""
 
 
 def offered_classic(names: tuple[str, ...]) -> tuple[tuple[Assignor, ...], bool]:
-    """What a process on the classic protocol offers at first, and whether it keeps its partitions while it joins."""
+    """The assignors of these names as a process offers them, and whether it keeps its partitions while it joins."""
     assignors = tuple(_BUILT_IN.get(name) or _Weighted() for name in names)
     return tuple(map(advertised, assignors)), is_cooperative(assignors)
 
@@ -90,7 +90,7 @@ class UserAssignor:
     def __init__(self, consumer: Process) -> None:
         self._consumer = consumer
         self.listens = any(one.name not in _BUILT_IN for one in consumer.config.client_assignors)
-        """The process has an assignor of its own, which is told of targets."""
+        """The process has an assignor of its own, which hears of new targets."""
         self._assignor = _Weighted()
         self._busy = False
         self._last_call_id = 0

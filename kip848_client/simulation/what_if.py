@@ -53,12 +53,12 @@ class Shape(msgspec.Struct, frozen=True):
 
     @property
     def partitions(self) -> int:
-        """Of all topics."""
+        """The number of partitions of all topics."""
         return sum(self.topics.values())
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """What is different; None is as in the shape."""
+    """What differs from the shape; None keeps what the shape has."""
 
     name: str
     assignor: str | None = None

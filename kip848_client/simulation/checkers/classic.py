@@ -30,7 +30,7 @@ class ClassicRounds(Checker):
         super().__init__(scene)
         self._before: ClassicGroup | None = None
         self._handed_in: Mapping[str, bytes] | None = None
-        """By the leader, in this step."""
+        """What the leader handed in, in this step."""
 
     @about(SyncGroupRequest)
     def served(self, client_id: str, request: SyncGroupRequest, response: SyncGroupResponse) -> None:
@@ -88,9 +88,9 @@ def _assignments(group: ClassicGroup) -> list[tuple[str | None, bytes]]:
 class ClassicReading(Checker):
     """C1 in a classic group: no two members of its present generation read one partition.
 
-    A member that did not join in the present generation may read until it hears of that; its commits are refused. So
-    may one that missed a generation, whose assignment it does not know, while its claim is for an older one; and one of
-    which a late JoinGroup was taken for what it owns now.
+    Three kinds of members may read until they hear of the present generation, and their commits are refused: one that
+    did not join in it; one that missed a generation, while it claims partitions of an older one; and one whose late
+    JoinGroup was taken for what it owns now.
     """
 
     def __init__(self, scene: Scene) -> None:
@@ -131,7 +131,7 @@ class ClassicReading(Checker):
     def group_changed(self, changes: Sequence[Change]) -> None:
         """A group that became a classic one has its members in its first generation, with what it counted as theirs.
 
-        One that reads more was cut off while the group changed its kind twice, and is like one that has not joined.
+        A member that reads more was cut off while the group changed its kind twice, and counts as not joined.
         """
         converted, mirror = self._mirror.converted, self._mirror
         if converted is None:

@@ -58,7 +58,7 @@ class HeartbeatFencing(Checker):
             self._accepted(client_id, request)
 
     def _accepted(self, client_id: str, request: ConsumerGroupHeartbeatRequest) -> None:
-        """The mirror shows the group before."""
+        """Check a heartbeat that counts; the mirror still shows the group before it."""
         epoch, seen = request.member_epoch, self._mirror.members.get(request.member_id)
         if request.instance_id is not None:
             holder_id, holder = self._holder(request.instance_id)
@@ -94,7 +94,7 @@ class OffsetFencing(Checker):
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self._committed: dict[IdPartition, int] = {}
-        """By the accepted commits; a load brings what was durable."""
+        """Partition -> offset of the last accepted commit; after a load, of the last durable one."""
         self._stale: Request[Any] | None = None
 
     def loaded(self, before: GroupCoordinator | None, after: GroupCoordinator) -> None:

@@ -116,7 +116,7 @@ _INCURABLE: Final = frozenset(
         ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
     }
 )
-"""Codes of a heartbeat's answer after which a member may be FATAL. A simulated one waits for its instance id."""
+"""Codes after which a member may be FATAL; not UNRELEASED_INSTANCE_ID, since simulated members wait for theirs."""
 
 
 class ShownStates(Checker):

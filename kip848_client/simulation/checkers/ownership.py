@@ -29,7 +29,7 @@ from kip848_client.wire.messages.consumer_group_prepare_assignment import (
 )
 
 _ASSERT_EVERY: Final = 8
-"""After so many changes each, the coordinator's own assertions run."""
+"""Changes between two runs of the coordinator's own assertions."""
 _NOTHING: Final[Partitions] = frozenset()
 
 
