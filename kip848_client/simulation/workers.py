@@ -104,6 +104,10 @@ class Fleet(Ground):
         """Units that run nowhere."""
         return [unit for unit in self.units if not self._running[unit]]
 
+    def rests(self) -> bool:
+        """Whether every unit runs, and every worker that was told to leave has left."""
+        return not self.idle() and all(worker.dead or not worker.ends for worker in self.workers)
+
     # What runs
 
     def begins(self, unit: Unit, run: Running) -> None:
@@ -376,12 +380,9 @@ def play_workers(scenario: Scenario, world: World) -> None:
     fleet.play_plan(fleet.perform)
     fleet.heal()
     limit_ms = _heal_ms(scenario)
-    end_ms = world.now_ms + limit_ms
-    while fleet.idle() or any(worker.ends and not worker.dead for worker in fleet.workers):
-        if world.now_ms >= end_ms:
-            idle = ", ".join(map(str, fleet.idle())) or "no unit"
-            fail("U3", f"{idle} run nowhere {limit_ms} ms after the last fault, or a close() has not ended")
-        world.run_until(min(world.now_ms + scenario.heartbeat_interval_ms, end_ms))
+    if not world.wait_until(fleet.rests, limit_ms):
+        idle = ", ".join(map(str, fleet.idle())) or "no unit"
+        fail("U3", f"{idle} run nowhere {limit_ms} ms after the last fault, or a close() has not ended")
     world.run_until(world.now_ms + 2 * scenario.session_timeout_ms)  # a unit that stops now must run again by then
     if left := fleet.idle():
         fail("U3", f"{', '.join(map(str, left))} stopped after the last fault")
