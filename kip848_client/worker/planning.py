@@ -76,7 +76,7 @@ class Planning:
         self._plan_id: int | None = None
         """The assignor that is running."""
         self._prepared: ConnectGroupPrepareAssignmentResponse | None = None
-        self.says_offers = False
+        self.says_offers: bool
         """The next heartbeat has something new about the assignors; a join has them in any case."""
         self.due_ms: int | None = None
         """When this worker asks for the next plan."""

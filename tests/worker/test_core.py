@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kip848_client.assignors.units import WorkerPlan
+from kip848_client.assignors.units import WorkerGroup, WorkerPlan, WorkerSpec
 from kip848_client.errors import BrokerError, CatalogConflictError, ConnectionLostError, ErrorCode
 from kip848_client.member.states import MemberState
 from kip848_client.model import Unit
@@ -22,10 +22,12 @@ from kip848_client.wire.messages.connect_group_install_assignment import (
     ConnectGroupInstallAssignmentRequest,
     ConnectGroupInstallAssignmentResponse,
 )
+from kip848_client.wire.messages.connect_group_install_assignment import Member as InstalledMember
 from kip848_client.wire.messages.connect_group_prepare_assignment import (
     ConnectGroupPrepareAssignmentRequest,
     ConnectGroupPrepareAssignmentResponse,
 )
+from kip848_client.wire.messages.connect_group_prepare_assignment import Member as PreparedMember
 from kip848_client.wire.messages.connect_protocol import PlanMetadata, WorkerMetadata, decode, encode
 from kip848_client.worker.core import WorkerCore, WorkerSettings
 from kip848_client.worker.events import (
@@ -237,7 +239,7 @@ def test_what_is_new_starts_after_the_acknowledgement() -> None:
     assert isinstance(send.request, ConnectGroupHeartbeatRequest)
     assert bench.named(send) == ["b", "c"]
     assert isinstance(call, Call)
-    assert [(str(one.unit), one.token) for one in call.units] == [("b", 2), ("c", 2)]
+    assert [(one.name, str(one)) for one in call.units] == [("b", "b (token 2)"), ("c", "c (token 2)")]
 
 
 @pytest.mark.parametrize(("margin_ms", "ends_ms"), [(None, 30_000), (9_000, 36_000), (1, 40_500), (99_000, 1)])
@@ -337,7 +339,7 @@ def test_a_removed_worker_loses_everything_and_joins_again_under_its_id(code: Er
     assert len([effect for effect in bench.effects if isinstance(effect, StopNow)]) == 1
 
 
-@pytest.mark.parametrize("busy_with", ["news", "a failed stop", "a stop", "a list of units"])
+@pytest.mark.parametrize("busy_with", ["news", "a failed stop", "a stop", "a list of units", "a delay"])
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_AUTHORIZATION_FAILED])
 def test_a_removed_worker_waits_for_on_lost_alone(busy_with: str, code: ErrorCode) -> None:
     """Its thread would step without end while a unit takes its time to stop."""
@@ -345,6 +347,8 @@ def test_a_removed_worker_waits_for_on_lost_alone(busy_with: str, code: ErrorCod
     bench.pass_time(INTERVAL_MS)
     if busy_with == "a list of units":
         _plan_at(bench, catalog_offset=8, units="a b c")
+    elif busy_with == "a delay":
+        _plan_at(bench, catalog_offset=0, units="a b", delay_ms=1)
     elif busy_with != "news":
         bench.answer(1, "a")
     if busy_with == "a failed stop":
@@ -714,6 +718,96 @@ def test_a_plan_is_handed_in_for_the_group_that_it_was_computed_for() -> None:
     assert len(bench.sent) == sent + 1, "the new assignment is asked for at once"
 
 
+def test_an_assignor_is_given_the_group_and_its_plan_is_handed_in_whole() -> None:
+    """What is lost on the way moves units that could stay, or is lost to the next worker that plans."""
+    bench = Bench(client_assignors=("own",), worker_url="http://w")
+    _ask(bench)
+    drains = encode(WorkerMetadata(draining=True))
+    said = (
+        ("m", 0, drains),
+        ("classic", -1, drains),
+        ("odd", 0, b"\xff"),
+        ("new", 0, b""),
+    )
+    prepared = ConnectGroupPrepareAssignmentResponse(
+        group_epoch=5,
+        assignor_name="own",
+        members=tuple(
+            PreparedMember(
+                member_id=member_id,
+                worker_id=f"w-{member_id}",
+                reconciled=member_id == "m",
+                metadata_version=version,
+                metadata_bytes=data,
+                target=(UnitsOfName(name="b", indexes=(-1, 0)),) if member_id == "m" else (),
+            )
+            for member_id, version, data in said
+        ),
+        catalog=Catalog(offset=3, units=(UnitsOfName(name="a", indexes=(-1,)), UnitsOfName(name="b", indexes=(-1, 0)))),
+        assignor_state=b"state",
+        state_version=1,
+        state_age_ms=70,
+    )
+
+    (plan,) = bench.step(Answered(bench.sent[-1].request_id, prepared))
+    units = {"m": (Unit("b", 0), Unit("b")), "classic": ()}
+    bench.step(Planned(1, WorkerPlan(units, frozenset({Unit("a")}), delay_ms=9, state=b"next", state_version=2)))
+
+    assert plan == Plan(
+        1,
+        "own",
+        WorkerGroup(
+            (
+                WorkerSpec("m", "w-m", (Unit("b"), Unit("b", 0)), reconciled=True, draining=True),
+                *(WorkerSpec(one, f"w-{one}", (), reconciled=False) for one in ("classic", "odd", "new")),
+            ),
+            frozenset({Unit("a"), Unit("b"), Unit("b", 0)}),
+            b"state",
+            1,
+            70,
+        ),
+    )
+    told = encode(PlanMetadata(leader="m", leader_url="http://w", catalog_offset=3, delay_ms=9))
+    assert bench.sent[-1].request == ConnectGroupInstallAssignmentRequest(
+        group_id="g",
+        member_id="m",
+        member_epoch=1,
+        group_epoch=5,
+        members=(
+            InstalledMember("m", (UnitsOfName(name="b", indexes=(-1, 0)),), 0, told),
+            InstalledMember("classic", (), 0, b""),
+        ),
+        deferred=(UnitsOfName(name="a", indexes=(-1,)),),
+        assignor_state=b"next",
+        state_version=2,
+    )
+
+
+@pytest.mark.parametrize("moment", ["asked", "planning"])
+def test_one_plan_is_computed_at_a_time(moment: str) -> None:
+    """The coordinator asks with every heartbeat until it has a plan; an assignor may take long."""
+    bench = _asked()
+    if moment == "planning":
+        _prepared(bench)
+    sent = len(bench.sent)
+    bench.pass_time(INTERVAL_MS)
+    _ask(bench)
+    assert len(bench.sent) == sent + 1
+
+
+@pytest.mark.parametrize(("version", "data", "waits"), [(0, None, True), (1, None, False), (0, b"\xff", False)])
+def test_what_another_assignor_says_of_its_plan_is_not_read(version: int, data: bytes | None, waits: bool) -> None:
+    """The bytes of an assignor of the application's own may look like anything."""
+    bench = Bench(client_assignors=("own",))
+    said = encode(PlanMetadata(leader="m", delay_ms=1)) if data is None else data
+    told = Assignment(metadata_version=version, metadata_bytes=said)
+    response = ConnectGroupHeartbeatResponse(
+        member_epoch=1, heartbeat_interval_ms=INTERVAL_MS, session_timeout_ms=SESSION_MS, assignment=told
+    )
+    bench.step(Answered(bench.sent[-1].request_id, response))
+    assert bench.core.deadline_ms() == (1 if waits else INTERVAL_MS)
+
+
 @pytest.mark.parametrize("failed", ["prepare", "install"])
 def test_a_plan_that_is_refused_is_noted_and_asked_for_again_by_the_coordinator(failed: str) -> None:
     """The log is all that tells why units stay where they are."""
@@ -905,11 +999,11 @@ def test_a_worker_whose_list_of_units_stays_behind_leaves_for_a_while(becomes_kn
         assert bench.last_call == ("on_assigned", ["a"])
 
 
-def _plan_at(bench: Bench, *, catalog_offset: int, units: str = "a") -> None:
+def _plan_at(bench: Bench, *, catalog_offset: int, units: str = "a", delay_ms: int = 0) -> None:
     """Answer the last heartbeat with a plan for the list of this version."""
     told = Assignment(
         assigned=tuple(AssignedUnits(name=name, indexes=(-1,), epochs=(1,)) for name in units.split()),
-        metadata_bytes=encode(PlanMetadata(leader="other", catalog_offset=catalog_offset)),
+        metadata_bytes=encode(PlanMetadata(leader="other", catalog_offset=catalog_offset, delay_ms=delay_ms)),
     )
     joined = ConnectGroupHeartbeatResponse(
         member_epoch=1, heartbeat_interval_ms=INTERVAL_MS, session_timeout_ms=SESSION_MS, assignment=told
