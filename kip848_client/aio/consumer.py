@@ -177,7 +177,7 @@ class AsyncConsumer:
             timeout: seconds; negative or None waits for ever.
 
         Raises:
-            IllegalStateError: also if another task is reading.
+            IllegalStateError: another task is reading; or as in `Consumer`.
         """
         while self._ready and self._nothing_moved():
             now_s = time.monotonic()

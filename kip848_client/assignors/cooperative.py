@@ -120,7 +120,7 @@ class _Run:
             targets.update(held)
             kept = [pair for pair in held if pair in self._catalogue]
             if worker.member_id in draining:
-                self._to_place += kept  # given up without a delay: they are not lost
+                self._to_place += kept  # left without a delay: they are not lost
             else:
                 self._next[worker.member_id] = kept
         previous = set(state.previous)

@@ -35,11 +35,11 @@ __all__ = [
 ]
 
 ASSIGNOR_RAISED: Final = -1
-"""Assignment error that the members are told of when `PartitionAssignor.assign` raised. Negative errors are this
+"""Assignment error that all members get when `PartitionAssignor.assign` raised. Negative errors are this
 library's, positive ones the assignor's own."""
 
 ASSIGNMENT_INVALID: Final = -2
-"""Assignment error that the members are told of when the result of `PartitionAssignor.assign` cannot be applied."""
+"""Assignment error that all members get when the result of `PartitionAssignor.assign` cannot be applied."""
 
 METADATA_UNREADABLE: Final = -3
 """Assignment error on the classic protocol: some member has metadata of a version that the leader's assignor does not
@@ -69,7 +69,7 @@ id and the partition."""
 
 
 class AssignorMetadata(msgspec.Struct, frozen=True):
-    """What a member tells the assignor, wherever that runs, about itself.
+    """A member's metadata for the assignor, whichever member runs it.
 
     Args:
         metadata: bytes of any meaning; only the assignor reads them.
@@ -96,7 +96,7 @@ class TopicSpec(msgspec.Struct, frozen=True):
 
     Args:
         racks: of each partition the racks of its replicas; empty where they are not known: under KIP-848 the
-            coordinator does not tell them.
+            coordinator does not send them.
     """
 
     topic_id: UUID
@@ -172,7 +172,7 @@ class AssignmentSpec(msgspec.Struct, frozen=True):
 
 
 class MemberAssignment(msgspec.Struct, frozen=True):
-    """The whole target of one member, and what its assignor should hear.
+    """The whole target of one member, and the metadata for its assignor.
 
     Args:
         partitions: what it should have, in any order. As an argument of `PartitionAssignor.on_assignment` a sorted
@@ -199,7 +199,7 @@ class GroupAssignment(msgspec.Struct, frozen=True):
     Args:
         members: by member id. A member that is left out gets nothing.
         error: 0, or 1..127 for an error of the assignor's own: then *members* is ignored, the group keeps the target it
-            has, and every member hears of the error in `PartitionAssignor.on_assignment`.
+            has, and every member gets the error in `PartitionAssignor.on_assignment`.
 
     Raises:
         ValueError: *error* is out of range.
@@ -219,7 +219,7 @@ class GroupAssignment(msgspec.Struct, frozen=True):
 
 
 class ConsumerGroupMetadata(msgspec.Struct, frozen=True):
-    """Who is told of an assignment."""
+    """The member that gets an assignment, and its epoch."""
 
     group_id: str
     member_id: str
@@ -246,7 +246,7 @@ class PartitionAssignor(ABC):
     maximum_version: int = 0
 
     def metadata(self) -> AssignorMetadata:
-        """What this member tells the assignor about itself; by default nothing.
+        """This member's metadata for the assignor; by default none.
 
         Called before the member joins and then once in each heartbeat interval. When the result changes, the group is
         assigned anew; so return equal values for equal circumstances, and no clock or counter. What it raises is
@@ -262,7 +262,7 @@ class PartitionAssignor(ABC):
         Anything else, and anything raised, is logged and reported to the group as an assignment error.
         """
 
-    def on_assignment(  # noqa: B027  not every assignor wants to hear of it
+    def on_assignment(  # noqa: B027  not every assignor needs it
         self, error: int, assignment: MemberAssignment, group_metadata: ConsumerGroupMetadata
     ) -> None:
         """This member has a new target; called once for each member epoch, in every member; by default does nothing.
@@ -270,9 +270,9 @@ class PartitionAssignor(ABC):
         Args:
             error: 0, or what the assignor returned; negative if it failed (`ASSIGNOR_RAISED`, `ASSIGNMENT_INVALID`,
                 `METADATA_UNREADABLE`).
-            assignment: the complete target, also what other members have yet to release. The rebalance listener tells
-                what this member really has. On the classic protocol what this round gives: what is still with another
-                member comes with the next one.
+            assignment: the complete target, with partitions that others have yet to revoke; the rebalance listener gets
+                what this member really has. On the classic protocol the result of this round: what is still with
+                another member comes with the next one.
             group_metadata: the member and the epoch that this target belongs to.
         """
 

@@ -351,7 +351,7 @@ class WorkerCore:
         }
         self._pending = tuple(sorted(Unit(item.name, index) for item in assignment.pending for index in item.indexes))
         if self._planning is not None:
-            self._planning.told(
+            self._planning.plan_received(
                 assignment.metadata_bytes,
                 version=assignment.metadata_version,
                 now_ms=self._now_ms,
@@ -379,7 +379,7 @@ class WorkerCore:
         if self._planning is not None and self._planning.is_waiting_for(request_id):
             self._planning.not_answered()
         elif self._in_flight.pop(request_id, None) is None:
-            pass  # it was given up
+            pass  # it was abandoned
         elif self._left_sent:
             self._leave_done()
         elif final:
@@ -591,7 +591,7 @@ class WorkerCore:
         closing = self._closing
         if closing is not None and self._now_ms >= closing.deadline_ms and self._phase is not Phase.LEFT:
             if self._owned:
-                # The coordinator hears nothing, so no other worker gets the units before the session is over.
+                # The coordinator gets no leave, so no other worker gets the units before the session is over.
                 self._emit(StopNow(_ordered(self._owned)))
                 self._owned.clear()
             self._leave_done()
@@ -656,7 +656,7 @@ class WorkerCore:
         return self._ids
 
     def _release_at_ms(self) -> int | None:
-        """When the units must be given up: a margin before the coordinator may give them away."""
+        """When the units must be stopped: a margin before the coordinator may assign them to other workers."""
         if self._confirmed_ms is None or not self._session_ms:
             return None
         margin_ms = self._margin_ms()

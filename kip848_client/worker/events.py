@@ -187,7 +187,7 @@ class ReadUnits(msgspec.Struct, frozen=True):
 
 
 class StopNow(msgspec.Struct, frozen=True):
-    """The lease ends: runners of these units must be told to stop at once, also while a callback is running."""
+    """The lease ends: runners of these units must stop at once, even while a callback is running."""
 
     units: tuple[OwnedUnit, ...]
 

@@ -160,7 +160,7 @@ class WorkerHost:
     def _run(self) -> None:
         try:
             anyio.run(self._main, backend="asyncio")
-        except BaseException as bug:  # noqa: BLE001  the application must hear of any error
+        except BaseException as bug:  # noqa: BLE001  the application must get any error
             self.crashed = bug
             log_event(logging.ERROR, LogEvent.WORKER_CRASHED, exc_info=bug, group_id=self._config.settings.group_id)
         finally:

@@ -104,8 +104,8 @@ class Planning:
             self._reason = REASON_NONE
             self.says_offers = True
 
-    def told(self, data: bytes, *, version: int, now_ms: int, session_ms: int) -> None:
-        """A plan came, with these bytes; every later plan replaces what this one said."""
+    def plan_received(self, data: bytes, *, version: int, now_ms: int, session_ms: int) -> None:
+        """A plan arrived with these bytes. It replaces the one before."""
         self.due_ms = None
         if version == 0 and data:
             with contextlib.suppress(ProtocolError):  # of an assignor that is not ours

@@ -75,7 +75,7 @@ class StreamsAssignor(PartitionAssignor):
 
     Args:
         topology: the same in every process.
-        endpoint: ``host:port`` where this process answers queries; every process hears of it.
+        endpoint: ``host:port`` where this process answers queries; every process gets it.
         tags: of this process, such as ``{"zone": "a"}``, for *rack_tags*.
         process_id: of the process that has the state: the same for all its consumers, and after a restart. Make one
             with ``uuid.uuid4()`` and keep it beside the state.
@@ -141,7 +141,7 @@ class StreamsAssignor(PartitionAssignor):
         self._said.append(dict(lags))
 
     def shut_down(self) -> None:
-        """Ask every process of the group to stop: each hears of `SHUTDOWN`. Any thread may call."""
+        """Ask every process of the group to stop: each gets the error `SHUTDOWN`. Any thread may call."""
         self._said.append(REASON_SHUTDOWN)
 
     def change_topology(self, topology: Topology) -> None:

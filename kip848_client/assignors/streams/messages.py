@@ -1,4 +1,4 @@
-"""What a process tells the assignor about itself, and what the assignor tells each process, as bytes (version 0).
+"""The metadata of a process for the assignor, and the assignor's for each process, as bytes (version 0).
 
 The primitives are those of Kafka's flexible messages; every struct ends with (no) tagged fields.
 """
@@ -26,7 +26,7 @@ Partitions = Mapping[str, tuple[int, ...]]
 
 
 class MemberInfo(msgspec.Struct, frozen=True):
-    """What a member tells.
+    """The metadata of a member.
 
     Args:
         process_id: members of one process share its disk: a task is there once.
@@ -79,7 +79,7 @@ class HostPartitions(msgspec.Struct, frozen=True):
 
 
 class TaskAssignment(msgspec.Struct, frozen=True):
-    """What a member is told: its tasks, and who answers for which partition.
+    """The assignor's message to a member: its tasks, and the endpoint that answers for each partition.
 
     Args:
         standby, warmup: task -> the changelog partitions to restore from.

@@ -46,7 +46,7 @@ class Subtopology(msgspec.Struct, frozen=True):
 
 
 class Topology(msgspec.Struct, frozen=True):
-    """All subtopologies of an application. The same in every process; a process with another one is told so.
+    """All subtopologies of an application. The same in every process; a process with another one gets an error.
 
     Example::
 

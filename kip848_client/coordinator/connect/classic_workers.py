@@ -29,7 +29,7 @@ _ASSIGNOR_OF: Final[Mapping[str, str]] = {
 
 
 def classic_metadata(said: ClassicWorker, common: SharedMetadata, *, told_offset: int) -> WorkerMetadata:
-    """What a worker on the classic protocol told about itself; its host and port are its name."""
+    """The metadata of a worker on the classic protocol; its host and port are its name."""
     assert common.classic is not None
     names = dict.fromkeys(_ASSIGNOR_OF[name] for name, _ in common.classic.protocols if name in _ASSIGNOR_OF)
     return WorkerMetadata(

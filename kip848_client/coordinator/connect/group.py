@@ -22,7 +22,7 @@ from kip848_client.wire.messages.group_records import RecordKey, RecordValue
 
 
 class WorkerMetadata(SharedMetadata, frozen=True):
-    """What a worker told about itself.
+    """The metadata of a worker.
 
     Args:
         worker_id: its name for people, which two workers may share; None if it has none.

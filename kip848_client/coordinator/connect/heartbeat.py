@@ -193,5 +193,5 @@ class _Heartbeat:
 
 
 def _is_news(current: Current[str], *, before: Current[str]) -> bool:
-    """Whether the worker has to hear of its assignment again; that its epoch was confirmed is none of its business."""
+    """Whether the answer must repeat the worker's assignment; a change of the previous epoch alone is no reason."""
     return replace(current, previous_member_epoch=before.previous_member_epoch) != before

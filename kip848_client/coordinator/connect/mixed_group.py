@@ -54,7 +54,7 @@ class MixedConnectGroup(MixedGroup[str, WorkerMetadata, ClassicWorker]):
         return said
 
     def metadata(self, said: ClassicWorker, common: SharedMetadata) -> WorkerMetadata:
-        """The worker; it is told the offset of the catalogue as it is now."""
+        """The worker, with the current offset of the catalogue."""
         return classic_metadata(said, common, told_offset=self._group.catalogue.offset)
 
     def take_steps(
