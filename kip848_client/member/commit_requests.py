@@ -121,7 +121,7 @@ def read_commit(
     Args:
         without_gone: partitions of topics that do not exist are not a failure; `CommitResult.gone` has them.
     """
-    names = {topic.topic_id: topic.name for topic in request.topics if topic.topic_id != ZERO_UUID}
+    names = {topic.topic_id: topic.name for topic in request.topics}
     first = ErrorCode.NONE.value
     unauthorized: set[str] = set()
     gone: set[TopicPartition] = set()
@@ -164,7 +164,7 @@ def read_fetch(
 ) -> FetchResult:
     """Read an answer to *request*. A partition that it leaves out failed; it is not one without an offset."""
     asked = request.groups[0]
-    names = {topic.topic_id: topic.name for topic in asked.topics or () if topic.topic_id != ZERO_UUID}
+    names = {topic.topic_id: topic.name for topic in asked.topics or ()}
     if response.error_code:
         return FetchResult(response.error_code, {}, {})
     offsets: dict[TopicPartition, OffsetAndMetadata] = {}

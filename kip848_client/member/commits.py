@@ -116,9 +116,7 @@ class Commits:
 
     def abandon(self, commit_id: int) -> None:
         """The caller stopped waiting for this commit."""
-        for commit in [item for item in self._queue if item.commit_id == commit_id]:
-            self._context.orphan(commit.request_id)
-            self._queue.remove(commit)
+        self._queue = [commit for commit in self._queue if commit.commit_id != commit_id]
 
     def start_before_revocation(self, on_done: Callable[[], None], *, within_ms: int) -> bool:
         """Commit everything consumed before a run goes on; False if there is nothing to commit."""
@@ -160,18 +158,16 @@ class Commits:
 
     def _interval_allowed(self) -> bool:
         context = self._context
-        if self._due_ms is None or context.closing or not context.owned:
+        if context.closing or not context.owned:
             return False
-        if context.subscribed and context.live_epoch == NO_EPOCH:
-            return False
-        return not (self._queue and any(commit.kind in _AUTOMATIC for commit in self._queue))
+        return not any(commit.kind in _AUTOMATIC for commit in self._queue)
 
     @property
     def poll_wanted(self) -> bool:
         """Whether the next poll() should bring consumed positions: for an interval commit, or a retry."""
         if self._due_ms is not None and self._context.now_ms >= self._due_ms and self._interval_allowed():
             return True
-        return bool(self._queue) and any(commit.wants_positions for commit in self._queue)
+        return any(commit.wants_positions for commit in self._queue)
 
     def polled(self) -> None:
         """poll() began, and positions are fresh: commit them if the interval is over."""
@@ -208,8 +204,6 @@ class Commits:
 
     def advance(self) -> None:
         """Send the commits that can be sent, fail those that cannot, and end those past their deadline."""
-        if not self._queue:
-            return
         for commit in list(self._queue):
             if not commit.ended and commit.request_id is None:
                 self._try(commit)
@@ -220,8 +214,6 @@ class Commits:
 
     def deadline_ms(self) -> int | None:
         """When `advance` or `poll_wanted` would change by time alone."""
-        if not self._queue and self._due_ms is None:
-            return None
         now_ms = self._context.now_ms
         interval_due = self._due_ms is not None and self._due_ms > now_ms and self._interval_allowed()
         times = [self._due_ms if interval_due else None, *(commit.deadline_ms for commit in self._queue)]

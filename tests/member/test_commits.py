@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import AuthenticationError, CommitFailedError, RequestTimeoutError, RetriableCommitFailedError
-from kip848_client.member.commit_requests import read_fetch
+from kip848_client.member.commit_requests import CommitResult, read_commit, read_fetch
 from kip848_client.member.events import AUTOMATIC_COMMIT_ID, CommitDone, CommitKind, FailureKind
 from kip848_client.member.states import Phase
 from kip848_client.model import OffsetAndMetadata, TopicPartition
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
-from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
+from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kip848_client.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -20,6 +22,7 @@ from kip848_client.wire.messages.offset_fetch import (
 )
 from tests.spec.arrange import AUTO_MS, auto_committing, commits, pass_time, stable
 from tests.support.member_harness import INTERVAL_MS, positions
+from tests.support.messages import build
 
 
 def test_leader_epoch_and_metadata_travel_with_the_offset() -> None:
@@ -138,6 +141,21 @@ def test_a_position_is_committed_again_after_the_partition_came_back() -> None:
     pass_time(member, AUTO_MS)
     member.poll(positions(t_0=5))
     assert [offsets for _, offsets in commits(member)] == [{"t-0": 5}]
+
+
+def test_the_first_failure_of_a_commit_counts_and_topics_are_named_by_id() -> None:
+    """Version 10 answers with ids only; the application reads names, and an error that it can look up."""
+    known, unknown = UUID(int=1), UUID(int=9)
+    denied, first, second = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.NOT_COORDINATOR, ErrorCode.INVALID_REQUEST
+    request = build(OffsetCommitRequest, group_id="g", topics=[{"topic_id": known, "name": "t"}])
+    codes = [denied, ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID, first, second]
+    partitions = [{"partition_index": index, "error_code": code} for index, code in enumerate(codes)]
+    topics = [{"topic_id": topic_id, "partitions": partitions} for topic_id in (known, unknown)]
+
+    result = read_commit(request, build(OffsetCommitResponse, topics=topics), without_gone=True)
+
+    gone = {TopicPartition(name, 2) for name in ("t", str(unknown))}
+    assert result == CommitResult(first, frozenset({"t", str(unknown)}), frozenset(gone))
 
 
 def test_an_answer_about_offsets_counts_for_what_was_asked_only() -> None:

@@ -8,7 +8,8 @@ from kip848_client.error_codes import ErrorCode
 from kip848_client.member.error_tables import CommitErrorClass, commit_error_class
 from kip848_client.member.events import CommitDone, CommitKind
 from kip848_client.member.states import Phase
-from tests.spec.arrange import AUTO_MS, TWO, auto_committing, calls, commits, pass_time, stable
+from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
+from tests.spec.arrange import AUTO_MS, TWO, auto_committing, calls, commits, fence, pass_time, stable
 from tests.support.member_harness import INTERVAL_MS, MemberHarness, positions
 
 LONG = {"max_poll_interval_ms": 300_000}
@@ -43,14 +44,17 @@ def test_r117_positions_of_partitions_that_went_are_not_committed() -> None:
 def test_r118_one_interval_commit_at_a_time() -> None:
     """Two could arrive in either order, and move the position back."""
     member = auto_committing(**LONG)
+    member.commit(positions(t_0=1), kind=CommitKind.ASYNC)
+    own = member.take(OffsetCommitRequest)
     pass_time(member, AUTO_MS)
     member.poll(positions(t_0=50))
     pass_time(member, AUTO_MS)
     member.poll(positions(t_0=60))
-    assert commits(member) == [(1, {"t-0": 50})]
+    assert commits(member) == [(1, {"t-0": 50})], "the application's own commit does not hold up the interval's"
     member.answer_commit()
     member.poll(positions(t_0=60))
     assert commits(member) == [(1, {"t-0": 60})]
+    member.sent.append(own)
 
 
 def test_r118_a_run_starts_the_interval_anew() -> None:
@@ -78,9 +82,9 @@ def test_r119_without_new_positions_there_is_no_request() -> None:
 
 def test_r119_close_commits_only_what_is_not_confirmed() -> None:
     """A consumer that is closed while it is idle leaves without a request that says what the coordinator knows."""
-    member = auto_committing(**LONG)
-    for offset, sent in ((5, 1), (5, 0), (6, 1)):
-        call = member.commit(positions(t_0=offset), kind=CommitKind.AUTO_CLOSE)
+    member = auto_committing(TWO, **LONG)
+    for consumed, sent in ((positions(t_0=5), 1), (positions(t_0=5), 0), (positions(t_0=5, t_1=6), 1)):
+        call = member.commit(consumed, kind=CommitKind.AUTO_CLOSE)
         assert len(commits(member)) == sent
         if sent:
             member.answer_commit()
@@ -150,12 +154,29 @@ def test_r122_each_retry_is_of_the_newest_positions_and_epoch() -> None:
     member = auto_committing(TWO)
     member.assign_more({"t": [1]})
     member.poll(positions(t_0=5, t_1=10))
+    member.commit(positions(t_1=9), kind=CommitKind.ASYNC)
     member.advance(INTERVAL_MS)
     member.answer_commit(ErrorCode.STALE_MEMBER_EPOCH)
     member.answer_heartbeat(epoch=7)
     member.poll(positions(t_0=5, t_1=20))
+    assert not member.member.view().poll_wanted, "one poll() for each retry"
     member.advance(100)
-    assert commits(member) == [(7, {"t-0": 5, "t-1": 20})]
+    assert commits(member) == [(2, {"t-1": 9}), (7, {"t-0": 5, "t-1": 20})]
+
+
+def test_r122_the_commit_of_a_run_ends_with_the_membership() -> None:
+    """Unanswered, it would hold up the interval commits of the next membership for a whole rebalance timeout."""
+    member = auto_committing(rebalance_timeout_ms=300_000, **LONG)
+    member.assign_more({})
+    member.poll(positions(t_0=5))
+    member.take(OffsetCommitRequest)
+    fence(member)
+    member.finish_call("lost", "t-0")
+    member.answer_heartbeat(epoch=3, assignment={"t": [0]})
+    member.reconcile()
+    pass_time(member, AUTO_MS)
+    member.poll(positions(t_0=9))
+    assert commits(member) == [(3, {"t-0": 9})]
 
 
 @pytest.mark.parametrize("code", CODES, ids=lambda code: code.name)
