@@ -217,12 +217,7 @@ class Commits:
         now_ms = self._context.now_ms
         interval_due = self._due_ms is not None and self._due_ms > now_ms and self._interval_allowed()
         times = [self._due_ms if interval_due else None, *(commit.deadline_ms for commit in self._queue)]
-        if self._context.link is not None:
-            times += [
-                commit.backoff.ready_ms
-                for commit in self._queue
-                if commit.request_id is None and not commit.ended and commit.backoff.ready_ms > now_ms
-            ]
+        times += [commit.backoff.ready_ms for commit in self._queue if commit.backoff.ready_ms > now_ms]
         return earliest(times)
 
     def _try(self, commit: _Commit) -> None:

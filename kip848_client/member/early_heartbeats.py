@@ -29,6 +29,7 @@ import msgspec
 
 from kip848_client.member.assignment import IdPartition
 from kip848_client.member.context import Context
+from kip848_client.member.deadlines import earliest
 from kip848_client.member.events import Destination
 from kip848_client.member.states import Phase
 from kip848_client.model import NO_EPOCH
@@ -101,12 +102,9 @@ class EarlyHeartbeats:
 
     def due_ms(self) -> int | None:
         """When the next early heartbeat is due; None if none is."""
-        wait, found_ms = self._wait, self._found_ms
-        if (wait is None and found_ms is None) or self._context.phase is not Phase.IN_SYNC:
+        if self._context.phase is not Phase.IN_SYNC:
             return None
-        if wait is None or (found_ms is not None and found_ms < wait.next_ms):
-            return found_ms
-        return wait.next_ms
+        return earliest((self._found_ms, None if self._wait is None else self._wait.next_ms))
 
     # ----------------------------------------------------------------------------------------------------- heartbeats
 

@@ -51,7 +51,6 @@ class HandOver:
         self._reconciler: Final = reconciler
         self.active = False
         """Whether a hand-over was requested and has not ended."""
-        self._incarnation = 0
         self._until_ms = 0
         self._ask_ms = 0
         self._request_id: int | None = None
@@ -59,10 +58,9 @@ class HandOver:
     def request(self, event: HandOverRequested) -> None:
         """Begin. Ends at once if there is nothing to hand over."""
         context = self._context
-        if self.active or context.phase not in IN_GROUP or context.epoch <= 0 or not context.owned:
+        if self.active or context.phase not in IN_GROUP or not context.owned:
             return
         self.active = True
-        self._incarnation = context.incarnation
         self._until_ms = event.deadline_ms
         self._ask_ms = context.now_ms
         self._reconciler.hold_back_runs = True
@@ -73,8 +71,7 @@ class HandOver:
         context = self._context
         if not self.active:
             return
-        removed = context.incarnation != self._incarnation or context.phase not in IN_GROUP
-        if removed or context.subscription:
+        if context.phase not in IN_GROUP or context.subscription:
             self._end()
         elif self._reconciler.hold_back_runs:
             if context.now_ms >= self._until_ms:
@@ -121,7 +118,7 @@ class HandOver:
     def _described(self, response: ConsumerGroupDescribeResponse) -> None:
         self._request_id = None
         group = next(iter(response.groups), None)
-        if group is None or not self.active or not self._reconciler.hold_back_runs:
+        if group is None:
             return
         if group.error_code:
             if group.error_code not in RETRIABLE:
@@ -150,6 +147,4 @@ class HandOver:
 
     def _end(self) -> None:
         self.active = False
-        self._reconciler.hold_back_runs = False
-        self._context.orphan(self._request_id)
-        self._request_id = None
+        self._begin_revocation(None)

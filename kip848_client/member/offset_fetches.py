@@ -29,6 +29,7 @@ from kip848_client.errors import (
 from kip848_client.member.backoff import Backoff
 from kip848_client.member.commit_requests import FetchResult, build_fetch, read_fetch
 from kip848_client.member.context import Context
+from kip848_client.member.deadlines import earliest
 from kip848_client.member.error_tables import (
     FetchErrorClass,
     fetch_error_class,
@@ -129,8 +130,6 @@ class OffsetFetches:
 
     def advance(self) -> None:
         """Send the fetches that can be sent, and end those past their deadline."""
-        if not self._fetches:
-            return
         context = self._context
         for fetch in list(self._fetches):
             if fetch.request_id is not None:
@@ -147,17 +146,10 @@ class OffsetFetches:
 
     def deadline_ms(self) -> int | None:
         """When `advance` would do something by time alone."""
-        if not self._fetches:
-            return None
         now_ms = self._context.now_ms
-        times = [item.deadline_ms for fetch in self._fetches for item in fetch.waiters if item.deadline_ms is not None]
-        if self._context.link is not None:
-            times += [
-                fetch.backoff.ready_ms
-                for fetch in self._fetches
-                if fetch.request_id is None and fetch.backoff.ready_ms > now_ms
-            ]
-        return min(times, default=None)
+        times = [item.deadline_ms for fetch in self._fetches for item in fetch.waiters]
+        times += [fetch.backoff.ready_ms for fetch in self._fetches if fetch.backoff.ready_ms > now_ms]
+        return earliest(times)
 
     def _send(self, fetch: _Fetch) -> None:
         context = self._context

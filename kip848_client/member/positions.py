@@ -61,8 +61,6 @@ class _Stage(enum.Enum):
     START = enum.auto()
     """The position is known; `StartFetching` was not emitted yet."""
     FETCHING = enum.auto()
-    STUCK = enum.auto()
-    """Failed; waits for a seek."""
 
 
 _ACTIVE: Final = frozenset({_Stage.LOOK_UP, _Stage.RESET, _Stage.START})
@@ -117,17 +115,14 @@ class Positions:
             slot = self._slots[partition]
             if slot.stage in {_Stage.FETCHING, _Stage.START}:
                 slot.position = self._context.consumed.get(partition.topic_partition, slot.position)
-            elif slot.stage in {_Stage.RESET, _Stage.RESETTING}:
-                slot.position = OffsetAndMetadata(slot.timestamp)
             self._set(slot, _Stage.NOT_READY)
-            self._forget_lookup(slot)
 
     def drop(self, partitions: Iterable[TopicIdPartition]) -> None:
         """Remove partitions; results for them are dropped."""
         for partition in partitions:
             slot = self._slots.pop(partition, None)
             if slot is not None:
-                self._set(slot, _Stage.STUCK)
+                self._set(slot, _Stage.NOT_READY)
                 self._forget_lookup(slot)
 
     def _forget_lookup(self, slot: _Slot) -> None:
@@ -159,7 +154,6 @@ class Positions:
             return
         timestamp = _POLICY.get(self._context.config.auto_offset_reset)
         if timestamp is None:
-            self._set(slot, _Stage.STUCK)
             text = f"{event.partition} has no record at offset {event.position.offset}; seek() to one that exists"
             self._context.surface(error_for_code(ErrorCode.OFFSET_OUT_OF_RANGE, text), key=event.partition)
         else:
@@ -182,7 +176,6 @@ class Positions:
 
     def _begin(self, slot: _Slot, position: OffsetAndMetadata | None) -> None:
         self._forget_lookup(slot)
-        slot.backoff.reset()
         slot.position, slot.is_committed = position, False
         if position is None:
             self._set(slot, _Stage.LOOK_UP)
@@ -193,9 +186,8 @@ class Positions:
 
     def _reset(self, slot: _Slot, timestamp: int) -> None:
         slot.backoff.reset()
-        slot.lookup, slot.is_committed = None, False
+        slot.timestamp, slot.position, slot.is_committed = timestamp, OffsetAndMetadata(timestamp), False
         self._set(slot, _Stage.RESET)
-        slot.timestamp = timestamp
 
     # ----------------------------------------------------------------------------------------------------- advance
 
@@ -266,7 +258,7 @@ class Positions:
             if key in result.failed:
                 failed.append(slot)
             elif (position := result.offsets.get(key)) is not None:
-                slot.position, slot.is_committed, slot.lookup = position, True, None
+                slot.position, slot.is_committed = position, True
                 self._set(slot, _Stage.START)
             else:
                 unset.append(slot)
@@ -295,7 +287,6 @@ class Positions:
         backoff.failed(self._context.now_ms)
         for slot in slots:
             self._set(slot, stage)
-            slot.lookup = None
             slot.backoff.follow(backoff)
 
     def _complain(self, failed: dict[TopicPartition, int], what: str) -> None:

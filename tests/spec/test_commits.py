@@ -109,6 +109,7 @@ def test_r105_a_synchronous_commit_without_an_answer_is_sent_again_after_the_bac
     call = member.commit(positions(t_0=5))
     member.fail(OffsetCommitRequest, FailureKind.TIMED_OUT)
     assert commits(member) == []
+    assert member.member.deadline_ms() == member.now_ms + 100
     member.advance(100)
     assert commits(member) == [(1, {"t-0": 5})]
     member.answer_commit()

@@ -17,6 +17,7 @@ from kip848_client.errors import (
 from kip848_client.member.events import (
     FailureKind,
     ListOffsets,
+    MemberEvent,
     OffsetsListed,
     PositionLost,
     PositionSet,
@@ -212,11 +213,16 @@ def test_r97_a_second_seek_is_answered_by_its_own_lookup(*, first_fails: bool) -
     assert member.history == ["fetch(t-0@90)"]
 
 
-def test_r97_a_seek_that_is_looked_up_outlives_a_revocation_that_failed() -> None:
-    """The partition stays, and the application wanted its end, not what it committed."""
+@pytest.mark.parametrize(
+    ("event", "timestamp"),
+    [(PositionSet(T0, OffsetAndMetadata(-1)), -1), (PositionLost(T0, OffsetAndMetadata(80)), -2)],
+    ids=["seek", "lost"],
+)
+def test_r97_a_position_that_is_looked_up_outlives_a_revocation_that_failed(event: MemberEvent, timestamp: int) -> None:
+    """The partition stays: the application wanted its end, or its position was lost; what it committed is neither."""
     member = looking_up()
     member.answer_fetch({"t-0": 5})
-    member.step(PositionSet(T0, OffsetAndMetadata(-1)))
+    member.step(event)
     late = member.take_waiting(ListOffsets)
     member.assign_more({})
     member.poll()
@@ -226,7 +232,22 @@ def test_r97_a_seek_that_is_looked_up_outlives_a_revocation_that_failed() -> Non
     member.answer_heartbeat(epoch=3, assignment=ONE)
     member.poll()
     member.finish_call("assigned")
-    assert member.take_waiting(ListOffsets).timestamps == {T0: -1}
+    assert member.take_waiting(ListOffsets).timestamps == {T0: timestamp}
+    assert fetches(member) == []
+
+
+@pytest.mark.parametrize("refused_first", [True, False])
+def test_r97_a_partition_that_is_given_up_is_not_looked_up_any_more(*, refused_first: bool) -> None:
+    """The question would be asked over and over for a position that is of no use."""
+    member = looking_up()
+    if refused_first:
+        member.answer_fetch(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    member.leave()
+    member.finish_call("revoked", "t-0")
+    if not refused_first:
+        member.answer_fetch(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    assert not member.member.view().news_expected
+    member.advance(1000)
     assert fetches(member) == []
 
 
