@@ -199,8 +199,6 @@ class Positions:
 
     def flush(self) -> None:
         """Emit `StartFetching` for all positions that became known."""
-        if not self._active:
-            return
         ready = {slot.partition: slot for slot in self._active.values() if slot.stage is _Stage.START}
         if ready:
             positions = {partition: slot.position for partition, slot in ready.items() if slot.position is not None}
@@ -216,9 +214,7 @@ class Positions:
 
     def deadline_ms(self) -> int | None:
         """When `advance` would do something by time alone."""
-        if not self._active:
-            return None
-        return min(slot.backoff.ready_ms for slot in self._active.values())
+        return min((slot.backoff.ready_ms for slot in self._active.values()), default=None)
 
     def _ready(self, stage: _Stage) -> list[_Slot]:
         now_ms = self._context.now_ms
@@ -247,7 +243,7 @@ class Positions:
         if error is not None:
             self._retry(waiting, _Stage.LOOK_UP)
             # If the member was removed, its next heartbeat tells it.
-            if waiting and not isinstance(error, FencedError) and self._context.fatal_error is None:
+            if waiting and not isinstance(error, FencedError):
                 self._context.surface(error, key=("positions", type(error)))
             return
         assert result is not None, "a lookup ends with a result or an error"

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import pytest
+
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import AuthenticationError, CommitFailedError, RequestTimeoutError, RetriableCommitFailedError
 from kip848_client.member.commit_requests import CommitResult, read_commit, read_fetch
-from kip848_client.member.events import AUTOMATIC_COMMIT_ID, CommitDone, CommitKind, FailureKind
+from kip848_client.member.events import (
+    AUTOMATIC_COMMIT_ID,
+    CommitDone,
+    CommitKind,
+    CoordinatorDisconnected,
+    FailureKind,
+)
 from kip848_client.member.states import Phase
 from kip848_client.model import OffsetAndMetadata, TopicPartition
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -20,7 +28,7 @@ from kip848_client.wire.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
-from tests.spec.arrange import AUTO_MS, auto_committing, commits, pass_time, stable
+from tests.spec.arrange import AUTO_MS, auto_committing, commits, pass_time, stable, without_coordinator
 from tests.support.member_harness import INTERVAL_MS, positions
 from tests.support.messages import build
 
@@ -63,6 +71,41 @@ def test_an_asynchronous_commit_waits_for_the_coordinator() -> None:
     member.find_coordinator()
     member.answer_commit()
     assert member.commit_error(call) is None
+
+
+def test_a_coordinator_that_cannot_write_is_looked_up_again() -> None:
+    """Its replicas did not answer in time, so another broker may lead the offsets by now."""
+    member = stable()
+    member.coordinator_found = False
+    member.commit(positions(t_0=5))
+    member.answer_commit(ErrorCode.REQUEST_TIMED_OUT)
+    assert member.requests(FindCoordinatorRequest)
+
+
+def test_an_interval_commit_of_a_consumer_that_gave_everything_up_is_forgotten() -> None:
+    """It waited for the coordinator; without offsets it says nothing, and nobody needs a coordinator for it."""
+    member = without_coordinator(auto_committing())
+    member.advance(AUTO_MS)
+    member.poll(positions(t_0=5))
+    member.leave()
+    member.finish_call("revoked", "t-0")
+    member.find_coordinator()
+    assert commits(member) == []
+    member.step(CoordinatorDisconnected(1))
+    assert not member.requests(FindCoordinatorRequest)
+
+
+@pytest.mark.parametrize(
+    ("kind", "closing", "urgent"),
+    [(CommitKind.SYNC, False, False), (CommitKind.SYNC, True, True), (CommitKind.AUTO_CLOSE, False, True)],
+)
+def test_a_commit_of_a_consumer_that_closes_is_urgent(kind: CommitKind, *, closing: bool, urgent: bool) -> None:
+    """The pause that a throttling coordinator asked for would be longer than close() may take."""
+    member = stable()
+    if closing:
+        member.leave(closing=True)
+    member.commit(positions(t_0=5), kind=kind)
+    assert member.take(OffsetCommitRequest).urgent is urgent
 
 
 def test_a_barrier_ends_at_its_deadline() -> None:

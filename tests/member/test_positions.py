@@ -6,7 +6,7 @@ import pytest
 
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import AuthenticationError, TopicAuthorizationError
-from kip848_client.member.events import FailureKind, ListOffsets, PositionSet, SurfaceError
+from kip848_client.member.events import FailureKind, ListOffsets, PositionSet, RequestFailed, SurfaceError
 from kip848_client.model import OffsetAndMetadata, TopicPartition
 from kip848_client.wire.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -23,8 +23,9 @@ T0, T1 = (TopicPartition("t", index) for index in range(2))
 
 @pytest.mark.parametrize("timestamp", [-1, -2])
 def test_a_seek_to_the_beginning_or_the_end_is_looked_up(timestamp: int) -> None:
-    """The fetcher is only ever given offsets that exist."""
+    """At once, though an earlier question failed: the fetcher is only ever given offsets that exist."""
     member = looking_up()
+    member.answer_fetch(errors={"t-0": ErrorCode.TOPIC_AUTHORIZATION_FAILED})
     member.step(PositionSet(T0, OffsetAndMetadata(timestamp)))
     assert member.take_waiting(ListOffsets).timestamps == {T0: timestamp}
 
@@ -43,6 +44,7 @@ def test_missing_permission_is_told_and_retried() -> None:
     (surfaced,) = member.emitted(SurfaceError)
     assert isinstance(surfaced.error, TopicAuthorizationError)
     assert surfaced.error.topics == ("t",)
+    assert member.member.deadline_ms() == member.now_ms + 100
     member.advance(100)
     member.answer_fetch({"t-0": 1})
     assert member.history[-1] == "fetch(t-0@1)"
@@ -102,6 +104,16 @@ def test_an_answer_by_topic_id_is_understood() -> None:
     topic = OffsetFetchResponseTopics("", member.topic_ids["t"], partitions)
     member.answer(OffsetFetchRequest, OffsetFetchResponse(groups=(OffsetFetchResponseGroup(GROUP, (topic,)),)))
     assert member.history[-1] == "fetch(t-0@15)"
+
+
+def test_partitions_that_failed_apart_are_asked_for_apart() -> None:
+    """The first must not wait for the last."""
+    member = looking_up({"t": [0, 1]})
+    member.step(PositionSet(T1, OffsetAndMetadata(-1)))
+    member.answer_fetch(errors={"t-0": ErrorCode.TOPIC_AUTHORIZATION_FAILED})
+    member.advance(50)
+    member.step(RequestFailed(member.take_waiting(ListOffsets).request_id, FailureKind.TIMED_OUT, "scripted"))
+    assert member.member.deadline_ms() == member.now_ms + 50
 
 
 def test_a_lookup_without_callers_is_not_retried() -> None:

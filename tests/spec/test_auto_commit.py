@@ -182,12 +182,17 @@ def test_r122_the_commit_of_a_run_ends_with_the_membership() -> None:
 @pytest.mark.parametrize("code", CODES, ids=lambda code: code.name)
 def test_r123_a_run_waits_only_for_commits_that_can_still_work(code: ErrorCode) -> None:
     """Others wait for the partitions."""
-    member = auto_committing()
-    member.assign_more({})
-    member.poll(positions(t_0=9))
-    member.answer_commit(code)
-    retried = commit_error_class(code) in {CommitErrorClass.RETRY, CommitErrorClass.STALE}
-    assert calls(member) == ([] if retried else ["revoked(t-0)"])
+    for epoch_moved in (False, True):
+        member = auto_committing()
+        member.assign_more({})
+        member.poll(positions(t_0=9))
+        if epoch_moved:
+            member.advance(INTERVAL_MS)
+            member.answer_heartbeat(epoch=3)
+        member.answer_commit(code)
+        retried = {CommitErrorClass.RETRY, CommitErrorClass.STALE}
+        retried |= {CommitErrorClass.OLD_GENERATION} if epoch_moved else set()
+        assert calls(member) == ([] if commit_error_class(code) in retried else ["revoked(t-0)"])
 
 
 def test_r123_a_run_waits_no_longer_than_the_coordinator_does() -> None:
@@ -198,6 +203,8 @@ def test_r123_a_run_waits_no_longer_than_the_coordinator_does() -> None:
     pass_time(member, 2999)
     assert calls(member) == []
     pass_time(member, 1)
+    assert calls(member) == ["revoked(t-0)"]
+    member.answer_commit()
     assert calls(member) == ["revoked(t-0)"]
 
 

@@ -25,7 +25,7 @@ from kip848_client.member.states import MemberState
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
-from tests.spec.arrange import looking, stable
+from tests.spec.arrange import fence, looking, stable
 from tests.support.member_harness import GROUP, INTERVAL_MS, MemberHarness, positions
 
 
@@ -114,6 +114,18 @@ def test_r22_a_refused_lookup_is_told_and_fails_what_waits() -> None:
     assert not surfaced.error.fatal
     assert member.fetch_result(fetch).error is member.commit_error(commit) is surfaced.error
     assert member.state() is MemberState.UNJOINED
+
+
+def test_r22_what_was_sent_before_still_gets_its_answer() -> None:
+    """The former coordinator may have written the commit; the application would read its records again."""
+    member = stable()
+    fetch, commit = member.committed("t-0"), member.commit(positions(t_0=1))
+    member.coordinator_found = False
+    fence(member, ErrorCode.NOT_COORDINATOR)
+    member.find_coordinator(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    member.answer_fetch({"t-0": 7})
+    member.answer_commit()
+    assert member.fetch_result(fetch).error is member.commit_error(commit) is None
 
 
 def test_r22_the_next_lookup_starts_afresh() -> None:

@@ -13,7 +13,9 @@ from kip848_client.errors import (
     NoOffsetForPartitionError,
     RequestTimeoutError,
     TopicAuthorizationError,
+    error_for_code,
 )
+from kip848_client.member.error_tables import FetchErrorClass, fetch_error_class
 from kip848_client.member.events import (
     FailureKind,
     ListOffsets,
@@ -22,6 +24,7 @@ from kip848_client.member.events import (
     PositionLost,
     PositionSet,
     RequestFailed,
+    StartFetching,
     SurfaceError,
 )
 from kip848_client.member.settings import ResetPolicy
@@ -43,6 +46,9 @@ def test_r90_a_seek_comes_before_the_committed_offset() -> None:
     member.finish_call("assigned", "t-0", "t-1")
     assert "fetch(t-0@500)" in member.history
     assert fetches(member) == [["t-1"]]
+    member.answer_fetch({"t-1": 42})
+    told = [{str(item) for item in effect.committed} for effect in member.emitted(StartFetching)]
+    assert told == [set(), {"t-1"}], "only what the group committed counts as committed"
 
 
 def test_r90_the_committed_offset_comes_before_the_policy() -> None:
@@ -61,6 +67,7 @@ def test_r90_without_either_the_policy_decides(policy: ResetPolicy, timestamp: i
     assert listing.timestamps == {T0: timestamp}
     member.step(OffsetsListed(listing.request_id, {T0: OffsetAndMetadata(17)}, {}))
     assert member.history[-1] == "fetch(t-0@17)"
+    assert member.emitted(StartFetching)[-1].committed == frozenset()
 
 
 def test_r91_the_fetch_names_the_member_and_asks_for_stable_offsets() -> None:
@@ -77,6 +84,8 @@ def test_r92_a_failed_fetch_is_repeated(code: ErrorCode) -> None:
     """Starting at the reset policy because a fetch failed skips or repeats a whole partition."""
     member = looking_up()
     member.answer_fetch(error=code)
+    told = fetch_error_class(code) is FetchErrorClass.FAIL and not isinstance(error_for_code(code, ""), FencedError)
+    assert bool(member.emitted(SurfaceError)) is told
     member.advance(200)
     assert not member.waiting
     member.answer_fetch({"t-0": 77})
