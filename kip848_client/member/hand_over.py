@@ -62,7 +62,6 @@ class HandOver:
             return
         self.active = True
         self._until_ms = event.deadline_ms
-        self._ask_ms = context.now_ms
         self._reconciler.hold_back_runs = True
         context.subscription = Subscription()
 

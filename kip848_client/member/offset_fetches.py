@@ -175,8 +175,7 @@ class OffsetFetches:
             error = RequestTimeoutError(f"committed offsets of {what} were not fetched in time ({seen})")
             error.__cause__ = fetch.last_error
             waiter.on_done(None, error)
-        if late:
-            self._drop_if_unwanted(fetch)
+        self._drop_if_unwanted(fetch)
 
     # ---------------------------------------------------------------------------------------------------- outcomes
 

@@ -15,7 +15,7 @@ from kip848_client.wire.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
-from tests.spec.arrange import looking_up
+from tests.spec.arrange import fetches, looking_up
 from tests.support.member_harness import GROUP, MemberHarness, partition
 
 T0, T1 = (TopicPartition("t", index) for index in range(2))
@@ -48,6 +48,33 @@ def test_missing_permission_is_told_and_retried() -> None:
     member.advance(100)
     member.answer_fetch({"t-0": 1})
     assert member.history[-1] == "fetch(t-0@1)"
+
+
+def test_each_error_names_the_partitions_that_it_is_about() -> None:
+    """An administrator who grants what the error names must not be sent to other topics."""
+    member = looking_up({"t": [0], "u": [0]})
+    codes = {"t-0": ErrorCode.TOPIC_AUTHORIZATION_FAILED, "u-0": ErrorCode.UNKNOWN_SERVER_ERROR}
+    member.answer_fetch(errors=codes)
+    unknown, denied = (effect.error for effect in member.emitted(SurfaceError))
+    assert isinstance(denied, TopicAuthorizationError)
+    assert denied.topics == ("t",)
+    assert "t-0" not in str(unknown)
+    call = member.committed("t-0", "u-0")
+    member.answer_fetch({"u-0": 5}, errors={"t-0": ErrorCode.TOPIC_AUTHORIZATION_FAILED})
+    assert member.fetch_result(call).offsets == {}
+
+
+def test_a_partition_that_joins_others_waits_as_long_as_they() -> None:
+    """With a back-off of its own it would make them two requests again."""
+    member = looking_up()
+    member.assign_more({"t": [0, 1]})
+    member.poll()
+    member.answer_fetch(errors={"t-0": ErrorCode.TOPIC_AUTHORIZATION_FAILED})
+    member.clock.advance(100)
+    member.finish_call("assigned", "t-1")
+    assert fetches(member) == [["t-0", "t-1"]]
+    member.answer_fetch(errors=dict.fromkeys(("t-0", "t-1"), ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    assert member.member.deadline_ms() == member.now_ms + 200
 
 
 def test_partitions_without_a_commit_are_left_out() -> None:
@@ -92,6 +119,7 @@ def test_a_broken_connection_is_retried_by_committed() -> None:
     member.advance(500)
     call = member.committed("t-0")
     member.fail(OffsetFetchRequest)
+    assert fetches(member) == []
     member.advance(100)
     member.answer_fetch({"t-0": 2})
     assert member.fetch_result(call).error is None

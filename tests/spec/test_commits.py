@@ -20,6 +20,7 @@ from kip848_client.member.events import CallAbandoned, CommitDone, CommitKind, F
 from kip848_client.member.states import MemberState
 from kip848_client.model import ZERO_UUID
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
+from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
 from tests.spec.arrange import (
     TWO,
     answer_heartbeats,
@@ -373,6 +374,16 @@ def test_r153_an_abandoned_fetch_is_not_reported() -> None:
     member.step(CallAbandoned(gone))
     member.answer_fetch({"t-0": 3})
     assert [done.fetch_id for done in member.emitted(OffsetsFetched)] == [call]
+
+
+def test_r153_a_call_does_not_share_a_fetch_that_was_abandoned() -> None:
+    """Its answer is ignored, so the second call would wait for ever."""
+    member = stable()
+    member.step(CallAbandoned(member.committed("t-0")))
+    member.take(OffsetFetchRequest)
+    call = member.committed("t-0")
+    member.answer_fetch({"t-0": 3})
+    assert member.fetch_result(call).offsets == positions(t_0=3)
 
 
 GONE = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID]

@@ -25,7 +25,8 @@ from kip848_client.member.states import MemberState
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
-from tests.spec.arrange import fence, looking, stable
+from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
+from tests.spec.arrange import fence, looking, looking_up, stable
 from tests.support.member_harness import GROUP, INTERVAL_MS, MemberHarness, positions
 
 
@@ -114,6 +115,21 @@ def test_r22_a_refused_lookup_is_told_and_fails_what_waits() -> None:
     assert not surfaced.error.fatal
     assert member.fetch_result(fetch).error is member.commit_error(commit) is surfaced.error
     assert member.state() is MemberState.UNJOINED
+    member.advance(10_000)
+    assert not member.sent
+
+
+def test_r22_the_position_of_a_partition_waits_all_the_same() -> None:
+    """A permission that is added later starts it; one error tells of the refusal, not two."""
+    member = looking_up()
+    member.coordinator_found = False
+    member.fail(OffsetFetchRequest)
+    member.find_coordinator(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    assert len(member.emitted(SurfaceError)) == 1
+    member.advance(100)
+    member.find_coordinator()
+    member.answer_fetch({"t-0": 7})
+    assert member.history[-1] == "fetch(t-0@7)"
 
 
 def test_r22_what_was_sent_before_still_gets_its_answer() -> None:

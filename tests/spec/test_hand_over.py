@@ -132,6 +132,18 @@ def test_r190_it_ends_when_everything_is_given_up_and_acknowledged() -> None:
     assert not member.member.view().handing_over
 
 
+def test_r190_it_ends_when_the_coordinator_takes_nothing_in_time() -> None:
+    """A coordinator that is away must not keep the application from closing the consumer."""
+    member = handing_over(describes=False)
+    member.answer_heartbeat(epoch=1)
+    member.advance(LIMIT_MS - 1)
+    assert member.member.view().handing_over
+
+    member.advance(1)
+
+    assert not member.member.view().handing_over
+
+
 def test_r190_removal_and_a_new_subscription_end_it() -> None:
     """Nothing is left to hand over; and an application that changed its mind wants to read."""
     removed, subscribed = unsubscribed(), unsubscribed()

@@ -373,8 +373,11 @@ def test_r154_committed_ends_at_its_deadline_with_the_last_error() -> None:
     error = member.fetch_result(call).error
     assert isinstance(error, RequestTimeoutError)
     assert "COORDINATOR_LOAD_IN_PROGRESS" in str(error)
-    member.answer_fetch({"t-0": 1})
+    assert isinstance(error.__cause__, BrokerError)
+    member.answer_fetch(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    member.advance(1000)
     assert member.fetch_result(call).error is error
+    assert fetches(member) == []
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
