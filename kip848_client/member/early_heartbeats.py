@@ -186,7 +186,6 @@ class EarlyHeartbeats:
         """Plan no early heartbeat: the member waits for nothing, or has left the group."""
         self._wait = None
         self._context.orphan(self._request_id)
-        self._request_id = None
 
     # --------------------------------------------------------------------------------------------- what is waited for
 
@@ -222,33 +221,28 @@ class EarlyHeartbeats:
         Args:
             target: what the member was assigned so far.
         """
-        wait = self._wait
-        assert wait is not None, "only a member that waits asks what for"
         self._asked_epoch = self._context.epoch
         self._request_id = self._context.send(
             ConsumerGroupDescribeRequest(group_ids=(self._context.config.group_id,)),
             destination=Destination.COORDINATOR,
             timeout_ms=timeout_ms,
-            on_answer=lambda response: self._described(wait, response, target),
+            on_answer=lambda response: self._described(response, target),
             on_failure=lambda _: None,
         )
 
-    def _described(
-        self, wait: _Wait, response: ConsumerGroupDescribeResponse, target_before: frozenset[IdPartition]
-    ) -> None:
-        self._request_id = None
+    def _described(self, response: ConsumerGroupDescribeResponse, target_before: frozenset[IdPartition]) -> None:
+        wait = self._wait
+        assert wait is not None, "the end of a wait is the end of its question"
         group = next(iter(response.groups), None)
-        if wait is not self._wait or wait.missing is not None or group is None or group.error_code:
+        if group is None:
             return
         self._members = len(group.members)
         member = next((member for member in group.members if member.member_id == self._context.member_id), None)
-        if member is None or group.assignment_epoch < group.group_epoch:
-            return  # the target is still being computed
+        if member is None or group.assignment_epoch < group.group_epoch or wait.missing is not None:
+            return  # the target is still being computed, or the coordinator itself has said it
         shall_own = {
             (topic.topic_id, index) for topic in member.target_assignment.topic_partitions for index in topic.partitions
         }
         wait.missing = frozenset(shall_own - target_before)
-        if wait.missing:
-            wait.delay_ms = min(wait.delay_ms, self._known_max_ms)
-        else:
+        if not wait.missing:
             self.stop()

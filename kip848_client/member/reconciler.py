@@ -28,6 +28,7 @@ from kip848_client.member.assignment import NO_ASSIGNMENT, IdPartition, LocalAss
 from kip848_client.member.assignor_round import AssignorRound
 from kip848_client.member.commits import Commits
 from kip848_client.member.context import Context
+from kip848_client.member.deadlines import earliest
 from kip848_client.member.events import (
     MetadataUpdated,
 )
@@ -172,15 +173,8 @@ class Reconciler(Runs):
         """When `advance` or `poll_wanted` would change by time alone."""
         if self._context.phase not in IN_GROUP:
             return None
-        times = []
-        if self._context.phase is Phase.PENDING and self.listener_ready_ms > self._context.now_ms:
-            times.append(self.listener_ready_ms)
-        ask_ms = self._names.deadline_ms()
-        if ask_ms is not None:
-            times.append(ask_ms)
-        if self._context.phase is Phase.PENDING and self._holding:
-            times.append(self._hold_until_ms)
-        return min(times, default=None)
+        listener_ms = self.listener_ready_ms if self.listener_ready_ms > self._context.now_ms else None
+        return earliest((listener_ms, self._names.deadline_ms(), self._hold_until_ms if self._holding else None))
 
     # --------------------------------------------------------------------------------------------------------- run
 

@@ -133,14 +133,10 @@ class Runs(ABC):
     def _remove_owned(self, revoked: frozenset[TopicIdPartition]) -> None:
         self._context.set_owned(self._context.owned - revoked)
         self._positions.drop(revoked)
-        self.held_back -= revoked
-        self.unconfirmed -= revoked
-        self.reported_unowned -= revoked
 
     def _assign(self, run: Run) -> None:
         if run.on_revoked is not None:
             self.run = None
-            self._forget_failures()
             run.on_revoked()
             return
         if not self._may_assign(run):
@@ -190,9 +186,6 @@ class Runs(ABC):
 
     def reset(self) -> None:
         """The member joins again or left. The caller takes care of the owned partitions."""
-        self.held_back = frozenset()
-        self.unconfirmed = frozenset()
-        self.reported_unowned = frozenset()
         self._forget_failures()
 
     def cancel(self) -> Run | None:

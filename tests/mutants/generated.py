@@ -297,7 +297,9 @@ def _is_action(statement: ast.stmt) -> bool:
             return True
         case ast.Assign(targets=targets):
             return all(isinstance(target, ast.Attribute | ast.Subscript) for target in targets)
-        case ast.AugAssign() | ast.Continue() | ast.Break() | ast.Delete():
+        case ast.Delete(targets=targets):
+            return not all(isinstance(target, ast.Name) for target in targets)  # a parameter that is not used
+        case ast.AugAssign() | ast.Continue() | ast.Break():
             return True
         case ast.Return(value=None):
             return True

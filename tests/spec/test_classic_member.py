@@ -217,6 +217,7 @@ def test_r204_an_eager_member_gives_everything_up_inside_poll_before_it_joins_ag
     member.finish_call("revoked", *(f"t-{index}" for index in range(6)))
     assert member.listed() == []
     assert member.owned == []
+    assert not member.member.view().awaiting_app
 
 
 def test_r204_a_commit_keeps_the_join_for_half_of_the_rebalance_timeout() -> None:

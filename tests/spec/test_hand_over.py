@@ -7,7 +7,10 @@ import pytest
 from kip848_client.error_codes import ErrorCode
 from kip848_client.member.events import HandOverFailed, HandOverRequested
 from kip848_client.member.hand_over import QUESTION_EVERY_MS
-from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kip848_client.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.spec.arrange import fence
 from tests.support.member_harness import MemberHarness, partition
@@ -41,6 +44,7 @@ def test_r188_it_unsubscribes_at_once_and_goes_on_reading() -> None:
     member = handing_over()
 
     assert member.expect_heartbeat(epoch=1).subscribed_topic_names == ()
+    assert not member.requests(ConsumerGroupDescribeRequest)
     member.answer_heartbeat(epoch=1, assignment={})
     member.poll()
     assert member.calls == []
@@ -63,10 +67,18 @@ def test_r189_it_revokes_when_all_others_have_the_new_epoch() -> None:
 
 @pytest.mark.parametrize(
     ("others", "target_epoch", "revokes"),
-    [([2, 2], 2, True), ([], 2, True), ([2, 1], 2, False), ([1, 2], 2, False), ([2, -1], 2, True), ([2, 2], 1, False)],
+    [
+        ([2, 2], 2, True),
+        ([], 2, True),
+        ([2, 1], 2, False),
+        ([1, 2], 2, False),
+        ([2, -1], 2, True),
+        ([2, 0], 2, True),
+        ([2, 2], 1, False),
+    ],
 )
 def test_r189_every_other_member_must_be_ready(others: list[int], target_epoch: int, revokes: bool) -> None:
-    """Otherwise nobody reads the partitions until the slowest has heard of them; one that leaves does not count."""
+    """Otherwise nobody reads the partitions until the slowest has heard of them; who leaves or joins does not count."""
     member = unsubscribed()
     member.describe({}, epoch=2, own_epoch=1, others=others, target_epoch=target_epoch)
     assert member.member.view().poll_wanted is revokes
@@ -100,12 +112,11 @@ def test_r189_it_revokes_when_time_is_up() -> None:
 
     while not member.member.view().poll_wanted:
         member.advance(100)
-        if member.requests(ConsumerGroupDescribeRequest):
-            describe(member, other_epoch=1)
         if member.requests(ConsumerGroupHeartbeatRequest):
             member.answer_heartbeat()
 
     assert member.now_ms == LIMIT_MS
+    describe(member, other_epoch=1, error=ErrorCode.GROUP_AUTHORIZATION_FAILED)  # too late
     assert [effect.reason for effect in member.emitted(HandOverFailed)] == ["time is up"]
 
 
@@ -118,6 +129,20 @@ def test_r189_a_group_that_cannot_be_described_is_not_waited_for() -> None:
     assert old.member.view().poll_wanted
     assert refused.member.view().poll_wanted
     assert len(old.emitted(HandOverFailed)) == len(refused.emitted(HandOverFailed)) == 1
+    assert not old.requests(ConsumerGroupDescribeRequest)
+
+
+@pytest.mark.parametrize("answer", [None, ConsumerGroupDescribeResponse(groups=())], ids=["none", "empty"])
+def test_r189_a_question_without_an_answer_is_asked_again(answer: ConsumerGroupDescribeResponse | None) -> None:
+    """Otherwise the member would wait until the time is up, although the others are ready."""
+    member = unsubscribed()
+    if answer is None:
+        member.fail(ConsumerGroupDescribeRequest)
+    else:
+        member.answer(ConsumerGroupDescribeRequest, answer)
+    member.advance(QUESTION_EVERY_MS)
+    describe(member, other_epoch=2)
+    assert member.member.view().poll_wanted
 
 
 def test_r190_it_ends_when_everything_is_given_up_and_acknowledged() -> None:
@@ -155,6 +180,11 @@ def test_r190_removal_and_a_new_subscription_end_it() -> None:
     assert not removed.member.view().handing_over
     assert not subscribed.member.view().handing_over
     assert subscribed.expect_heartbeat().subscribed_topic_names == ("u",)
+    subscribed.answer_heartbeat(epoch=1)
+    subscribed.step(HandOverRequested(subscribed.now_ms + LIMIT_MS))
+    subscribed.answer_heartbeat(epoch=1)
+    subscribed.advance(QUESTION_EVERY_MS)
+    assert len(subscribed.requests(ConsumerGroupDescribeRequest)) == 2, "it may change its mind again"
 
 
 def test_r191_a_member_without_partitions_has_handed_over() -> None:

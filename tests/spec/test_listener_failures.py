@@ -7,7 +7,7 @@ import pytest
 from kip848_client.error_codes import ErrorCode
 from kip848_client.member.states import MemberState
 from tests.spec.arrange import ONE, TWO, answer_heartbeats, assigning, calls, fence, fenced, revoking, stable
-from tests.support.member_harness import positions
+from tests.support.member_harness import INTERVAL_MS, MemberHarness, positions
 
 NO = ValueError("not now")
 
@@ -63,6 +63,9 @@ def test_r88_a_partition_that_comes_back_is_readable_again() -> None:
     member.poll(positions(t_0=3, t_1=7))
     member.finish_call("revoked", "t-1", error=NO)
     member.assign_more(TWO, epoch=3)
+    member.advance(INTERVAL_MS)
+    member.fail_heartbeat()
+    member.advance(100)  # the full heartbeat that follows is no reason to wait: nothing is added
     member.poll(positions(t_0=3, t_1=7))
     member.finish_call("assigned")
     assert member.readable == ["t-0", "t-1"]
@@ -100,6 +103,20 @@ def test_r196_a_listener_that_raises_for_ever_is_called_less_and_less_often() ->
     assert 3 <= len(begun) <= 7
 
 
+def test_r196_the_first_failure_of_a_membership_costs_no_wait() -> None:
+    """A listener that fails seldom must not delay its partitions."""
+    member = MemberHarness()
+    member.subscribe("t")
+    member.poll()
+    for _ in range(2):
+        member.answer_heartbeat(epoch=1, assignment=ONE)
+        member.poll()
+        member.finish_call("assigned", "t-0", error=NO)
+        assert member.member.view().poll_wanted
+        fence(member)
+        member.finish_call("lost", "t-0")
+
+
 def test_r196_one_that_returned_has_its_failures_forgotten() -> None:
     """A hiccup now and another in an hour are no reason to wait."""
     member = revoking()
@@ -111,6 +128,8 @@ def test_r196_one_that_returned_has_its_failures_forgotten() -> None:
     member.finish_call("assigned")
     member.answer_heartbeat(epoch=2)
     member.assign_more(TWO, epoch=3)
-    member.poll()
-    member.finish_call("assigned", "t-1", error=NO)
-    assert member.member.view().poll_wanted
+    for wait_ms in (0, 100):
+        member.poll()
+        member.finish_call("assigned", "t-1", error=NO)
+        member.advance(wait_ms)
+        assert member.member.view().poll_wanted

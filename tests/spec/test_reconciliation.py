@@ -6,7 +6,14 @@ from uuid import UUID
 
 import pytest
 
-from kip848_client.member.events import AssignPartitions, MetadataUpdated, RequestMetadata, RevokePartitions
+from kip848_client.member.events import (
+    AssignPartitions,
+    FailureKind,
+    MetadataUpdated,
+    RequestFailed,
+    RequestMetadata,
+    RevokePartitions,
+)
 from kip848_client.member.states import MemberState
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from tests.spec.arrange import (
@@ -212,6 +219,17 @@ def test_r75_unknown_ids_are_asked_for_once_per_backoff() -> None:
         member.step(MetadataUpdated({}, request.request_id))
 
 
+def test_r75_new_ids_do_not_wait_for_the_backoff_of_others() -> None:
+    """A topic that was just created would start a second late because another one has no name."""
+    member = unresolved({"t": [0], "u": [0]})
+    for wait_ms in (100, 200, 400):
+        member.advance(wait_ms)
+        member.step(MetadataUpdated({}, member.take_waiting(RequestMetadata).request_id))
+    member.advance(300)
+    member.answer_heartbeat(epoch=3, assignment={"t": [0], "u": [0], "v": [0]})
+    assert member.take_waiting(RequestMetadata).topic_ids == {member.topic_ids["u"], member.topic_ids["v"]}
+
+
 def test_r75_withdrawn_ids_are_not_asked_for() -> None:
     """A topic that was deleted before its name was known needs no more requests."""
     member = unresolved({"t": [0], "u": [0]})
@@ -234,6 +252,16 @@ def test_r75_names_are_asked_for_again_after_a_removal() -> None:
     assert member.take_waiting(RequestMetadata).topic_ids == {member.topic_ids["t"]}
 
 
+def test_r76_a_question_that_failed_is_an_answer() -> None:
+    """Partitions whose names are known must not wait for a broker that is down."""
+    member = stable()
+    member.metadata_answered = False
+    member.assign_more({"t": [0, 1], "u": [0]})
+    assert not member.member.view().poll_wanted
+    member.step(RequestFailed(member.take_waiting(RequestMetadata).request_id, FailureKind.TIMED_OUT, "scripted"))
+    assert member.member.view().poll_wanted
+
+
 def test_r76_a_target_waits_for_the_first_answer_about_its_names() -> None:
     """Otherwise every first assignment would come in two steps, the first of them empty."""
     member = MemberHarness(metadata_answered=False)
@@ -251,6 +279,7 @@ def test_r76_a_broker_that_does_not_answer_holds_nothing_back_for_long() -> None
     member = stable()
     member.metadata_answered = False
     member.assign_more({"u": [0]})
+    assert member.member.deadline_ms() == member.now_ms + 1000
     member.advance(999)
     assert not member.member.view().poll_wanted
     member.advance(1)
@@ -402,8 +431,9 @@ def test_r82_what_was_added_already_waits_for_the_answer() -> None:
     member.finish_call("assigned", "t-1")
     assert member.readable == ["t-0"]
     assert fetches(member) == []
-    member.answer_heartbeat(epoch=2, assignment=TWO)
-    assert member.readable == ["t-0", "t-1"]
+    member.answer_heartbeat(epoch=3, assignment={"t": [1]})
+    assert member.readable == ["t-0", "t-1"], "the other one is read until it is revoked"
+    assert fetches(member) == [["t-1"]]
 
 
 def test_r82_a_run_that_adds_nothing_is_not_contradicted() -> None:

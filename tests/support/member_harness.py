@@ -540,7 +540,7 @@ class MemberHarness:
             "group_id": GROUP,
             "group_epoch": epoch,
             "assignment_epoch": epoch if target_epoch is None else target_epoch,
-            "members": [itself, *({"member_id": f"other-{n}", "member_epoch": at} for n, at in enumerate(others))],
+            "members": [*({"member_id": f"other-{n}", "member_epoch": at} for n, at in enumerate(others)), itself],
         }
         return self.answer(ConsumerGroupDescribeRequest, build(ConsumerGroupDescribeResponse, groups=[group]))
 
