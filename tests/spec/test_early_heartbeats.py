@@ -24,9 +24,7 @@ INTERVAL_MS = 5_000
 NOTHING: Mapping[str, list[int]] = {}
 
 
-def newcomer(
-    *, describes: bool = False, pending: Mapping[str, list[int]] = NOTHING, **settings: object
-) -> MemberHarness:
+def newcomer(*, describes: bool = False, pending: Any = None, **settings: object) -> MemberHarness:
     """It has joined a group in which others still have everything, and has acknowledged its empty assignment."""
     member = MemberHarness(
         settings={"early_heartbeats": True, "max_poll_interval_ms": 300_000, **settings}, describes=describes
