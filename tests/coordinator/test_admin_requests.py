@@ -113,12 +113,13 @@ def test_a_listed_group_has_its_type_and_state() -> None:
 
 
 @pytest.mark.parametrize("version", [5, 6])
-@pytest.mark.parametrize("group_id", ["g", "nobody"])
-def test_the_classic_description_does_not_know_consumer_groups(group_id: str, version: int) -> None:
+@pytest.mark.parametrize(("group_id", "what"), [("g", "is not a classic group"), ("nobody", "not found")])
+def test_the_classic_description_does_not_know_consumer_groups(group_id: str, what: str, version: int) -> None:
     """Old tools see a dead group, newer ones an error that names the reason."""
     (group,) = _group().send(DescribeGroupsRequest(groups=(group_id,)), version=version).groups
     assert group.group_state == "Dead"
     assert group.error_code == (ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else ErrorCode.NONE)
+    assert group.error_message == (f"Group {group_id} {what}." if version >= 6 else None)
 
 
 def test_the_classic_description_shows_a_group_of_offsets_as_empty() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedGroup
+from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestTopic
 from kip848_client.wire.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -52,6 +53,12 @@ def test_a_description_says_what_the_asker_may_do_if_asked(h: Harness) -> None:
 
     assert [group.authorized_operations for group in response.groups] == [3400, -2147483648]
     assert described(h).authorized_operations == -2147483648
+
+    h.group_id = "classic"
+    h.commit("", -1, {"foo": {0: 1}})
+    for is_asked, operations in ((True, [3400, -2147483648]), (False, [-2147483648] * 2)):
+        classic = DescribeGroupsRequest(groups=("classic", "none"), include_authorized_operations=is_asked)
+        assert [group.authorized_operations for group in h.send(classic, version=6).groups] == operations
 
 
 def test_a_group_that_is_not_there_has_no_state(h: Harness) -> None:

@@ -135,6 +135,10 @@ def test_every_event_is_listed_and_can_be_written() -> None:
     lines = [to_journal(event, ts_ms=5, topic_name=h.coordinator.topic_name) for event in h.events]
     assert {line.event for line in lines} <= EVENTS.keys()
     assert all(line.to_json() for line in lines)
+    joined = next(line for line in lines if line.event == "member_joined")
+    assert joined.fields == {"topics": ["foo"], "instance_id": None}
+    resubscribed = next(line for line in lines if line.event == "subscription_changed")
+    assert resubscribed.fields == {"topics": ["bar", "foo"], "regex": "f.*"}
     target = next(line for line in lines if line.event == "target_assignment_computed")
     assert target.fields == {"assignor": "uniform", "members": {"a": {"foo": [0, 1]}}}
     changed = next(line for line in lines if line.event == "member_assignment_changed")

@@ -138,8 +138,11 @@ def test_a_changed_rack_or_timeout_is_kept_without_a_rebalance() -> None:
     for change in ({"rack": "r1"}, {"rebalance_timeout_ms": 7_000}, {"client_id": "other"}):
         h.heartbeat("m", 1, **change)
         assert h.record_names() == ["member"]
+    h.client_host = "/10.0.0.1"
+    h.heartbeat("m", 1, client_id="other")
+    assert h.record_names() == ["member"]
     metadata = h.member("m").metadata
-    assert (metadata.rack_id, metadata.rebalance_timeout_ms) == ("r1", 7_000)
+    assert (metadata.rack_id, metadata.rebalance_timeout_ms, metadata.client_host) == ("r1", 7_000, "/10.0.0.1")
     assert h.group.group_epoch == 1
 
 

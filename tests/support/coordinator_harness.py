@@ -118,6 +118,7 @@ class Harness:
     now_ms: int = 0
     wall_clock_set_by_ms: int = 0
     fail_next_append: bool = False
+    client_host: str = "/127.0.0.1"
 
     def __post_init__(self) -> None:
         self.log: list[CoordinatorRecord] = []
@@ -276,7 +277,7 @@ class Harness:
             message=message,
             wall_ms=self.wall_ms,
             client_id=client_id,
-            client_host="/127.0.0.1",
+            client_host=self.client_host,
         )
         self.step(request)
         return request.request_id

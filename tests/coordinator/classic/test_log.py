@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from kip848_client.coordinator import records
+from kip848_client.coordinator import CoordinatorResult, records
 from kip848_client.coordinator.classic.group import ClassicState, from_value, to_value
 from kip848_client.coordinator.requests import CoordinatorStops, OffsetRetentionDue
 from kip848_client.errors import ErrorCode, IllegalStateError
@@ -192,6 +193,22 @@ def test_expired_offsets_of_an_empty_group_count_from_when_its_last_member_went(
     h.step(OffsetRetentionDue(h.wall_ms))
     assert h.listed() == {}
     h.verify_log()
+
+
+def test_offsets_of_an_empty_group_of_an_old_log_count_from_their_commit() -> None:
+    """Such a log does not say since when the group is empty."""
+    h = ClassicHarness()
+    (a,) = h.stable("a")
+    h.commit_code(a, 1)
+    h.now_ms += 1_000
+    h.leave_group(a)
+    written = h.results[-1].records[-1]
+    assert isinstance(written.value, GroupMetadataValue)
+    old = replace(written, value=replace(written.value, current_state_timestamp=-1))
+    h.finish(CoordinatorResult(records=(old,)))
+    for left_ms, offset in ((1, 5), (0, -1)):
+        h.step(OffsetRetentionDue(h.wall_ms - 1_000 + h.config.offsets_retention_ms - left_ms))
+        assert h.fetch({"foo": [0]}) == {("foo", 0): offset}
 
 
 @pytest.mark.parametrize("rebalances", [False, True])
