@@ -132,8 +132,7 @@ def handle_install(
     computed = {member_id: part.partitions for member_id, part in (submitted or {}).items()}
     note_target(batch, group, flying, epoch=epoch, error=message.error, members=computed)
     batch.soft.append(TargetComputed(group.group_id, now_ms))
-    waits = state.group_config(group.group_id).assignment_interval_ms > 0
-    is_behind = group.group_epoch > epoch and not waits
+    is_behind = group.group_epoch > epoch and not state.group_config(group.group_id).assignment_interval_ms
     planner = RoundPlanner(state, group, batch, group_epoch=group.group_epoch)
     planner.start_next(client_assignor(state, group) if is_behind else None)
     return batch.result(Reply(request.request_id, ConsumerGroupInstallAssignmentResponse()))
@@ -174,11 +173,9 @@ def read_assignment(
         partitions: dict[UUID, tuple[int, ...]] = {}
         for topic in member.partitions:
             topic_id, given = topic.topic_id, topic.partitions
-            taken = owners.get(topic_id)
-            if taken is None:
-                raise invalid(f"topic id {topic_id} of member {member_id!r} is not subscribed to by the group.")
             if topic_id not in subscribed:
                 raise invalid(f"member {member_id!r} does not subscribe to topic id {topic_id}.")
+            taken = owners[topic_id]
             for partition in given:
                 if not 0 <= partition < len(taken):
                     raise invalid(

@@ -175,7 +175,7 @@ def static_member(group: Group[KeyT, MetadataT], *, instance_id: str, member_id:
 
 def returned(current: Current[KeyT]) -> Current[KeyT]:
     """The current assignment of a static member that returns: its partitions, at epoch 0."""
-    return replace(current, member_epoch=0, previous_member_epoch=0, state=MemberState.STABLE)
+    return replace(current, member_epoch=0, state=MemberState.STABLE)
 
 
 def away(current: Current[KeyT]) -> Current[KeyT]:

@@ -522,12 +522,12 @@ def test_a_prepared_round_ends_when_nothing_is_common_any_more() -> None:
 def test_a_new_snapshot_of_a_prepared_round_is_for_the_assignor_that_all_have_now() -> None:
     """Every member that is described offers the assignor that shall run."""
     h = AssignmentHarness()
-    h.enter("m1", offer("a"), offer("b"))
+    h.enter("m1", offer("a"), offer("b", data=b"m1"))
     h.prepare("m1")
     h.enter("m2", offer("b", data=b"m2"))
     prepared = h.prepare("m1")
     assert prepared.assignor_name == "b"
-    assert [member.assignor.metadata_bytes for member in prepared.members] == [b"", b"m2"]
+    assert [member.assignor.metadata_bytes for member in prepared.members] == [b"m1", b"m2"]
     assert h.install("m1", prepared.group_epoch, spread(prepared)).error_code == 0
     assert h.group.target_assignor == "b"
 

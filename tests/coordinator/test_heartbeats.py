@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import cast
+from uuid import UUID
 
 import pytest
 
@@ -65,7 +66,7 @@ def test_a_heartbeat_that_the_protocol_does_not_allow_is_an_invalid_request(case
 def test_a_member_may_join_without_topics() -> None:
     """A consumer that subscribes to nothing yet is in the group, at a real epoch, and owns nothing."""
     h = Harness()
-    response = h.join("m", [])
+    response = h.join("m", [], rebalance_timeout_ms=1)
     assert (response.error_code, response.member_epoch) == (ErrorCode.NONE, 1)
     assert h.received(response) == {}
 
@@ -73,9 +74,11 @@ def test_a_member_may_join_without_topics() -> None:
 def test_version_0_may_leave_the_member_id_to_the_coordinator() -> None:
     """The oldest clients bring no id: they are given one and are known by it."""
     h = Harness()
+    given = [h.join("", ["foo"], version=0).member_id for _ in range(5)]
+    assert len(set(given)) == 5
+    assert {UUID(member_id).version for member_id in given} == {4}
     response = h.join("", ["foo"], version=0)
     assert response.error_code == ErrorCode.NONE
-    assert response.member_id
     assert h.heartbeat(response.member_id, response.member_epoch, version=0).error_code == ErrorCode.NONE
 
 

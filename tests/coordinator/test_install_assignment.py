@@ -185,6 +185,18 @@ def test_an_assignor_s_error_keeps_the_target_and_reaches_every_member() -> None
     h.verify_log()
 
 
+@pytest.mark.parametrize(("assignor", "kept"), [("a", b"told"), ("b", b"")])
+def test_an_error_keeps_what_the_same_assignor_told_before(assignor: str, kept: bytes) -> None:
+    """What another assignor told means nothing to the one that failed."""
+    h = AssignmentHarness()
+    h.enter("m1")
+    h.install("m1", h.prepare("m1").group_epoch, {"m1": {"foo": range(6)}}, metadata={"m1": (1, b"told")})
+    h.settle()
+    h.heartbeat("m1", h.member("m1").member_epoch, offers=[offer(assignor, reason=1)])
+    assert h.compute({}, error=3).error_code == 0
+    assert (h.member("m1").target_metadata.data, h.member("m1").target_metadata.assignor) == (kept, assignor)
+
+
 def test_an_error_keeps_nothing_of_a_topic_that_a_member_dropped() -> None:
     """Broken: what the member gave up stays its own in the target, and no other member is given it."""
     h = AssignmentHarness()

@@ -66,6 +66,7 @@ def test_a_static_member_comes_back_under_a_new_id_with_its_old_partitions() -> 
     """The new process reads on after one round trip, and no other member notices."""
     h = _group()
     h.heartbeat("b", -2, instance="i")
+    assert h.member("b").assigned == {h.topic_id("foo"): {3: 0, 4: 0, 5: 0}}
     response = h.join("c", ["foo"], instance="i")
     assert (response.member_epoch, h.received(response)) == (2, {"foo": [3, 4, 5]})
     assert h.record_names() == ["current†", "target†", "member†", "member", "target", "current", "current"]

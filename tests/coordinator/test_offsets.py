@@ -477,5 +477,6 @@ def test_a_group_that_a_transaction_would_make_counts_for_the_limit_until_it_is_
     h.group_id = "g"
     assert _commit_in_transaction(h) == ErrorCode.POLICY_VIOLATION
     assert _one(h.commit("", -1, {"foo": {0: 5}})) == ErrorCode.POLICY_VIOLATION
+    assert h.join("m", ["foo"]).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
     h.step(TransactionEnded(7, commit=False))
     assert _one(h.commit("", -1, {"foo": {0: 5}})) == ErrorCode.NONE
