@@ -56,13 +56,10 @@ def choose_name(
     Source:
         Kafka's ``ConsumerGroup.computePreferredServerAssignor``; the tie is ours, Kafka leaves it to a map's order.
     """
-    votes = group.assignor_votes
-    if old is not new:
-        votes = dict(votes)
-        if old is not None and old.server_assignor is not None:
-            votes[old.server_assignor] -= 1
-        if new is not None and new.server_assignor is not None:
-            votes[new.server_assignor] = votes.get(new.server_assignor, 0) + 1
+    votes = dict(group.assignor_votes)
+    for metadata, change in ((old, -1), (new, 1)):
+        if metadata is not None and metadata.server_assignor is not None:
+            votes[metadata.server_assignor] = votes.get(metadata.server_assignor, 0) + change
     return max(names, key=lambda name: votes.get(name, 0))
 
 
@@ -96,9 +93,8 @@ def compute_target(
         rack_ids=_rack_ids(group, member=member, replaced=replaced),
         partition_racks=state.image.partition_racks,
     )
-    before = None if replaced is None else replaced.metadata
-    if replaced is None and updated_id in group.members:
-        before = group.members[updated_id].metadata
+    counted = replaced or group.members.get(updated_id)
+    before = None if counted is None else counted.metadata
     assignor = choose_assignor(group, assignors=state.assignors, old=before, new=member.metadata)
     assignment = _run(assignor, spec)
     changed = [
@@ -124,8 +120,6 @@ def _instance_ids(group: ConsumerGroup, *, member: GroupMember, replaced: GroupM
 
 
 def _rack_ids(group: ConsumerGroup, *, member: GroupMember, replaced: GroupMember | None) -> Mapping[str, str]:
-    if member.metadata.rack_id is None and replaced is None:
-        return group.rack_ids
     rack_ids = dict(group.rack_ids)
     if replaced is not None:
         rack_ids.pop(replaced.member_id, None)

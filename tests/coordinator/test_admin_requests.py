@@ -16,6 +16,7 @@ from kip848_client.wire.messages.offset_delete import (
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
 )
+from tests.support.connect_harness import ConnectHarness
 from tests.support.coordinator_harness import Harness
 
 
@@ -148,6 +149,26 @@ def test_only_groups_without_members_are_deleted_and_their_offsets_with_them() -
     h.group_id = "e"
     assert h.join("x", ["foo"]).member_epoch == 1, "a deleted group starts anew"
     h.verify_log()
+
+
+def test_nothing_is_kept_of_a_group_that_was_deleted() -> None:
+    """Groups with names that are used once do not fill the memory."""
+    h = ConnectHarness()
+    h.create_topic("foo", partitions=2)
+    h.join("a", ["foo"], regex="f.*")
+    h.run_tasks()
+    h.restart()
+    h.heartbeat("a", 2)
+    h.heartbeat("a", -1)
+    h.restart()
+    h.group_id = "workers"
+    h.enter("w", catalogue=(1, "A"))
+    h.beat("w", -1)
+    kept = {name for name, value in vars(h.coordinator._state).items() if isinstance(value, dict | set) and value}
+    assert {"metadata_check_due", "regex_check_due", "heard"} <= kept
+    h.send(DeleteGroupsRequest(groups_names=("g", "workers")), version=2)
+    for name, value in vars(h.coordinator._state).items():
+        assert not isinstance(value, dict | set) or not {"g", "workers"} & set(value), name
 
 
 def _delete_offsets(h: Harness, group_id: str) -> OffsetDeleteResponse:

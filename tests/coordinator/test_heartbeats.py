@@ -181,6 +181,26 @@ def test_a_change_of_the_preferred_assignor_alone_causes_a_new_target() -> None:
     assert h.group.group_epoch == epoch + 1
 
 
+def test_a_member_that_changes_its_preferred_assignor_has_one_vote_less_for_the_other() -> None:
+    """The majority decides, and not the latest change."""
+    h = _two_topics()
+    for member_id in ("a", "b", "c"):
+        h.join(member_id, ["foo"], assignor="range")
+    epoch = h.group.group_epoch
+    h.heartbeat("c", epoch, assignor="uniform")
+    assert (h.group.group_epoch, _assignors(h)[-1]) == (epoch, "range"), "two against one"
+    h.heartbeat("b", h.member("b").member_epoch, assignor="uniform")
+    assert (h.group.group_epoch, _assignors(h)[-1]) == (epoch + 1, "uniform")
+
+
+def test_members_whose_part_stays_the_same_get_no_record() -> None:
+    """A member that joins with topics of its own costs the others nothing."""
+    h = _two_topics()
+    h.join("a", ["foo"], assignor="range")
+    h.join("b", ["bar"], assignor="range")
+    assert h.record_names() == ["member", "epoch", "target", "target_epoch", "current"]
+
+
 class _BrokenAssignor:
     """Fails while it is told to."""
 

@@ -18,7 +18,7 @@ def _group() -> Harness:
     h = Harness()
     h.create_topic("foo", partitions=6)
     h.join("a", ["foo"], rack="r1")
-    h.join("b", ["foo"], instance="i")
+    h.join("b", ["foo"], instance="i", rack="r2")
     h.heartbeat("a", 1)
     h.heartbeat("a", 1, owned={"foo": [0, 1, 2]})
     h.heartbeat("b", 2, instance="i")
@@ -112,16 +112,18 @@ def test_the_assignor_is_told_the_old_target_and_the_new_rack_of_a_static_member
     h.assignors = {**SERVER_ASSIGNORS, "uniform": Watched()}
     h.restart()
     h.heartbeat("b", -2, instance="i")
-    h.join("c", ["foo", "absent"], instance="i", rack="r2")
+    h.join("c", ["foo", "absent"], instance="i", rack="r3")
     foo = h.topic_id("foo")
     assert {member: list(topics[foo]) for member, topics in specs[-1].target.items()} == {
         "a": [0, 1, 2],
         "c": [3, 4, 5],
     }
-    assert dict(specs[-1].rack_ids) == {"a": "r1", "c": "r2"}
+    assert dict(specs[-1].rack_ids) == {"a": "r1", "c": "r3"}
+    assert dict(specs[-1].instance_ids) == {"c": "i"}
     h.heartbeat("a", -1)
     h.join("a", ["foo"])
-    assert dict(specs[-1].rack_ids) == {"c": "r2"}, "it does not say any more where it is"
+    assert dict(specs[-1].rack_ids) == {"c": "r3"}, "it does not say any more where it is"
+    assert list(specs[-1].subscriptions) == ["a", "c"], "the same order whoever came last"
 
 
 def test_a_static_member_may_come_back_under_its_own_id() -> None:

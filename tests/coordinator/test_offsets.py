@@ -480,3 +480,14 @@ def test_a_group_that_a_transaction_would_make_counts_for_the_limit_until_it_is_
     assert h.join("m", ["foo"]).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
     h.step(TransactionEnded(7, commit=False))
     assert _one(h.commit("", -1, {"foo": {0: 5}})) == ErrorCode.NONE
+
+
+def test_a_group_with_members_and_offsets_counts_once_for_the_limit() -> None:
+    """An operator counts names of groups."""
+    h = Harness(config=replace(FAST, groups_max=2))
+    h.create_topic("foo", partitions=2)
+    h.join("m", ["foo"])
+    h.commit("m", 1, {"foo": {0: 5}})
+    h.group_id = "other"
+    assert h.join("m", ["foo"]).error_code == ErrorCode.NONE
+    assert h.join("n", ["foo"]).error_code == ErrorCode.NONE, "the group is there already"

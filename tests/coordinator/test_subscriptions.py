@@ -398,6 +398,7 @@ def test_a_long_history_of_changes_is_not_kept() -> None:
     h.join("m0", ["t0"])
     for _ in range(200):
         h.join("m1", ["t0"])
+        assert _read(h.coordinator) == _from_nothing(h.coordinator)
         h.heartbeat("m1", -1)
         assert _read(h.coordinator) == _from_nothing(h.coordinator)
     assert len(h.coordinator._state.groups["g"].metadata_changes) < 150

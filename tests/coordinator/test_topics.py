@@ -28,6 +28,15 @@ def test_a_subscribed_topic_that_is_created_later_is_assigned() -> None:
     assert (response.member_epoch, h.received(response)) == (2, {"foo": [0, 1], "bar": [0]})
 
 
+def test_a_new_topic_is_shared_out_among_all_subscribers() -> None:
+    """Also among those that sent no heartbeat since it was created."""
+    h = _group()
+    h.join("n", ["foo", "bar"])
+    h.create_topic("bar", partitions=2)
+    h.heartbeat("m", h.member("m").member_epoch)
+    assert [len(h.target(member)["bar"]) for member in ("m", "n")] == [1, 1]
+
+
 def test_a_topic_without_subscribers_disturbs_no_group() -> None:
     """Busy clusters create topics all the time."""
     h = _group()
