@@ -125,6 +125,13 @@ class DrivenConsumer(HearingListener):
         self.delivered.extend(map(key, messages))
         return messages
 
+    def poll(self, timeout_s: float = 10.0) -> Message:
+        """Poll one record, which must come."""
+        message = self.raw.poll(timeout_s)
+        assert message is not None
+        self.delivered.append(key(message))
+        return message
+
     @property
     def partitions(self) -> frozenset[TopicPartition]:
         """What it has."""

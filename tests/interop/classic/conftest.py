@@ -15,9 +15,9 @@ from confluent_kafka.cimpl import NewPartitions
 
 from kip848_client.broker import EmbeddedBroker
 from tests.interop.classic.members import CLASSIC, OurMember
-from tests.interop.conftest import CreateTopic, unique_name
+from tests.interop.conftest import ADMIN_TIMEOUT_S, create_topic, unique_name
 from tests.interop.embedded.classic_members import HEARTBEAT_MS, REBALANCE_MS, SESSION_MS, classic_member
-from tests.interop.embedded.clients import produce
+from tests.interop.embedded.clients import admin_of, produce
 from tests.interop.embedded.holding import Member
 from tests.interop.embedded.java_member import JavaMember
 from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
@@ -87,6 +87,22 @@ class Scene:
     def leave(self, member: Member) -> None:
         """Close a member; what it read still counts."""
         member.leave()
+
+    def scale_out_and_in(self, first_name: str, second_name: str) -> tuple[Member, Member]:
+        """A member reads alone, another one takes half, the first one leaves; every record is read, none twice."""
+        self.produce(60)
+        first = self.start(first_name)
+        self.wait_until_all_is_read()
+        second = self.start(second_name)
+        self.wait_for_owned(first, second, shares=(3, 3))
+        self.produce(600)
+        self.wait_until_all_is_read()
+        self.leave(first)
+        self.wait_for_owned(second, shares=(PARTITIONS,))
+        self.produce(60)
+        self.wait_until_all_is_read()
+        assert set(self.read.values()) == {1}
+        return first, second
 
     def produce(self, count: int) -> None:
         """Write records, spread over the partitions."""
@@ -164,24 +180,26 @@ def scene(request: pytest.FixtureRequest) -> Scene:
 @pytest.fixture
 def embedded_scene(request: pytest.FixtureRequest) -> Iterator[Scene]:
     """A topic and a group on an embedded broker of the test's own."""
-    with EmbeddedBroker({"orders": PARTITIONS}) as broker:
-        made = Scene(request, broker.bootstrap_servers, "orders", "g")
+    with EmbeddedBroker() as broker, scene_on(request, broker.bootstrap_servers) as made:
         yield made
-        close_all(made)
 
 
 @pytest.fixture
-def kafka_scene(
-    request: pytest.FixtureRequest, kafka_broker: KafkaBroker | ExternalKafka, kafka_topic: CreateTopic
-) -> Iterator[Scene]:
+def kafka_scene(request: pytest.FixtureRequest, kafka_broker: KafkaBroker | ExternalKafka) -> Iterator[Scene]:
     """The same on Apache Kafka."""
-    made = Scene(request, kafka_broker.bootstrap_servers, kafka_topic(partitions=PARTITIONS), unique_name("classic"))
-    yield made
-    close_all(made)
+    with scene_on(request, kafka_broker.bootstrap_servers) as made:
+        yield made
 
 
-def close_all(scene: Scene) -> None:
-    """Close every member that still polls; the first failure of one is raised when all are closed."""
+@contextmanager
+def scene_on(request: pytest.FixtureRequest, bootstrap_servers: str) -> Iterator[Scene]:
+    """A new topic and group. In the end every member that still polls is closed; the first failure of one is raised."""
+    topic = unique_name("topic")
+    admin = admin_of(bootstrap_servers)
+    create_topic(admin, topic, partitions=PARTITIONS)
+    made = Scene(request, bootstrap_servers, topic, unique_name("classic"))
     with ExitStack() as stack:
-        for member in scene.members:
+        yield made
+        for member in made.members:
             stack.callback(member.leave)
+    admin.delete_topics([topic])[topic].result(ADMIN_TIMEOUT_S)

@@ -9,9 +9,8 @@ import pytest
 from kip848_client import Consumer
 from kip848_client.assignors.library import Weighted
 from kip848_client.errors import UnsupportedGroupProtocolError
-from tests.interop.classic.conftest import PARTITIONS, Scene, close_all
-from tests.interop.conftest import create_topic, require_kafka, unique_name
-from tests.interop.embedded.clients import admin_of
+from tests.interop.classic.conftest import Scene, scene_on
+from tests.interop.conftest import require_kafka
 from tests.interop.old_kafka import OldKafka
 from tests.support.waiting import wait_until
 
@@ -28,28 +27,14 @@ def old_kafka() -> Iterator[OldKafka]:
 
 @pytest.fixture
 def old_scene(request: pytest.FixtureRequest, old_kafka: OldKafka) -> Iterator[Scene]:
-    topic = unique_name("topic")
-    create_topic(admin_of(old_kafka.bootstrap_servers), topic, partitions=PARTITIONS)
-    made = Scene(request, old_kafka.bootstrap_servers, topic, unique_name("group"))
-    yield made
-    close_all(made)
+    with scene_on(request, old_kafka.bootstrap_servers) as made:
+        yield made
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 def test_members_share_a_group_with_librdkafka(old_scene: Scene, strategy: str) -> None:
     """Records, commits, rebalances and leaving need no API that came after 2019."""
-    old_scene.produce(60)
-    first = old_scene.start(f"ours {strategy}")
-    old_scene.wait_until_all_is_read()
-    second = old_scene.start(f"librdkafka {strategy}")
-    old_scene.wait_for_owned(first, second, shares=(3, 3))
-    old_scene.produce(600)
-    old_scene.wait_until_all_is_read()
-    old_scene.leave(first)
-    old_scene.wait_for_owned(second, shares=(PARTITIONS,))
-    old_scene.produce(60)
-    old_scene.wait_until_all_is_read()
-    assert set(old_scene.read.values()) == {1}
+    old_scene.scale_out_and_in(f"ours {strategy}", f"librdkafka {strategy}")
 
 
 def test_an_assignor_of_ones_own_assigns(old_scene: Scene) -> None:

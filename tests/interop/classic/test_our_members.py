@@ -36,19 +36,8 @@ OURS = ("ours range", "ours roundrobin", "ours cooperative-sticky", "ours range,
 )
 def test_members_share_the_partitions_and_take_over_from_one_that_leaves(scene: Scene, name: str) -> None:
     """Scaling out and in, which is what groups are for: no record is lost, and none is read twice."""
-    scene.produce(60)
-    first = scene.start(name)
-    scene.wait_until_all_is_read()
-    second = scene.start(name)
-    scene.wait_for_owned(first, second, shares=(3, 3))
-    scene.produce(600)
-    scene.wait_until_all_is_read()
-    scene.leave(first)
-    scene.wait_for_owned(second, shares=(PARTITIONS,))
-    scene.produce(60)
-    scene.wait_until_all_is_read()
-    assert set(scene.read.values()) == {1}
-    assert all(kind != "lost" for one in (first, second) if isinstance(one, OurMember) for kind, _ in one.told)
+    members = scene.scale_out_and_in(name, name)
+    assert all(kind != "lost" for one in members if isinstance(one, OurMember) for kind, _ in one.told)
 
 
 def test_members_of_three_libraries_share_one_group(embedded_scene: Scene) -> None:

@@ -8,9 +8,8 @@ import pytest
 
 from kip848_client import Consumer
 from kip848_client.errors import UnsupportedGroupProtocolError
-from tests.interop.classic.conftest import PARTITIONS, Scene, close_all
-from tests.interop.conftest import create_topic, require_kafka, unique_name
-from tests.interop.embedded.clients import admin_of
+from tests.interop.classic.conftest import Scene, scene_on
+from tests.interop.conftest import require_kafka
 from tests.interop.embedded.holding import Member, overlaps
 from tests.interop.kafka_broker import KafkaBroker
 from tests.interop.kafka_libs import kafka_version
@@ -31,11 +30,8 @@ def broker() -> Iterator[KafkaBroker]:
 
 @pytest.fixture
 def scene(request: pytest.FixtureRequest, broker: KafkaBroker) -> Iterator[Scene]:
-    topic = unique_name("topic")
-    create_topic(admin_of(broker.bootstrap_servers), topic, partitions=PARTITIONS)
-    made = Scene(request, broker.bootstrap_servers, topic, unique_name("group"))
-    yield made
-    close_all(made)
+    with scene_on(request, broker.bootstrap_servers) as made:
+        yield made
 
 
 def assert_kip_848_is_refused(scene: Scene) -> None:
