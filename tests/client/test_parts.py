@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import sys
 import threading
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -48,7 +46,7 @@ from kip848_client.errors import (
 from kip848_client.member.events import CommitDone, LeaveDone, OffsetsFetched
 from kip848_client.model import OffsetAndMetadata, Subscription, TopicPartition
 from tests.client.fakes import needs_own_messages
-from tests.support.work import undisturbed
+from tests.support.work import traced
 
 P0 = TopicPartition("orders", 0)
 AT_5: Offsets = {P0: OffsetAndMetadata(5)}
@@ -273,26 +271,17 @@ def interrupts_at(step: int, call: Callable[[], object]) -> bool:
     """Raise KeyboardInterrupt before the given instruction that *call* runs in `ownership`; whether it came so far."""
     left = step
 
-    def trace(frame: FrameType, event: str, _: object) -> Any:
+    def count() -> None:
         nonlocal left
-        if frame.f_globals.get("__name__") != "kip848_client.client.ownership":
-            return trace
-        frame.f_trace_opcodes = True
-        if event == "opcode":
-            left -= 1
-            if left == 0:
-                raise KeyboardInterrupt
-        return trace
+        left -= 1
+        if left == 0:
+            raise KeyboardInterrupt
 
-    before = sys.gettrace()
-    with undisturbed():
-        sys.settrace(trace)
-        try:
+    try:
+        with traced(count, "kip848_client.client.ownership", event="opcode"):
             call()
-        except KeyboardInterrupt:
-            return True
-        finally:
-            sys.settrace(before)
+    except KeyboardInterrupt:
+        return True
     return False
 
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, Literal
 
 
 @contextmanager
@@ -29,23 +29,41 @@ def undisturbed() -> Iterator[None]:
             gc.enable()
 
 
-def lines_run(call: Callable[[], object], *modules: str) -> int:
-    """Lines that *call* runs, in *modules* such as ``kip848_client.partition_log``; in all if none is given."""
-    count = 0
+@contextmanager
+def traced(step: Callable[[], None], *modules: str, event: Literal["line", "opcode"] = "line") -> Iterator[None]:
+    """Call *step* before each line that this thread runs in *modules*, such as ``kip848_client.partition_log``.
 
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal count
+    Args:
+        step: may raise, which ends the tracing.
+        modules: all if none is given.
+        event: ``opcode`` for each instruction.
+    """
+
+    def trace(frame: FrameType, seen: str, _: Any) -> Any:
         if modules and frame.f_globals.get("__name__") not in modules:
             return None
-        if event == "line":
-            count += 1
+        frame.f_trace_opcodes = event == "opcode"
+        if seen == event:
+            step()
         return trace
 
     before = sys.gettrace()
     with undisturbed():
         sys.settrace(trace)
         try:
-            call()
+            yield
         finally:
             sys.settrace(before)
+
+
+def lines_run(call: Callable[[], object], *modules: str) -> int:
+    """Lines that *call* runs in *modules*; in all if none is given."""
+    count = 0
+
+    def step() -> None:
+        nonlocal count
+        count += 1
+
+    with traced(step, *modules):
+        call()
     return count

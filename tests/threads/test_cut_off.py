@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHe
 from tests.client.fakes import FakePlane, needs_own_messages
 from tests.support.driving import key
 from tests.support.waiting import wait_until
-from tests.support.work import undisturbed
+from tests.support.work import traced
 from tests.threads.bench import ORDERS, P0, P1, Bench, ScriptedCoordinator, closing, poll_until
 
 MODULES = {
@@ -47,24 +46,15 @@ def surprise(step: int, kind: type[BaseException]) -> Iterator[Callable[[], bool
     """Raise before the given line that this thread runs in one of `MODULES`. Yields whether it came so far."""
     left = step
 
-    def trace(frame: FrameType, event: str, _: object) -> Any:
+    def count() -> None:
         nonlocal left
-        if frame.f_globals.get("__name__") not in MODULES:
-            return None
-        if event == "line":
-            left -= 1
-            if left == 0:
-                sys.settrace(None)
-                raise kind
-        return trace
+        left -= 1
+        if left == 0:
+            sys.settrace(None)
+            raise kind
 
-    before = sys.gettrace()
-    with undisturbed():
-        sys.settrace(trace)
-        try:
-            yield lambda: left <= 0
-        finally:
-            sys.settrace(before)
+    with traced(count, *MODULES):
+        yield lambda: left <= 0
 
 
 class LogPlane(FakePlane):
