@@ -99,6 +99,8 @@ class ClassicAssignors:
         self._lead: _Lead | None = None
         self._left_out_until_ms: int | None = None
         """Partitions were left out until their owners revoke them: these must have joined again by this time."""
+        self._passed_over = False
+        """This leader let all members keep what they have, because another call hung: it assigns once that returns."""
         self._notice: Callable[[int], CallOnAssignment] | None = None
         self._notice_call_id: int | None = None
         """Of the call that gives the notice, once it was made."""
@@ -207,9 +209,6 @@ class ClassicAssignors:
                 f"these members have others: {', '.join(strangers)}; every member keeps what it has",
             )
             self._end(lead, error=METADATA_UNREADABLE)
-        elif self._calls.stuck:
-            self._report(lead, "an earlier call of an assignor has not returned; every member keeps what it has")
-            self._end(lead, error=ASSIGNOR_RAISED)
 
     def _end(self, lead: _Lead, members: tuple[InstallMember, ...] = (), *, error: int) -> None:
         assert lead.plan is not None
@@ -226,6 +225,7 @@ class ClassicAssignors:
         """The round ended or was cancelled."""
         self._lead = None
         self._left_out_until_ms = None
+        self._passed_over = False
 
     def _report(self, lead: _Lead, text: str) -> None:
         error = ClientAssignorError(f"group {self._context.config.group_id!r}: {text}", assignor=lead.round.protocol)
@@ -293,10 +293,7 @@ class ClassicAssignors:
     def watch(self) -> None:
         """Abandon a call whose time is over."""
         if self._calls.watch() is not None:
-            # No other call is made until this one returns; neither the group nor the listener waits for that.
-            self.forget_notice()
-            if self._lead is not None and self._lead.plan is not None:
-                self._end(self._lead, error=ASSIGNOR_RAISED)
+            self.forget_notice()  # no other call is made until this one returns, and the listener does not wait for it
         if self._calls.stuck and self._asked is not None:
             self._take(self._described)
 
@@ -310,11 +307,18 @@ class ClassicAssignors:
                 lead.round.start("the topics of the group are not known", delayed=True)
             else:
                 self._ask(lead)
+        if self._calls.stuck and lead is not None and lead.plan is not None:
+            if lead.call_id is None:
+                self._passed_over = True
+                self._report(lead, "a call of an assignor has not returned; every member keeps what it has until then")
+            self._end(lead, error=ASSIGNOR_RAISED)
         if self._left_out_until_ms is not None and context.now_ms >= self._left_out_until_ms:
             self._left_out_until_ms = None
             self._rejoin("partitions have no owner")
         if not self._calls.free:
             return
+        if self._passed_over:
+            self._rejoin("the assignor can be called again")
         if lead is not None and (plan := lead.plan) is not None:
             lead.call_id = self._calls.start(lambda call_id: RunAssignor(call_id, plan.snapshot, plan.racks))
         elif self._notice is not None and self._notice_call_id is None:
