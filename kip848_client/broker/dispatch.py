@@ -5,7 +5,7 @@ Requests that cannot be handled:
 * not a request at all, an API that is not served, or a version of it that is not: the connection is closed, as Apache
   Kafka does (there is no answer that such a client could read). ApiVersions of a newer version is answered in
   version 0;
-* a handler that raises: the error is logged and journaled, the client is told UNKNOWN_SERVER_ERROR where the response
+* a handler that raises: the error is logged and journaled, the client gets UNKNOWN_SERVER_ERROR where the response
   has a field for it, else its connection is closed. Other clients are not affected. Handlers raise ProtocolError for
   what only closing the connection can say (a Produce without an answer that failed).
 

@@ -2,7 +2,7 @@
 
 One event goes through `GroupCoordinator.handle` (or `expire`), its records into the log and through `replay`, its soft
 changes through `apply`; only then do the answers leave. If the records cannot be kept, nothing of the event happens
-and its client is told to try again.
+and its client gets a retriable error.
 
 Lives on the broker's loop. The coordinator's timers run on the loop's time, or by `advance` on a `ManualClock`.
 """
@@ -477,7 +477,7 @@ class GroupHost:
         self._timer = self._timer_deadline_ms = None
         try:
             self.run_due()
-        except DataDirError:  # the folder has told it; what was due stays due
+        except DataDirError:  # the data folder has reported it; what was due stays due
             self._arm_timer(not_before_ms=self._clock.now_ms() + _RETRY_MS)
         except Exception as bug:  # noqa: BLE001 - logged, and tried again below
             # Due timers stay due. Without another try no session of any group would ever run out again.

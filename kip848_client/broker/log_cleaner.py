@@ -82,7 +82,7 @@ class LogCleaner:
                 if "compact" in _policies(topic):
                     self._compact_dirty(topic)
         except (DataDirError, BrokerError):
-            pass  # the folder has told it; the next round tries again
+            pass  # the data folder has reported it; the next round tries again
 
     def apply_retention(self, topic: Topic | None = None) -> dict[TopicPartition, int]:
         """Delete what *topic*, or each topic, keeps no longer; return the new starts of the partitions that lost any.

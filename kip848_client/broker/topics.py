@@ -194,7 +194,7 @@ class TopicRegistry:
     def _keep_placement(self, key: TopicKey) -> None:
         placed = self.placement.of(key)
         if self._data_dir is not None and placed:
-            # The nodes are as they are, written down or not; the folder has told what is wrong with it.
+            # The placement holds, written or not; the data folder has reported the error.
             with contextlib.suppress(DataDirError):
                 self._data_dir.set_placement(key, placed)
 

@@ -233,7 +233,7 @@ class TransactionHost(TransactionAdmission):
                 self._forget_from_ms = now_ms + self._forget_interval_ms
                 while (outcome := self._coordinator.forget(now_ms=now_ms)).transaction is not None:
                     self._finish(outcome)
-        except DataDirError:  # the folder has told it; what was due stays due
+        except DataDirError:  # the data folder has reported it; what was due stays due
             self._check_from_ms = self._forget_from_ms = now_ms + _RETRY_MS
         self._run_next()
 
@@ -296,7 +296,7 @@ class TransactionHost(TransactionAdmission):
         try:
             self._write_markers(transaction)
             self._finish(self._coordinator.completed(transactional_id, now_ms=self._clock.wall_ms()))
-        except (DataDirError, BrokerError):  # the folder has told it
+        except (DataDirError, BrokerError):  # the data folder has reported it
             self._ends[transactional_id] = due_ms = self._clock.wall_ms() + _RETRY_MS
             self._run_at(due_ms)
         else:

@@ -103,7 +103,7 @@ def compute_target(
         if (new := assignment[member_id]) is not (old := target.get(member_id)) and new != old
     ]
     if group.target_metadata:
-        # A client-side assignor computed the target before; what it told its members ends with it.
+        # A client-side assignor computed the target before; its metadata for the members ends with it.
         renamed = {} if replaced is None else {replaced.member_id: updated_id}
         told = {renamed.get(member_id, member_id) for member_id in group.target_metadata}
         changed = sorted({*changed, *told})

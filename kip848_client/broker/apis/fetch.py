@@ -6,7 +6,7 @@ is opened out first, so the handler sees full requests only. A partition that is
 was named last.
 
 Of several nodes, any with a replica serves a partition from version 11 on, and the leader names a replica in the rack
-of the client (KIP-392); elsewhere, and in older versions, the client is told that this is not the leader, and from
+of the client (KIP-392); elsewhere, and in older versions, the client gets NOT_LEADER_OR_FOLLOWER, and from
 version 16 on which node is (KIP-951).
 
 Source:

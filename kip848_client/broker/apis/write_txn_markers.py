@@ -1,7 +1,7 @@
 """WriteTxnMarkers (27): write the end of a transaction into partitions, by hand.
 
-An administrator does that to a transaction that hangs. The transaction coordinator is not told: for it the transaction
-stays as it is.
+An administrator does that to a transaction that hangs. The transaction coordinator does not know of it: its transaction
+stays open.
 
 Source:
     apache/kafka ``KafkaApis.handleWriteTxnMarkersRequest``, ``ProducerAppendInfo.checkProducerEpoch``.
