@@ -31,7 +31,7 @@ from tests.support.group_requests import heartbeat as beat
 from tests.support.group_requests import join as join_request
 from tests.support.messages import message
 from tests.support.raw_connection import RawConnection
-from tests.support.transactions import RawProducer, committed, fetched, values_in
+from tests.support.transactions import RawProducer, begun, committed, fetched, values_in
 from tests.support.waiting import wait_until
 from tests.support.well_formed_requests import ADVERTISED, ROWS, Scene, error_codes
 
@@ -305,9 +305,8 @@ def test_lists_hold_what_a_node_coordinates(broker: EmbeddedBroker, at: At) -> N
     for name in names:
         heartbeat(at(broker.coordinator(group=name)), name, epoch=0)
         node = broker.nodes[broker.coordinator(transactional_id=name) - 1]
-        producer = RawProducer(node.bootstrap_server, name)
-        producer.begin()
-        producer.close()
+        with begun(node.bootstrap_server, name):
+            pass
     listed = [group.group_id for node in NODES for group in at(node).ask(ListGroupsRequest(), version=5).groups]
     assert sorted(listed) == sorted(names)
     ids = [

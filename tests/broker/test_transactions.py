@@ -8,6 +8,7 @@ tests/properties/test_transaction_machine.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ from tests.support.transactions import (
     TRANSACTIONAL,
     RawProducer,
     aborted_in,
+    begun,
     committed,
     end_offset,
     fetch_request,
@@ -60,24 +62,14 @@ def reader(broker: EmbeddedBroker) -> Iterator[RawConnection]:
 
 @pytest.fixture
 def producer(broker: EmbeddedBroker) -> Iterator[RawProducer]:
-    made = RawProducer(broker)
-    made.begin()
-    yield made
-    made.close()
+    with begun(broker) as made:
+        yield made
 
 
 @pytest.fixture
 def other(broker: EmbeddedBroker) -> Iterator[MakeProducer]:
-    made: list[RawProducer] = []
-
-    def make(name: str) -> RawProducer:
-        made.append(RawProducer(broker, name))
-        made[-1].begin()
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
+    with ExitStack() as stack:
+        yield lambda name: stack.enter_context(begun(broker, name))
 
 
 # --- records
@@ -242,9 +234,11 @@ def test_a_group_without_members_takes_offsets_only_of_those_who_claim_no_member
 
 def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced() -> None:
     """A process that died would block readers for ever; the clock of the broker says when."""
-    with EmbeddedBroker({TOPIC: 1}, clock=ManualClock()) as broker:
-        producer = RawProducer(broker)
-        producer_id, epoch = producer.begin(timeout_ms=10_000)
+    with (
+        EmbeddedBroker({TOPIC: 1}, clock=ManualClock()) as broker,
+        begun(broker, timeout_ms=10_000) as producer,
+    ):
+        producer_id, epoch = producer.producer_id, producer.epoch
         producer.produce()
         with RawConnection(broker.bootstrap_servers) as reader:
             broker.advance_clock(10_000)
@@ -255,7 +249,6 @@ def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced() 
         assert producer.end(commit=True, epoch=epoch).error_code == ErrorCode.INVALID_TXN_STATE
         assert producer.produce().error_code == ErrorCode.INVALID_PRODUCER_EPOCH
         assert producer.init(producer_id=producer_id, epoch=epoch) == (0, producer_id, epoch + 1)
-        producer.close()
 
 
 def test_a_producer_whose_id_was_forgotten_is_told_so_and_begins_anew(tmp_path: Path) -> None:
@@ -286,11 +279,8 @@ def test_a_producer_whose_id_was_forgotten_is_told_so_and_begins_anew(tmp_path: 
 
 def test_an_id_is_forgotten_in_real_time() -> None:
     """A test of such a program sets a short time and waits."""
-    with EmbeddedBroker({TOPIC: 1}, config={"transactional.id.expiration.ms": "1"}) as broker:
-        producer = RawProducer(broker)
-        producer.begin()
+    with EmbeddedBroker({TOPIC: 1}, config={"transactional.id.expiration.ms": "1"}) as broker, begun(broker):
         wait_until(lambda: broker.transactions() == (), TIMEOUT_S, "the id to be forgotten")
-        producer.close()
 
 
 @pytest.mark.parametrize("durable", [True, False])
@@ -319,12 +309,9 @@ def test_an_open_transaction_goes_on_after_a_crash(tmp_path: Path, durable: bool
 def test_an_end_that_was_decided_before_a_crash_is_written_after_it(tmp_path: Path) -> None:
     """The producer was told that its commit succeeded."""
     config = {"kip848.transaction.marker.delay.ms": "600000"}
-    with EmbeddedBroker({TOPIC: 1}, data_dir=tmp_path, config=config) as broker:
-        producer = RawProducer(broker)
-        producer.begin()
+    with EmbeddedBroker({TOPIC: 1}, data_dir=tmp_path, config=config) as broker, begun(broker) as producer:
         producer.produce(b"a")
         assert producer.end(commit=True).error_code == 0
-        producer.close()
         broker.crash()
     with EmbeddedBroker(data_dir=tmp_path) as broker, RawConnection(broker.bootstrap_servers) as reader:
         assert values_in(fetched(reader)) == [(0, b"a")]
@@ -332,23 +319,17 @@ def test_an_end_that_was_decided_before_a_crash_is_written_after_it(tmp_path: Pa
 
 def test_aborted_transactions_are_known_after_a_restart(tmp_path: Path) -> None:
     """Readers would take their records for results."""
-    with EmbeddedBroker({TOPIC: 1}, data_dir=tmp_path) as broker:
-        producer = RawProducer(broker)
-        producer.begin()
+    with EmbeddedBroker({TOPIC: 1}, data_dir=tmp_path) as broker, begun(broker) as producer:
         producer.produce()
         producer.end(commit=False)
-        producer.close()
     with EmbeddedBroker(data_dir=tmp_path) as broker, RawConnection(broker.bootstrap_servers) as reader:
         assert aborted_in(fetched(reader)) == [(producer.producer_id, 0)]
 
 
 def test_a_transaction_that_no_coordinator_knows_is_aborted_when_the_folder_is_loaded(tmp_path: Path) -> None:
     """Without transactions.log, which was lost, readers of committed records would wait for ever."""
-    with EmbeddedBroker({TOPIC: 1}, data_dir=tmp_path) as broker:
-        producer = RawProducer(broker)
-        producer.begin()
+    with EmbeddedBroker({TOPIC: 1}, data_dir=tmp_path) as broker, begun(broker) as producer:
         producer.produce()
-        producer.close()
     (tmp_path / "transactions.log").unlink()
     with EmbeddedBroker(data_dir=tmp_path) as broker, RawConnection(broker.bootstrap_servers) as reader:
         assert fetched(reader).last_stable_offset == 2
@@ -357,9 +338,7 @@ def test_a_transaction_that_no_coordinator_knows_is_aborted_when_the_folder_is_l
 def test_delayed_markers_show_what_a_slow_cluster_does() -> None:
     """Programs that read what they have just committed, or begin again at once, meet this on a real Kafka."""
     config = {"kip848.transaction.marker.delay.ms": "60000"}
-    with EmbeddedBroker({TOPIC: 1}, clock=ManualClock(), config=config) as broker:
-        producer = RawProducer(broker)
-        producer.begin()
+    with EmbeddedBroker({TOPIC: 1}, clock=ManualClock(), config=config) as broker, begun(broker) as producer:
         producer.produce(b"a")
         assert producer.end(commit=True, epoch=0).error_code == 0
         assert producer.end(commit=True, epoch=0).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
@@ -370,7 +349,6 @@ def test_delayed_markers_show_what_a_slow_cluster_does() -> None:
             broker.advance_clock(60_000)
             assert values_in(fetched(reader)) == [(0, b"a")]
         assert producer.produce(epoch=1, sequence=0).error_code == 0
-        producer.close()
 
 
 def test_a_topic_that_was_deleted_meanwhile_does_not_hold_up_the_end(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from kip848_client.broker import EmbeddedBroker
@@ -146,6 +148,17 @@ class RawProducer:
 
     def close(self) -> None:
         self.connection.close()
+
+
+@contextmanager
+def begun(broker: EmbeddedBroker | str, transactional_id: str = "tx", **fields: Any) -> Iterator[RawProducer]:
+    """A producer with its id and epoch, for the time of the block."""
+    producer = RawProducer(broker, transactional_id)
+    producer.begin(**fields)
+    try:
+        yield producer
+    finally:
+        producer.close()
 
 
 def fetch_request(
