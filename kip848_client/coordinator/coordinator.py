@@ -100,7 +100,6 @@ from kip848_client.coordinator.result import (
     ResolutionEnded,
     ResolutionStarted,
     RoundChanged,
-    SoftChange,
     TargetComputed,
     TopicsReplaced,
 )
@@ -313,11 +312,46 @@ class GroupCoordinator:
 
     def apply(self, result: CoordinatorResult) -> None:
         """Install the soft changes of *result*, after its records were appended and replayed."""
+        state = self._state
         for change in result.soft:
-            if change.__class__ is ArmTimer:  # nearly all of them: every heartbeat arms one
-                self._state.timers.arm(change.key, deadline_ms=change.deadline_ms, member_epoch=change.member_epoch)
-            else:
-                self._apply(change)
+            if isinstance(change, ArmTimer):  # nearly all of them: every heartbeat arms one
+                state.timers.arm(change.key, deadline_ms=change.deadline_ms, member_epoch=change.member_epoch)
+                continue
+            match change:
+                case CancelTimer(key):
+                    state.timers.cancel(key)
+                case MetadataChecked(group_id):
+                    state.metadata_check_due.discard(group_id)
+                case MetadataCheckDue(group_ids):
+                    state.metadata_check_due.update(group_ids)
+                case TargetComputed(group_id, now_ms):
+                    state.target_computed_ms[group_id] = now_ms
+                case ClassicGroupChanged(group_id, group):
+                    state.put_classic_group(group_id, group)
+                case RoundChanged(group_id, None):
+                    state.rounds.pop(group_id, None)
+                case RoundChanged(group_id, flying):
+                    assert flying is not None
+                    state.rounds[group_id] = flying
+                case Heard(group_id, member_id, None):
+                    state.heard.get(group_id, {}).pop(member_id, None)
+                case Heard(group_id, member_id, sequence):
+                    assert sequence is not None
+                    state.heard.setdefault(group_id, {})[member_id] = sequence
+                case ResolutionStarted(group_id):
+                    state.regex_check_due.discard(group_id)
+                    state.resolutions_running.add(group_id)
+                case ResolutionEnded(group_id):
+                    state.resolutions_running.discard(group_id)
+                case TopicsReplaced(image):
+                    state.image = image
+                case GroupConfigReplaced(group_id, None):
+                    state.group_configs.pop(group_id, None)
+                case GroupConfigReplaced(group_id, config):
+                    assert config is not None
+                    state.group_configs[group_id] = config
+                case _:
+                    assert_never(change)
 
     def loaded(self, *, now_ms: int) -> None:
         """Start the timers, which the log does not hold, after all of it was replayed.
@@ -484,46 +518,6 @@ class GroupCoordinator:
             records=tuple(deletion.offsets_of_topics(state, gone)),
             soft=(TopicsReplaced(image), MetadataCheckDue(due)),
         )
-
-    def _apply(self, change: SoftChange) -> None:
-        state = self._state
-        match change:
-            case ArmTimer(key, deadline_ms, member_epoch):
-                state.timers.arm(key, deadline_ms=deadline_ms, member_epoch=member_epoch)
-            case CancelTimer(key):
-                state.timers.cancel(key)
-            case MetadataChecked(group_id):
-                state.metadata_check_due.discard(group_id)
-            case MetadataCheckDue(group_ids):
-                state.metadata_check_due.update(group_ids)
-            case TargetComputed(group_id, now_ms):
-                state.target_computed_ms[group_id] = now_ms
-            case ClassicGroupChanged(group_id, group):
-                state.put_classic_group(group_id, group)
-            case RoundChanged(group_id, None):
-                state.rounds.pop(group_id, None)
-            case RoundChanged(group_id, flying):
-                assert flying is not None
-                state.rounds[group_id] = flying
-            case Heard(group_id, member_id, None):
-                state.heard.get(group_id, {}).pop(member_id, None)
-            case Heard(group_id, member_id, sequence):
-                assert sequence is not None
-                state.heard.setdefault(group_id, {})[member_id] = sequence
-            case ResolutionStarted(group_id):
-                state.regex_check_due.discard(group_id)
-                state.resolutions_running.add(group_id)
-            case ResolutionEnded(group_id):
-                state.resolutions_running.discard(group_id)
-            case TopicsReplaced(image):
-                state.image = image
-            case GroupConfigReplaced(group_id, None):
-                state.group_configs.pop(group_id, None)
-            case GroupConfigReplaced(group_id, config):
-                assert config is not None
-                state.group_configs[group_id] = config
-            case _:
-                assert_never(change)
 
 
 def _refuse_heartbeat(
