@@ -287,6 +287,8 @@ def test_a_heartbeat_that_fences_another_member_does_not_touch_the_round() -> No
     before = h.flying()
     h.heartbeat("m2", 99)
     assert h.flying() == before
+    refused = h.heartbeat("m1", h.member("m1").member_epoch, offers=[offer(" ")])
+    assert (refused.error_code, h.flying()) == (ErrorCode.INVALID_REQUEST, before), "nor does its own mistake"
 
 
 def test_a_static_member_that_leaves_for_a_while_is_not_waited_for() -> None:

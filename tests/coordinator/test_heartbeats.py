@@ -306,4 +306,7 @@ def test_a_heartbeat_with_possible_news_takes_the_long_way(settled: Harness) -> 
     settled.add_partitions("t", partitions=3)
     settled.heartbeat("m1", 1)
     assert settled.shortcuts == 0
+    settled.heartbeat("m1", 2)
+    settled.heartbeat("m1", 2)
+    assert settled.shortcuts > 0, "the news was taken in"
     assert _group_state(settled) is GroupState.STABLE

@@ -346,6 +346,9 @@ def test_patterns_are_matched_again_after_a_load() -> None:
     h.heartbeat("a", 2)
     assert h.run_tasks() == 1
     assert h.received(h.heartbeat("a", 2)) == {"foo1": [0, 1], "foo9": [0]}
+    h.advance(20_000)
+    h.heartbeat("a", 3)
+    assert not h.tasks, "once is enough"
 
 
 _MEMBERS = ("m1", "m2", "m3")

@@ -44,6 +44,15 @@ def test_nothing_expires_before_its_time(has_group: bool) -> None:
     assert h.coordinator.expire(now_ms=4_999, wall_ms=h.wall_ms) == CoordinatorResult()
 
 
+def test_a_test_may_let_the_time_of_one_timer_run_out() -> None:
+    """``broker.expire_session`` needs no waiting."""
+    h = _group()
+    assert h.coordinator.let_time_run_out(TimerKey(TimerKind.SESSION, "g", "b"), now_ms=0)
+    assert not h.coordinator.let_time_run_out(TimerKey(TimerKind.SESSION, "g", "gone"), now_ms=0)
+    h.advance(0)
+    assert set(h.group.members) == {"a"}
+
+
 def test_a_changed_session_timeout_acts_from_the_next_heartbeat_on() -> None:
     """Group configs can be changed while the group runs."""
     h = _group()

@@ -448,10 +448,7 @@ class Harness:
 
     def _group_states(self) -> dict[str, GroupState]:
         """The states of all groups of the new protocol."""
-        live = self.coordinator
-        groups = [live.group(group_id) for group_id in live.groups()]
-        workers = [live.connect_group(group_id) for group_id in live.connect_groups()]
-        return {group.group_id: group.state for group in (*groups, *workers) if group is not None}
+        return {group_id: group.state for group_id, group in self.coordinator._state.all_groups().items()}
 
     def _compare_told_states(self, result: CoordinatorResult, before: Mapping[str, GroupState]) -> None:
         """A result tells the state that its records lead to, and nothing if that is the same."""
