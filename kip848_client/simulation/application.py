@@ -264,11 +264,6 @@ class ApplicationLoop:
         """Call a listener as soon as the application is inside poll() or close()."""
         self._calls.append(call)
 
-    @property
-    def calls_waiting(self) -> int:
-        """Listener calls that wait for a poll()."""
-        return len(self._calls)
-
     def close(self) -> None:
         """The application is inside close(): listeners run there."""
         self.closing = True

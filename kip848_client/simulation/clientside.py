@@ -72,28 +72,20 @@ class ClientSide:
         self._observer: Final = surroundings.observer
         self._metadata_lag_ms: Final = surroundings.scenario.metadata_lag_ms
         self._assignor: Final = assignor
-        self._coordinator: SimulatedConnection | None = None
         self._round: SimulatedConnection | None = None
         """A second connection to the coordinator, for what is answered late."""
         self._rounds = 0
         self._bootstrap: SimulatedConnection | None = None
         self.heard_ms = -1
         """When an accepted heartbeat was last answered."""
-        self.connected_ms = -1
-        """When it last connected to a coordinator; waiting requests are sent then."""
         self.led_generation = -1
         """The last generation of a classic group for which it assigned."""
-
-    @property
-    def connected(self) -> bool:
-        """Whether there is a connection to the coordinator, on which a request can be written."""
-        return self._coordinator is not None and self._coordinator.open
 
     def send(self, effect: SendRequest) -> None:
         """Write a request on the connection that it is for."""
         consumer = self._consumer
         if effect.destination is not Destination.ANY_BROKER:
-            connection = self._coordinator
+            connection = self._consumer.connection
             if connection is None or not connection.open:
                 self._observer.unsent(consumer, effect.request)
                 failed = RequestFailed(effect.request_id, FailureKind.DISCONNECTED, "no connection to the coordinator")
@@ -122,10 +114,10 @@ class ClientSide:
             self._write(connection, effect)
             return
         self._end_round()
-        coordinator = self._coordinator
+        coordinator = self._consumer.connection
 
         def opened(connection: SimulatedConnection) -> None:
-            if self._consumer.closed or number != self._rounds or self._coordinator is not coordinator:
+            if self._consumer.closed or number != self._rounds or self._consumer.connection is not coordinator:
                 self._network.close(connection, "not needed any more")
                 failed(FailureKind.DISCONNECTED, "not needed any more")
             else:
@@ -147,14 +139,14 @@ class ClientSide:
         """Open a connection to the coordinator, and close those before it."""
 
         def opened(connection: SimulatedConnection) -> None:
-            if self._coordinator is not None:
-                self._coordinator.on_close = None
-                self._network.close(self._coordinator, "replaced by a new one")
+            if self._consumer.connection is not None:
+                self._consumer.connection.on_close = None
+                self._network.close(self._consumer.connection, "replaced by a new one")
             self._end_round()
-            self._coordinator = connection
+            self._consumer.connection = connection
             if self._consumer.is_classic:  # it may wait for no answer, and would not notice
                 connection.on_close = lambda: self._consumer.awake(self._lost, connection)
-            self.connected_ms = self._consumer.world.now_ms
+            self._consumer.connected_ms = self._consumer.world.now_ms
             self._consumer.step(CoordinatorConnected(effect.request_id, VERSIONS))
             if self._consumer.is_classic and not connection.open:  # it broke while the process stood still
                 self._lost(connection)
@@ -270,18 +262,18 @@ class ClientSide:
     def node_down(self, node_id: int) -> None:
         """A broker died; requests that waited on its connection have failed already."""
         self._consumer.world.events += 1
-        connection = self._coordinator
+        connection = self._consumer.connection
         if connection is not None and not connection.open and connection.node_id == node_id:
-            self._coordinator = None
+            self._consumer.connection = None
             self._consumer.step(CoordinatorDisconnected(node_id))
 
     def _lost(self, connection: SimulatedConnection) -> None:
-        if connection is self._coordinator and not self._consumer.closed:
-            self._coordinator = None
+        if connection is self._consumer.connection and not self._consumer.closed:
+            self._consumer.connection = None
             self._consumer.step(CoordinatorDisconnected(connection.node_id))
 
     def disconnect(self) -> None:
         """Close what is open."""
-        for connection in (self._coordinator, self._round, self._bootstrap):
+        for connection in (self._consumer.connection, self._round, self._bootstrap):
             if connection is not None:
                 self._network.close(connection, "the client is gone")

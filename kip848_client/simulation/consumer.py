@@ -177,6 +177,10 @@ class SimulatedConsumer(Process):
 
     # ---------------------------------------------------------------------------------------------- for a user's code
 
+    def holds(self, partition: TopicPartition) -> bool:
+        """Whether a partition is paused, or not fetched at all."""
+        return self.application.holds(partition)
+
     def position(self, partition: TopicPartition) -> int | None:
         """The next offset that poll() returns of a partition, if it is fetched."""
         return self.application.position(partition)

@@ -9,43 +9,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from kip848_client.member.events import MemberEvent
 from kip848_client.member.member import Member
 from kip848_client.member.settings import GroupProtocol, MemberConfig
 from kip848_client.member.states import MemberState
 from kip848_client.model import Subscription, TopicPartition
+from kip848_client.simulation.network import SimulatedConnection
 from kip848_client.simulation.scenario import Behaviour
 from kip848_client.simulation.world import Timer, World
 
 OUTSIDE_GROUP: Final = frozenset({MemberState.UNJOINED, MemberState.RELEASING_ASSIGNMENT, MemberState.FATAL})
 """States of a member that is not in its group: it owns nothing, or is about to."""
-
-
-class Links(Protocol):
-    """What observers see of the connections of a process."""
-
-    connected_ms: int
-    """When it connected to a coordinator last, in virtual time; -1 is never."""
-
-    @property
-    def connected(self) -> bool:
-        """Whether there is an open connection to the coordinator."""
-        ...
-
-
-class Loop(Protocol):
-    """What observers see of the application's thread."""
-
-    @property
-    def calls_waiting(self) -> int:
-        """Listener calls that wait for poll()."""
-        ...
-
-    def holds(self, partition: TopicPartition) -> bool:
-        """Whether a partition is paused, or not fetched at all."""
-        ...
 
 
 class Process(ABC):
@@ -56,9 +32,6 @@ class Process(ABC):
         clock_ms: what its monotonic clock shows at virtual time 0.
         clock_rate: ms of its clock in one ms of virtual time.
     """
-
-    network: Links
-    application: Loop
 
     def __init__(
         self,
@@ -91,6 +64,10 @@ class Process(ABC):
         """Commits that were not answered yet -> when the application asked for them, in virtual time."""
         self.leave_id: int | None = None
         """Number of the leave that close() asked for."""
+        self.connection: SimulatedConnection | None = None
+        """To the coordinator."""
+        self.connected_ms = -1
+        """When it last connected to a coordinator, in virtual time; requests that waited for that are sent then."""
         self.close_by_ms = 0
         """When close() must return at the latest, on its own clock."""
         self.thaws_ms = 0
@@ -112,7 +89,16 @@ class Process(ABC):
     def app_polled_ms(self) -> int:
         """When its application last was inside poll(), on its own clock."""
 
+    @abstractmethod
+    def holds(self, partition: TopicPartition) -> bool:
+        """Whether a partition is paused, or not fetched at all."""
+
     # ------------------------------------------------------------------------------------------------- what it shows
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is an open connection to the coordinator."""
+        return self.connection is not None and self.connection.open
 
     @property
     def frozen(self) -> bool:

@@ -53,9 +53,9 @@ def test_a_commit_is_forgotten_when_nothing_is_heard_in_time_though_there_is_a_c
     checker = BoundedWork(stage.scene)
     late_ms = stage.world.now_ms - consumer.config.request_timeout_ms - 2_001
     consumer.commits_asked[1_000] = late_ms
-    consumer.network.connected_ms = stage.world.now_ms - consumer.config.request_timeout_ms
+    consumer.connected_ms = stage.world.now_ms - consumer.config.request_timeout_ms
     checker.converged()
-    consumer.network.connected_ms = late_ms
+    consumer.connected_ms = late_ms
     with pytest.raises(InvariantViolation, match="C8"):
         checker.converged()
 

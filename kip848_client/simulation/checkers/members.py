@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ from kip848_client.member.events import CommitDone, StateChanged
 from kip848_client.member.states import HEARTBEATING
 from kip848_client.model import TopicIdPartition, TopicPartition
 from kip848_client.simulation.mirror import accepted, listed
-from kip848_client.simulation.observer import Checker, Scene, about
+from kip848_client.simulation.observer import Checker, ListenerCall, Scene, about
 from kip848_client.simulation.process import OUTSIDE_GROUP, Process
 from kip848_client.simulation.violation import fail
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -41,7 +41,12 @@ class ListenerPairs(Checker):
         self._has: defaultdict[str, set[TopicIdPartition]] = defaultdict(set)
         self._offered: defaultdict[str, set[TopicIdPartition]] = defaultdict(set)
         """Partitions of "assigned" calls, also of those that raised, which were not revoked or lost yet."""
+        self._waiting: Counter[str] = Counter()
+        """Consumer -> listener calls that wait for poll()."""
         self._running: set[str] = set()
+
+    def listener_due(self, consumer: Process, call: ListenerCall) -> None:
+        self._waiting[consumer.name] += 1
 
     def listener_begins(self, consumer: Process, name: str, partitions: Iterable[TopicIdPartition]) -> None:
         partitions = frozenset(partitions)
@@ -49,8 +54,9 @@ class ListenerPairs(Checker):
             fail("C3", f"two listener calls of {consumer.name} overlap")
         if consumer.closed:
             fail("C3", f"{consumer.name} is closed and its listener is called")
-        if consumer.application.calls_waiting > _CALLS_MAX:
-            fail("C8", f"{consumer.application.calls_waiting} listener calls of {consumer.name} wait for poll()")
+        self._waiting[consumer.name] -= 1
+        if self._waiting[consumer.name] > _CALLS_MAX:
+            fail("C8", f"{self._waiting[consumer.name]} listener calls of {consumer.name} wait for poll()")
         self._running.add(consumer.name)
         if name == "assigned":
             if again := partitions & self._has[consumer.name]:
@@ -58,7 +64,7 @@ class ListenerPairs(Checker):
             self._offered[consumer.name] |= partitions
         elif not partitions:
             fail("C3", f"{consumer.name}: {name} without partitions")
-        elif name == "revoked" and not all(consumer.application.holds(tip.topic_partition) for tip in partitions):
+        elif name == "revoked" and not all(consumer.holds(tip.topic_partition) for tip in partitions):
             fail("C2", f"{consumer.name} revokes {sorted(map(str, partitions))}, and not all of them are paused")
         elif strange := partitions - self._offered[consumer.name]:
             fail("C3", f"{consumer.name}: {sorted(map(str, strange))} {name}, which were not assigned")
@@ -182,7 +188,7 @@ class OneHeartbeat(Checker):
         """A member outside the group waits for no answer."""
         if effect.new not in OUTSIDE_GROUP or consumer.is_classic:
             return
-        is_connected = consumer.network.connected and consumer.member.coordinator is not None
+        is_connected = consumer.connected and consumer.member.coordinator is not None
         if effect.trigger == "left" and consumer.name not in self._said_goodbye and is_connected:
             fail("C4", f"{consumer.name} leaves and does not say so")
         self._said_goodbye.discard(consumer.name)
@@ -212,7 +218,7 @@ class BoundedWork(Checker):
     def converged(self) -> None:
         """Find commits without an answer. Without a coordinator, commits may wait for ever."""
         for consumer in self._consumers():
-            sent_ms = max(consumer.thaws_ms, consumer.network.connected_ms)
+            sent_ms = max(consumer.thaws_ms, consumer.connected_ms)
             for commit_id, asked_ms in consumer.commits_asked.items():
                 waits_ms = consumer.world.now_ms - max(asked_ms, sent_ms)
                 if not consumer.closed and waits_ms > consumer.config.request_timeout_ms + 2 * _SECOND_MS:
