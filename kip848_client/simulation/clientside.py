@@ -27,6 +27,7 @@ from kip848_client.member.events import (
     TopicDescription,
     TopicsDescribed,
 )
+from kip848_client.member.positions import EARLIEST_TIMESTAMP
 from kip848_client.model import OffsetAndMetadata
 from kip848_client.patterns import compiled
 from kip848_client.simulation.cluster import ANY_NODE
@@ -57,9 +58,6 @@ VERSIONS: Final[dict[int, tuple[int, int]]] = {
     ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT: (0, 0),
 }
 """What the simulated brokers offer."""
-
-_HIGHEST: Final[dict[int, int]] = {int(key): highest for key, (_, highest) in VERSIONS.items()}
-_EARLIEST: Final = -2
 
 
 class ClientSide:
@@ -169,7 +167,7 @@ class ClientSide:
 
     def _write(self, connection: SimulatedConnection, effect: SendRequest) -> None:
         consumer, request, request_id = self._consumer, effect.request, effect.request_id
-        highest = _HIGHEST[request.WIRE.api_key]
+        _, highest = VERSIONS[request.WIRE.api_key]
         if isinstance(request, SyncGroupRequest) and request.assignments:
             self.led_generation = request.generation_id
         self._observer.sent(consumer, request)
@@ -231,7 +229,7 @@ class ClientSide:
 
         def answer() -> MemberEvent:
             found = {
-                partition: OffsetAndMetadata(0 if timestamp == _EARLIEST else ends[partition], 0)
+                partition: OffsetAndMetadata(0 if timestamp == EARLIEST_TIMESTAMP else ends[partition], 0)
                 for partition, timestamp in effect.timestamps.items()
                 if partition in ends
             }

@@ -309,8 +309,7 @@ class CoordinatorHost:
     it must write, if everything in its memory is durable; if not, it never answers again.
 
     Args:
-        coordinator: with nothing replayed yet.
-        loading: True until `load` is called: then every request is refused.
+        coordinator: it has read the log.
     """
 
     def __init__(self, cluster: Cluster, world: World, node_id: int, coordinator: GroupCoordinator) -> None:
@@ -319,6 +318,7 @@ class CoordinatorHost:
         self.node_id: Final = node_id
         self.coordinator: Final = coordinator
         self.loading = True
+        """Until `load` is called, every request is refused."""
         self.alive = True
         self.deposed = False
         """This coordinator was deposed and does not know it."""

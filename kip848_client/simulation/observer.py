@@ -222,7 +222,7 @@ class Observers(Observer):
 
     def after_step(self) -> None:
         """Call the hooks for visible changes of this step."""
-        if self._cluster.version != self._mirror.version or self._cluster.loads != self._mirror.loads:
+        if self._cluster.version != self._mirror.version:
             self.group_changed(self._mirror.look())
         if self._changed_views:
             for consumer in self._changed_views:
