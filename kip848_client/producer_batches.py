@@ -273,9 +273,15 @@ class ProducerSequences:
             moves_epoch: the end carries the epoch after the transaction's (KIP-890), and not its own.
 
         Raises:
-            BrokerError: INVALID_PRODUCER_EPOCH: a newer epoch of the producer wrote or ended;
-                TRANSACTION_COORDINATOR_FENCED: a newer coordinator ended transactions of the producer.
+            BrokerError: INVALID_PRODUCER_ID_MAPPING: the id is negative; INVALID_PRODUCER_EPOCH: a newer epoch of the
+                producer wrote or ended; TRANSACTION_COORDINATOR_FENCED: a newer coordinator ended transactions of the
+                producer.
         """
+        if producer_id < 0:
+            raise BrokerError(
+                f"the end of a transaction has producer id {producer_id}; ids begin at 0",
+                code=ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+            )
         producer = self._producers.get(producer_id)
         if producer is None:
             return

@@ -465,6 +465,14 @@ def test_a_marker_with_an_epoch_of_before_is_refused(producer: RawProducer, read
     assert result.topics[0].partitions[0].error_code == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
+def test_a_marker_of_a_negative_producer_id_is_refused(reader: RawConnection) -> None:
+    """No producer has one; the broker would close the connection on an error of its own."""
+    topic = WritableTxnMarkerTopic(name=TOPIC, partition_indexes=(0,))
+    marker = WritableTxnMarker(producer_id=-5, producer_epoch=0, topics=(topic,))
+    (result,) = reader.ask(WriteTxnMarkersRequest(markers=(marker,)), version=1).markers
+    assert result.topics[0].partitions[0].error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
 def test_what_is_deleted_is_not_brought_back_by_a_commit(producer: RawProducer, reader: RawConnection) -> None:
     """An administrator who deletes a group or an offset would find it again."""
     producer.commit_offset("g", 9)
