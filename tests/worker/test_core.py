@@ -918,7 +918,7 @@ def test_closing_stops_everything_then_leaves() -> None:
     bench = running(instance_id="i")
     bench.pass_time(INTERVAL_MS)
     bench.step(CloseRequested(deadline_ms=bench.now_ms + 30_000, for_a_while=True))
-    assert bench.last_call == ("on_revoked", ["a", "b"])
+    assert (bench.last_call, bench.core.view().state) == (("on_revoked", ["a", "b"]), MemberState.RECONCILING)
     bench.done()
     bench.answer(1)  # the heartbeat that was under way
     assert bench.request().member_epoch == -2
@@ -926,11 +926,15 @@ def test_closing_stops_everything_then_leaves() -> None:
     assert isinstance(bench.effects[-1], Left)
 
 
-def test_an_error_that_no_retry_cures_releases_everything_and_stops() -> None:
+@pytest.mark.parametrize("answered", [True, False])
+def test_an_error_that_no_retry_cures_releases_everything_and_stops(answered: bool) -> None:
     """The application hears of it once, after its units were stopped."""
     bench = running()
     bench.pass_time(INTERVAL_MS)
-    bench.answer(code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if answered:
+        bench.answer(code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    else:
+        bench.step(NotAnswered(bench.sent[-1].request_id, ConnectionLostError("refused"), final=True))
     assert bench.last_call == ("on_lost", ["a", "b"])
     assert not any(isinstance(effect, Failed) for effect in bench.effects)
 
