@@ -99,11 +99,9 @@ class Heartbeats:
         """When the next heartbeat is due, given a coordinator; None if only an event can make it due."""
         if self.in_flight or self._context.phase not in HEARTBEATING:
             return None
-        ready_ms, due_ms = self._backoff.ready_ms, self._due_ms
-        early_ms = self.early.due_ms()
-        if early_ms is not None and early_ms < due_ms:
-            due_ms = early_ms
-        return ready_ms if ready_ms > due_ms or self._immediate() else due_ms
+        ready_ms, early_ms = self._backoff.ready_ms, self.early.due_ms()
+        due_ms = self._due_ms if early_ms is None else min(early_ms, self._due_ms)
+        return ready_ms if self._immediate() else max(ready_ms, due_ms)
 
     def due(self) -> bool:
         """Whether to send one now, given a coordinator."""

@@ -210,12 +210,8 @@ class Reconciler(Runs):
         """The assigned callback succeeded: the next heartbeat acknowledges the assignment (R67)."""
         self.current = run.resolved
         self._heartbeats.ack_due = True
-        self._prune_names()
-        self._context.move("reconciled")
-
-    def _prune_names(self) -> None:
         self._names.keep(self._used())
-        self._resolve()
+        self._context.move("reconciled")
 
     # ------------------------------------------------------------------------------------------------- interruption
 

@@ -31,6 +31,7 @@ def test_a_coordinator_that_refuses_the_connection_is_looked_up_again() -> None:
     member.expect_heartbeat(epoch=0)
     coordinator = member.member.snapshot().coordinator
     assert coordinator is not None
+    assert member.member.coordinator == coordinator
     assert coordinator.node_id == 2
 
 

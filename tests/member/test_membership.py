@@ -244,6 +244,9 @@ def test_leaving_while_a_run_commits_revokes_everything_once() -> None:
 def test_the_view_is_the_same_object_while_nothing_changes() -> None:
     """Consumers compare its version once per batch: a new one each time would filter every batch."""
     member = MemberHarness()
+    view = member.member.view()
+    member.tick()
+    assert member.member.view() is view
     member.become_stable({"t": [0]})
     view = member.member.view()
     member.advance(INTERVAL_MS)

@@ -224,7 +224,7 @@ def test_r195_what_the_application_stored_is_committed_in_place_of_what_was_cons
     """Records that were handed out and are still worked on would be lost in a crash."""
     member = auto_committing(TWO, **LONG)
     pass_time(member, AUTO_MS)
-    member.poll(positions(t_0=50, t_1=7), stored=positions(t_0=12))
+    member.poll(positions(t_0=50, t_1=7), stored=positions(t_0=12, v_0=3))
     assert commits(member) == [(1, {"t-0": 12})]
     member.answer_commit()
     pass_time(member, AUTO_MS)

@@ -40,16 +40,18 @@ def test_r28_a_changed_interval_begins_anew_with_its_answer() -> None:
     member.expect_heartbeat()
 
 
-@pytest.mark.parametrize("interval_ms", [0, -1])
-def test_r28_a_senseless_interval_is_ignored(interval_ms: int) -> None:
+@pytest.mark.parametrize(
+    ("interval_ms", "member_ms", "newcomer_ms"), [(0, INTERVAL_MS, 5000), (-1, INTERVAL_MS, 5000), (1, 1, 1)]
+)
+def test_r28_a_senseless_interval_is_ignored(interval_ms: int, member_ms: int, newcomer_ms: int) -> None:
     """An interval of zero would send heartbeats at the speed of the network, from the first answer on."""
     member = stable()
     member.advance(INTERVAL_MS)
     member.answer_heartbeat(interval_ms=interval_ms)
-    assert member.member.snapshot().heartbeat_interval_ms == INTERVAL_MS
+    assert member.member.snapshot().heartbeat_interval_ms == member_ms
     newcomer = joining()
     newcomer.answer_heartbeat(interval_ms=interval_ms)
-    assert newcomer.member.snapshot().heartbeat_interval_ms == 5000
+    assert newcomer.member.snapshot().heartbeat_interval_ms == newcomer_ms
 
 
 def test_r29_never_two_heartbeats_are_under_way() -> None:
@@ -191,7 +193,7 @@ def test_r36_heartbeats_go_on_while_a_leaving_member_revokes() -> None:
     member = stable()
     member.leave()
     member.advance(INTERVAL_MS)
-    member.expect_heartbeat(epoch=1)
+    assert member.reported(member.expect_heartbeat(epoch=1)) is None, "it owns what it owned"
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.STALE_MEMBER_EPOCH])

@@ -9,6 +9,7 @@ import pytest
 from kip848_client.error_codes import ErrorCode
 from kip848_client.member.events import Fail, LeaveDone, LeaveMode, SurfaceError
 from kip848_client.member.states import MemberState, Phase
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.spec.arrange import (
     TWO,
     assigning,
@@ -79,6 +80,7 @@ def test_r133_the_leave_waits_for_nothing() -> None:
     member.leave()
     member.finish_call("revoked", "t-0")
     assert heartbeat_epochs(member) == [-1]
+    assert member.take(ConsumerGroupHeartbeatRequest).urgent
     busy = stable({})
     busy.advance(INTERVAL_MS)
     busy.leave()
