@@ -602,6 +602,43 @@ def test_r217_the_leader_does_not_look_while_it_joins() -> None:
     assert (member.phase(), member.requests(JoinGroupRequest)) == (Phase.IN_SYNC, [])
 
 
+def test_r217_a_look_that_began_before_a_join_is_ignored() -> None:
+    """The leader has seen the topics since; comparing with older ones would make the group join once more."""
+    member = cooperative({}, topic_refresh_ms=5_000)
+    member.beat(REBALANCE)
+    member.answer_join(generation=2, leader="m-1", members=(a_member("m-1"),))
+    member.answer_sync({})
+    member.listeners_finish = True
+    member.poll()
+    member.describes = False
+    member.pass_time(5_500)
+    look, member.describes = member.describing, True
+    member.beat(REBALANCE)
+    grown = {"t": TopicDescription(member.topic_ids["t"], 8, ())}
+    for leader in ("m-1", "other"):
+        member.poll()
+        member.answer_join(generation=3, leader=leader, members=(a_member("m-1"),))
+        member.answer_sync({})
+        member.poll()
+        member.step(TopicsDescribed(look, grown))
+        assert (member.phase(), member.requests(JoinGroupRequest)) == (Phase.IN_SYNC, [])
+        member.beat(REBALANCE)
+
+
+def test_r217_a_leader_looks_at_nothing_if_it_shall_not() -> None:
+    """Users turn it off where topics never change."""
+    member = Looks(settings={"topic_refresh_ms": None})
+    member.become_member({})
+    member.beat(REBALANCE)
+    member.answer_join(generation=2, leader="m-1", members=(a_member("m-1"),))
+    member.answer_sync(ALL)
+    member.listeners_finish = True
+    member.poll()
+    member.found = ({"t": 7},)
+    member.pass_time(20_000)
+    assert member.asked == 0
+
+
 @pytest.mark.parametrize(("rack", "rejoins"), [("r1", True), (None, False)], ids=["with", "without"])
 def test_r247_the_leader_heeds_racks_and_if_it_has_one_notices_that_replicas_moved(
     rack: str | None, rejoins: bool

@@ -184,6 +184,11 @@ def test_r255_it_says_that_it_expects_news_until_the_new_partitions_are_read() -
     expected.append(member.member.view().news_expected)
 
     assert expected == [True, True, False]
+    removed = newcomer()
+    assert removed.member.view().news_expected
+    removed.advance(INTERVAL_MS)
+    fence(removed)
+    assert not removed.member.view().news_expected
 
 
 def test_r183_it_ends_when_everything_has_arrived() -> None:

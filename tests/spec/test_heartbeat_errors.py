@@ -35,11 +35,16 @@ def test_r47_a_passing_error_is_waited_out(code: ErrorCode) -> None:
 def test_r48_a_moved_coordinator_is_looked_up_and_told_at_once(code: ErrorCode) -> None:
     """After a failover the session is running already; a backoff would eat it."""
     member = stable()
+    fence(member, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    member.advance(100)
     member.coordinator_found = False
     fence(member, code)
     assert member.member.snapshot().coordinator is None
     member.find_coordinator(node_id=2)
     member.expect_heartbeat(epoch=1, full=True)
+    fence(member, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    member.advance(100)
+    member.expect_heartbeat()  # the backoff begins anew with the new coordinator
 
 
 def test_r49_missing_permission_is_told_and_survived() -> None:
