@@ -289,13 +289,9 @@ class Heartbeats:
         self.early.stop()
         self._context.orphan(self._in_flight)
         self._in_flight = None
-        self._ownership_report_pending = False
         self._sent = None
-        self._expected_ms = None
         self._backoff.reset()
         if removals > 1:
             self._backoff.failures = removals - 2
             self._backoff.failed(self._context.now_ms)
-        self._due_ms = self._context.now_ms
         self.ack_due = False
-        self._context.expedite = False

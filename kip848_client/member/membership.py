@@ -71,7 +71,6 @@ class Membership:
         self._discovery = discovery
         self._heartbeats = heartbeats
         self._reconciler = reconciler
-        self._positions = positions
         self._release = Release(context, reconciler=reconciler, on_rejoin=self._join)
         self._leaving = Leaving(
             context,

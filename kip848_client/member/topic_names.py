@@ -111,12 +111,9 @@ class TopicNames:
         self.want(self._wanted)
         if event.request_id is not None and event.request_id == self._request:
             self._ended(counts=True)
-        if not self.missing:
-            self._backoff.reset()
 
-    def _failed(self, failure: RequestFailed) -> None:
-        if failure.request_id == self._request:
-            self._ended(counts=self._failure_counts)
+    def _failed(self, _: RequestFailed) -> None:
+        self._ended(counts=self._failure_counts)
 
     def _ended(self, *, counts: bool) -> None:
         self._request = None

@@ -126,7 +126,6 @@ class TopicWatch:
             now = {name: replace(topic, racks=self._known_racks(name)) for name, topic in now.items()}
         if self._known is None:
             self._known = now
-            return
         if any(_is_more(topic, self._known.get(name)) for name, topic in now.items()):
             self._changed("metadata changed")
         elif now == self._known:
