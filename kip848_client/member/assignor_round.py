@@ -110,7 +110,6 @@ class AssignorRound:
         self._describe_due_ms = 0
         self._usable = bool(self._described)
         """The member has assignors, and the coordinator may have the APIs that they need."""
-        self._checked_link: int | None = None
         self._warned = False
 
     # ------------------------------------------------------------------------------------------------- what is seen
@@ -123,13 +122,13 @@ class AssignorRound:
     # ---------------------------------------------------------------------------------------------- is it possible
 
     def check_coordinator(self, offers: Callable[[int], bool]) -> Kip848Error | None:
-        """Check once per connection whether the coordinator has the APIs. Returns the error that stops it, or None.
+        """Check, for each heartbeat, whether the coordinator has the APIs. Returns the error that stops it, or None.
 
         Args:
             offers: whether the coordinator offers an API key.
         """
         context = self._context
-        if not context.config.client_assignors or context.link == self._checked_link:
+        if not context.config.client_assignors:
             return None
         missing = tuple(f"{name} (API key {int(key)})" for key, name in _APIS.items() if not offers(key))
         if missing and not context.config.assignor_fallback:
@@ -140,7 +139,6 @@ class AssignorRound:
                 "Set group.protocol=classic, which needs nothing of the coordinator, use group.remote.assignor, or set "
                 "group.local.assignors.fallback=server to let the coordinator assign"
             )
-        self._checked_link = context.link
         self._usable = not missing
         if missing and not self._warned:
             self._warned = True
