@@ -32,6 +32,8 @@ def test_a_new_topic_is_shared_out_among_all_subscribers() -> None:
     """Also among those that sent no heartbeat since it was created."""
     h = _group()
     h.join("n", ["foo", "bar"])
+    h.add_partitions("foo", partitions=4)
+    h.heartbeat("m", h.member("m").member_epoch)
     h.create_topic("bar", partitions=2)
     h.heartbeat("m", h.member("m").member_epoch)
     assert [len(h.target(member)["bar"]) for member in ("m", "n")] == [1, 1]
