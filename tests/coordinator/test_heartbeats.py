@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import cast
 from uuid import UUID
 
 import pytest
 
-from kip848_client.assignors import GroupAssignment, GroupSpec, RangeAssignor, UniformAssignor
+from kip848_client.assignors import SERVER_ASSIGNORS, GroupAssignment, GroupSpec, RangeAssignor, UniformAssignor
 from kip848_client.coordinator import GroupState
 from kip848_client.coordinator.result import ArmTimer
 from kip848_client.coordinator.timers import TimerKey, TimerKind
@@ -194,8 +195,17 @@ def test_a_member_that_changes_its_preferred_assignor_has_one_vote_less_for_the_
 
 
 def test_members_whose_part_stays_the_same_get_no_record() -> None:
-    """A member that joins with topics of its own costs the others nothing."""
+    """A member that joins with topics of its own costs the others nothing, even if an assignor writes all anew."""
+
+    class Anew:
+        name = "range"
+
+        def assign(self, spec: GroupSpec) -> GroupAssignment:
+            return copy.deepcopy(SERVER_ASSIGNORS["range"].assign(spec))
+
     h = _two_topics()
+    h.assignors = {**SERVER_ASSIGNORS, "range": Anew()}
+    h.restart()
     h.join("a", ["foo"], assignor="range")
     h.join("b", ["bar"], assignor="range")
     assert h.record_names() == ["member", "epoch", "target", "target_epoch", "current"]

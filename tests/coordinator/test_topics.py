@@ -39,6 +39,23 @@ def test_a_new_topic_is_shared_out_among_all_subscribers() -> None:
     assert [len(h.target(member)["bar"]) for member in ("m", "n")] == [1, 1]
 
 
+def test_a_deleted_topic_is_given_up_before_the_next_target_is_there() -> None:
+    """No answer names a topic that is gone while the group waits for the assignment interval."""
+    h = _group()
+    h.set_group_config(consumer_assignment_interval_ms="10000")
+    h.create_topic("bar", partitions=1)
+    h.advance(10_000)
+    h.heartbeat("m", 1)
+    assert h.assigned("m") == {"foo": [0, 1], "bar": [0]}
+    bar = h.topic_id("bar")
+    h.delete_topic("bar")
+    assert h.received(h.heartbeat("m", 2)) == {"foo": [0, 1]}
+    assert (set(h.member("m").pending_revocation), h.group.target_epoch) == ({bar}, 2)
+    h.heartbeat("m", 2, owned={"foo": [0, 1]})
+    h.advance(10_000)
+    assert h.heartbeat("m", 2).member_epoch == 3
+
+
 def test_a_topic_without_subscribers_disturbs_no_group() -> None:
     """Busy clusters create topics all the time."""
     h = _group()
