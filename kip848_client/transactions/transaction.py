@@ -126,4 +126,4 @@ def offsets_partition(group_id: str, *, partitions: int = GROUP_OFFSETS_PARTITIO
 def _absolute(value: int) -> int:
     if value < 2**31:
         return value
-    return (2**32 - value) & 0x7FFF_FFFF  # of the lowest number there is none; Kafka takes 0
+    return -value & 0x7FFF_FFFF  # of the lowest number there is none; Kafka takes 0

@@ -583,7 +583,8 @@ class WorkerCore:
     # Heartbeats
 
     def _beat_now(self) -> None:
-        if self._phase not in (Phase.IDLE, Phase.LEFT, Phase.FATAL):
+        is_removed = self._lost and not self._epoch  # W7: it joins again when everything is released
+        if self._phase not in (Phase.IDLE, Phase.LEFT, Phase.FATAL) and not is_removed:
             self._beat_due_ms = self._now_ms
 
     def _heartbeat(self) -> None:
@@ -595,11 +596,8 @@ class WorkerCore:
                 self._emit(StopNow(_ordered(self._owned)))
                 self._owned.clear()
             self._leave_done()
-            return
         if self._beat_due_ms is None or self._now_ms < self._beat_due_ms or self._in_flight or self._left_sent:
             return
-        if not self._epoch and (self._lost or self._owned):
-            return  # W7: joins again when everything is released
         joins = not self._epoch
         everything = self._say_all or joins
         settings = self._settings

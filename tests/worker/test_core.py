@@ -95,6 +95,7 @@ class Bench:
         pending: str = "",
         status: int = 0,
         message: str | None = None,
+        session_ms: int = SESSION_MS,
     ) -> None:
         """Answer the last heartbeat; units are names."""
         assigned = None
@@ -112,7 +113,7 @@ class Bench:
                     member_id="m",
                     member_epoch=epoch,
                     heartbeat_interval_ms=interval_ms,
-                    session_timeout_ms=SESSION_MS,
+                    session_timeout_ms=session_ms,
                     assignor_status=status,
                     assignment=assigned,
                 ),
@@ -162,7 +163,7 @@ def running(**settings: Any) -> Bench:
 
 def test_a_worker_joins_with_every_field_and_starts_what_it_is_given() -> None:
     """The first heartbeat is the contract; owned units are confirmed with the next one."""
-    bench = Bench()
+    bench = Bench(worker_url="http://w")
     assert bench.core.view() == WorkerView(MemberState.UNJOINED, "m", 0, (), (), (), None)
     request = bench.request()
     assert (request.member_epoch, request.server_assignor, bench.owned(), request.rebalance_timeout_ms) == (
@@ -172,6 +173,7 @@ def test_a_worker_joins_with_every_field_and_starts_what_it_is_given() -> None:
         60_000,
     )
     assert request.catalog is not None
+    assert (request.worker_id, request.worker_url) == ("w", "http://w")
 
     bench.answer(1, "a b")
     assert bench.last_call == ("on_assigned", ["a", "b"])
@@ -180,6 +182,7 @@ def test_a_worker_joins_with_every_field_and_starts_what_it_is_given() -> None:
     bench.pass_time(INTERVAL_MS)
 
     assert bench.owned() == ["a", "b"]
+    assert (bench.request().worker_id, bench.request().worker_url) == (None, None)
     assert bench.core.view().failed == (Unit("b"),)
     assert bench.core.view().state is MemberState.STABLE
     assert bench.notes() == [Noted("start_failed", {"units": ["b"]})]
@@ -358,6 +361,7 @@ def test_a_removed_worker_waits_for_on_lost_alone(busy_with: str, code: ErrorCod
     if busy_with == "a stop":
         bench.done()
         bench.step(CallbackDone(bench.calls[-2].call_id))  # it is no answer to on_lost
+    bench.step(UnitsChanged(9, frozenset()))  # said with the join
     assert bench.last_call[0] == "on_lost"
     assert bench.core.deadline_ms() is None
 
@@ -437,6 +441,20 @@ def test_an_interval_of_nothing_does_not_make_the_worker_spin() -> None:
     assert bench.core.deadline_ms() == 1
 
 
+@pytest.mark.parametrize(
+    ("request_ms", "session_ms", "waits_ms"), [(30_000, 45_000, 15_000), (5_000, 45_000, 5_000), (5_000, 2, 1)]
+)
+def test_an_answer_is_awaited_so_long_that_another_try_fits_into_the_lease(
+    request_ms: int, session_ms: int, waits_ms: int
+) -> None:
+    """W9: one lost answer would cost the units."""
+    bench = Bench(request_timeout_ms=request_ms)
+    assert bench.sent[0].timeout_ms == request_ms, "the session is not known yet"
+    bench.answer(1, session_ms=session_ms)
+    bench.pass_time(INTERVAL_MS)
+    assert bench.sent[-1].timeout_ms == waits_ms
+
+
 def test_what_the_coordinator_says_of_the_group_can_be_read() -> None:
     """An operator sees which units wait for others to stop, and that no worker can compute a plan."""
     bench = Bench()
@@ -475,15 +493,18 @@ def test_the_lease_ends_a_margin_before_the_session(answered_first: bool) -> Non
     assert bench.last_call == ("on_assigned", ["a", "b"])
 
 
-@pytest.mark.parametrize(("timeout_ms", "lease_ms"), [(20_000, 10_000), (60_000, 45_000), (600_000, 531_000)])
+@pytest.mark.parametrize(
+    ("timeout_ms", "margin_ms", "lease_ms"),
+    [(20_000, None, 10_000), (60_000, None, 45_000), (600_000, None, 531_000), (600_000, 9_000, 535_500)],
+)
 def test_an_unacknowledged_revocation_ends_the_lease_before_the_coordinator_evicts(
-    timeout_ms: int, lease_ms: int
+    timeout_ms: int, margin_ms: int | None, lease_ms: int
 ) -> None:
     """Scenario 62: everything is lost 45 s after the heartbeat was sent; later with a longer rebalance timeout.
 
     In ten minutes clocks drift by a minute, and nine seconds remain to stop. Half of a short timeout remains to work.
     """
-    bench = running(rebalance_timeout_ms=timeout_ms)
+    bench = running(rebalance_timeout_ms=timeout_ms, fence_margin_ms=margin_ms)
     bench.pass_time(INTERVAL_MS)
     last_ms = bench.now_ms + lease_ms - 1
     bench.answer(1, "a")
@@ -574,6 +595,9 @@ def test_a_worker_looks_for_the_coordinator_that_moved_and_says_everything_to_it
         60_000,
     )
     assert bench.core.view().assignment
+    bench.answer(1)
+    bench.pass_time(INTERVAL_MS)
+    assert bench.sent[-1].anew is False
 
 
 def test_closing_ends_at_its_deadline_whatever_still_runs() -> None:
