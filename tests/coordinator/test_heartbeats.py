@@ -174,11 +174,12 @@ def test_a_change_of_the_preferred_assignor_alone_causes_a_new_target() -> None:
     """group.remote.assignor takes effect for a running group."""
     h = _two_topics()
     h.join("a", ["foo"], assignor="range")
+    h.join("b", ["foo"], assignor="range")
     epoch = h.group.group_epoch
-    h.heartbeat("a", 1, assignor="uniform")
+    h.heartbeat("b", epoch, assignor="uniform")
     assert h.group.group_epoch == epoch + 1
-    assert _assignors(h)[-1] == "uniform"
-    h.heartbeat("a", 2, assignor="uniform")
+    assert _assignors(h)[-1] == "uniform", "equal votes go to the one that is configured first"
+    h.heartbeat("b", epoch + 1, assignor="uniform")
     assert h.group.group_epoch == epoch + 1
 
 
