@@ -307,10 +307,6 @@ class TransactionCoordinator:
         """The state of every transactional id, by id."""
         return iter([self._transactions[name] for name in sorted(self._transactions)])
 
-    def __len__(self) -> int:
-        """How many transactional ids there are."""
-        return len(self._transactions)
-
     # Inside
 
     def _writable(self, transactional_id: str, *, producer_id: int, epoch: int) -> tuple[Transaction | None, ErrorCode]:
