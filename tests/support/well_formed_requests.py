@@ -435,7 +435,7 @@ def _request(api_key: int, scene: Scene, version: int) -> Request[Any]:
 
 
 ROWS: Final[Mapping[int, Row]] = {api_key: partial(_request, api_key) for api_key in _FIELDS}
-"""API key -> how its request is made. A new API needs a row."""
+"""API key -> function that makes its request. Computed: a new API needs a row in `_FIELDS`."""
 
 REFUSED: Final[Mapping[int, set[int]]] = {
     ApiKey.DESCRIBE_ACLS: {ErrorCode.SECURITY_DISABLED},
@@ -446,7 +446,7 @@ REFUSED: Final[Mapping[int, set[int]]] = {
     ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT: {ErrorCode.UNKNOWN_MEMBER_ID},
     ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT: {ErrorCode.UNKNOWN_MEMBER_ID},
 }
-"""What is answered where there is no SASL, no authorizer, and where a member is not in the group."""
+"""API key -> error codes of the answer: the broker has no SASL and no authorizer, or the member is not in the group."""
 
 ADVERTISED: Final[tuple[tuple[int, int], ...]] = tuple(
     (api.api_key, version)
