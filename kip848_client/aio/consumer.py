@@ -50,14 +50,15 @@ CLOSE_GRACE_S: Final = 1.0
 class AsyncConsumer:
     """A member of a consumer group (KIP-848) that reads the records of its partitions, for asyncio and trio.
 
-    Every method of `Consumer` is here, under the same name and with the same arguments, and is awaited; every property
-    is a property. One task at a time may read (poll, consume, iterate); other calls may be made from several tasks, and
-    wait for each other. Listeners and commit callbacks run in the event loop, in the task that awaits.
+    It has the methods and properties of `Consumer`, with the same names and arguments. All methods but health() and
+    hand_over() are awaited. Only one task at a time may read (poll, consume, iterate); other calls may come from
+    several tasks, and run one after the other. Listeners and commit callbacks run in the event loop, in the task that
+    awaits.
 
-    **Cancellation.** A cancelled call loses no record: the next one returns it. The next poll() or close() calls a
-    cancelled listener again. A cancelled task leaves the group in order on its way out of ``async with``: returned
-    records are committed (with enable.auto.commit), listeners run, the leave is sent. A cancelled close() waits at
-    most one second more, and continues in the background.
+    **Cancellation.** A cancelled call loses no record: the next call returns it. If a listener was cancelled, the next
+    poll() or close() calls it again. A task that is cancelled inside ``async with`` leaves the group in order: it
+    commits returned records (with enable.auto.commit), runs listeners, and sends the leave. A cancelled close() waits
+    at most one second more, and closing continues in the background.
 
     **Back-pressure.** The consumer reads on demand: at most one prefetch of 256 records waits here, and librdkafka
     stops fetching at ``queued.max.messages.kbytes``. A task that does not poll for max.poll.interval.ms loses its

@@ -1,6 +1,6 @@
-"""Where the group host writes the coordinator's records: a folder (`log.CoordinatorLog`) or memory. No meaning of them.
+"""Where the group host keeps the coordinator's records: in a folder (`CoordinatorLog`) or in memory.
 
-Both hold the bytes of ``__consumer_offsets``, so that what a restart reads is what any other tool would read.
+Does not interpret them. Both hold the bytes of ``__consumer_offsets``: a restart reads what any other tool would read.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Retention and compaction: which records of a partition go, by the configuration of its topic.
+"""Retention and compaction: deletes the records that the configuration of their topic keeps no longer.
 
-On request, or every ``log.retention.check.interval.ms``. In the profile ``default`` that is never: a test must not lose
-records by waiting.
+Runs on request, and every ``log.retention.check.interval.ms``. The profile ``default`` turns the interval off, so that
+a test loses no records while it waits.
 
 Source:
-    apache/kafka ``UnifiedLog.deleteOldSegments``, ``Cleaner``. A batch is what a segment is there, and markers of
-    transactions stay.
+    apache/kafka ``UnifiedLog.deleteOldSegments``, ``Cleaner``. Here a batch takes the place of a segment, and
+    transaction markers stay.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class LogCleaner:
     """Applies retention and compaction to the topics of a broker. Lives on the broker's loop.
 
     Args:
-        interval_ms: time between two rounds by itself; 0 means never.
+        interval_ms: time between two rounds; with 0 it cleans on request only.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""An event loop on a thread of its own, and the ways into it. Knows nothing of Kafka."""
+"""Runs an event loop on a thread of its own, and calls functions on it from other threads. Knows nothing of Kafka."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ResultT = TypeVar("ResultT")
 class LoopThread:
     """One thread that runs one event loop, from construction until `stop`.
 
-    A selector loop on every platform: `Server.stop` takes its listening socket out of the loop.
+    It is a selector loop on every platform, because `Server.stop` takes its listening socket out of the loop.
 
     Args:
         name: of the thread.
@@ -30,14 +30,14 @@ class LoopThread:
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, ResultT]) -> ResultT:
-        """Run *coroutine* on the loop and wait for what it returns or raises. Not on the loop's own thread."""
+        """Run *coroutine* on the loop; return its result, or raise its error. Not for the loop's own thread."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
 
     def call(self, function: Callable[[], ResultT], *, timeout_s: float | None = None) -> ResultT:
-        """Call *function* on the loop and wait for what it returns or raises; on the loop's own thread call it here.
+        """Call *function* on the loop's thread; return its result, or raise its error.
 
         Raises:
-            TimeoutError: it was not called in time.
+            TimeoutError: it did not end in time.
             RuntimeError: the loop is closed.
         """
         if threading.current_thread() is self._thread:
@@ -54,16 +54,16 @@ class LoopThread:
         return future.result(timeout_s)
 
     def refuse_own_thread(self) -> None:
-        """Refuse to go on if this is the loop's own thread, which must not wait for itself.
+        """Check that this is not the loop's own thread, which must not wait for itself.
 
         Raises:
-            IllegalStateError: it is.
+            IllegalStateError: this is the loop's own thread.
         """
         if threading.current_thread() is self._thread:
             raise IllegalStateError("a broker cannot be stopped from its own thread; let another thread do it")
 
     def stop(self) -> None:
-        """End the loop and wait for the thread. Tasks that are left are cancelled first."""
+        """Stop the loop, cancel the tasks that are left, and wait for the thread."""
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
 

@@ -1,4 +1,4 @@
-"""Opens connections of the control plane with the security that the configuration asks for; the one place that does."""
+"""The only place that opens connections of the control plane, with the security that the configuration asks for."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ __all__ = ["ConnectionOpener"]
 
 
 class ConnectionOpener:
-    """One attempt to open a connection of the control plane, with the security that the data plane has too.
+    """Opens one connection of the control plane per call, with the same security as the data plane.
 
-    A password or token that would cross the connection as it is goes to brokers on this machine only, whether the
-    configuration named them or the cluster did, unless ``kip848.allow.unencrypted.credentials`` is set.
+    Without encryption, a readable password or token is sent only to brokers on this machine, unless
+    ``kip848.allow.unencrypted.credentials`` is set. It does not matter whether the configuration or the cluster named
+    the broker.
 
     Raises:
         ConfigError: a certificate, key or authority cannot be read.
@@ -37,16 +38,16 @@ class ConnectionOpener:
         self._client_id = config.client_id
         self._security = security
         self.ssl_context: ssl.SSLContext | None = None
-        """For TLS; None without."""
+        """None without TLS."""
         self.sasl_client: Credentials | None = None
-        """For a login; None without."""
+        """None without a login."""
         if security.tls is not None:
-            from kip848_client.wire.tls import client_context  # here: plaintext needs nothing of it
+            from kip848_client.wire.tls import client_context  # imported here: plaintext does not need it
 
             self.ssl_context = client_context(security.tls)
             _warn_if_unverified(security.tls)
         if security.sasl is not None:
-            from kip848_client.client.credentials import Credentials  # here: without a login nothing of it is needed
+            from kip848_client.client.credentials import Credentials  # imported here: only a login needs it
 
             self.sasl_client = Credentials(security.sasl, token_timeout_ms=config.request_timeout_ms)
 
@@ -62,10 +63,10 @@ class ConnectionOpener:
         self.sasl_client.set_user(username, password)
 
     async def __call__(self, *, host: str, port: int, timeout_ms: int, tasks: anyio.abc.TaskGroup) -> BrokerConnection:
-        """Dial, agree on versions, log in.
+        """Connect, agree on versions, and log in.
 
         Raises:
-            AuthenticationError: the broker is not on this machine, and would be shown the secret in the open.
+            AuthenticationError: the broker is not on this machine, and the secret would be sent unencrypted.
         """
         self.check_address(host, port)
         return await connect(
@@ -79,7 +80,7 @@ class ConnectionOpener:
         )
 
     def check_address(self, host: str, port: int) -> None:
-        """Refuse to dial a broker that would be shown the secret in the open.
+        """Refuse a broker to which the secret would be sent unencrypted.
 
         Raises:
             AuthenticationError: as `__call__`; nothing was sent.

@@ -107,6 +107,10 @@ def is_subset(owned: Owned[KeyT], assigned: Held[KeyT]) -> bool:
 
 
 def _next(current: Current[KeyT], target: Target[KeyT], *, owned: Owned[KeyT] | None) -> Current[KeyT]:
+    """If partitions must go and the member may still own them: ask for them back, and keep the member's epoch.
+
+    Otherwise move to the target's epoch, with all partitions of the target that are free.
+    """
     wanted = target.wanted()
     keep, revoke = _split(current.assigned, wanted)
     # keep = assigned ∩ target, revoke = assigned - target

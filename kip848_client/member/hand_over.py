@@ -40,7 +40,7 @@ QUESTION_EVERY_MS: Final = 100
 
 
 class HandOver:
-    """The hand-over of one member, which makes at most one."""
+    """The only hand-over of one member."""
 
     def __init__(
         self, context: Context, *, discovery: Discovery, heartbeats: Heartbeats, reconciler: Reconciler
@@ -66,7 +66,7 @@ class HandOver:
         context.subscription = Subscription()
 
     def advance(self) -> None:
-        """Ask for the others' epochs, begin the revocation, or end."""
+        """Ask for the epochs of the other members, let the revocation begin, or end."""
         context = self._context
         if not self.active:
             return
@@ -74,11 +74,11 @@ class HandOver:
             self._end()
         elif self._reconciler.hold_back_runs:
             if context.now_ms >= self._until_ms:
-                self._begin_revocation("time is up")
+                self._stop_waiting("time is up")
             elif self._may_ask:
                 self._ask()
         elif context.phase is Phase.IN_SYNC and (not context.owned or context.now_ms >= self._until_ms):
-            self._end()  # the coordinator may be away: then nothing was taken, and the leave gives it up
+            self._end()  # at the deadline it may still own partitions (no coordinator): the leave gives them up
 
     def deadline_ms(self) -> int | None:
         """When `advance` would do something by time alone."""
@@ -100,7 +100,7 @@ class HandOver:
     def _ask(self) -> None:
         context = self._context
         if self._discovery.highest_version(ApiKey.CONSUMER_GROUP_DESCRIBE) is None:
-            self._begin_revocation("the coordinator does not offer ConsumerGroupDescribe")
+            self._stop_waiting("the coordinator does not offer ConsumerGroupDescribe")
             return
         self._ask_ms = context.now_ms + QUESTION_EVERY_MS
         self._request_id = context.send(
@@ -121,12 +121,15 @@ class HandOver:
             return
         if group.error_code:
             if group.error_code not in RETRIABLE:
-                self._begin_revocation(f"the group cannot be described: error code {group.error_code}")
+                self._stop_waiting(f"the group cannot be described: error code {group.error_code}")
         elif self._others_are_ready(group):
-            self._begin_revocation(None)
+            self._stop_waiting(None)
 
     def _others_are_ready(self, group: DescribedGroup) -> bool:
-        """Whether all other members have the epoch of the target without this member, and nothing left to revoke."""
+        """Whether the target gives this member nothing, and every other member has reached the target's epoch.
+
+        A member reaches that epoch only after its own revocations.
+        """
         if group.assignment_epoch < group.group_epoch:
             return False
         own = next((one for one in group.members if one.member_id == self._context.member_id), None)
@@ -137,7 +140,12 @@ class HandOver:
 
     # -------------------------------------------------------------------------------------------------------- the end
 
-    def _begin_revocation(self, failure: str | None) -> None:
+    def _stop_waiting(self, failure: str | None) -> None:
+        """Stop waiting for the other members: the revocation may begin.
+
+        Args:
+            failure: why the others may not be ready; None if they are, or if no wait is needed.
+        """
         self._reconciler.hold_back_runs = False
         self._context.orphan(self._request_id)
         self._request_id = None
@@ -146,4 +154,4 @@ class HandOver:
 
     def _end(self) -> None:
         self.active = False
-        self._begin_revocation(None)
+        self._stop_waiting(None)

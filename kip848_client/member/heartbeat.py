@@ -62,7 +62,7 @@ class Heartbeats:
         self._in_flight: int | None = None
         self._ownership_report_pending = False
         self.ownership_reports = 0
-        """How many heartbeats with owned partitions were sent."""
+        """How many of the sent heartbeats listed the owned partitions."""
         self._due_ms = 0
         self._interval_ms = 0
         self._expected_ms: int | None = None
@@ -77,7 +77,7 @@ class Heartbeats:
 
     @property
     def ownership_report_pending(self) -> bool:
-        """Whether a heartbeat with owned partitions was sent, and no heartbeat was answered since.
+        """Whether a heartbeat that listed the owned partitions was sent, and no heartbeat was answered since.
 
         A failed heartbeat may have arrived or may still arrive. Only the answer to a later one shows its effect.
         """
@@ -101,6 +101,7 @@ class Heartbeats:
             return None
         ready_ms, early_ms = self._backoff.ready_ms, self.early.due_ms()
         due_ms = self._due_ms if early_ms is None else min(early_ms, self._due_ms)
+        # An immediate heartbeat skips the interval, but no heartbeat is sent before the backoff ends.
         return ready_ms if self._immediate() else max(ready_ms, due_ms)
 
     def due(self) -> bool:
@@ -111,6 +112,7 @@ class Heartbeats:
         return deadline_ms is not None and self._context.now_ms >= deadline_ms
 
     def _immediate(self) -> bool:
+        """Whether the next heartbeat skips the interval. `Context.expedite` says which events set it."""
         return (
             self._context.phase is Phase.JOINING
             or self.ack_due
@@ -186,6 +188,7 @@ class Heartbeats:
         context = self._context
         config = context.config
         joining = context.phase is Phase.JOINING
+        # On a new connection everything is repeated: its coordinator may be another one.
         sent = self._sent if self._sent is not None and self._sent.link == context.link else None
         full = joining or sent is None
         with_subscription = full or self._subscription_changed()

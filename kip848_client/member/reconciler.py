@@ -197,13 +197,14 @@ class Reconciler(Runs):
 
     def _may_assign(self, run: Run) -> bool:
         if run.added and run.ownership_reports != self._heartbeats.ownership_reports:
-            # A full heartbeat, sent after a failure, left these partitions out; see `_adds`. A new run follows.
+            # A full heartbeat was sent during the run, after a failure. It did not list run.added, so the coordinator
+            # may give them away (see `_adds`): end this run without them. A new run follows.
             self._context.move("run_contradicted")
             return False
         return True
 
     def _reported_unowned(self, run: Run) -> frozenset[TopicIdPartition]:
-        # A full heartbeat, sent after a failure, may have left these partitions out; see `_ownership_answered`.
+        # A full heartbeat was sent during the run and may not have listed run.added; see `_ownership_answered`.
         return run.added if run.ownership_reports != self._heartbeats.ownership_reports else frozenset()
 
     def _assigned(self, run: Run) -> None:

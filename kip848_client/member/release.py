@@ -72,6 +72,7 @@ class Release:
         if not owned:
             self._over()
             return
+        # If the member leaves, or is removed again, while the callback runs, its end must not change the new phase.
         incarnation = self._context.incarnation
         self._context.call_listener(LosePartitions, owned, lambda _: self._lost(incarnation))
 

@@ -168,14 +168,15 @@ class Runs(ABC):
     def _listener_raised(self, run: Run) -> None:
         """End the run without acknowledging it; the next poll() starts another (R84-R89).
 
-        From the second time on it waits for a backoff. Otherwise a listener that always raises would be called in every
-        poll().
+        From the second failure in a row on, that run waits for a backoff (R196): a listener that always raises is not
+        called in every poll().
         """
         if run is self.run:
             self.run = None
             if self._listener_failed:
                 self._listener_backoff.failed(self._context.now_ms)
             self._listener_failed = True
+            # The run before a join of the classic protocol only revokes: it prepares the join.
             self._context.move("preparation_failed" if run.revokes_only else "listener_failed")
 
     def _forget_failures(self) -> None:

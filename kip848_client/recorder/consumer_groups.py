@@ -1,7 +1,7 @@
-"""One KIP-848 group as its records tell it, and the events that one decision of its coordinator amounts to.
+"""Rebuilds one KIP-848 group from its records, and derives the events of each decision of its coordinator.
 
-Tolerates logs that were compacted: records of members that are gone are missing there, and a group's epoch may come
-after its members.
+Works on compacted logs, too: they lack the records of members that left, and a group's epoch may come after its
+members.
 
 Source:
     Kafka's ``GroupMetadataManager.replay``; the events are those of `kip848_client.coordinator`.
@@ -24,14 +24,14 @@ from kip848_client.wire.messages.group_records import GroupRecord
 
 _STATIC_LEAVE_EPOCH: Final = -2
 _FIRST_EPOCHS: Final = (1, 2)
-"""A group that was just made has epoch 1, with a client-side assignor 2."""
+"""The epoch of a new group: 1, or 2 if a member has a client-side assignor."""
 
 Target = Mapping[UUID, tuple[int, ...]]
 _NOTHING: Final[Mapping[UUID, frozenset[int]]] = {}
 
 
 class _Current(msgspec.Struct, frozen=True):
-    """How far a member has come."""
+    """The current assignment of a member, and its epochs."""
 
     member_epoch: int
     previous_epoch: int
@@ -71,7 +71,7 @@ class _Member(msgspec.Struct, frozen=True):
 
 
 class RecordedGroup:
-    """One group. `decide` brings it to what the next decision says."""
+    """One group; `decide` applies the next decision to it."""
 
     def __init__(self, group_id: str) -> None:
         self.group_id: Final = group_id
@@ -91,7 +91,7 @@ class RecordedGroup:
         return self._exists
 
     def decide(self, records: Iterable[GroupRecord]) -> Iterator[GroupEvent]:
-        """Replay the records of one decision; what it changed."""
+        """Replay the records of one decision, and yield an event for each change."""
         before = dict(self._members)
         epoch, hash_, target_epoch = self._epoch, self._metadata_hash, self._target_epoch
         regexes = dict(self._regexes)
@@ -118,7 +118,7 @@ class RecordedGroup:
         yield from self._state_changed()
 
     def snapshot(self) -> Iterator[GroupEvent]:
-        """The group as if it had just come about."""
+        """Yield the events that describe the group as it is now, as if it were new."""
         for member_id in sorted(self._members):
             yield from self._member_changed(member_id, None)
         self._state = None

@@ -1,7 +1,7 @@
 """The numbers of a scenario, the scenarios with names, and changes of a number by its name.
 
-Seeds draw the numbers of `MIXED` and `BRIEF`. Does not own: what is planned from the numbers (`actions`), playing
-(`play`).
+The numbers of `MIXED` and `BRIEF` are drawn for each seed. Does not own: planning events from the numbers (`actions`),
+playing them (`play`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class NetworkFaults(msgspec.Struct, frozen=True, kw_only=True):
         loss: a request, or an answer, disappears; the sender waits for its time-out.
         duplicate: a request arrives a second time, later; the answer to that one is dropped.
         break_connection: the connection breaks after the request was written; it may have been applied or not.
-        delay_ms: (least, most) of one way, drawn evenly.
-        slow: this part of the messages takes ten times as long.
-        stuck: this part of the messages takes up to ten heartbeat intervals.
+        delay_ms: (least, most) that a message takes, drawn uniformly.
+        slow: fraction of the messages that take ten times as long.
+        stuck: fraction of the messages that take up to ten heartbeat intervals.
     """
 
     loss: float = 0.0
@@ -50,14 +50,15 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True):
         think_ms: (least, most) between two polls.
         poll_ms: how long one poll() waits for records.
         listener_ms: (least, most) that a listener call takes.
-        listener_raises: part of the listener calls that raise.
-        hang: part of the listener calls that take longer than the rebalance timeout.
-        stall: part of the polls after which the application does not poll for longer than max.poll.interval.ms.
-        commit: part of the polls that returned records after which it commits by hand.
+        listener_raises: fraction of the listener calls that raise.
+        hang: fraction of the listener calls that take longer than the rebalance timeout.
+        stall: fraction of the polls after which the application does not poll for longer than max.poll.interval.ms.
+        commit: fraction of the polls with records after which the application commits by hand.
         rows_per_poll: most records that one poll() hands out.
         assign_ms: (least, most) that a call of a client-side assignor takes.
-        misbehaves: part of these calls that raise, return nonsense, report an error, or take longer than their limit.
-        reweighs: part of the calls of ``metadata()`` that tell something new.
+        misbehaves: fraction of these calls that raise, return nonsense, report an error, or
+            exceed their time limit.
+        reweighs: fraction of the calls of ``metadata()`` that return changed metadata.
     """
 
     think_ms: tuple[int, int] = (10, 200)
@@ -83,47 +84,47 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         members: how many consumers are there at the start.
         topics: name -> partitions.
-        coordinator_crashes: it dies, and comes back with what is in its log.
-        coordinator_crashes_after_append, coordinator_crashes_before_append: part of the appends at which it dies,
+        coordinator_crashes: the coordinator dies, and returns with what is in its log.
+        coordinator_crashes_after_append, coordinator_crashes_before_append: fraction of the appends at which it dies,
             without answering.
         failovers: another node becomes the coordinator; it has what was replicated, and no more.
-        deposed: part of the failovers after which the old coordinator goes on, and believes for a while.
+        deposed: fraction of the failovers after which the old coordinator goes on, and believes for a while.
         replication_ms: most time that a record needs until it is durable; answers wait for it.
-        compaction: part of the loads that read a compacted log.
+        compaction: fraction of the loads that read a compacted log.
         cuts: clients without network; *one_way* of them in one direction only.
         freezes: processes that stand still, as a paused virtual machine does, for up to two sessions.
-        drift: how much faster or slower clocks may run, as a part.
+        drift: how much faster or slower clocks may run, as a fraction.
         wall_jumps: the coordinator's wall clock is set an hour forward or back.
         refusals: requests that are answered with an error code, as the fault vocabulary does it.
         throttles: answers that ask for patience (``throttle_time_ms``).
         config_changes: heartbeat interval and session timeout of the group are changed.
-        statics: part of the consumers that are static members; after a crash or a close they come back.
+        statics: fraction of the consumers that are static members; they return after a crash or a close.
         double_starts: a second process with the instance id of a living one.
         held_instances: static members that are removed by a coordinator which then refuses them their own instance id,
             as Apache Kafka's does until they have left.
-        patterns: part of the subscriptions that are by regular expression.
-        assignors: part of the consumers that have a client-side assignor; one that has none turns its group to the
+        patterns: fraction of the subscriptions that are by regular expression.
+        assignors: fraction of the consumers that have a client-side assignor; one that has none turns its group to the
             server's.
-        classic: part of the consumers that speak the classic protocol. What they offer is drawn for the run.
+        classic: fraction of the consumers that speak the classic protocol. What they offer is drawn for the run.
         switches: one process of a rolling restart: it ends, and comes back with the other protocol. When no process is
             left on the old one, the restart goes the other way.
-        early: part of the consumers that send early heartbeats.
+        early: fraction of the consumers that send early heartbeats.
         deletions: topics that are deleted and created again.
         metadata_lag_ms: how long a new topic's name is unknown to the brokers.
         group_max_size: most members that the coordinator takes; 0 is without a limit.
-        encoded: part of the connections on which messages travel as bytes, through the codec.
-        purity: part of the requests that are decided twice, to see that nothing changes and the answer is the same.
+        encoded: fraction of the connections on which messages travel as bytes, through the codec.
+        purity: fraction of the requests that are decided twice, to see that no state changes and the answer is equal.
         auto_commit_ms: interval of the half of the consumers that commit by themselves.
-        no_reset: part of the consumers without a reset policy; their applications go to the beginning of a partition
-            when they are told that there is no committed offset.
-        producers: transactional producers beside the group, who write to a topic of their own; their coordinator dies
-            and moves as often as that of the group.
-        probes: part of the runs whose observers may ask members and coordinators questions (`observer.Scene.probing`).
+        no_reset: fraction of the consumers without a reset policy; without a committed offset their applications seek
+            to the beginning of the partition.
+        producers: transactional producers outside the group, which write to a topic of their own; their coordinator
+            dies and moves as often as that of the group.
+        probes: fraction of the runs whose observers may question members and coordinators (`observer.Scene.probing`).
             There, patterns take long to match, and targets are computed with a pause between them.
         trials: healthy perturbations after the group came to rest, of which each is timed.
         server_assignor: the coordinator's assignor that members ask for; empty for its default.
         units: units that workers share. Then there are workers in place of consumers (`workers`), and *assignors* is
-            the part of the runs in which one of them computes the plan.
+            the fraction of the runs in which one of them computes the plan.
         skip: numbers of planned events that are left out; how a failing run is made smaller.
     """
 

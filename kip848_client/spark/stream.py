@@ -427,6 +427,10 @@ class Stream:
         return any(end > known.get(partition, 0) for partition, end in ends.items())
 
     def _end_planned(self, source: Ownership, start: Mapping[str, Any]) -> None:
+        """End the planned batch. If the next batch starts at its end, it is complete, and the member commits it.
+
+        Otherwise Spark dropped it, and its ranges are planned again.
+        """
         if self._planned is None:
             return
         if self._planned == start:
@@ -435,7 +439,7 @@ class Stream:
                 source.restore(StreamOffset.from_json(start).positions)  # of ranges that others have read, too
                 self._repeated = None
         else:
-            source.abandon()  # Spark dropped what we had planned, and plans anew from the offset before
+            source.abandon()
         self._planned = None
 
     def _plan(self, source: Ownership, rows_max: int | None) -> tuple[OffsetRange, ...]:
