@@ -199,6 +199,16 @@ def test_a_native_worker_computes_for_classic_ones() -> None:
     fleet.verify_log()
 
 
+def test_the_last_native_worker_takes_a_plan_that_is_not_there_yet_with_it() -> None:
+    """The group is a classic one again, and no round of it is left to be answered."""
+    fleet = Fleet()
+    a = fleet.classic_fleet({"a": "A A/0"}, protocol="sessioned")["a"]
+    assert fleet.enter("n", catalogue=(7, "A A/0"), offers=ANY_VERSION).should_compute_assignment
+    assert fleet.chosen == "n"
+    fleet.beat("n", -1)
+    assert (set(fleet.classic.members), fleet.flying()) == ({a.member_id}, None)
+
+
 def test_an_increment_is_added_to_what_the_worker_ran() -> None:
     """Scenario 71: the stored assignment of `sessioned` is no more than the last change."""
     fleet = Fleet()
