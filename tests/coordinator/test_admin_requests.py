@@ -164,11 +164,14 @@ def test_nothing_is_kept_of_a_group_that_was_deleted() -> None:
     h.group_id = "workers"
     h.enter("w", catalogue=(1, "A"))
     h.beat("w", -1)
+    h.group_id = "plain"
+    h.join("a", ["foo"])
+    h.heartbeat("a", -1)
     kept = {name for name, value in vars(h.coordinator._state).items() if isinstance(value, dict | set) and value}
-    assert {"metadata_check_due", "regex_check_due", "heard"} <= kept
-    h.send(DeleteGroupsRequest(groups_names=("g", "workers")), version=2)
+    assert {"metadata_check_due", "regex_check_due", "heard", "target_computed_ms", "_subscriptions"} <= kept
+    h.send(DeleteGroupsRequest(groups_names=("g", "workers", "plain")), version=2)
     for name, value in vars(h.coordinator._state).items():
-        assert not isinstance(value, dict | set) or not {"g", "workers"} & set(value), name
+        assert not isinstance(value, dict | set) or not {"g", "workers", "plain"} & set(value), name
 
 
 def _delete_offsets(h: Harness, group_id: str) -> OffsetDeleteResponse:
