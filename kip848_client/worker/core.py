@@ -444,7 +444,7 @@ class WorkerCore:
             for owned in calling.units:
                 self._owned.pop(owned.unit, None)
                 self._failed.discard(owned.unit)
-            if calling.kind is CallbackKind.REVOKED and not self._lost:
+            if calling.kind is CallbackKind.REVOKED:
                 self._say_owned = True
                 self._beat_now()  # W4: acknowledged at once, before anything is started
 

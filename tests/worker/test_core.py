@@ -357,13 +357,14 @@ def test_a_removed_worker_waits_for_on_lost_alone(busy_with: str, code: ErrorCod
     if busy_with == "a failed stop":
         bench.done("b")
     bench.step(UnitsChanged(7, frozenset()))  # said at once, unless a heartbeat is under way
+    sent = len(bench.sent)
     bench.answer(code=code)
     if busy_with == "a stop":
         bench.done()
         bench.step(CallbackDone(bench.calls[-2].call_id))  # it is no answer to on_lost
     bench.step(UnitsChanged(9, frozenset()))  # said with the join
     assert bench.last_call[0] == "on_lost"
-    assert bench.core.deadline_ms() is None
+    assert (len(bench.sent), bench.core.deadline_ms()) == (sent, None)
 
 
 def test_a_removed_worker_that_closes_has_nothing_to_leave() -> None:
