@@ -71,7 +71,7 @@ class Context:
         self.fetches_name_member = True
         """Whether an OffsetFetch carries member id and epoch, so that the coordinator can refuse a stale one."""
         self.incarnation = 0
-        """Grows with every fencing, poll timeout and leave, and when a member of KIP-848 joins.
+        """Grows with every fencing, poll timeout and leave.
 
         Answers to requests of an older one are ignored.
         """

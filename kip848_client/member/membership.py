@@ -121,7 +121,6 @@ class Membership:
 
     def _join(self) -> None:
         """Start over with epoch 0; the move to JOINING was made."""
-        self._context.incarnation += 1
         self._context.epoch = 0
         self._joining_since_ms = self._context.now_ms
         self._heartbeats.restart(removals=self.exit.removals)
@@ -193,8 +192,6 @@ class Membership:
         self._may_hold_instance = True
         self._instance_freed = False
         self._heartbeats.succeeded(interval_ms=response.heartbeat_interval_ms)
-        if context.phase is Phase.LEAVE_DUE:
-            return
         if context.phase is not Phase.JOINING:
             self.exit.removals = 0
         self._look_for_partitions_on_their_way(response)
@@ -229,7 +226,6 @@ class Membership:
         error_class = heartbeat_error_class(code)
         if code == ErrorCode.UNRELEASED_INSTANCE_ID and self._context.phase is Phase.JOINING:
             if self._free_own_instance():
-                self._heartbeats.failed(at_once=True)
                 return
             if self._context.now_ms - self._joining_since_ms < self._context.config.unreleased_instance_retry_ms:
                 error_class = HeartbeatErrorClass.RETRY

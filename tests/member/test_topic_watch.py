@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import random
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -25,6 +26,27 @@ def found(**counts: int) -> Found:
 
 SAME, MORE, OTHER = found(t=6), found(t=7), {"t": TopicDescription(UUID(int=99), 6, ())}
 PATTERN = {"pattern": "[tu]", "matched": frozenset({"t", "u"})}
+
+
+class Extreme(random.Random):
+    """Always the least or the greatest that may come."""
+
+    def __init__(self, choose: Callable[[float, float], float]) -> None:
+        super().__init__()
+        self._choose = choose
+
+    def uniform(self, a: float, b: float) -> float:
+        """One end."""
+        return self._choose(a, b)
+
+
+@pytest.mark.parametrize(("choose", "refresh_ms"), [(min, 4_000), (max, 6_000)])
+def test_members_do_not_look_together(choose: Callable[[float, float], float], refresh_ms: int) -> None:
+    """A thousand members that began together would ask the brokers in one moment, for ever."""
+    config = MemberConfig(group_id="g", member_id="m", topic_refresh_ms=REFRESH_MS)
+    watch = TopicWatch(Context(config, Extreme(choose)), on_changed=print)
+    watch.watch(frozenset({"t"}), known=SAME)
+    assert watch.deadline_ms() == refresh_ms
 
 
 @pytest.mark.parametrize(

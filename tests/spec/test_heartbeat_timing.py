@@ -161,6 +161,19 @@ def test_r34_removals_in_a_row_slow_the_member_down() -> None:
         member.expect_heartbeat(epoch=0)
 
 
+def test_r34_a_join_that_works_does_not_end_the_row() -> None:
+    """A coordinator that forgets each member right after its join would see it join in a loop."""
+    member = joining()
+    for wait_ms in (0, 100, 200):
+        member.answer_heartbeat(epoch=1, assignment={})
+        member.reconcile()
+        fence(member)
+        member.advance(wait_ms)
+        member.expect_heartbeat(epoch=0)
+        if wait_ms:
+            assert member.member.statistics.last_heartbeat_ms == member.now_ms
+
+
 def test_r34_a_heartbeat_that_works_ends_the_row() -> None:
     """A member that is removed once a day joins at once each time."""
     member = fenced({})

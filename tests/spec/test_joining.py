@@ -107,6 +107,7 @@ def test_r16_a_pattern_needs_version_1() -> None:
     member.poll()
     (failure,) = member.emitted(Fail)
     assert isinstance(failure.error, UnsupportedGroupProtocolError)
+    assert failure.error.fatal
     assert "orders-.*" in str(failure.error)
     member.expect_no_heartbeat()
 

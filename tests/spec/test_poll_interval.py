@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kip848_client.errors import MaxPollExceededError
-from kip848_client.member.events import SurfaceError, Tick
+from kip848_client.member.events import AppPolled, SurfaceError, Tick
 from kip848_client.member.states import MemberState
 from tests.spec.arrange import (
     ONE,
@@ -27,6 +27,16 @@ def late(**settings: object) -> MemberHarness:
     member = stable(**settings)
     pass_time(member, MAX_POLL_MS + 1)
     return member
+
+
+def test_r125_the_time_runs_from_the_poll_that_joins() -> None:
+    """An application may subscribe long before it polls."""
+    member = MemberHarness()
+    member.subscribe("t")
+    member.clock.advance(MAX_POLL_MS + 1)
+    member.step(AppPolled({}))
+    member.tick()
+    assert heartbeat_epochs(member) == [0]
 
 
 @pytest.mark.parametrize(("settings", "epoch"), [({}, -1), ({"instance_id": "host-1"}, -2)])

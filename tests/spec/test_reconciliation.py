@@ -289,10 +289,12 @@ def test_r76_a_broker_that_does_not_answer_holds_nothing_back_for_long() -> None
 def test_r76_a_target_waits_for_its_names_again_after_a_removal() -> None:
     """What the cluster did not know in the member's earlier life it may know by now."""
     member = unresolved({"u": [0]})
+    member.advance(100)
+    asked_before = member.take_waiting(RequestMetadata)
     fence(member)
     member.finish_call("lost", "t-0")
-    member.waiting.clear()
     member.answer_heartbeat(epoch=5, assignment={"u": [0]})
+    member.step(RequestFailed(asked_before.request_id, FailureKind.TIMED_OUT, "scripted"))
     member.poll()
     assert not member.calls
     member.advance(100)

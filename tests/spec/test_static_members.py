@@ -51,9 +51,14 @@ def test_r145_a_member_whose_join_got_lost_frees_its_own_slot() -> None:
 def test_r145_a_member_that_was_fenced_does_so_too(code: int) -> None:
     """Without this a fenced static member is dead for good."""
     member = stable({}, instance_id="host-1")
-    fence(member, code)
-    member.answer_heartbeat(error=UNRELEASED)
-    assert heartbeat_epochs(member) == [-2, 0]
+    for _ in range(2):
+        fence(member, code)
+        member.answer_heartbeat(error=UNRELEASED)
+        assert heartbeat_epochs(member) == [-2, 0]
+        member.answer_heartbeat(epoch=-2)
+        member.answer_heartbeat(epoch=3, assignment={})
+        member.reconcile()
+        member.answer_heartbeat(epoch=3)
 
 
 def test_r145_a_member_that_left_before_does_so_too() -> None:
