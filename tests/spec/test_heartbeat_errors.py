@@ -111,6 +111,9 @@ def test_r52_a_fatal_error_names_group_reason_and_way_out(code: ErrorCode) -> No
     (failure,) = member.emitted(Fail)
     for part in (GROUP, "because of that", FATAL_ADVICE[code], code.name):
         assert part in str(failure.error)
+    assert isinstance(failure.error, BrokerError)
+    assert failure.error.fatal
+    assert ("needs READ on group" in str(failure.error)) is (code is ErrorCode.GROUP_AUTHORIZATION_FAILED)
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_SERVER_ERROR, 9999])
