@@ -158,7 +158,6 @@ class Discovery:
 
     def _connect_failed(self, failure: RequestFailed) -> None:
         self._connecting = None
-        self._node = None
         self._unproven_ms = None
         self._backoff.failed(self._context.now_ms)
         if failure.kind in _FINAL:

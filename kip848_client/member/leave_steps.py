@@ -113,8 +113,6 @@ class LeaveSteps(ABC):
         """The listener returned or raised; the member leaves in both cases."""
         del error
         if self._context.phase is Phase.LEAVE_REVOKING:
-            self._context.set_owned(())
-            self._context.subscription = Subscription()
             self._context.move("leave_released")
 
     def advance(self) -> None:
@@ -152,7 +150,6 @@ class LeaveSteps(ABC):
         context.incarnation += 1
         context.set_owned(())
         context.subscription = Subscription()
-        self._positions.clear()
         self._reconciler.reset()
 
     def _answered(self, answer: object) -> None:

@@ -63,7 +63,7 @@ class Leaving(LeaveSteps):
     def send_late(self) -> int:
         """As in `LeaveSteps`."""
         epoch = self.epoch(LeaveMode.DEFAULT)
-        if self._discovery.known and self.can_be_named():
+        if self.can_be_named():
             self.send_unawaited(epoch)
         return epoch
 

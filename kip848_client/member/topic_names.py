@@ -119,7 +119,5 @@ class TopicNames:
         self._request = None
         if counts:
             self._asked |= self._requested
-        if counts and self.not_asked:
-            self._backoff.reset()
-        else:
+        if not counts or not self.not_asked:
             self._backoff.failed(self._context.now_ms)

@@ -236,5 +236,11 @@ def test_r195_a_revocation_commits_what_is_stored() -> None:
     """The next owner begins with the first record that was not finished."""
     member = auto_committing(TWO, **LONG)
     member.assign_more({"t": [0]})
-    member.poll(positions(t_0=5, t_1=6), stored=positions(t_1=4))
-    assert commits(member) == [(2, {"t-1": 4})]
+    member.poll(positions(t_0=5, t_1=6), stored=positions(t_0=2, t_1=4))
+    assert commits(member) == [(2, {"t-0": 2, "t-1": 4})]
+    member.answer_commit()
+    member.finish_call("revoked", "t-1")
+    member.finish_call("assigned")
+    pass_time(member, AUTO_MS)
+    member.poll()
+    assert commits(member) == [(2, {"t-0": 2})], "what was given up is the next owner's to commit"

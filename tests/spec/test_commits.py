@@ -189,6 +189,18 @@ def test_r107_a_commit_that_waited_through_a_removal_fails() -> None:
     assert commits(member) == []
 
 
+def test_r107_so_does_one_that_waited_through_a_leave() -> None:
+    """Without an epoch it would be accepted once the group is empty, whoever has read on since."""
+    member = stable()
+    call = member.commit(positions(t_0=5))
+    member.answer_commit(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    member.leave()
+    member.finish_call("revoked", "t-0")
+    assert isinstance(member.commit_error(call), CommitFailedError)
+    member.advance(1000)
+    assert commits(member) == []
+
+
 def test_r108_a_commit_of_a_removed_member_fails_at_once() -> None:
     """Whether it is a member is for the heartbeat to say."""
     member = stable()

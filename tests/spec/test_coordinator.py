@@ -90,6 +90,19 @@ def test_r199_nor_for_the_coordinator_that_was_found() -> None:
     assert member.take_waiting(ConnectCoordinator).timeout_ms == 1_000
 
 
+def test_r199_a_lookup_that_worked_has_its_failures_forgotten() -> None:
+    """After the next loss the first attempt must be short again."""
+    member = looking()
+    for wait_ms in (100, 200):
+        member.fail(FindCoordinatorRequest, FailureKind.TIMED_OUT)
+        member.advance(wait_ms)
+    member.find_coordinator()
+    member.answer_heartbeat(epoch=1, assignment={})
+    member.reconcile()
+    fence(member, ErrorCode.NOT_COORDINATOR)
+    assert member.take(FindCoordinatorRequest).timeout_ms == 1_000
+
+
 def test_r199_a_consumer_that_is_no_member_has_more_time() -> None:
     """No session runs, and its first connection may take a while: TLS, a login, a token to fetch."""
     (lookup,) = looking().sent
@@ -111,12 +124,16 @@ def test_r22_a_refused_lookup_is_told_and_fails_what_waits() -> None:
     member.find_coordinator(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     (surfaced,) = member.emitted(SurfaceError)
     assert isinstance(surfaced.error, GroupAuthorizationError)
-    assert GROUP in str(surfaced.error)
+    assert "needs READ on group 'orders-group'" in str(surfaced.error)
     assert not surfaced.error.fatal
     assert member.fetch_result(fetch).error is member.commit_error(commit) is surfaced.error
     assert member.state() is MemberState.UNJOINED
     member.advance(10_000)
     assert not member.sent
+    other = MemberHarness(coordinator_found=False)
+    call = other.commit(positions(t_0=1))
+    other.find_coordinator(error_code=ErrorCode.INVALID_GROUP_ID)
+    assert "READ" not in str(other.commit_error(call))
 
 
 def test_r22_the_position_of_a_partition_waits_all_the_same() -> None:
@@ -222,6 +239,10 @@ def test_r25_a_refused_connection_fails_only_the_calls_of_others() -> None:
     member.step(RequestFailed(connect.request_id, FailureKind.AUTHENTICATION_FAILED, "refused"))
     assert isinstance(member.fetch_result(call).error, AuthenticationError)
     assert member.state() is MemberState.UNJOINED
+    at_the_first_broker = MemberHarness(coordinator_found=False)
+    call = at_the_first_broker.committed("t-0")
+    at_the_first_broker.fail(FindCoordinatorRequest, FailureKind.AUTHENTICATION_FAILED)
+    assert isinstance(at_the_first_broker.fetch_result(call).error, AuthenticationError)
 
 
 def test_r26_a_coordinator_that_moves_is_looked_up_at_once() -> None:

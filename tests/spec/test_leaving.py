@@ -70,6 +70,7 @@ def test_r132_the_epoch_says_how_the_member_leaves(instance_id: str | None, mode
     member.leave(mode=mode, closing=True)
     member.finish_call("revoked", "t-0")
     assert heartbeat_epochs(member) == ([] if epoch is None else [epoch])
+    assert member.member.snapshot().member_epoch == (epoch or -1)
     assert (member.history[-1] == "left") is (epoch is None)
 
 
@@ -114,6 +115,32 @@ def test_r134_without_a_coordinator_the_leave_is_given_up() -> None:
     member.leave()
     member.finish_call("revoked", "t-0")
     assert member.history[-1] == "left"
+    assert member.owned == []
+
+
+def test_r134_the_first_deadline_ends_the_wait_of_all() -> None:
+    """close() after unsubscribe() must not wait longer than it may."""
+    member = left()
+    member.leave(timeout_ms=5_000, closing=True)
+    assert member.member.deadline_ms() == member.now_ms + 5_000
+    member.advance(5_000)
+    assert len(member.emitted(LeaveDone)) == 2
+
+
+def test_r134_a_late_answer_does_not_end_the_next_leave() -> None:
+    """close() would return before the coordinator has heard of it."""
+    member = left()
+    late = member.take(ConsumerGroupHeartbeatRequest)
+    member.advance(30_000)
+    member.subscribe("t")
+    member.poll()
+    member.answer_heartbeat(epoch=1, assignment={})
+    member.leave()
+    member.sent.insert(0, late)
+    member.answer_heartbeat(epoch=-1)
+    assert len(member.emitted(LeaveDone)) == 1
+    member.answer_heartbeat(epoch=-1)
+    assert len(member.emitted(LeaveDone)) == 2
 
 
 def test_r134_without_time_it_is_sent_all_the_same() -> None:
@@ -190,10 +217,11 @@ def test_r138_a_listener_that_raises_does_not_prevent_the_leave() -> None:
 
 def test_r139_a_join_that_may_have_been_applied_is_taken_back() -> None:
     """A ghost would hold partitions until its session ends."""
-    member = joining()
+    member = joining(early_heartbeats=True)
     member.leave()
     assert heartbeat_epochs(member) == [0, -1]
     member.answer_heartbeat(epoch=1, assignment=TWO)
+    assert not member.member.view().news_expected
     assert member.state() is MemberState.UNJOINED
     assert member.owned == []
 
@@ -243,7 +271,9 @@ def test_r141_unsubscribe_inside_revoked_revokes_the_rest() -> None:
     assert calls(member) == ["revoked(t-1)", "revoked(t-0)"]
     member.calls.reverse()  # the inner call returns first
     member.finish_call("revoked", "t-0")
+    assert member.member.view().awaiting_app
     member.finish_call("revoked", "t-1")
+    assert not member.member.view().awaiting_app
     assert heartbeat_epochs(member) == [-1]
 
 

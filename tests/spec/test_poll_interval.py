@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kip848_client.errors import MaxPollExceededError
-from kip848_client.member.events import AppPolled, SurfaceError, Tick
+from kip848_client.member.events import AppPolled, FailureKind, SurfaceError, Tick
 from kip848_client.member.states import MemberState
 from tests.spec.arrange import (
     ONE,
@@ -39,12 +39,23 @@ def test_r125_the_time_runs_from_the_poll_that_joins() -> None:
     assert heartbeat_epochs(member) == [0]
 
 
+def test_r125_the_failure_of_an_older_heartbeat_is_ignored() -> None:
+    """It would stop the member that has joined again since."""
+    member = stable({})
+    member.advance(MAX_POLL_MS + 1)
+    member.poll()
+    assert heartbeat_epochs(member) == [1, -1, 0]
+    member.fail_heartbeat(FailureKind.UNSUPPORTED_VERSION)
+    assert member.state() is MemberState.UNJOINED
+
+
 @pytest.mark.parametrize(("settings", "epoch"), [({}, -1), ({"instance_id": "host-1"}, -2)])
 def test_r125_a_silent_application_gives_everything_up(settings: dict[str, object], epoch: int) -> None:
     """Otherwise its partitions stand still for as long as it hangs."""
     member = late(**settings)
     assert member.state() is MemberState.RELEASING_ASSIGNMENT
     assert heartbeat_epochs(member) == [epoch]
+    assert member.member.snapshot().member_epoch == epoch
     assert calls(member) == ["lost(t-0)"]
     assert member.readable == []
     member.advance(60_000)

@@ -286,7 +286,8 @@ def test_r76_a_broker_that_does_not_answer_holds_nothing_back_for_long() -> None
     assert member.member.view().poll_wanted
 
 
-def test_r76_a_target_waits_for_its_names_again_after_a_removal() -> None:
+@pytest.mark.parametrize("late", ["answer", "failure"])
+def test_r76_a_target_waits_for_its_names_again_after_a_removal(late: str) -> None:
     """What the cluster did not know in the member's earlier life it may know by now."""
     member = unresolved({"u": [0]})
     member.advance(100)
@@ -294,7 +295,10 @@ def test_r76_a_target_waits_for_its_names_again_after_a_removal() -> None:
     fence(member)
     member.finish_call("lost", "t-0")
     member.answer_heartbeat(epoch=5, assignment={"u": [0]})
-    member.step(RequestFailed(asked_before.request_id, FailureKind.TIMED_OUT, "scripted"))
+    if late == "answer":
+        member.step(MetadataUpdated({}, asked_before.request_id))
+    else:
+        member.step(RequestFailed(asked_before.request_id, FailureKind.TIMED_OUT, "scripted"))
     member.poll()
     assert not member.calls
     member.advance(100)
