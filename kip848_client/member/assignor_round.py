@@ -46,7 +46,7 @@ from kip848_client.member.failures import is_passing
 from kip848_client.member.heartbeat import Heartbeats
 from kip848_client.member.states import IN_GROUP, MEMBER
 from kip848_client.wire.api_keys import ApiKey
-from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from kip848_client.wire.messages.consumer_group_heartbeat import Assignor, ConsumerGroupHeartbeatResponse
 from kip848_client.wire.messages.consumer_group_install_assignment import (
     ConsumerGroupInstallAssignmentRequest,
     ConsumerGroupInstallAssignmentResponse,
@@ -104,6 +104,8 @@ class AssignorRound:
         """Reason of a request_reassignment() that waits for ``metadata()`` to be called."""
         self._carried: int | None = None
         """The same while that call is in progress."""
+        self._next_reason: int | None = None
+        """The same afterwards, while the coordinator still has the same reason of an earlier request."""
         self._reason: int | None = None
         """The same afterwards, until a heartbeat has sent it."""
         self._round: _Round | None = None
@@ -154,7 +156,7 @@ class AssignorRound:
             case AssignorsDescribed():
                 if event.call_id is None or self._calls.returned(event.call_id) is not None:
                     self._described = event.assignors
-                    self._take_reason()
+                    self._next_reason, self._carried = self._carried or self._next_reason, None
                     self._advertise()
             case ReassignmentRequested():
                 # The new assignment should be computed from fresh metadata, not from that of the last interval.
@@ -172,26 +174,25 @@ class AssignorRound:
             self._notices.metadata_updated(event)
 
     def _take_reason(self) -> None:
-        if self._carried is not None:
-            self._reason, self._carried = self._carried, None
-
-    def _hurry_reason(self) -> None:
-        """Send the reason with the last known metadata if ``metadata()`` cannot be called soon."""
+        """Tell the reason, unless the coordinator would take it for that of an earlier request."""
         if self._calls.stuck or self._context.phase not in IN_GROUP:
-            if self._asked is not None:
-                self._carried, self._asked = self._asked, None
-            if self._carried is not None:
-                self._take_reason()
-                self._advertise()
+            # metadata() cannot be called soon: what is known of it has to do.
+            self._next_reason = self._asked or self._carried or self._next_reason
+            self._asked = self._carried = None
+        if self._next_reason is not None and self._with(self._next_reason) != self._heartbeats.known_assignors:
+            self._reason, self._next_reason = self._next_reason, None
+            self._advertise()
 
     def _advertise(self) -> None:
-        reason = self._reason
         if not self._usable:
             self._context.assignors = ()
-        elif reason is None:
+        elif self._reason is None:
             self._context.assignors = self._described
         else:
-            self._context.assignors = tuple(replace(assignor, reason=reason) for assignor in self._described)
+            self._context.assignors = self._with(self._reason)
+
+    def _with(self, reason: int) -> tuple[Assignor, ...]:
+        return tuple(replace(assignor, reason=reason) for assignor in self._described)
 
     # --------------------------------------------------------------------------------------- answers to heartbeats
 
@@ -200,9 +201,8 @@ class AssignorRound:
         if not self._usable:
             return
         if self._reason is not None and self._heartbeats.known_assignors == self._context.assignors:
-            # The coordinator knows it. A later heartbeat resets the reason, so that the same one can be given again.
+            # The coordinator knows it. The next heartbeat resets the reason, so that the same one can be given again.
             self._reason = None
-            self._advertise()
         if self._context.phase not in MEMBER:
             return
         self._notices.receive(response.assignment)
@@ -328,7 +328,7 @@ class AssignorRound:
         """Abandon a call that exceeded its limit. No other one is made until it returns: no round waits for that."""
         if self._calls.watch() is not None and self._round is not None and self._round.phase is RoundPhase.COMPUTING:
             self._round = None
-        self._hurry_reason()
+        self._take_reason()
 
     def advance(self) -> None:
         """Drop what is out of date, and make the next call. Must follow the heartbeat of this step."""

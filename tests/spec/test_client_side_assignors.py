@@ -200,6 +200,21 @@ def test_r159_the_reason_of_a_request_is_told_until_it_is_heard_and_can_then_be_
     assert member.expect_heartbeat().client_assignors == (assignor(reason=3),)
 
 
+@pytest.mark.parametrize("reason", [3, 4])
+def test_r159_a_second_request_is_told_apart_from_the_first(reason: int) -> None:
+    """The coordinator would take the same reason for the one that it knows, and the second request would be lost."""
+    member = stable()
+    member.request_reassignment(3)
+    member.answer_heartbeat()
+    member.request_reassignment(reason)
+    told = []
+    for _ in range(4):
+        told.append(next_heartbeat(member).client_assignors)
+        member.answer_heartbeat()
+    later = [(assignor(),), (assignor(reason=3),), (assignor(),), None]
+    assert told == (later if reason == 3 else [(assignor(reason=4),), (assignor(),), None, None])
+
+
 def test_r159_a_request_during_a_heartbeat_goes_with_the_next_one() -> None:
     """The answer to a heartbeat that was written before says nothing about the request."""
     member = stable()
@@ -229,6 +244,9 @@ def test_r159_a_request_does_not_wait_for_a_call_that_hangs() -> None:
     assert member.failures
     member.request_reassignment(3)
     assert member.expect_heartbeat().client_assignors == (assignor(reason=3),)
+    for later in ((assignor(),), None, None):
+        member.answer_heartbeat()
+        assert next_heartbeat(member).client_assignors == later, "once"
 
 
 def test_r159_a_request_that_waits_for_a_call_goes_out_the_moment_that_call_is_abandoned() -> None:
