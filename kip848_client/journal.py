@@ -1,12 +1,12 @@
 """The event log: one schema for client, coordinator and simulation, written as JSON lines.
 
-Every line is an object with these keys, always all of them::
+Every line is an object with all of these keys::
 
     {"v": 1, "ts_ms": 1700000000000, "source": "coordinator", "event": "member_joined", "group_id": "orders",
      "member_id": "m1", "client_id": "c", "member_epoch": 1, "group_epoch": 1, "fields": {...}}
 
-`EVENTS` lists every event name once, with what its ``fields`` hold. A reader may rely on the names: they do not change
-within one ``v``. This module formats and keeps events; it decides nothing about when one is written.
+`EVENTS` lists every event name once, with the contents of its ``fields``. A reader may rely on the names: they do not
+change within one ``v``. This module formats and keeps events; it does not decide when one is written.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ SIMULATION_EVENTS: Final[dict[str, str]] = {
     "faults_ended": "from here on the group must come to rest",
 }
 EVENTS: Final[Mapping[str, str]] = COORDINATOR_EVENTS | CLIENT_EVENTS | SIMULATION_EVENTS
-"""Event name -> what its fields hold."""
+"""Event name -> the contents of its fields."""
 
 
 class JournalEvent(msgspec.Struct, frozen=True, tag_field="v", tag=SCHEMA_VERSION):
@@ -140,7 +140,7 @@ class JournalEvent(msgspec.Struct, frozen=True, tag_field="v", tag=SCHEMA_VERSIO
             raise ValueError(f"event {self.event!r} is not listed in journal.EVENTS")
 
     def to_json(self) -> str:
-        """Write the event as one line, without the newline; keys always in the same order."""
+        """Write the event as one line, without the newline. The order of the keys is fixed."""
         return to_json(self)
 
 
@@ -167,7 +167,7 @@ def parse_line(line: str | bytes) -> JournalEvent:
 
 
 def _check_value(value: JsonValue, *, levels: int) -> None:
-    """Refuse what JSON can say and no event means: readers may then convert and print fields as they are."""
+    """Refuse JSON values that no event holds, so that readers can convert and print fields without checks."""
     if isinstance(value, dict | list):
         if not levels:
             raise ValueError("nested too deeply")
@@ -178,10 +178,10 @@ def _check_value(value: JsonValue, *, levels: int) -> None:
 
 
 def read_journal(path: str | os.PathLike[str]) -> Iterator[JournalEvent]:
-    """Yield the events of a file; a last line without its newline was still being written and is left out.
+    """Yield the events of a file, except a last line without a newline, which is still being written.
 
     Raises:
-        ProtocolError: a line is not one of an event log; names file and line.
+        ProtocolError: a line is not an event; the message names file and line.
         OSError: the file cannot be read.
     """
     from pathlib import Path  # here: only callers that write a file need it
@@ -200,7 +200,7 @@ def read_journal(path: str | os.PathLike[str]) -> Iterator[JournalEvent]:
 
 
 class Journal(Protocol):
-    """Where events go. `write` is called from several threads and never raises for a full or broken sink."""
+    """Receives events. Several threads call `write`, which never raises for a full or broken sink."""
 
     def write(self, event: JournalEvent) -> None:
         """Keep one event."""
@@ -244,8 +244,8 @@ class MemoryJournal:
 class JsonLinesJournal:
     """Appends events to a text stream, one line each, flushed line by line.
 
-    A sink that fails (a full disk, a closed pipe) is given up with a warning: the consumer or broker must not fail for
-    its log. `failed` then says why.
+    When the stream fails (a full disk, a closed pipe), a warning is logged and no more events are written: the consumer
+    or broker must not fail because of its log. `failed` then says why.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -255,10 +255,10 @@ class JsonLinesJournal:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> JsonLinesJournal:
-        """Append to the file at *path*; it is made if it is not there.
+        """Append to the file at *path*, and create it if it is missing.
 
         Raises:
-            OSError: it cannot be opened; its folder has to be there.
+            OSError: the file cannot be opened, for example because its folder is missing.
         """
         from pathlib import Path  # here: only callers that write a file need it
 

@@ -1,4 +1,4 @@
-"""Log events: a stable name and fields. On the loggers ``kip848_client`` and, for the embedded broker, ``.broker``.
+"""Log events with stable names and fields, on ``kip848_client`` and, for the embedded broker, its child ``broker``.
 
 The message of a record is ``name key=value ...`` for people. The record itself carries the name as ``kip848_event`` and
 every field as an attribute with its own type, so that a JSON formatter or structlog's ``ExtraAdder`` needs no parsing.
@@ -19,7 +19,7 @@ BROKER_LOGGER: Final = logging.getLogger("kip848_client.broker")
 
 
 class LogEvent(enum.StrEnum):
-    """Every log event of client and embedded broker. Those of a member also have group_id and, once known, member_id.
+    """Every log event of client and embedded broker. Events of a member also have group_id and, once known, member_id.
 
     Args:
         fields: the names of its fields, then what it means.
@@ -28,7 +28,7 @@ class LogEvent(enum.StrEnum):
     fields: str
 
     def __new__(cls, name: str, fields: str) -> Self:
-        """Keep *fields* beside the name, which is the value."""
+        """Keep *fields* as an attribute; the name is the value."""
         event = str.__new__(cls, name)
         event._value_ = name
         event.fields = fields
@@ -146,7 +146,7 @@ def log_event(
     """Write one event; costs nothing if *level* is not logged.
 
     Args:
-        exc_info: an exception whose traceback is wanted, such as one that user code raised.
+        exc_info: an exception to log with its traceback, such as one that user code raised.
         fields: numbers, text, lists and mappings of these stay what they are; everything else becomes text. A trailing
             underscore is dropped, for ``from``.
     """

@@ -1,4 +1,4 @@
-"""What can be done to a request. Values only; `perform` does it, `rules` decides which request it is done to.
+"""The actions on a request, as values. `rules` decides which request gets one, and `perform` carries it out.
 
 Three questions tell the actions apart: is the request applied (does the broker's state change), does the client get an
 answer, and does its connection survive?
@@ -66,7 +66,7 @@ __all__ = [
 
 
 class Pass(msgspec.Struct, frozen=True):
-    """As if there were no rule; the rule counts the request, and no later rule sees it."""
+    """Do nothing to the request. The rule counts it, and later rules do not see it."""
 
     def __str__(self) -> str:
         return "pass_through"
@@ -84,7 +84,7 @@ class Error(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """Answer with this, and do not apply the request."""
+    """Send this answer, and do not apply the request."""
 
     response: Response
 
@@ -93,7 +93,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Drop(msgspec.Struct, frozen=True):
-    """No answer ever; the connection stays open."""
+    """Never answer; the connection stays open."""
 
     applied: bool = False
 
@@ -102,7 +102,7 @@ class Drop(msgspec.Struct, frozen=True):
 
 
 class Close(msgspec.Struct, frozen=True):
-    """No answer; the connection is closed, or reset."""
+    """Close or reset the connection without an answer."""
 
     applied: bool = False
     reset: bool = False
@@ -142,7 +142,7 @@ class Hold(msgspec.Struct, frozen=True):
 
 
 class RewriteReply(msgspec.Struct, frozen=True):
-    """Apply, and send what the function makes of the answer."""
+    """Apply the request, and send the answer that the function returns for the broker's."""
 
     function: Callable[[Any], Response]
 
@@ -151,7 +151,7 @@ class RewriteReply(msgspec.Struct, frozen=True):
 
 
 class RewriteRequest(msgspec.Struct, frozen=True):
-    """Apply what the function makes of the request."""
+    """Apply the request that the function returns for the client's."""
 
     function: Callable[[Any], Request[Response]]
 
@@ -160,7 +160,7 @@ class RewriteRequest(msgspec.Struct, frozen=True):
 
 
 class Duplicate(msgspec.Struct, frozen=True):
-    """Apply twice, as when a network repeats a request; the second answer goes nowhere."""
+    """Apply the request twice, as when a network repeats it; the second answer is dropped."""
 
     after_ms: int
 
@@ -176,7 +176,7 @@ _PASS: Final = Pass()
 
 
 def pass_through() -> Action:
-    """Nothing: useful between other actions of a rule."""
+    """Do nothing to the request: useful between other actions of a rule."""
     return _PASS
 
 
@@ -189,7 +189,7 @@ def error(code: int, message: str | None = None, *, applied: bool = False) -> Ac
     Args:
         code: Kafka's, an `ErrorCode` or any other int16; 0 is not an error.
         message: goes where the answer has room for one; without it the answer says that a fault rule did it.
-        applied: do what was asked and answer with the error all the same.
+        applied: apply the request, and answer with the error nevertheless.
 
     Raises:
         ConfigError: *code* is 0 or no int16.
@@ -218,7 +218,7 @@ def close(*, reset: bool = False) -> Action:
     """Close the connection in place of an answer; the request is not applied.
 
     Args:
-        reset: by a TCP reset, as a crash does, and not in order.
+        reset: with a TCP reset, as a crash does.
     """
     return Close(reset=reset)
 

@@ -1,7 +1,7 @@
-"""Do an action to one request, in terms of what every transport can do: apply, answer, close, wait.
+"""Carries out an action on one request with what every transport can do: apply, answer, close, wait.
 
-The embedded broker, the proxy before a real broker, and a simulated network each offer an `Exchange`; the meaning of
-the actions is here, once.
+The embedded broker, the proxy before a real broker, and a simulated network each offer an `Exchange`; only this
+module knows what the actions mean.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ class _Performance:
 
 
 def _without_waiting(request: Request[Response]) -> Request[Response]:
-    """A Fetch of which a part is refused is answered at once, as a broker does."""
+    """Have a partly refused Fetch answered at once, as a broker does."""
     return replace(request, max_wait_ms=0) if isinstance(request, FetchRequest) else request
 
 

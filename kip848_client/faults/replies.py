@@ -1,4 +1,4 @@
-"""Answers with an error code, for every API and version; and requests cut in two, so that only a part is refused.
+"""Builds answers with an error code for every API and version, and cuts requests in two to refuse only a part.
 
 Where a code belongs is data: `_ANSWERED_BY` says which array of the answer holds the elements of which array of the
 request, and `_FITS` which codes mean a single element where an API has room for both. The rest follows from the
@@ -182,7 +182,7 @@ class ErrorPlacer:
         return self.mark(self.blank(request))
 
     def blank(self, request: Request[Response]) -> Response:
-        """An answer that has an element for each of *request*, and says nothing about it."""
+        """An answer with an element for each element of *request*, without results."""
         return self._blank(request, self._response_class, is_element=False)
 
     def mark(self, response: Response) -> Response | None:
@@ -319,9 +319,10 @@ def _split(
 
 
 def merge(first: MessageT, second: MessageT) -> MessageT:
-    """One answer of two that answer parts of one request: elements of both; where they differ otherwise, *first*'s.
+    """Merge two answers to parts of one request: the elements of both.
 
-    An element that both have (a topic of which each answers some partitions) is merged in turn.
+    An element that both have (a topic of which each answers some partitions) is merged in turn. Of other fields the
+    value of *first* counts, or of *second* if *first* has the default.
     """
     changes: dict[str, Any] = {}
     for field in _fields(first):

@@ -1,7 +1,7 @@
-"""Which request gets which action, and how often: matching and counting. Does nothing to a request itself.
+"""Decides which request gets which action, and how often. Does not carry out actions.
 
 A rule has a script of one or more actions. The first request that matches gets the first, the next one the second, and
-so on; the whole script is played `times` times. Then the rule is spent, and requests pass it by.
+so on; the whole script is played `times` times. Then the rule is spent, and no request matches it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ApiSelector = ApiKey | str | type[Request[Response]]
 
 
 class Match(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request must be; what is None does not matter.
+    """The requests that a rule matches. A field that is None matches every request.
 
     Attributes:
         apis: keys of APIs.
@@ -51,7 +51,7 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
     when: Callable[[Any], object] | None = None
 
     def fits(self, subject: Subject) -> bool:
-        """Whether *subject* is such a request. Raises what `when` raises."""
+        """Whether *subject* matches. An error that `when` raises is passed on."""
         return (
             (self.apis is None or subject.api_key in self.apis)
             and (self.client_id is None or self.client_id == subject.client_id)
@@ -63,7 +63,7 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def wanted(self, subject: Subject) -> Callable[[Item], bool] | None:
-        """Which elements of *subject* are meant; None if it is meant as a whole."""
+        """Which elements of *subject* match; None if the whole request does."""
         one_of_several = self.group is not None and len(subject.groups) > 1
         if self.topic is None and self.partition is None and not one_of_several:
             return None
@@ -158,11 +158,11 @@ class Rule:
 
     @property
     def spent(self) -> bool:
-        """Whether it has done all it had to do."""
+        """Whether the rule has played its script as often as it should."""
         return self._left is not None and self.hits >= self._left
 
     def decide(self, subject: Subject, rng: random.Random) -> Action | None:
-        """What is done to *subject*; None if this rule has no business with it. Counts."""
+        """The action for *subject*, or None if this rule has none. Counts the request."""
         if self.spent:
             return None
         try:
@@ -188,7 +188,7 @@ class FaultBook:
     """Rules in the order in which they were made; the first that has an action for a request decides.
 
     Args:
-        rng: decides where a rule has a probability; nothing else is random.
+        rng: draws for rules with a probability; nothing else is random.
     """
 
     def __init__(self, rng: random.Random) -> None:
@@ -201,19 +201,19 @@ class FaultBook:
         return self._rules
 
     def add(self, rule: Rule) -> None:
-        """Put *rule* behind the others."""
+        """Add *rule* after the others."""
         self._rules = (*self._rules, rule)
 
     def remove(self, rule: Rule) -> None:
-        """Take *rule* out, if it is in."""
+        """Remove *rule*, if it is there."""
         self._rules = tuple(other for other in self._rules if other is not rule)
 
     def clear(self) -> None:
-        """Take all rules out."""
+        """Remove all rules."""
         self._rules = ()
 
     def decide(self, subject: Subject) -> Decision | None:
-        """What is done to *subject*; None for nothing."""
+        """The action of the first rule that has one for *subject*; None without one."""
         for rule in self._rules:
             action = rule.decide(subject, self.rng)
             if action is not None:

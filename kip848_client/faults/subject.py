@@ -1,7 +1,7 @@
 """What a request is about: groups, members, topics and partitions by name, for every API and version.
 
 A rule that says ``topic="orders"`` must match a Fetch that carries only the topic's id, and keep matching when the
-next version of an API moves a field. Owns where each API keeps these; decides nothing.
+next version of an API moves a field. Knows in which fields each API keeps these; decides nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ GROUP_APIS: Final = frozenset(
         ApiKey.DELETE_GROUPS,
     }
 )
-"""The requests that go to the coordinator of a group: what a coordinator that is down does not answer."""
+"""The requests that go to the coordinator of a group. A coordinator that is down answers none of them."""
 
 HEARTBEAT_APIS: Final = frozenset({ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.HEARTBEAT})
 """The heartbeats of both group protocols."""
@@ -79,7 +79,7 @@ class Item(NamedTuple):
 
 
 class Subject:
-    """One request, and what it is about. Looked up when asked for, since most rules ask for little.
+    """One request, and what it is about. Each property is computed on use, because most rules need few.
 
     Args:
         topic_name: resolves topic ids.
@@ -112,12 +112,12 @@ class Subject:
 
     @property
     def members(self) -> frozenset[str]:
-        """Member ids and group instance ids of those on whose behalf it is sent."""
+        """Member ids and group instance ids of the members that it is sent for."""
         return frozenset(_members(self.request, self.api_key))
 
     @property
     def topics(self) -> frozenset[str] | None:
-        """Names of the topics that it names; None if it asks for all that there are."""
+        """Names of the topics that it names; None if it asks for all topics."""
         if _asks_for_all_topics(self.request, self.api_key, self.api_version):
             return None
         return frozenset(
@@ -156,7 +156,7 @@ _BY_NAME: Final = {api_key.name.replace("_", "").lower(): api_key for api_key in
 
 
 def item_of(element: object, *, array: str, topic_name: TopicNames, inside: Item) -> Item:
-    """What *element* of the field *array* stands for, given what it lies in; for requests and answers."""
+    """The item that *element* of the field *array* stands for, inside its parent; for requests and answers."""
     if isinstance(element, int):
         return inside._replace(partition=element)
     if isinstance(element, str):

@@ -1,11 +1,11 @@
-"""The event log of any Kafka cluster: records of ``__consumer_offsets`` in, events of `kip848_client.journal` out.
+"""Turns the ``__consumer_offsets`` records of any Kafka cluster into the events of `kip848_client.journal`.
 
 A coordinator writes down every decision about a group. `Recorder` replays those records, compares each group before
-and after a decision, and names the difference with the events that the embedded broker writes. Opens no socket: who
-reads the topic is `kip848_client.cli.groups_record` and `kip848_client.spark.group_records`.
+and after a decision, and names the difference with the events that the embedded broker writes. Opens no socket:
+`kip848_client.cli.groups_record` and `kip848_client.spark.group_records` read the topic.
 
-What the records do not hold, the events do not say: refused requests, heartbeats, why a member left, and the join
-phase of a classic group.
+The records do not show refused requests, heartbeats, why a member left, and the join phase of a classic group, so there
+are no events about them.
 """
 
 from __future__ import annotations

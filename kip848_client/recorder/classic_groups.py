@@ -1,4 +1,4 @@
-"""One classic group as its records tell it: a record for each generation, with what its leader assigned.
+"""Rebuilds one classic group from its records: one for each generation, with the assignment of its leader.
 
 The join phase is not in the records. A record says when the join phase was complete and when the assignment was there;
 members stop reading before that, for an unknown time.
@@ -30,7 +30,7 @@ class _Member(msgspec.Struct, frozen=True):
 
 
 class RecordedClassicGroup:
-    """One group. `written` brings it to its next record."""
+    """One group; `written` applies its next record."""
 
     def __init__(self, group_id: str) -> None:
         self.group_id: Final = group_id
@@ -49,7 +49,7 @@ class RecordedClassicGroup:
         return self._generation or 0
 
     def written(self, value: wire.GroupMetadataValue) -> tuple[Iterator[GroupEvent], Iterator[GroupEvent]]:
-        """What happened when the join phase was complete, and what when this record was written."""
+        """Apply a record; return the events of the completed join phase, and those of this record."""
         before, previous = self._members, self._generation
         self._generation = value.generation
         self._members = {member.member_id: _read(member) for member in value.members}
@@ -70,13 +70,13 @@ class RecordedClassicGroup:
         return iter(began), iter(ended)
 
     def removed(self) -> Iterator[GroupEvent]:
-        """The group's tombstone was read: it is gone, or is a group of another protocol from now on."""
+        """The group's tombstone was read: the group was deleted, or has changed its protocol."""
         before, self._members = self._members, {}
         yield from self._members_changed(before)
         yield from self._moved_to("Dead")
 
     def snapshot(self) -> Iterator[GroupEvent]:
-        """The group as if it had just come about."""
+        """Yield the events that describe the group as it is now, as if it were new."""
         yield from self._members_changed({})
         old, self._state = self._state, None
         if old is not None:

@@ -1,4 +1,4 @@
-"""Committed offsets as an event. A record does not say who committed: the owner of the partitions is named."""
+"""Builds the event of a commit. A record does not say who committed, so the event names the owner of the partitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kip848_client.coordinator.events import GroupEvent
 
 
 class Owners(Protocol):
-    """A group of either protocol, as far as commits need it."""
+    """What a commit event needs of a group of either protocol."""
 
     @property
     def epoch(self) -> int:

@@ -1,4 +1,4 @@
-"""All groups of a cluster: which record belongs to which decision of which group, and what is left out.
+"""Sorts the records of all groups of a cluster into decisions, and leaves out those that are not recorded.
 
 The records of one decision stand together in one partition and have one timestamp, so a decision ends where the group
 or the timestamp changes, where an offset is committed again, and at the end of the partition. Two decisions about a
@@ -30,7 +30,7 @@ _OTHER_TYPES: Final[Mapping[int, str]] = {
     **dict.fromkeys(range(9, 16), "share"),
     **dict.fromkeys(range(17, 25), "streams"),
 }
-"""Record types of groups that are told apart and not recorded. All their keys begin with the group's id."""
+"""Record types of groups that are counted and not recorded. All their keys begin with the group's id."""
 _INT16: Final = struct.Struct(">h")
 
 
@@ -53,7 +53,7 @@ class Counts(msgspec.Struct):
 
     Attributes:
         records: all of them.
-        tombstones: how many of them took something away.
+        tombstones: how many of them delete something.
         other_groups: ids of groups of another type (``share``, ``streams``), by type.
         skipped: records that were left out, by reason.
     """
@@ -82,7 +82,7 @@ class Recorder:
 
     Args:
         wants: whether a group, by its id, is recorded; all are by default.
-        topic_name: name of a topic id; None where it is not known, then the id stands for it.
+        topic_name: name of a topic id. If it returns None, events show the id.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Recorder:
         self.counts: Final = Counts()
 
     def add(self, record: RawRecord) -> Iterator[JournalEvent]:
-        """Take the next record of its partition; the events of the decision that it ends, if it ends one."""
+        """Add the next record of its partition. If it ends a decision, yield that decision's events."""
         decoded = self._decode(record)
         if decoded is None:
             return
@@ -126,25 +126,25 @@ class Recorder:
         open_.records.append(decoded)
 
     def end_of_partition(self, partition: int) -> Iterator[JournalEvent]:
-        """All records of *partition* that are there were added: the events of the last decision."""
+        """Yield the events of the last decision in *partition*, after all of its records were added."""
         open_ = self._open.pop(partition, None)
         if open_ is not None:
             yield from self._decide(open_)
 
     def finish(self) -> Iterator[JournalEvent]:
-        """All records of all partitions were added."""
+        """Yield the events of the last decisions, after all records of all partitions were added."""
         for partition in sorted(self._open):
             yield from self.end_of_partition(partition)
 
     def snapshot(self, *, ts_ms: int) -> Iterator[JournalEvent]:
-        """The groups as they are now, as if they had just come about: the beginning of a log that begins now."""
+        """Yield the events that describe all groups as they are now; a log that begins now begins with them."""
         for group_id in sorted({*self._consumer, *self._classic}):
             for state in (self._consumer.get(group_id), self._classic.get(group_id)):
                 if state is not None:
                     yield from self._render(state.snapshot(), ts_ms)
 
     def name_of(self, topic_id: UUID) -> str | None:
-        """Name of a topic id: what the cluster says, or what committed offsets have told."""
+        """Name of a topic id, from the cluster or from committed offsets."""
         return self._topic_name(topic_id) or self._names.get(topic_id)
 
     # Inside
