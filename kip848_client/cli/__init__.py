@@ -1,4 +1,4 @@
-"""The command ``kip848``: finds the subcommand, imports that one alone, and runs it. No subcommand's work is here.
+"""The command ``kip848``: finds the subcommand, imports only its module, and runs it.
 
 A subcommand is one module of this package with
 
@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Tells when its help cannot be written. argparse would drop the error of an output without a buffer.
+    """Reports if its help cannot be written. argparse would drop the error of an unbuffered output.
 
     The subcommand itself refuses what it does not know: its usage helps, and the usage of all commands does not.
     """

@@ -1,4 +1,4 @@
-"""``kip848 broker``: the embedded broker as a process. Options in, one JSON line out when it serves; no broker logic.
+"""``kip848 broker``: runs the embedded broker as a process, and prints one JSON line when it serves. No broker logic.
 
 ::
 
@@ -159,7 +159,7 @@ def parse_topics(texts: Sequence[str], *, option: str = "--topic") -> dict[str, 
     """Read ``NAME:PARTITIONS`` of each; ``NAME`` alone means one partition.
 
     Args:
-        option: what errors call the argument.
+        option: name of the argument in errors.
 
     Raises:
         ConfigError: not a number of partitions, or a name that comes twice.
@@ -176,7 +176,7 @@ def parse_topics(texts: Sequence[str], *, option: str = "--topic") -> dict[str, 
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file so that a reader sees all of it or nothing: to a file beside it, then renamed.
+    """Write a file so that a reader sees all of it or nothing: write another file beside it, then rename that.
 
     Raises:
         ConfigError: the folder is not there or not writable.

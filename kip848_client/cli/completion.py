@@ -1,4 +1,4 @@
-"""``kip848 completion SHELL``: print what lets a shell complete commands and options.
+"""``kip848 completion SHELL``: print the script with which a shell completes commands and options.
 
 ::
 

@@ -107,7 +107,7 @@ def subscribe(consumer: Consumer, topics: Sequence[str], *, quiet: bool) -> None
 
 
 def spell_value(message: Any) -> bytes:
-    """The value as it is; empty for a tombstone."""
+    """The value unchanged; empty for a tombstone."""
     value = message.value()
     return bytes(value) if value is not None else b""
 

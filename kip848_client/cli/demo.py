@@ -2,7 +2,8 @@
 
 Everything runs on this machine: an embedded broker in this process, a producer, and workers that are processes of their
 own, so that one can be killed as by ``kill -9``. At the end the counts are compared with the data set. The exit status
-is 0 if they are exact, 1 if they are not. Here are the options and the order of things; the parts are in ``demo_*.py``.
+is 0 if they are exact, 1 if they are not. This module has the options and the order of steps; the parts are in
+``demo_*.py``.
 """
 
 from __future__ import annotations

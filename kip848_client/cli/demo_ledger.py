@@ -1,4 +1,4 @@
-"""The demo's bookkeeping: which record was counted by whom, which twice and why, and whether the result is exact.
+"""The demo's bookkeeping: who counted which record, which were counted twice and why, and whether the result is exact.
 
 A record is known by (partition, offset). Counting one twice is right in one case only: its first reader disappeared
 before the group had its commit, so the next owner began at the committed offset (at-least-once). Everything else is an
@@ -101,7 +101,7 @@ class Verdict(msgspec.Struct, frozen=True):
         return not self.differences()
 
     def differences(self) -> list[str]:
-        """Say what is not as it should be, one sentence each; empty if all is well."""
+        """One sentence for each difference from the expected result; empty if there is none."""
         found = [f"{where} were not counted" for where in self.missing]
         found += [
             f"{duplicate.where} were counted by {duplicate.first_by} and again by {duplicate.again_by}, "

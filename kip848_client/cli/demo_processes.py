@@ -1,4 +1,4 @@
-"""The demo's worker processes: started, listened to, asked to leave, killed. What they say is passed on, not judged."""
+"""Starts the demo's worker processes, passes their reports on, asks them to leave, and kills them."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class WorkerProcess:
 
 
 class Workers:
-    """All workers of one demo. Leaving the ``with`` block ends every one of them, also after an error.
+    """All workers of one demo. Leaving the ``with`` block ends every one of them, even after an error.
 
     Args:
         arguments: command-line arguments before the worker's name.

@@ -1,7 +1,7 @@
-"""Everything the demo knows while it runs: workers, partitions, rebalances, what was said. Pure: it draws nothing.
+"""The state of the running demo: workers, partitions, rebalances, what was said. Pure: it draws nothing.
 
-It is told news of the workers, events of the coordinator's log and progress of the producer, and keeps what the table
-and the result need. `demo_table` draws it, `demo_story` waits for it.
+It receives reports of the workers, events of the coordinator's log and progress of the producer, and keeps what the
+table and the result need. `demo_table` draws it, `demo_story` waits for it.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Scene(msgspec.Struct):
     lines: deque[Line] = msgspec.field(default_factory=lambda: deque(maxlen=LINES_KEPT))
     lines_said: int = 0
     act: str = ""
-    """The present event, in a sentence."""
+    """What happens now, in a sentence."""
     _rebalance_began_ms: int | None = None
     _rebalance_reason: str = ""
 

@@ -26,7 +26,7 @@ SECONDS_OF_WAITING: Final = 7.0
 
 
 class StoryStuckError(Kip848Error):
-    """An act did not come to its end in time, or a worker ended by itself. The message tells what was seen."""
+    """An act did not end in time, or a worker ended by itself. The message says what was seen."""
 
 
 def story_s(dwell_s: float) -> float:
@@ -66,7 +66,7 @@ class Story:
         return int((time.monotonic() - self._began_s) * 1000)
 
     def tell(self) -> None:
-        """Tell it.
+        """Tell the story, and wait for the end of each act.
 
         Raises:
             StoryStuckError: an act did not come to its end.
@@ -143,7 +143,7 @@ class Story:
                 raise StoryStuckError(f"waited {ACT_TIMEOUT_S:.0f} s in vain until {what}\n{self._describe()}")
 
     def _listen(self) -> None:
-        """Take in all that is new; waits a moment for news if there is none."""
+        """Handle all reports and events that came; wait a moment if there are none."""
         news = self._next_news()
         while news is not None:
             self._scene.hear(news, now_ms=_now_ms())

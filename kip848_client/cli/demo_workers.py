@@ -67,7 +67,7 @@ class _Run(msgspec.Struct):
 
 
 class WorkersDemo:
-    """The processes, and what they told."""
+    """The processes, and what they reported."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap_servers = bootstrap_servers
@@ -99,7 +99,7 @@ class WorkersDemo:
                         run.end_s = time.monotonic()
 
     def drain(self, worker: str) -> None:
-        """Let a worker give its feeds away."""
+        """Ask a worker to hand its feeds over and end."""
         self._children[worker].send_signal(signal.SIGTERM)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The requests behind ``kip848 groups``: which groups there are, who is in one, how far it has come. No output.
+"""The requests behind ``kip848 groups``: lists groups, their members, and their progress. No output.
 
 Each question goes to the broker that can answer it: ListGroups to all, the group's to its coordinator, end offsets to
 the leaders. Connections live as long as one `Cluster` block.
@@ -190,17 +190,17 @@ class GroupLag(msgspec.Struct, frozen=True):
 
     @property
     def lag(self) -> int | None:
-        """Records behind in all partitions; None if it is not known of each of them, since unknown is not 0."""
+        """Records behind in all partitions; None if the lag of any of them is unknown, because unknown is not 0."""
         return None if self.unknown else self.known_lag
 
     @property
     def known_lag(self) -> int:
-        """Records behind in the partitions of which it is known."""
+        """Records behind in the partitions whose lag is known."""
         return sum(item.lag for item in self.progress if item.lag is not None)
 
     @property
     def unknown(self) -> int:
-        """Partitions of which it is not known: nothing is committed, or the leader did not tell the end."""
+        """Partitions whose lag is unknown: nothing is committed, or the leader did not report the end."""
         return sum(item.lag is None for item in self.progress)
 
 
@@ -455,7 +455,7 @@ class Cluster:
         return coordinator, group
 
     async def _check_described(self, group: DescribedGroup) -> None:
-        """Raise the error of a description; name a group that is of a kind which only Kafka's own tools show."""
+        """Raise the error of a description; its message says if only Kafka's own tools show this type of group."""
         if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
             found = [listed.type for listed in await self.list_groups() if listed.group_id == group.group_id]
             if found and found[0] in _KAFKA_TOOLS:
@@ -530,7 +530,7 @@ def open_secured(
     """A connection with the security that the properties ask for.
 
     Raises:
-        AuthenticationError: at once; the broker would be shown the secret in the open.
+        AuthenticationError: the secret would be sent unencrypted; raised before anything is sent.
     """
     secured.check_address(host, port)
     return open_connection(

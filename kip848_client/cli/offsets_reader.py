@@ -29,7 +29,7 @@ from kip848_client.transactions.transaction import offsets_partition
 TOPIC: Final = "__consumer_offsets"
 
 PartitionEnd: TypeAlias = int
-"""The end of the partition of this number was reached; it may be told again."""
+"""The end of the partition of this number was reached; it may be reported again."""
 
 _BATCH_RECORDS: Final = 5_000
 _FIXED: Final[Mapping[str, str | bool]] = {

@@ -13,7 +13,7 @@ from kip848_client.report.summary import render_summary
 
 
 def tell_comparison(comparison: Comparison, arguments: argparse.Namespace) -> int:
-    """Print periods side by side, and draw them where that is wanted.
+    """Print periods side by side, and draw them if options ask for it.
 
     Raises:
         Kip848Error: a file cannot be written.

@@ -1,4 +1,4 @@
-"""Plays many seeds in several processes, and shows how far it is. `kip848_client.simulation` defines a run."""
+"""Plays many seeds in several processes, and shows the progress. `kip848_client.simulation` defines a run."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from kip848_client.simulation.scenario import scenario_of
 
 _PLAIN_EVERY_S: Final = 5.0
 _BATCH_MAX: Final = 10
-"""Runs that a process plays before it tells what they came to."""
+"""Runs that a process plays before it reports their results."""
 _FAILURES_MAX: Final = 20
-"""After so many the rest would say nothing new."""
+"""Failures after which `play_many` stops: more would say nothing new."""
 
 
 class Work(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Tells the history of a simulated run in a user's words: who did what, and what went wrong on the way."""
+"""Writes the history of a simulated run as sentences for users: who did what, and what went wrong."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def tell(lines: Iterable[str], *, verbose: bool) -> list[str]:
 
     Args:
         lines: as in ``Report.lines``.
-        verbose: also what is said every second: messages that arrive late or not at all, commits, states.
+        verbose: include frequent events: messages that are late or lost, commits, states.
 
     Returns:
         One line each: time in virtual seconds, who, what.

@@ -1,6 +1,6 @@
 """The state of a group for a person who watches it: owners, waiting members, and since when. No output.
 
-Made of the events of a recorder. Where ``__consumer_offsets`` may not be read, of descriptions that are asked for every
+It is built from the events of a recorder or, where ``__consumer_offsets`` may not be read, from a description every
 second; then "since" counts from the first description that shows it.
 """
 
@@ -32,7 +32,7 @@ class MemberView(msgspec.Struct):
     """One member.
 
     Attributes:
-        name: client id, with the beginning of the member id if others have it, too.
+        name: client id, with the beginning of the member id if other members have the same client id.
         since_ms: when `owned` last changed.
         pending: partitions that it must give up and still has.
     """
@@ -78,7 +78,7 @@ class GroupView:
     # --- what comes in
 
     def take(self, event: JournalEvent) -> None:
-        """Take the next event of the group."""
+        """Add the next event of the group."""
         if event.group_id != self.group_id:
             return
         if event.event == "offsets_committed":
@@ -91,7 +91,7 @@ class GroupView:
             self._say(event.ts_ms, text)
 
     def describe(self, group: GroupDescription, *, now_ms: int) -> None:
-        """Take a description of the group instead of events."""
+        """Update the view from a description of the group instead of events."""
         before = {member_id: member.owned for member_id, member in self.members.items()}
         known = set(self.members)
         if group.state != self.state:
@@ -121,7 +121,7 @@ class GroupView:
         return [Wait(tuple(partitions), owner) for owner, partitions in by_owner.items()]
 
     def lag(self, partitions: Iterable[TopicPartition]) -> int | None:
-        """Records behind in *partitions*; None if it is not known of each."""
+        """Records behind in *partitions*; None if the lag of any is unknown."""
         lags = [item.lag if (item := self.progress.get(partition)) else None for partition in partitions]
         return None if None in lags else sum(lag for lag in lags if lag is not None)
 

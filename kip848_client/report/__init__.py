@@ -1,4 +1,4 @@
-"""Event logs as pictures and numbers: who read which partition when, and what a rebalance cost.
+"""Shows event logs as pictures and numbers: who read which partition when, and what a rebalance cost.
 
 `lanes` turns events into a `timeline`, `figures` into numbers, `html` and `png` draw them. Reads what client, broker
 and simulation write (`kip848_client.journal`); opens no socket and reads no clock.

@@ -23,7 +23,7 @@ class _Open:
 
 
 class ChangeTracker:
-    """Takes what happens in order of time.
+    """Finds the changes of one group. Its methods are called in order of time.
 
     A member has its part of an epoch once it is stable at that epoch or a later one, or has left.
     """
@@ -62,19 +62,19 @@ class ChangeTracker:
                 change.settled_ms = at_ms
 
     def at_rest(self, at_ms: float) -> None:
-        """The whole group has its part."""
+        """Every member has its part."""
         for change in self._open:
             if change.owing:
                 change.owing.clear()
                 change.settled_ms = at_ms
 
     def drain(self) -> Iterator[Change]:
-        """Take out the changes that are over."""
+        """Remove and return the changes that have ended."""
         closed, self._closed = self._closed, []
         yield from closed
 
     def finish(self) -> Iterator[Change]:
-        """The log ends: those that are over, and those whose end it does not see."""
+        """The log ends: return the remaining changes, with those whose end the log does not show."""
         self._close(float("inf"))
         yield from self.drain()
         for change in self._open:

@@ -106,10 +106,10 @@ class MemberFigures(msgspec.Struct, frozen=True):
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """Everything that is counted of one group.
+    """All figures of one group.
 
     Args:
-        notes: what the log does not tell, as sentences.
+        notes: sentences about what the log does not show.
     """
 
     group_id: str
@@ -140,7 +140,7 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 def figures_of(timeline: Timeline) -> Figures:
-    """Count."""
+    """Compute the figures of a timeline."""
     rebalances = _rebalances(timeline)
     owned = {lane.partition: _owners(lane, timeline.writers) for lane in timeline.partitions}
     handovers = handovers_of(timeline)
@@ -325,7 +325,7 @@ def _owners(lane: PartitionLane, writers: Collection[str]) -> Sequence[Span]:
 
 
 def _overlap(spans: Sequence[Span]) -> bool:
-    """Whether two spans of different owners have time in common."""
+    """Whether spans of different owners overlap."""
     last: Span | None = None
     for span in spans:
         if last is not None and span.start_ms < last.end_ms and span.text != last.text:

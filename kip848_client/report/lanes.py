@@ -28,16 +28,16 @@ from kip848_client.report.timeline import (
 )
 
 AT_REST: Final = frozenset({"Stable", "Empty", "Dead"})
-"""States of a group in which nothing is left to be done."""
+"""States of a group that is at rest."""
 _CLASSIC_REBALANCE_BEGINS: Final = "PreparingRebalance"
 _NOT_A_MEMBER: Final = frozenset({"UNJOINED", "FATAL"})
-"""Public states of a consumer that has no place in the group."""
+"""Public states of a consumer that is no member of the group."""
 
 PieceKind: TypeAlias = Literal["held", "read", "group_state", "epoch", "change", "call", "mark", "partition"]
 
 
 class Piece(NamedTuple):
-    """Something of a lane that will not change any more, as `LaneBuilder.drain` gives it.
+    """A finished part of a lane, as `LaneBuilder.drain` returns it.
 
     Args:
         lane: a partition (held, read, partition), a member (call, mark), or the group.
@@ -60,7 +60,7 @@ class Names(Protocol):
     """Names of members; `kip848_client.report.names.MemberNames` reads the whole log for them."""
 
     def of(self, event: JournalEvent) -> str:
-        """Name whom *event* is about."""
+        """Name of the member or client that *event* is about."""
         ...
 
     def speaks_after(self, group_id: str | None, name: str, ts_ms: float) -> bool:
@@ -131,7 +131,7 @@ class _OpenSpans:
 
 
 class LaneBuilder:
-    """Takes the events of one group in order of time.
+    """Builds the lanes of one group from its events, in order of time.
 
     Args:
         start_ms: when the log begins.
@@ -160,7 +160,7 @@ class LaneBuilder:
         self._commits: Counter[CommitKey] = Counter()
 
     def add(self, event: JournalEvent) -> None:
-        """Take the next event of this group, or one that belongs to no group."""
+        """Add the next event of this group, or one that belongs to no group."""
         who = self._names.of(event)
         if event.group_id is not None and (event.member_id or event.client_id):
             self._members.setdefault(who)
@@ -172,7 +172,7 @@ class LaneBuilder:
             handler(self, event, who, float(event.ts_ms))
 
     def drain(self) -> Iterator[Piece]:
-        """Take out what has ended; order within a lane is that of ending. Not to be mixed with `finish`."""
+        """Remove and return the pieces that have ended, ordered by end in each lane. Do not mix with `finish`."""
         views: tuple[tuple[PieceKind, _OpenSpans], ...] = (
             ("held", self._held),
             ("read", self._read),
@@ -203,7 +203,7 @@ class LaneBuilder:
             unused.clear()
 
     def last(self, *, end_ms: float) -> Iterator[Piece]:
-        """The log ends: what is left, and every partition that was named."""
+        """The log ends: return the remaining pieces, and every partition that was named."""
         self._end_all(end_ms)
         yield from self.drain()
         for change in self._changes.finish():
@@ -220,7 +220,7 @@ class LaneBuilder:
                 spans.end(lane, text, end_ms)
 
     def finish(self, *, end_ms: float) -> Timeline:
-        """The log ends: all that is known of the group."""
+        """The log ends: return all that is known of the group."""
         self._end_all(end_ms)
         return Timeline(
             group_id=self._group_id,
@@ -381,7 +381,7 @@ class LaneBuilder:
             self._read.end(lane, who, at_ms)
 
     def _heartbeat_sent(self, event: JournalEvent, who: str, at_ms: float) -> None:
-        """How regularly a member speaks."""
+        """Note a heartbeat and how late it was."""
         sent_ms, due_ms = event.fields.get("sent_ms"), event.fields.get("due_ms")
         sent = float(sent_ms) if isinstance(sent_ms, int | float) else at_ms
         due = float(due_ms) if isinstance(due_ms, int | float) else None
@@ -394,7 +394,7 @@ class LaneBuilder:
         self._commits[CommitKey(who, end, str(error or ""))] += 1
 
     def _commit_failed(self, event: JournalEvent, who: str, at_ms: float) -> None:
-        """Counted, and marked."""
+        """Count the commit and mark it."""
         self._commit_ended(event, who, at_ms)
         self._mark(event, who, at_ms)
 

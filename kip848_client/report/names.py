@@ -9,7 +9,7 @@ from kip848_client.journal import JournalEvent
 
 
 def member_name(client_id: str, member_id: str, *, shared: bool) -> str:
-    """The client id; with the beginning of the member id if several members of the group have it.
+    """The client id, followed by the beginning of the member id if several members of the group share the client id.
 
     Classic member ids begin with the client id, which several members may share.
     """
@@ -59,5 +59,5 @@ class MemberNames:
         return group_id in self._coordinated
 
     def speaks_after(self, group_id: str | None, name: str, ts_ms: float) -> bool:
-        """Whether that member's own log goes on after *ts_ms*: it lives, also if the coordinator removed it."""
+        """Whether that member's own log goes on after *ts_ms*: it lives, even if the coordinator removed it."""
         return self._last_spoken.get((group_id, name), -1) > ts_ms

@@ -1,4 +1,4 @@
-"""Periods of a log side by side: what rebalances cost in one week, and in the next.
+"""Compares periods of a log, such as what rebalances cost in one week and in the next.
 
 Events that began in a period count for it: a rebalance by its first epoch, a change by its epoch, and a partition that
 changed its owner by the moment when the owner before gave it up. `kip848_client.report.figures` defines each of them.
@@ -33,11 +33,11 @@ class Period(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """As a person writes it."""
+        """The period as a person writes it."""
         return f"{clock(self.start_ms)} to {clock(self.end_ms)}"
 
     def has(self, at_ms: float) -> bool:
-        """Whether that moment is in it."""
+        """Whether the period contains this moment."""
         return self.start_ms <= at_ms < self.end_ms
 
 
@@ -64,12 +64,12 @@ class PeriodFigures(msgspec.Struct, frozen=True):
 
     @property
     def period(self) -> Period:
-        """Which one."""
+        """The period."""
         return Period(self.start_ms, self.end_ms)
 
     @property
     def days(self) -> float:
-        """How long it is."""
+        """The length of the period."""
         return (self.end_ms - self.start_ms) / _DAY_MS
 
 
@@ -118,7 +118,7 @@ def parse_period(text: str) -> Period:
 
 
 def equal_parts(start_ms: float, end_ms: float, count: int) -> list[Period]:
-    """A log in *count* periods of one length; the last one has the log's last moment."""
+    """Cut a log into *count* periods of equal length; the last one includes the log's last moment."""
     step_ms = max(1.0, (end_ms - start_ms) / count)
     ends_ms = [start_ms + index * step_ms for index in range(1, count)] + [max(end_ms, start_ms + count * step_ms) + 1]
     starts_ms = [start_ms + index * step_ms for index in range(count)]
@@ -173,7 +173,7 @@ def cause_of(reasons: Sequence[str]) -> str:
 
 
 def comparison_table(comparison: Comparison) -> Table:
-    """A column for each period; of two, how the second differs."""
+    """A column for each period, and for two periods one with their difference."""
     periods = comparison.periods
     rows: list[tuple[str, list[float | None], bool]] = [
         ("groups that rebalanced", [each.groups for each in periods], False),
@@ -197,7 +197,7 @@ def comparison_table(comparison: Comparison) -> Table:
 
 
 def summary_of(comparison: Comparison) -> Summary:
-    """For the page."""
+    """The comparison for the page."""
     periods = comparison.periods
     header = ("group", *(f"{name}, {each.period.label}" for each in periods for name in ("rebalances", "no reader")))
     return Summary(
@@ -231,7 +231,7 @@ def summary_of(comparison: Comparison) -> Summary:
 
 
 def comparison_lines(comparison: Comparison) -> Iterator[str]:
-    """For a terminal."""
+    """The comparison as lines for a terminal."""
     table = comparison_table(comparison)
     rows = [list(table.header), *(list(row) for row in table.rows)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(table.header))]
@@ -244,7 +244,7 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
 
 
 def clock(ms: float) -> str:
-    """A moment by date, or since the beginning of a virtual clock."""
+    """A moment as a date, or as time since the beginning of a virtual clock."""
     if ms < _A_REAL_CLOCK_MS:
         return f"{ms / 1000:.3f} s"
     written = dt.datetime.fromtimestamp(ms / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,4 +1,4 @@
-"""Pictures as PNG or SVG files: the timeline of a group, periods of a log, and lines of figures.
+"""Draws PNG and SVG files: the timeline of a group, periods of a log, and figures as lines.
 
 Needs matplotlib (``pip install "kip848_client[plots]"``).
 """
@@ -44,12 +44,12 @@ _STATES: Final = {
 """State of a member or a group, in capitals -> its colour."""
 _OTHER: Final = "#868e96"
 _FEW: Final = 5
-"""Up to this number, periods are drawn side by side; more of them are drawn as a course of time."""
+"""Up to this number, periods are drawn as bars side by side; more of them as a line over time."""
 _WIDE: Final = 30
 """Durations that differ by more than this factor are drawn on a logarithmic axis."""
 _HALF_A_DAY_MS: Final = 43_200_000
 _LABEL_WIDTH: Final = 0.008
-"""Of one digit of an epoch, as a share of the picture's width."""
+"""Width of one digit of an epoch, as a share of the picture's width."""
 
 
 class _Look(NamedTuple):
@@ -121,7 +121,7 @@ def draw_timeline(timeline: Timeline, path: Path) -> None:
 
 
 def member_look(index: int) -> _Look:
-    """How the member of that number is drawn; no two of the first 64 look the same."""
+    """The look of the member with this number; no two of the first 64 are equal."""
     return _Look(_COLOURS[index % len(_COLOURS)], _HATCHES[index // len(_COLOURS) % len(_HATCHES)])
 
 

@@ -30,7 +30,7 @@ class Bar(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True):
-    """The worst of something; cells are written as they are."""
+    """A table of a page; cells are shown as they are."""
 
     title: str
     header: Sequence[str]
@@ -45,7 +45,7 @@ class Summary(msgspec.Struct, frozen=True):
         totals: a name and a number, in the order in which they are shown.
         spreads: durations by name.
         charts: bars by title.
-        alarming: names of `totals` that are bad news unless they are 0.
+        alarming: names of `totals` that are bad news if they are not 0.
     """
 
     title: str
@@ -64,14 +64,14 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 def duration(ms: float) -> str:
-    """Write milliseconds as people say them."""
+    """Write milliseconds for people."""
     if ms < 1000:
         return f"{ms:.0f} ms"
     return f"{ms / 1000:.2f} s" if ms < 600_000 else f"{ms / 60_000:,.1f} min"
 
 
 def duration_or_dash(ms: float | None) -> str:
-    """The same, or a dash where there is none."""
+    """Write milliseconds for people; a dash for None."""
     return "—" if ms is None else duration(ms)
 
 

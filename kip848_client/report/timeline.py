@@ -24,7 +24,7 @@ CommitEnd: TypeAlias = Literal["done", "failed", "accepted", "refused"]
 
 
 class Span(msgspec.Struct, frozen=True):
-    """Something that lasted, in milliseconds of the log's clock; `text` is an owner, a state or a call."""
+    """A time span in milliseconds of the log's clock; `text` is an owner, a state or a call."""
 
     start_ms: float
     end_ms: float
@@ -64,7 +64,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
 
 
 class CommitKey(NamedTuple):
-    """Commits that are counted together. `error` is empty for those that were taken."""
+    """Commits that are counted together. `error` is empty for those that were accepted."""
 
     who: str
     end: CommitEnd
@@ -72,7 +72,7 @@ class CommitKey(NamedTuple):
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """Something that happened at one moment, and to whom (a member, ``coordinator``, ...)."""
+    """An event at one moment, and the member (or ``coordinator``, ...) that it concerns."""
 
     ts_ms: float
     who: str

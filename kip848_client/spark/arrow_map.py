@@ -1,4 +1,4 @@
-"""`DataFrame.mapInArrow` where pandas is missing, too old or too new: nothing of pandas is used here.
+"""`DataFrame.mapInArrow` where pandas is missing, too old or too new: pandas is not used here.
 
 PySpark 4 asks for pandas before it looks at what kind of function it is given, and warns of pandas 3.
 """

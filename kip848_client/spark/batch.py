@@ -1,4 +1,4 @@
-"""Which ranges a batch read covers: from the place where it begins to the place where it ends. Joins no group."""
+"""Finds the ranges that a batch read covers, from its starting to its ending place. Joins no group."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def plan_batch(options: SourceOptions, wanted: Narrowed = EVERYTHING) -> list[Ta
     """Find the ranges, and cut them into tasks.
 
     Args:
-        wanted: what the query's filters leave.
+        wanted: the part that the query's filters leave.
 
     Raises:
         ConfigError: the options name partitions that do not exist, or librdkafka refuses a setting.

@@ -1,4 +1,4 @@
-"""How many tasks a session can run at once, as far as its settings tell. Asks Spark only for settings."""
+"""How many tasks a session can run at once, according to its settings. Reads nothing else of Spark."""
 
 from __future__ import annotations
 

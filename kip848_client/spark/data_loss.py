@@ -17,5 +17,5 @@ class DataLossError(Kip848Error):
 
 
 def data_loss(what: str) -> DataLossError:
-    """The error for *what* was seen."""
+    """The error for a loss that *what* describes."""
     return DataLossError(f"{what}. {_ADVICE}")

@@ -1,4 +1,4 @@
-"""Executor side: ranges of partitions as Arrow record batches. Knows neither group nor query."""
+"""Reads ranges of partitions as Arrow record batches, on executors. Knows neither group nor query."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NO_GROUP: Final = "kip848-spark-batch"
 
 _READERS_MAX: Final = 4
 _readers: OrderedDict[tuple[object, ...], RangeReader] = OrderedDict()
-"""One for each configuration, the last ones that were used; worker processes live longer than tasks, and than queries.
+"""One for each recently used configuration; worker processes live longer than tasks and queries.
 
 The process id guards against forks.
 """

@@ -1,6 +1,6 @@
-"""Which part of a batch a query's filters leave to read: filters on topic, partition, offset and timestamp. Pure.
+"""Finds the part of a batch that a query's filters on topic, partition, offset and timestamp leave to read. Pure.
 
-The ranges may hold more than the filters want, never less: Spark applies them again to what it gets.
+The ranges may hold more than the filters want, but never less: Spark applies the filters again to the records.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ EVERYTHING: Final = Narrowed()
 
 
 def narrowed(filters: Iterable[object]) -> Narrowed:
-    """What *filters* leave, all of which hold. Filters of other kinds, or on other columns, leave everything.
+    """The part that fulfils all *filters*. Filters of other kinds, or on other columns, leave everything.
 
     Args:
         filters: those of ``pyspark.sql.datasource``, told apart by the names of their classes, with their column and

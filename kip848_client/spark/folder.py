@@ -38,7 +38,7 @@ class Folder:
         return self.address
 
     def of(self, name: str) -> str:
-        """The address of what is called *name* in it."""
+        """The address of the file or folder *name* in it."""
         return f"{self.address}/{name}"
 
     def names(self) -> list[str]:

@@ -65,7 +65,7 @@ class Gate:
         }
 
     def floor(self, partition: TopicPartition) -> int | None:
-        """Up to where this query has read *partition*; it never reads below that again."""
+        """The offset up to which this query has read *partition*; it never reads below that again."""
         return self._positions[partition] if partition in self._read else None
 
     # ------------------------------------------------------------------------------------------------------- batches

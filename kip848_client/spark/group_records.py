@@ -1,4 +1,4 @@
-"""The groups of a cluster, from its ``__consumer_offsets``: events and commits as tables that grow with every run.
+"""Reads events and commits of a cluster's groups from its ``__consumer_offsets``, into tables that grow with each run.
 
 ::
 
@@ -8,9 +8,9 @@
     history.update()                       # reads what is new since the last run
     history.analysis().groups.show()
 
-A partition of the topic is read in order by one task, and `kip848_client.recorder` replays its records. What the next
-run has to know of the groups are their last records, as Kafka's own compaction would leave them; they are kept in
-``state``. A run counts once ``progress.json`` names it: what an interrupted run wrote is written again.
+A partition of the topic is read in order by one task, and `kip848_client.recorder` replays its records. For
+the next run ``state`` keeps the last records of each group, as Kafka's own compaction would leave them. A run counts
+once ``progress.json`` names it: what an interrupted run wrote is written again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The metadata of a query's commits, by which a later run tells them from others'. Pure."""
+"""The metadata of a query's commits. A later run of the query recognizes its own commits by it. Pure."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class Membership:
 
     @property
     def statistics(self) -> Mapping[str, float]:
-        """Since the query was started: how often its partitions changed, and how long others waited for its batches."""
+        """How often the partitions changed since the query began, and how long other members waited for its batches."""
         return {"rebalances": self._rebalances, "revocation_wait_s": round(self._revocation_wait_s, 3)}
 
     @property
@@ -175,7 +175,7 @@ class Membership:
             return self._gate.readable
 
     def plan(self, ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
-        """Begin a batch with those of *ranges* that are still ours. From now on a revocation of these waits."""
+        """Begin a batch with those of *ranges* that are still ours. Their revocation now waits for the batch."""
         owned_now = self._member.view.readable  # the coordinator's word; a loss shows here first
         with self._changed:
             accepted = self._gate.plan([each for each in ranges if each.partition in owned_now])
@@ -209,13 +209,13 @@ class Membership:
             self._changed.notify_all()
 
     def abandon(self) -> None:
-        """The batch that was planned was never run."""
+        """Drop the planned batch, which was never run."""
         with self._changed:
             self._gate.abandon()
             self._changed.notify_all()
 
     def hand_over(self, timeout_s: float) -> None:
-        """Between two batches: commit, let the others prepare, give everything up, and leave; waits for that."""
+        """Between two batches: commit, let the others prepare, revoke everything, leave. Waits until that is done."""
         self._member.hand_over(timeout_ms=int(timeout_s * 1_000))
         self._thread.join(timeout_s + LEAVE_TIMEOUT_MS / 1_000)
 
@@ -291,7 +291,7 @@ class Membership:
         try:
             self._member.commit_sync(due, timeout_ms=timeout_ms)
         except Kip848Error as error:
-            # The query goes by its checkpoint; the group hears of the next batch, or of this one a second later.
+            # The query itself relies on its checkpoint. The member commits these offsets again in a second.
             _log.warning("offsets were not committed: %s", error)
             self._next_commit_s = time.monotonic() + COMMIT_PAUSE_S
             return

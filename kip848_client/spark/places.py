@@ -45,7 +45,7 @@ def find_place(place: Place, partitions: Iterable[TopicPartition], lookup: Offse
     """The offset of *place* in each of *partitions*; those that do not exist are absent.
 
     Args:
-        place: anything but COMMITTED, which is for the group to say.
+        place: anything but COMMITTED, which only the group knows.
 
     Raises:
         ConfigError: *place* names offsets, but not of all *partitions*.

@@ -1,4 +1,4 @@
-"""Which topics a subscription means, where there is no group's coordinator to ask."""
+"""Finds the topics of a subscription without a group's coordinator."""
 
 from __future__ import annotations
 

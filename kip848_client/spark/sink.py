@@ -41,7 +41,7 @@ class TaskWritten(WriterCommitMessage):
 
 
 class KafkaBatchWriter(DataSourceArrowWriter):
-    """A batch."""
+    """The writer of a batch."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -53,11 +53,11 @@ class KafkaBatchWriter(DataSourceArrowWriter):
         return TaskWritten(write_task(iterator, self._options, task=context.partitionId(), batch=None), None)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Make it visible."""
+        """Make the batch visible."""
         decide([each.written for each in messages if isinstance(each, TaskWritten)], self._options, batch=None)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Take back what the tasks wrote that were done."""
+        """Abort the transactions of the tasks that were done."""
         take_back(messages, self._options)
 
 
@@ -80,5 +80,5 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
 
 
 def take_back(messages: list[WriterCommitMessage | None], options: SinkOptions) -> None:
-    """Abort what the tasks wrote that were done."""
+    """Abort the transactions of the tasks that were done."""
     give_up([each.written if isinstance(each, TaskWritten) else None for each in messages], options)

@@ -42,5 +42,5 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
             decide([each.written for each in told], self._options, batch=told[0].batch)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Take back what the tasks wrote that were done."""
+        """Abort the transactions of the tasks that were done."""
         take_back(messages, self._options)

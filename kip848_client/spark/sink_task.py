@@ -1,4 +1,4 @@
-"""The writing of one task, and the commit of a whole batch. Knows nothing of Spark.
+"""Writes the records of one task, and commits a whole batch. Knows nothing of Spark.
 
 Without transactions a task writes with an idempotent producer, and is done when all is stored: at least once, because
 Spark repeats tasks and batches. With transactions it is done in two phases:
@@ -39,7 +39,7 @@ class BatchId(msgspec.Struct, frozen=True):
 
 
 class Note(msgspec.Struct, frozen=True, array_like=True):
-    """The decision on a batch: these transactions are committed, also after a crash.
+    """The decision on a batch: these transactions are committed, even after a crash.
 
     Args:
         transactions: task, producer id and producer epoch of each.

@@ -1,4 +1,4 @@
-"""``format("kip848")``: the source as Spark calls it. Each method hands over to a module that knows no Spark.
+"""``format("kip848")``: the source as Spark calls it. Each method calls a module that does not import Spark.
 
 Which process calls what: the user's Python only `register`s; a process per query, which lives as long as the query,
 plans and is the member (`stream`, `membership`); another short-lived one makes a second reader and pickles it to the
@@ -41,7 +41,7 @@ def register(spark: SparkSession) -> None:
     """Make ``spark.readStream.format("kip848")`` and ``spark.read.format("kip848")`` known to a session."""
     from kip848_client.spark.cores import session_cores
 
-    # Spark's Python processes know nothing of the session: the class that is sent to them tells.
+    # Spark's Python processes cannot see the session, so the class that is sent to them carries these values.
     spark.conf.set(_PUSHDOWN, "true")  # off by default, and then Spark refuses readers that could filter
     knowledge = {"cores": session_cores(spark), "filters": True}
     known = type(KafkaGroupSource.__name__, (KafkaGroupSource,), knowledge)
@@ -55,7 +55,7 @@ class KafkaGroupSource(DataSource):
     """How many tasks the session can run at once; None if that is not known."""
 
     filters: ClassVar[bool] = False
-    """Whether the session hands filters of batches over."""
+    """Whether the session passes filters to batch reads."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,4 +1,4 @@
-"""One streaming query: which offset a trigger goes up to. Knows Spark's order of calls, but imports nothing of Spark.
+"""One streaming query: decides where each batch ends. Knows Spark's order of calls, but imports nothing of Spark.
 
 Spark's order: an initial offset (not after a restart, and more than once), ``latest(start)`` for each trigger, then
 ``partitions`` of what was planned. After a restart ``partitions`` of the last batch may come first, before anything is
@@ -115,7 +115,7 @@ class Ownership(Protocol):
         ...
 
     def restore(self, positions: Mapping[TopicPartition, int]) -> None:
-        """An earlier run came so far."""
+        """Go on where an earlier run ended."""
         ...
 
     def finish(self, mark: Mark) -> None:
@@ -160,7 +160,7 @@ class Stream:
         self._query = ""
         self._batch = 0
         self._repeated: tuple[dict[str, Any], tuple[OffsetRange, ...]] | None = None
-        """The end of the batch in which an earlier run was interrupted, and what is left of it to read."""
+        """The end of the batch in which an earlier run was interrupted, and the ranges of it that are left to read."""
         self._watch: StopWatch | None = None
         self._stopping = False
 
@@ -173,7 +173,7 @@ class Stream:
 
         Args:
             start: the end of the last complete batch.
-            rows_max: of the batch.
+            rows_max: limit of the batch, in rows.
 
         Raises:
             DataLossError: records are gone, and failOnDataLoss is on.
@@ -205,7 +205,7 @@ class Stream:
             source.await_change(OUTLOOK_EVERY_S)
 
     def first_of_unknown_trigger(self, start: dict[str, Any]) -> dict[str, Any]:
-        """Where the first batch ends, if nothing tells whether it is the only one: it has all that waits.
+        """Where the first batch ends, if Spark does not say whether it is the only one: it takes all waiting records.
 
         Waits until the group has given this query its part.
 
@@ -269,7 +269,7 @@ class Stream:
         """The query is to stop after the batch that runs: plan nothing more, and leave once it is complete.
 
         Args:
-            ends: what Spark tells to be complete; the end of this source's batch is among them when it is.
+            ends: the ends of complete batches, according to Spark; this source's is among them once it is complete.
 
         Returns:
             Whether the query has left the group.
@@ -297,7 +297,7 @@ class Stream:
     ) -> dict[str, Any]:
         """The end of the batch that was planned.
 
-        Without records it is a batch that only writes down where partitions begin, or a restart would begin later.
+        A batch without records writes down where partitions begin; otherwise a restart would begin later.
         """
         if accepted:
             self._turn += 1

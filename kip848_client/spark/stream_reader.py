@@ -1,6 +1,6 @@
-"""A stream as Spark calls it. Hands over to `stream`, in the process that lives as long as the query.
+"""A stream as Spark calls it. It calls `stream`, in the process that lives as long as the query.
 
-`stream_reader_of_4_2` has what Spark tells from 4.2 on.
+`stream_reader_of_4_2` has the methods that Spark calls from 4.2 on.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class KafkaStreamReader(DataSourceStreamReader):
         return StreamOffset().to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of the batch that ends at *end*; after a restart the first call of all."""
+        """The tasks of the batch that ends at *end*. After a restart Spark may call this first."""
         return [TaskPartition(task) for task in self._running().tasks(end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -50,7 +50,7 @@ class KafkaStreamReader(DataSourceStreamReader):
         return read_partition(partition, self._options)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: `latestOffset` hears of a complete batch earlier."""
+        """Do nothing: `latestOffset` has ended the batch already."""
 
     def stop(self) -> None:
         """Leave the group."""
@@ -73,7 +73,7 @@ class KafkaStreamReader(DataSourceStreamReader):
 
 
 class EarlierStreamReader(KafkaStreamReader):
-    """A stream on Spark 4.0 and 4.1, which tells neither the trigger nor a limit, and asks once with AvailableNow.
+    """A stream on Spark 4.0 and 4.1, which pass neither the trigger nor a limit, and ask once with AvailableNow.
 
     So the first batch is planned as if it were the last: when the group has settled, and without a limit.
     """
@@ -85,7 +85,7 @@ class EarlierStreamReader(KafkaStreamReader):
         self._first = True
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802  as it was before 4.2
-        """Join the group if that was not done, end the batch before, plan the next."""
+        """Join the group in the first call, end the previous batch, and plan the next."""
         if self._first:
             end = self._running().first_of_unknown_trigger(self._reached)
             self._first = False

@@ -1,4 +1,4 @@
-"""A stream as Spark calls it from 4.2 on: it tells where the batch begins, its limit, and that a query is to end."""
+"""A stream as Spark calls it from 4.2 on, with the start and limit of a batch, and with Trigger.AvailableNow."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LimitedStreamReader(KafkaStreamReader, SupportsTriggerAvailableNow):
         self._running().bound()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Join the group if that was not done, end the batch before, plan the next."""
+        """Join the group in the first call, end the previous batch, and plan the next."""
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return self._running().latest(start, rows_max=rows_max)
 

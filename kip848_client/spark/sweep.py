@@ -181,7 +181,7 @@ def _name_of(seeds: range) -> str:
 
 @contextmanager
 def _watched(spark: SparkSession, tasks: int, tell: Callable[[float], None]) -> Iterator[None]:
-    """Tell how many of the tasks of the running stage are done."""
+    """Report how many tasks of the running stage are done."""
     stopped = threading.Event()
     tracker = spark.sparkContext.statusTracker()
 
