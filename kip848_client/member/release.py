@@ -56,10 +56,8 @@ class Release:
 
     def hurry(self) -> None:
         """Stop waiting: unsubscribe() or close() was called inside the listener that the release waits for."""
-        run = self._awaited_run
-        if run is not None and run.token is not None:
-            self._context.redirect_listener(run.token, None)
-            self._awaited_ended(run, None)
+        if self._awaited_run is not None:
+            self._awaited_ended(self._awaited_run, None)
 
     def _awaited_ended(self, run: Run, error: BaseException | None) -> None:
         if self._awaited_run is run:

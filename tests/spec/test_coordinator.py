@@ -239,6 +239,7 @@ def test_r25_a_refused_connection_fails_only_the_calls_of_others() -> None:
     member.step(RequestFailed(connect.request_id, FailureKind.AUTHENTICATION_FAILED, "refused"))
     assert isinstance(member.fetch_result(call).error, AuthenticationError)
     assert member.state() is MemberState.UNJOINED
+    assert not member.emitted(Fail)
     at_the_first_broker = MemberHarness(coordinator_found=False)
     call = at_the_first_broker.committed("t-0")
     at_the_first_broker.fail(FindCoordinatorRequest, FailureKind.AUTHENTICATION_FAILED)

@@ -98,6 +98,7 @@ def test_r51_a_fatal_member_loses_what_it_owns(code: ErrorCode) -> None:
     member = stable()
     fence(member, code)
     assert member.readable == []
+    assert member.member.snapshot().member_epoch == 0
     member.finish_call("lost", "t-0")
     assert member.owned == []
     assert member.state() is MemberState.FATAL
@@ -185,6 +186,8 @@ def test_r55_a_fatal_error_ends_a_leave() -> None:
     member.answer_heartbeat(error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     assert len(member.emitted(LeaveDone)) == 1
     assert member.state() is MemberState.FATAL
+    assert isinstance(member.member.snapshot().fatal_error, BrokerError)
+    assert member.owned == []
     member.finish_call("revoked", "t-0")
     assert not member.calls
     assert not member.sent

@@ -290,6 +290,12 @@ def test_r141_unsubscribe_inside_a_listener_of_a_removed_member_does_not_hang() 
     fence(member)
     member.leave()
     assert member.history[-2:] == ["lost(t-0)", "left"]
+    member.subscribe("t")
+    member.poll()
+    member.answer_heartbeat(epoch=5, assignment={"t": [2]})
+    member.poll()
+    member.finish_call("revoked", "t-1")
+    assert calls(member) == ["lost(t-0)", "assigned(t-2)"], "its end says nothing about the next membership"
 
 
 def test_r142_after_close_nothing_starts_any_more() -> None:

@@ -39,6 +39,20 @@ def test_r125_the_time_runs_from_the_poll_that_joins() -> None:
     assert heartbeat_epochs(member) == [0]
 
 
+def test_r125_a_poll_during_one_release_says_nothing_about_the_next() -> None:
+    """An application that hangs would join again and again, and stop the others each time."""
+    member = late()
+    member.poll()
+    for assignment in (ONE, None):
+        member.sent.clear()
+        member.finish_call("lost", "t-0")
+        assert heartbeat_epochs(member) == ([0] if assignment else [])
+        if assignment:
+            member.answer_heartbeat(epoch=3, assignment=assignment)
+            member.reconcile()
+            pass_time(member, MAX_POLL_MS + 1)
+
+
 def test_r125_the_failure_of_an_older_heartbeat_is_ignored() -> None:
     """It would stop the member that has joined again since."""
     member = stable({})

@@ -18,7 +18,7 @@ def test_r57_everything_is_lost_and_then_the_member_joins_again(code: int) -> No
     assert member.readable == []
     member.advance(5 * INTERVAL_MS)
     member.expect_no_heartbeat()
-    assert member.member.view().member_epoch == -1
+    assert (member.member.view().member_epoch, member.member.snapshot().member_epoch) == (-1, 0)
     member.finish_call("lost", "t-0", "t-1")
     join = member.expect_heartbeat(epoch=0, full=True)
     assert (join.member_id, join.topic_partitions) == (MEMBER_ID, ())
@@ -67,6 +67,7 @@ def test_r61_a_member_removed_while_it_leaves_has_left(code: int) -> None:
     member.advance(INTERVAL_MS)
     member.leave()
     member.answer_heartbeat(error=code)
+    assert member.owned == []
     assert member.history[-1] == "left"
     member.finish_call("revoked", "t-0")
     assert not member.sent
