@@ -114,18 +114,14 @@ class MemberConfig(msgspec.Struct, frozen=True, kw_only=True):
             ("request.timeout.ms", self.request_timeout_ms, 1),
             ("retry.backoff.ms", self.retry_backoff_ms, 0),
             ("retry.backoff.max.ms", self.retry_backoff_max_ms, 0),
-            ("auto.commit.interval.ms", 0 if self.auto_commit_interval_ms is None else self.auto_commit_interval_ms, 0),
-            (
-                "heartbeat.interval.max.ms",
-                1 if self.heartbeat_interval_max_ms is None else self.heartbeat_interval_max_ms,
-                1,
-            ),
+            ("auto.commit.interval.ms", self.auto_commit_interval_ms, 0),
+            ("heartbeat.interval.max.ms", self.heartbeat_interval_max_ms, 1),
             ("session.timeout.ms", self.session_timeout_ms, 1),
             ("heartbeat.interval.ms", self.heartbeat_interval_ms, 1),
-            ("topic.metadata.refresh.interval.ms", self.topic_refresh_ms or 1, 1),
+            ("topic.metadata.refresh.interval.ms", self.topic_refresh_ms, 1),
             ("unreleased_instance_retry_ms", self.unreleased_instance_retry_ms, 0),
         ):
-            if value < least:
+            if value is not None and value < least:
                 raise ConfigError(f"{name} is {value}; it must be at least {least} ms")
 
 
