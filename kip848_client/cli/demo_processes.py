@@ -32,7 +32,7 @@ class Ended(msgspec.Struct, frozen=True):
     """A worker's process is gone, and everything it had written was passed on before.
 
     Args:
-        exit_code: as `subprocess` tells it: negative for a signal.
+        exit_code: as `subprocess` returns it: negative for a signal.
         stderr: its last lines.
     """
 

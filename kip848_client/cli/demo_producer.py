@@ -108,7 +108,7 @@ class FlightProducer:
 def make_producer(bootstrap_servers: str) -> Any:
     """Make the librdkafka producer: idempotent, so that a retry cannot add a flight twice.
 
-    It logs nothing: deliveries tell what failed, and what it says when it is closed is not about the flights.
+    It logs nothing: delivery reports show what failed, and what librdkafka logs on closing is not about the flights.
     """
     from confluent_kafka import Producer  # loads librdkafka
 

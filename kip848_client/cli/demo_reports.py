@@ -16,7 +16,7 @@ from kip848_client.errors import ProtocolError
 
 
 class _Report(msgspec.Struct, frozen=True, tag_field="report", tag=str.lower):
-    """Base of all: the name of the class tells which report a line is."""
+    """Base of all reports. A line names the class of its report."""
 
 
 class Started(_Report, frozen=True):

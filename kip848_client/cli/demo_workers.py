@@ -1,6 +1,6 @@
 """``kip848 demo --workers``: three processes share twelve feeds; one is killed, one is drained, and no feed runs twice.
 
-The broker is embedded in this process. Each worker is a process of its own and tells on its output when it starts and
+The broker is embedded in this process. Each worker is a process of its own and prints when it starts and
 stops a feed; this process checks that the times of one feed never overlap.
 """
 
@@ -160,7 +160,7 @@ def run(*, as_json: bool) -> int:
     """Tell the story; 0 if no feed ever ran twice, 1 otherwise.
 
     Raises:
-        DemoStuckError: a step did not come about.
+        DemoStuckError: a step did not end in time.
     """
 
     def say(text: str) -> None:

@@ -72,7 +72,7 @@ ResponseT = TypeVar("ResponseT", bound=Response)
 
 
 class GroupListing(msgspec.Struct, frozen=True):
-    """One group as ListGroups tells it."""
+    """One group, as in the answer to ListGroups."""
 
     group_id: str
     type: str
@@ -84,7 +84,7 @@ class MemberDescription(msgspec.Struct, frozen=True):
     """One member.
 
     Args:
-        member_epoch: None in a classic group, whose generation brokers do not tell.
+        member_epoch: None in a classic group, because brokers do not report its generation.
         assigned: what it owns; empty for a classic member whose bytes are not a consumer's.
         target: what it is to own.
         protocol: ``consumer`` or ``classic``: which one it speaks.
@@ -106,7 +106,7 @@ class Progress(msgspec.Struct, frozen=True):
 
     Args:
         committed: the committed offset, or None.
-        end: the next offset of the partition, or None if its leader did not tell.
+        end: the next offset of the partition, or None if its leader did not report it.
         owner: client id of the member that owns it, or None.
     """
 
@@ -279,7 +279,7 @@ class Cluster:
         return {topic.topic_id: topic.name for topic in metadata.topics if topic.name and topic.topic_id != ZERO_UUID}
 
     async def group_settings(self, group_id: str) -> dict[str, str]:
-        """The group's configuration; empty where the cluster does not tell it."""
+        """The group's configuration; empty if the cluster does not report it."""
         asked = DescribeConfigsResource(resource_type=GROUP_RESOURCE, resource_name=group_id, configuration_keys=None)
         try:
             answer = await self._send(await self._coordinator(group_id), DescribeConfigsRequest(resources=(asked,)))

@@ -212,7 +212,7 @@ def _display(total: Progress, *, quiet: bool) -> Iterator[Callable[[], None]]:
 
 
 def _broken(total: Progress, told: int) -> list[str]:
-    """A line for each failure after the first *told*, so that the user of a long run can look at it now."""
+    """A line for each failure after the first *told* ones, so that the user of a long run can look at it now."""
     return [f"seed {report.seed} broke {report.violation}" for report in total.failures[told:]]
 
 

@@ -52,7 +52,7 @@ def shrink(
 
     Args:
         watch: observers beside the checkers, as `run` had them.
-        on_run: told after each run how many there were.
+        on_run: called after each run with the number of runs so far.
 
     Returns:
         The report of the smallest scenario that failed; *report* itself if none did, or if it did not fail.

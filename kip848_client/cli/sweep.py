@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Play, and tell.
+    """Play the seeds, and print the summary.
 
     Raises:
         ConfigError: an option makes no sense.

@@ -131,7 +131,7 @@ def _poll_ms(text: str) -> tuple[int, int]:
 
 
 async def _shape_of(cluster: Cluster, group_id: str, poll_ms: tuple[int, int]) -> Shape:
-    """The group as the cluster describes it; settings that it does not tell are Kafka's defaults."""
+    """The group as the cluster describes it; settings that it does not report are Kafka's defaults."""
     group = await cluster.describe(group_id)
     if not isinstance(group, GroupDescription):
         raise ConfigError(f"group {group_id!r} is one of workers; only groups of consumers are played")
@@ -154,7 +154,7 @@ async def _shape_of(cluster: Cluster, group_id: str, poll_ms: tuple[int, int]) -
 
 
 def _topics_of(group: GroupDescription) -> list[str]:
-    """Those that it has partitions of; a pattern says less."""
+    """The topics of which the group has partitions; they are known even if it subscribes with a pattern."""
     return sorted({partition.topic for member in group.members for partition in (*member.assigned, *member.target)})
 
 

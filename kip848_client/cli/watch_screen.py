@@ -1,4 +1,4 @@
-"""How a watched group is shown: a live table in a terminal, a line for each change elsewhere, or JSON. Decides nothing.
+"""Shows a watched group: a live table in a terminal, a line for each change elsewhere, or JSON. Decides nothing.
 
 `rich` draws the live table; without it (it comes with the extra ``demo``) the lines are shown.
 """

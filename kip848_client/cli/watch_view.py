@@ -49,7 +49,7 @@ class MemberView(msgspec.Struct):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """Something that happened."""
+    """One line about an event."""
 
     ts_ms: int
     text: str

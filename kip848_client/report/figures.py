@@ -317,7 +317,7 @@ def _rebalances(timeline: Timeline) -> list[Rebalance]:
 
 
 def _owners(lane: PartitionLane, writers: Collection[str]) -> Sequence[Span]:
-    """Reading of the members that wrote logs, owning of the others."""
+    """Spans of reading for members that wrote logs, and of owning for the others."""
     if not lane.read:
         return lane.held
     held = [span for span in lane.held if span.text not in writers]

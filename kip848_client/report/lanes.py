@@ -1,7 +1,7 @@
 """Builds lanes from events in order of time: spans of owning, reading and states, and marks between them.
 
 `timeline` defines the spans. A `LaneBuilder` keeps no events: a caller with a log larger than memory calls `drain` now
-and then to take out the spans that have ended.
+and then to remove the spans that have ended.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def states(pieces: DataFrame) -> DataFrame:
 
 
 def revocations(named: DataFrame) -> DataFrame:
-    """group_id, member, took: from being told to give partitions up until the coordinator heard that it did."""
+    """group_id, member, took: from the request to revoke until its acknowledgement, or until the member left."""
     of_member = Window.partitionBy("group_id", "who").orderBy("ts_ms", "file", "block", "line")
     told = sf.col("state") == "UNREVOKED_PARTITIONS"
     return (

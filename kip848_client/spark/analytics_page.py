@@ -180,7 +180,7 @@ def _tables(analysis: Analysis, late: DataFrame, parts: Sequence[PeriodFigures])
 def _worst(
     table: DataFrame, by: str | Column, title: str, header: Sequence[str], cells: Callable[[Row], Sequence[str]]
 ) -> Table:
-    """The worst rows. Of those of one group with the same value one is shown, with their number: a rebalance of
+    """The worst rows. Rows of one group with the same value are shown as one, with their number: a rebalance of
     thirty partitions would fill the list.
     """
     column = sf.col(by) if isinstance(by, str) else by

@@ -1,4 +1,4 @@
-"""Periods of an analysis side by side, as `kip848_client.report.periods` counts them, in Spark's SQL."""
+"""Compares periods of an analysis, as `kip848_client.report.periods` counts them, in Spark's SQL."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _in_periods(table: DataFrame, column: str, periods: Sequence[Period]) -> Dat
 
 
 def _groups(rebalances: DataFrame, left: DataFrame, count: int) -> list[GroupPeriods]:
-    """Those first whose time without a reader differs most between the first and the last period."""
+    """The groups, beginning with those whose time without a reader differs most between first and last period."""
     counted = rebalances.groupBy("group_id").agg(
         *(sf.count_if(sf.col("period") == index).alias(f"n{index}") for index in range(count))
     )

@@ -135,7 +135,7 @@ def _number(value: object) -> float | None:
 
 
 class ArrowRows:
-    """Rows on their way into record batches of one schema."""
+    """Collects rows for record batches of one schema."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -147,7 +147,7 @@ class ArrowRows:
         self._rows.append(row)
 
     def full(self, rows_min: int) -> Iterator[pa.RecordBatch]:
-        """Take them out, if there are at least this many."""
+        """Remove and yield the rows as one record batch, if there are at least *rows_min*."""
         if len(self._rows) < rows_min:
             return
         columns = list(zip(*self._rows, strict=True))

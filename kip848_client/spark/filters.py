@@ -49,7 +49,7 @@ def narrowed(filters: Iterable[object]) -> Narrowed:
     """The part that fulfils all *filters*. Filters of other kinds, or on other columns, leave everything.
 
     Args:
-        filters: those of ``pyspark.sql.datasource``, told apart by the names of their classes, with their column and
+        filters: those of ``pyspark.sql.datasource``, distinguished by the names of their classes, with their column and
             value as ``attribute`` and ``value``. There is no upper bound for times: records need not be in the order
             of their timestamps.
     """

@@ -27,7 +27,7 @@ class Gate:
         self._lost_in_flight: set[TopicPartition] = set()
         """Partitions lost while a batch reads them: the batch goes on, but must not commit them."""
         self._read: set[TopicPartition] = set()
-        """Partitions of which this query, or an earlier run of it, read something, or settled where it begins."""
+        """Partitions that this query, or an earlier run of it, read, or whose starting offset it settled."""
         self._uncommitted: dict[TopicPartition, int] = {}
 
     # --------------------------------------------------------------------------------------------------------- state

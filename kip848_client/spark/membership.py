@@ -119,7 +119,7 @@ class Membership:
 
     @property
     def topic_ids(self) -> Mapping[str, UUID]:
-        """Ids of all topics of which the query ever owned a partition."""
+        """Ids of all topics whose partitions the query ever owned."""
         return dict(self._topic_ids)
 
     @property

@@ -1,7 +1,7 @@
 """A stream's offset in a checkpoint, as a value and as JSON. Pure.
 
 Spark keeps one offset for each batch and returns it after a restart. Ours carries the ranges of that batch, because
-ownership changes between batches: the difference between two sets of positions would not tell what the batch read.
+ownership changes between batches: the difference between two sets of positions would not show what the batch read.
 """
 
 from __future__ import annotations

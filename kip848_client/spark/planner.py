@@ -1,4 +1,4 @@
-"""How many rows of which partition a batch reads, and how they are cut into tasks. Pure arithmetic."""
+"""Decides how many rows of each partition a batch reads, and cuts them into tasks. Pure arithmetic."""
 
 from __future__ import annotations
 

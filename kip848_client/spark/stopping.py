@@ -1,7 +1,7 @@
 """A planned stop: the program that started a query asks the process that holds its membership to leave between batches.
 
 Both run on the driver's machine, under one account, and share nothing but Spark, which passes no messages between them.
-So the wish is a file with what Spark tells to be complete, and the answer is another one. Both are in a folder that
+So the request is a file with the ends of complete batches, and the answer is another file. Both are in a folder that
 only this account can read and write, and are named after the query, as its checkpoint names it.
 """
 
@@ -72,11 +72,11 @@ def stop_gracefully(query: StreamingQuery, timeout_s: float = 300.0) -> bool:
 
 
 class StopWatch:
-    """In the query's process: looks for the wish to stop, on a thread of its own.
+    """In the query's process: looks for a request to stop, on a thread of its own.
 
     Args:
         query: as the checkpoint names it.
-        complete: told what is complete; returns whether the query has left its group.
+        complete: called with the ends of complete batches; returns whether the query has left its group.
     """
 
     def __init__(self, query: str, complete: Callable[[Iterable[Mapping[str, Any]]], bool]) -> None:

@@ -458,7 +458,7 @@ class Stream:
         return source.plan(self._of_living_topics(source, ranges)) if ranges else ()
 
     def _of_living_topics(self, source: Ownership, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
-        """Without topics that were deleted and made anew since they were assigned; the group will tell us of them."""
+        """Drop topics that were deleted and created again since the assignment; the group will revoke them."""
         known = source.topic_ids
         now = self._log.topic_ids({each.partition.topic for each in ranges} & known.keys())
         return [each for each in ranges if now.get(each.partition.topic) == known.get(each.partition.topic)]
@@ -503,7 +503,7 @@ class Stream:
         return {**positions, **lost}
 
     def _look_for_topics(self) -> None:
-        """A group may wait for topics that do not exist yet; but a query that waits for a misspelt one tells.
+        """Warn about subscribed topics that do not exist: a group may wait for them, but one may be misspelt.
 
         Raises:
             ConfigError: the query ends by itself, and would end without having seen them.
@@ -524,7 +524,7 @@ class Stream:
         _log.warning("topics that are subscribed to do not exist: %s; they are read once they are there", missing)
 
     def _warn_if_patient(self, source: Ownership) -> None:
-        """At the start: what may hold a batch for longer than the group waits. The triggers' interval is not told."""
+        """At the start: warn if a batch may take longer than the group waits. The interval of triggers is unknown."""
         limit_ms = source.rebalance_timeout_ms
         if limit_ms is not None and self._options.poll_timeout_ms >= limit_ms:
             _log.warning(

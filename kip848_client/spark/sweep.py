@@ -69,7 +69,7 @@ class Sweep(msgspec.Struct, frozen=True):
         scenario: a name of ``kip848_client.simulation.SCENARIOS``.
         seeds: the first one and the one after the last.
         changes: ``name=value``, as ``kip848 simulate --set``.
-        traces: of which runs the event log is kept.
+        traces: the runs whose event log is kept.
         part: seeds of one part.
 
     Raises:
@@ -116,7 +116,7 @@ def play_sweep(
 
     Args:
         out: a folder that all workers see, on any file system that Spark writes to; made if it is not there.
-        on_progress: told (runs done, runs in all) now and then, on a thread of its own.
+        on_progress: called now and then with (runs done, all runs), on a thread of its own.
 
     Raises:
         ConfigError: the folder holds another sweep.
