@@ -92,6 +92,7 @@ def test_an_interval_commit_of_a_consumer_that_gave_everything_up_is_forgotten()
     member.find_coordinator()
     assert commits(member) == []
     member.step(CoordinatorDisconnected(1))
+    member.advance(1000)
     assert not member.requests(FindCoordinatorRequest)
 
 
