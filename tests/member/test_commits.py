@@ -215,18 +215,22 @@ def test_an_answer_about_offsets_counts_for_what_was_asked_only() -> None:
                 OffsetFetchResponseTopics(
                     name="t",
                     partitions=tuple(
-                        OffsetFetchResponsePartitions(partition_index=index, committed_offset=at, error_code=error)
+                        OffsetFetchResponsePartitions(
+                            partition_index=index, committed_offset=at, error_code=error, metadata="half"
+                        )
                         for index, at, error in found
                     ),
                 ),
             ),
         )
 
-    result = read_fetch(request, OffsetFetchResponse(groups=(group("other", 90), group("g", 0))), asked)
+    result = read_fetch(request, OffsetFetchResponse(groups=(group("g", 0), group("other", 90))), asked)
 
     assert result.code == ErrorCode.NONE
-    assert result.offsets == {TopicPartition("t", 0): OffsetAndMetadata(0)}
+    assert result.offsets == {TopicPartition("t", 0): OffsetAndMetadata(0, metadata="half")}
     assert result.failed == {
         TopicPartition("t", 2): ErrorCode.UNSTABLE_OFFSET_COMMIT,
         TopicPartition("t", 3): ErrorCode.UNKNOWN_SERVER_ERROR,
     }
+    refused = read_fetch(request, OffsetFetchResponse(error_code=ErrorCode.NOT_COORDINATOR), asked)
+    assert (refused.code, refused.offsets, refused.failed) == (ErrorCode.NOT_COORDINATOR, {}, {})
