@@ -228,7 +228,6 @@ class OffsetFetches:
         for waiter in [item for item in fetch.waiters if item.fetch_id is not None]:
             fetch.waiters.remove(waiter)
             waiter.on_done(None, error)
-        self._drop_if_unwanted(fetch)
 
     def _end(self, fetch: _Fetch, result: FetchResult | None, error: Kip848Error | None) -> None:
         self._fetches.remove(fetch)
