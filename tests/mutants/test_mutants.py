@@ -72,31 +72,33 @@ DELETED = "member/heartbeat Heartbeats.ended: self._in_flight = None => nothing"
 SHORT_CUT = "member/leave_steps LeaveSteps.advance: return => nothing"
 
 
-def run(tmp_path: Path, *names: str, tests: str, plays: int) -> dict[str, str]:
-    """Try some changes by the command line. Returns what noticed each."""
+def noticed_by(tmp_path: Path, name: str, *options: str) -> str:
+    """Try a change by the command line. Returns what noticed it."""
     kept = tmp_path / "result.json"
-    only = [f"--only={name}" for name in names]
-    command = [sys.executable, "-m", "tests.mutants", *only, f"--tests={tests}", f"--plays={plays}", f"--result={kept}"]
+    command = [sys.executable, "-m", "tests.mutants", f"--only={name}", f"--result={kept}", *options]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert kept.exists(), done.stderr
-    found: dict[str, str] = json.loads(kept.read_text())["mutants"]
+    found: str = json.loads(kept.read_text())["mutants"][name]
     return found
 
 
-def test_a_deleted_statement_is_noticed_and_a_short_cut_is_not(tmp_path: Path) -> None:
-    """A member whose heartbeat never ends sends no other. A change that decides nothing shows that the tests pass in a
-    trial, so that what is noticed is noticed because of the change.
-    """
-    found = run(tmp_path, DELETED, SHORT_CUT, tests="tests/member/test_membership.py", plays=0)
-    assert found[DELETED].startswith("tests/member/test_membership.py::")
-    assert found[SHORT_CUT] == ""
+def test_a_unit_test_that_reaches_the_change_notices_it(tmp_path: Path) -> None:
+    """A member whose heartbeat never ends sends no other."""
+    found = noticed_by(tmp_path, DELETED, "--tests=tests/member/test_membership.py", "--plays=0")
+    assert found.startswith("tests/member/test_membership.py::")
+
+
+def test_a_change_that_decides_nothing_is_not_noticed(tmp_path: Path) -> None:
+    """Otherwise the tests fail in a trial for another reason than the change, and every mutant looks caught."""
+    found = noticed_by(tmp_path, SHORT_CUT, "--left-out", "--tests=tests/member/test_membership.py", "--plays=5")
+    assert found == ""
 
 
 def test_a_play_notices_what_no_test_was_asked_about(tmp_path: Path) -> None:
     """Simulation and unit tests judge together; the changed code must be what the simulation runs, too."""
-    found = run(tmp_path, DELETED, tests="tests/member/test_states.py", plays=5)
-    assert found[DELETED]
-    assert not found[DELETED].startswith("tests/")
+    found = noticed_by(tmp_path, DELETED, "--tests=tests/member/test_states.py", "--plays=5")
+    assert found
+    assert not found.startswith("tests/")
 
 
 def test_a_mutant_that_cannot_be_put_in_counts_as_missed() -> None:
