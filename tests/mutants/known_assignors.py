@@ -56,7 +56,16 @@ def _abandons_for_good(patch: Patch) -> None:
     patch.setattr(AssignorCalls, "returned", returned)
 
 
-_add("a member whose assignor hung once never computes again", "L1", "L2", "L5", "L8", "L10", put=_abandons_for_good)
+_add(
+    "a member whose assignor hung once never computes again",
+    "A3",
+    "L1",
+    "L2",
+    "L5",
+    "L8",
+    "L10",
+    put=_abandons_for_good,
+)
 
 
 def _asks_once(patch: Patch) -> None:

@@ -36,7 +36,7 @@ def _(patch: Patch) -> None:
     patch.setattr(Reconciler, "_assignment_ended", lambda self, run, error: original(self, run, None))
 
 
-@mutant("heartbeats go on while the lost callback runs (KAFKA-16251)", "C4")
+@mutant("heartbeats go on while the lost callback runs (KAFKA-16251)", "C4", scenario="zombies")
 def _(patch: Patch) -> None:
     phases = HEARTBEATING | {Phase.FENCED_RELEASE, Phase.STALE_RELEASE}
     patch.setattr(member_heartbeat, "HEARTBEATING", phases)
