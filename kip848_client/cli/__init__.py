@@ -32,7 +32,6 @@ COMMANDS: Final[dict[str, str]] = {
     "broker": "run the embedded broker until SIGTERM or Ctrl-C",
     "completion": "let a shell complete commands and options",
     "consume": "join a group and print its records",
-    "demo": "watch a group rebalance in the terminal",
     "groups": "list, describe, watch and delete groups; show lag, reset offsets",
     "produce": "write records to a topic: arguments, lines or JSON",
     "report": "turn event logs into figures, a page or a picture: which member read which partition when",
@@ -98,9 +97,7 @@ def whole_parser() -> argparse.ArgumentParser:
 
 
 def _parser(wanted: Container[str | None]) -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="kip848", description="Kafka's next-generation consumer groups (KIP-848): broker, tools and demo."
-    )
+    parser = _Parser(prog="kip848", description="Kafka's next-generation consumer groups (KIP-848): broker and tools.")
     parser.add_argument("--version", action="version", version=f"kip848 {_version()}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, help_text in COMMANDS.items():

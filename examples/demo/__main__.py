@@ -1,9 +1,8 @@
-"""``kip848 demo``: 336,776 real flights counted by a group of consumers that join, leave and crash meanwhile.
+"""``make demo``: 336,776 real flights counted by a group of consumers that join, leave and crash meanwhile.
 
 Everything runs on this machine: an embedded broker in this process, a producer, and workers that are processes of their
 own, so that one can be killed as by ``kill -9``. At the end the counts are compared with the data set. The exit status
-is 0 if they are exact, 1 if they are not. This module has the options and the order of steps; the parts are in
-``demo_*.py``.
+is 0 if they are exact, 1 if they are not. This module has the options and the order of steps.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+from demo.flights import FLIGHTS_IN_2013, flights_by_carrier, load_flights
+from demo.ledger import Verdict
+from demo.processes import Workers
+from demo.producer import FlightProducer, make_producer
+from demo.scene import Scene
+from demo.story import Story, story_s
+from demo.table import Screen, describe_result, open_screen, result_object
+from demo.workers import show_workers
 from kip848_client.broker import EmbeddedBroker
-from kip848_client.cli import demo_workers
-from kip848_client.cli.demo_flights import FLIGHTS_IN_2013, flights_by_carrier, load_flights
-from kip848_client.cli.demo_ledger import Verdict
-from kip848_client.cli.demo_processes import Workers
-from kip848_client.cli.demo_producer import FlightProducer, make_producer
-from kip848_client.cli.demo_scene import Scene
-from kip848_client.cli.demo_story import Story, story_s
-from kip848_client.cli.demo_table import Screen, describe_result, open_screen, result_object
-from kip848_client.errors import ConfigError
+from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.journal import Journal, JournalEvent, JsonLinesJournal, tee
 from kip848_client.json_text import to_json
 
@@ -33,6 +32,19 @@ TOPIC: Final = "flights"
 GROUP: Final = "counters"
 PARTITIONS: Final = 12
 BROKER_CONFIG: Final = {"group.consumer.session.timeout.ms": 3_000}
+
+
+def main() -> int:
+    """Run the command line and return the exit status; an expected error is shown in one line."""
+    parser = argparse.ArgumentParser(prog="demo", description="Consumers count flights while their group rebalances.")
+    add_arguments(parser)
+    try:
+        return run(parser.parse_args())
+    except Kip848Error as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
         StoryStuckError: the group did not get where it should.
     """
     if arguments.workers:
-        return demo_workers.run(as_json=arguments.json)
+        return show_workers(as_json=arguments.json)
     if arguments.flights is not None and arguments.flights < 1:
         raise ConfigError(f"--flights {arguments.flights}: at least one flight is needed")
     if not 0 <= arguments.dwell <= 60:
@@ -115,3 +127,7 @@ class QueueJournal:
     def write(self, event: JournalEvent) -> None:
         """Put *event* on the queue."""
         self._events.put(event)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

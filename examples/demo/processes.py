@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from typing import IO, Final, Self, TypeAlias
 
 import msgspec
 
-from kip848_client.cli.demo_reports import Report, Troubled, parse_line
+from demo.reports import Report, Troubled, parse_line
 from kip848_client.errors import ProtocolError
 
 LEAVE_TIMEOUT_S: Final = 15.0
@@ -55,8 +56,9 @@ class WorkerProcess:
         self.name: Final = name
         self._news: Final = news
         self._stderr: deque[str] = deque(maxlen=STDERR_LINES_KEPT)
-        self._process: Final = subprocess.Popen(  # noqa: S603  (our own module, no shell)
+        self._process: Final = subprocess.Popen(
             command,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},  # what this process can import
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -123,7 +125,7 @@ class Workers:
         arguments: command-line arguments before the worker's name.
     """
 
-    def __init__(self, *arguments: str, module: str = "kip848_client.cli.demo_worker") -> None:
+    def __init__(self, *arguments: str, module: str = "demo.worker") -> None:
         self._command: Final = [sys.executable, "-m", module, *arguments]
         self._workers: Final[dict[str, WorkerProcess]] = {}
         self.news: Final[queue.SimpleQueue[News]] = queue.SimpleQueue()

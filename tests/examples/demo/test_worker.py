@@ -7,9 +7,8 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 import pytest
-
-from kip848_client.cli.demo_ledger import CountedRun
-from kip848_client.cli.demo_reports import (
+from demo.ledger import CountedRun
+from demo.reports import (
     Committed,
     Counted,
     Left,
@@ -21,7 +20,8 @@ from kip848_client.cli.demo_reports import (
     parse_line,
     to_line,
 )
-from kip848_client.cli.demo_worker import COMMIT_INTERVAL_S, Worker, runs_of
+from demo.worker import COMMIT_INTERVAL_S, Worker, runs_of
+
 from kip848_client.errors import CommitFailedError, ProtocolError
 from kip848_client.member.states import MemberState
 

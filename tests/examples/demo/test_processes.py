@@ -6,9 +6,8 @@ import os
 import signal
 
 import pytest
-
-from kip848_client.cli.demo_processes import Ended, News, Said, Workers
-from kip848_client.cli.demo_reports import Left, Started, Troubled
+from demo.processes import Ended, News, Said, Workers
+from demo.reports import Left, Started, Troubled
 
 WAIT_S = 60.0
 
@@ -27,7 +26,7 @@ def news_until_the_end(workers: Workers) -> list[News]:
 
 
 def stub(behaviour: str) -> Workers:
-    return Workers(behaviour, module="tests.cli.stub_worker")
+    return Workers(behaviour, module="tests.examples.demo.stub_worker")
 
 
 def test_a_worker_that_is_asked_to_leave_is_heard_to_its_end() -> None:

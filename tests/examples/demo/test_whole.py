@@ -10,12 +10,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import demo as demo_package
 import pytest
 
 from tests.support.waiting import wait_until
 
-COMMAND = [sys.executable, "-m", "kip848_client", "demo", "--flights", "3000", "--dwell", "0"]
+COMMAND = [sys.executable, "-m", "demo", "--flights", "3000", "--dwell", "0"]
 DEADLINE_S = 150.0
+EXAMPLES = Path(demo_package.__file__).parents[1]
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +26,12 @@ pytestmark = pytest.mark.slow
 def demo(*options: str) -> Iterator[subprocess.Popen[str]]:
     """A running demo; whatever happens, it is gone afterwards."""
     process = subprocess.Popen(
-        [*COMMAND, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        [*COMMAND, *options],
+        cwd=EXAMPLES,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     with process:
         try:
@@ -48,7 +55,7 @@ def workers_of(process: subprocess.Popen[str]) -> list[int]:
         int(pid)
         for task in Path(f"/proc/{process.pid}/task").iterdir()
         for pid in read(task / "children").split()
-        if "demo_worker" in read(Path(f"/proc/{pid}/cmdline"))
+        if "demo.worker" in read(Path(f"/proc/{pid}/cmdline"))
     ]
 
 
@@ -100,3 +107,14 @@ def test_workers_end_by_themselves_if_the_demo_is_killed() -> None:
         process.kill()
         process.communicate(timeout=DEADLINE_S)
     wait_until(lambda: not any(runs(pid) for pid in workers), DEADLINE_S, "the workers to end")
+
+
+def test_the_demo_of_workers_ends_well() -> None:
+    """Three processes, one killed and one drained: no feed ever runs twice."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "demo", "--workers", "--json"], stdout=subprocess.PIPE, cwd=EXAMPLES
+    ) as process:
+        output, _ = process.communicate(timeout=DEADLINE_S)
+    result = json.loads(output)
+    assert result["ok"]
+    assert result["moves"] >= 18

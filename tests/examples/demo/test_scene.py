@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from kip848_client.cli.demo_ledger import CountedRun
-from kip848_client.cli.demo_processes import Ended, Said
-from kip848_client.cli.demo_reports import Committed, Counted, Left, Moved, Report, Started, Status
-from kip848_client.cli.demo_scene import Fate, Rebalance, Scene
+from demo.ledger import CountedRun
+from demo.processes import Ended, Said
+from demo.reports import Committed, Counted, Left, Moved, Report, Started, Status
+from demo.scene import Fate, Rebalance, Scene
+
 from kip848_client.journal import JournalEvent, JsonValue
 
 

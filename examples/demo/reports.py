@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from kip848_client.cli.demo_ledger import CountedRun
+from demo.ledger import CountedRun
 from kip848_client.errors import ProtocolError
 
 

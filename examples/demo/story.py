@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from kip848_client.cli.demo_processes import Ended, News, Workers
-from kip848_client.cli.demo_producer import FlightProducer
-from kip848_client.cli.demo_scene import Fate, Scene
-from kip848_client.cli.demo_table import Screen
+from demo.processes import Ended, News, Workers
+from demo.producer import FlightProducer
+from demo.scene import Fate, Scene
+from demo.table import Screen
 from kip848_client.errors import Kip848Error
 from kip848_client.journal import JournalEvent
 
