@@ -78,9 +78,9 @@ class LogEvent(enum.StrEnum):
     )
     HEARTBEAT_THREAD_DIED = "member.heartbeat_thread_died", "error: a bug of this library"
     NOT_CLOSED = "consumer.not_closed", "group_id, client_id: the consumer was dropped without close()"
-    KEYS_WITHOUT_EFFECT = (
-        "consumer.keys_without_effect",
-        "group_id, keys: keys of the classic protocol, with their replacements",
+    CLASSIC_BY_KEYS = (
+        "consumer.classic_by_keys",
+        "group_id, keys, hint: these keys decided for the classic protocol, as group.protocol is not given",
     )
     NOT_SUBSCRIBED = (
         "consumer.not_subscribed",

@@ -61,10 +61,10 @@ def build_group_member(
         instead = "; ".join(f"{key}: {CLASSIC_KEYS[key]}" for key in config.classic_keys)
         log_event(
             logging.WARNING,
-            LogEvent.KEYS_WITHOUT_EFFECT,
+            LogEvent.CLASSIC_BY_KEYS,
             group_id=config.group_id,
             keys=",".join(config.classic_keys),
-            instead=instead,
+            hint=f"set group.protocol=classic to keep it; for group.protocol=consumer: {instead}",
         )
     # From the operating system, per object: a fork or a seeded process must not give two members one id (KIP-1082).
     system_random = random.SystemRandom()

@@ -31,6 +31,14 @@ OWN_ASSIGNOR_KEYS: Final = frozenset({_ASSIGNORS, _FALLBACK, _TIMEOUT})
 _DEFAULT_TIMEOUT_MS: Final = 60_000
 _STRATEGY: Final = "partition.assignment.strategy"
 _DEFAULT_STRATEGY: Final = ("range", "cooperative-sticky")
+_JAVA_PACKAGE: Final = "org.apache.kafka.clients.consumer."
+_JAVA_NAMES: Final = {
+    "RangeAssignor": "range",
+    "RoundRobinAssignor": "roundrobin",
+    "CooperativeStickyAssignor": "cooperative-sticky",
+    "StickyAssignor": "sticky",
+}
+"""Class of Java's client -> the name by which members of all clients know it."""
 
 
 class LocalAssignors(msgspec.Struct, frozen=True):
@@ -94,6 +102,7 @@ def _strategy(item: object) -> object:
     """A built-in assignor by its name; anything else as it is."""
     if not isinstance(item, str) or ":" in item:
         return item
+    item = _JAVA_NAMES.get(item.removeprefix(_JAVA_PACKAGE), item)
     if item in BUILT_IN:
         return BUILT_IN[item]
     import difflib  # here: only a mistake needs it

@@ -3,8 +3,9 @@
 Three kinds of keys:
 
 * keys of the **control plane** (`_OWN_KEYS`): read here, and passed on only where the data plane needs them too;
-* keys of the **classic protocol** (`CLASSIC_KEYS`): read with ``group.protocol=classic``. Else they are accepted, so
-  that a configuration can be moved over as it is, and named in one warning that says where the setting lives now;
+* keys of the **classic protocol** (`CLASSIC_KEYS`): a configuration that has one was written for that protocol, so
+  without ``group.protocol`` it means ``classic``. With ``group.protocol=consumer`` they are refused, and the message
+  says where the setting lives there;
 * **everything else** goes to the data plane (librdkafka) unchanged. What its constructor refuses becomes a
   `ConfigError` that names the nearest known key (`nearest_key`), where the data plane is built.
 
@@ -66,7 +67,7 @@ class ConsumerConfig(Confidential, frozen=True):
         auto_offset_store: whether records returned by poll() count as processed; else the application calls
             store_offsets().
         partition_eof: whether poll() returns a message with an error() of _PARTITION_EOF at the end of a partition.
-        classic_keys: given keys without effect under this protocol, sorted.
+        classic_keys: keys for which the protocol is classic, sorted; none if group.protocol is given.
         protocol: ``consumer`` (KIP-848) or ``classic``.
         session_timeout_ms, heartbeat_interval_ms: of the classic protocol.
         topic_refresh_ms: how often a leader on the classic protocol looks at the group's topics; None for never.
@@ -148,7 +149,7 @@ CLASSIC_KEYS: Final[Mapping[str, str]] = {
     ),
     "group.protocol.type": "leave it out",
 }
-"""Key of the classic protocol, without effect under KIP-848 -> what replaces it there."""
+"""Key that only the classic protocol has -> what replaces it under KIP-848."""
 
 _OWN_KEYS: Final = frozenset(
     {
@@ -232,7 +233,7 @@ def parse_consumer_config(conf: Mapping[str, ConfigValue]) -> ConsumerConfig:
     group_id = reader.text("group.id", advice="name the group that this consumer belongs to")
     if isinstance(reader.conf.get("group.id"), str) and not group_id.strip():
         reader.refuse("group.id is blank; name the group that this consumer belongs to", None)
-    protocol_name = reader.one_of("group.protocol", {"consumer": "consumer", "classic": "classic"}, default="consumer")
+    protocol_name, classic_keys = _read_group_protocol(reader)
     classic = protocol_name == "classic"
     reset = reader.one_of("auto.offset.reset", _RESET, default="latest")
     max_poll_interval_ms = reader.integer("max.poll.interval.ms", default=300_000, low=1, high=86_400_000)
@@ -285,7 +286,7 @@ def parse_consumer_config(conf: Mapping[str, ConfigValue]) -> ConsumerConfig:
         topic_refresh_ms=_topic_refresh_ms(reader),
         auto_offset_store=reader.flag("enable.auto.offset.store", default=True),
         partition_eof=partition_eof,
-        classic_keys=() if classic else tuple(sorted(CLASSIC_KEYS.keys() & reader.conf.keys())),
+        classic_keys=classic_keys,
         key_deserializer=_deserializer(reader, "key.deserializer"),
         value_deserializer=_deserializer(reader, "value.deserializer"),
         on_deserialization_error=reader.callback("on_deserialization_error"),
@@ -293,6 +294,32 @@ def parse_consumer_config(conf: Mapping[str, ConfigValue]) -> ConsumerConfig:
     _name_misspelt_keys(reader)
     reader.check()
     return parsed
+
+
+def _read_group_protocol(reader: ConfigReader) -> tuple[str, tuple[str, ...]]:
+    """The protocol, and the keys that decided it because group.protocol is not given."""
+    given = tuple(sorted(key for key in CLASSIC_KEYS if reader.conf.get(key) is not None))
+    named = reader.conf.get("group.protocol") is not None
+    protocol = reader.one_of(
+        "group.protocol",
+        {"consumer": "consumer", "classic": "classic"},
+        default="classic" if given else "consumer",
+    )
+    if named and protocol == "consumer":
+        for key in given:
+            reader.refuse(
+                f"{key} is a key of the classic protocol, and group.protocol is consumer: {CLASSIC_KEYS[key]}", None
+            )
+    elif given and not named and reader.conf.get("group.remote.assignor") is not None:
+        reader.refuse(
+            f"{given[0]} is a key of the classic protocol, and group.remote.assignor one of KIP-848: leave one of them "
+            "out, and say which protocol you mean with group.protocol",
+            None,
+        )
+        return "consumer", ()  # so that the second key gets no second message
+    if protocol == "classic":
+        reader.one_of("group.protocol.type", {"consumer": "consumer"}, default="consumer")
+    return protocol, () if named else given
 
 
 def _read_session(reader: ConfigReader) -> tuple[int, int]:

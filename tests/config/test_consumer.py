@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Final
 
 import pytest
 
@@ -45,13 +47,31 @@ def test_a_blank_group_id_never_reaches_the_data_plane() -> None:
         parse_consumer_config({**BASE, "group.id": "  "})
 
 
-def test_keys_of_the_classic_protocol_are_accepted_and_have_no_effect() -> None:
-    """A configuration is moved over as it is; the consumer says once which of its keys mean nothing here."""
-    classic = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 2_000, "partition.assignment.strategy": "range"}
-    config = parse_consumer_config({**BASE, **classic})
-    assert config.classic_keys == tuple(sorted(classic))
-    assert not classic.keys() & set(config.data_plane), "librdkafka must not hear of them"
-    assert not parse_consumer_config(BASE).classic_keys
+CLASSIC_SETTINGS: Final[Mapping[str, object]] = {
+    "partition.assignment.strategy": "range",
+    "session.timeout.ms": 6_000,
+    "heartbeat.interval.ms": 2_000,
+    "group.protocol.type": "consumer",
+}
+
+
+@pytest.mark.parametrize("key", sorted(CLASSIC_SETTINGS))
+def test_a_key_that_only_the_classic_protocol_has_means_that_protocol(key: str) -> None:
+    """A program that named range, and silently got uniform, joined the wrong halves of two topics."""
+    given = {**BASE, key: CLASSIC_SETTINGS[key]}
+    config = parse_consumer_config(given)
+    assert (config.protocol, config.classic_keys) == ("classic", (key,))
+    assert key not in config.data_plane, "librdkafka must not hear of it"
+    assert parse_consumer_config({**given, "group.protocol": "classic"}).classic_keys == ()
+    assert parse_consumer_config({**BASE, key: None}).protocol == "consumer"
+    with pytest.raises(ConfigError, match=f"{re.escape(key)} is a key of the classic protocol, and"):
+        parse_consumer_config({**given, "group.protocol": "consumer"})
+
+
+def test_keys_of_both_protocols_exclude_each_other() -> None:
+    """Either choice would drop a setting without a word."""
+    with pytest.raises(ConfigError, match=r"session\.timeout\.ms is a key of the classic protocol, and group\.remote"):
+        parse_consumer_config({**BASE, "session.timeout.ms": 6_000, "group.remote.assignor": "range"})
 
 
 def test_every_classic_key_says_where_its_setting_lives_now() -> None:
@@ -131,6 +151,16 @@ def test_a_consumer_on_the_classic_protocol_reads_the_keys_of_other_clients() ->
     assert not {"session.timeout.ms", "partition.assignment.strategy", "group.protocol"} & config.data_plane.keys()
 
 
+def test_javas_class_names_are_taken_for_strategies() -> None:
+    """A properties file of a Java application names classes."""
+    package = "org.apache.kafka.clients.consumer"
+    given = f"{package}.RangeAssignor, {package}.CooperativeStickyAssignor"
+    config = classic(partition_assignment_strategy=given)
+    assert [assignor.name for assignor in config.local_assignors.assignors] == ["range", "cooperative-sticky"]
+    with pytest.raises(ConfigError, match="use cooperative-sticky"):
+        classic(partition_assignment_strategy=f"{package}.StickyAssignor")
+
+
 def test_the_default_strategies_can_join_a_group_of_any_client() -> None:
     """All clients offer range; with it the member is eager, and alone with cooperative-sticky it is not."""
     assert [assignor.name for assignor in classic().local_assignors.assignors] == ["range", "cooperative-sticky"]
@@ -151,6 +181,7 @@ def test_an_assignor_of_ones_own_is_offered_before_the_strategies_and_is_coopera
     [
         ({"partition_assignment_strategy": "rang"}, "did you mean 'range'"),
         ({"partition_assignment_strategy": "sticky"}, "use cooperative-sticky"),
+        ({"group_protocol_type": "connect"}, "group.protocol.type must be one of consumer, got 'connect'"),
         ({"partition_assignment_strategy": ""}, "is empty"),
         ({"partition_assignment_strategy": "range,range"}, "the same name 'range'"),
         ({"group_remote_assignor": "uniform"}, "set group.protocol=consumer"),

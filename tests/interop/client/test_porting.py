@@ -75,9 +75,19 @@ def test_the_loop_that_stores_offsets_after_processing(
 
     assert [partition.partition for partition in assigned] == [0, 1, 2, 3]
     assert committed(broker) == {"orders-0": 5}
-    warnings = [record for record in caplog.records if "keys_without_effect" in record.getMessage()]
+    warnings = [record for record in caplog.records if "classic_by_keys" in record.getMessage()]
     assert len(warnings) == 1
     assert "consumer.session.timeout.ms" in warnings[0].getMessage()
+
+
+@pytest.mark.kip848_broker(topics={"left": 2, "right": 2})
+def test_a_program_that_names_range_gets_range(make_consumer: MakeConsumer) -> None:
+    """A join of two topics in memory needs the same numbers of both; uniform would give one member each topic whole."""
+    pair = [make_consumer(partition_assignment_strategy="range").subscribe("left", "right") for _ in range(2)]
+    drive(*pair, until=lambda: [len(one.partitions) for one in pair] == [2, 2])
+    for consumer in pair:
+        assert sorted({one.topic for one in consumer.partitions}) == ["left", "right"]
+        assert len(set(consumer.numbers)) == 1
 
 
 def test_the_three_clients_as_context_managers(broker: EmbeddedBroker, conf: dict[str, Any]) -> None:
