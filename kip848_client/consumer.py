@@ -38,6 +38,7 @@ from kip848_client.client.fetcher import WARM_TIMEOUT_S, Fetcher, is_missing
 from kip848_client.client.health import ConsumerHealth, HealthProbe
 from kip848_client.client.heartbeat_manager import HeartbeatRequestManager
 from kip848_client.client.librdkafka_stats import complete_stats
+from kip848_client.client.listener_invoker import ListenerEffect
 from kip848_client.client.ownership import ForkGuard, OneThread
 from kip848_client.client.translation import (
     PublicCommitCallback,
@@ -53,7 +54,6 @@ from kip848_client.client.translation import (
     read_subscription,
     record_count,
     seek_position,
-    start_position,
     wait_s,
 )
 from kip848_client.clock import Clock, SystemClock
@@ -631,58 +631,104 @@ class Consumer:
     def assign(self, partitions: list[PublicTopicPartition]) -> None:
         """Read exactly these partitions, without membership.
 
-        Inside on_partitions_assigned it means: start them at their offsets.
+        Inside on_partitions_assigned it means: start them at their offsets. There it must name every partition that
+        was just assigned, and none that this member does not own.
 
         Args:
             partitions: each starts at its offset (>= 0, OFFSET_BEGINNING or OFFSET_END), else at its committed offset,
                 else by auto.offset.reset.
 
         Raises:
-            IllegalStateError: topics are subscribed to.
+            IllegalStateError: topics are subscribed to; or inside a listener, the group assigns other partitions.
         """
         with self._gate:
             effect = self._group.listener_effect
             if effect is not None:
-                if isinstance(effect, AssignPartitions):
-                    self._start_at(partitions)
-                return  # in the other callbacks the library releases the partitions itself
+                self._assign_inside(effect, partitions, call="assign", must_name_all=True)
+                return
             self._group.assign(assign_positions(partitions))
             self._unmet_topics = frozenset(partition.topic for partition in self._group.manual)
 
     def unassign(self) -> None:
-        """End a manual assignment. Inside a listener it does nothing: the library releases partitions itself."""
+        """End a manual assignment. Inside on_partitions_revoked it does nothing: the library releases partitions.
+
+        Raises:
+            IllegalStateError: inside on_partitions_assigned.
+        """
         with self._gate:
             if self._group.listener_effect is None:
                 self._group.assign({})
+            else:
+                self._refuse_unassigning("unassign")
 
     def incremental_assign(self, partitions: list[PublicTopicPartition]) -> None:
-        """Add to a manual assignment; inside on_partitions_assigned the same as `assign`."""
+        """Add to a manual assignment; inside on_partitions_assigned `assign`, for some of the partitions.
+
+        Raises:
+            IllegalStateError: as for `assign`.
+        """
         with self._gate:
-            if self._group.listener_effect is not None:
-                self.assign(partitions)
+            effect = self._group.listener_effect
+            if effect is not None:
+                self._assign_inside(effect, partitions, call="incremental_assign", must_name_all=False)
                 return
             kept = dict.fromkeys(self._group.manual)
             self._group.assign({**kept, **assign_positions(partitions)})
             self._unmet_topics = frozenset(partition.topic for partition in self._group.manual)
 
     def incremental_unassign(self, partitions: list[PublicTopicPartition]) -> None:
-        """Take from a manual assignment. Inside a listener it does nothing: the library releases partitions itself."""
+        """Take from a manual assignment; inside a listener as `unassign`.
+
+        Raises:
+            IllegalStateError: inside on_partitions_assigned.
+        """
         with self._gate:
+            gone = {internal(partition) for partition in check_partitions(partitions, call="incremental_unassign")}
             if self._group.listener_effect is None:
-                gone = {internal(partition) for partition in check_partitions(partitions, call="incremental_unassign")}
                 self._group.assign({p: None for p in self._group.manual if p not in gone})
+            elif gone:
+                self._refuse_unassigning("incremental_unassign")
 
     def assignment(self) -> list[PublicTopicPartition]:
         """The partitions that this consumer owns, sorted."""
         with self._gate:
             return [public(partition) for partition in sorted(self._group.assigned)]
 
-    def _start_at(self, partitions: list[PublicTopicPartition]) -> None:
-        for partition in check_partitions(partitions, call="assign"):
-            position = start_position(partition)
+    def _assign_inside(
+        self, effect: ListenerEffect, partitions: list[PublicTopicPartition], *, call: str, must_name_all: bool
+    ) -> None:
+        """Start partitions at their offsets, if that leaves every partition with the member that the group chose."""
+        positions = assign_positions(partitions, call=call)
+        if not isinstance(effect, AssignPartitions):
+            if positions:
+                raise IllegalStateError(
+                    f"{call}() inside on_revoke or on_lost: these partitions go to other members; nothing can be "
+                    "assigned here, so leave the call out"
+                )
+            return  # the library releases the partitions itself
+        foreign = positions.keys() - self._group.assigned
+        if foreign:
+            raise IllegalStateError(
+                f"{call}() inside on_assign names {describe_partitions(foreign)}, which this member does not own; give "
+                "it the partitions that the callback got"
+            )
+        missing = {partition.topic_partition for partition in effect.partitions} - positions.keys()
+        if missing and must_name_all:
+            raise IllegalStateError(
+                f"{call}() inside on_assign leaves out {describe_partitions(missing)}: no other member reads them, as "
+                "the group assigned them to this one; name them too, and pause() what is to be read later"
+            )
+        for partition, position in positions.items():
             if position is not None:
-                self._fetcher.mark(internal(partition), position)
-                self._group.seek(internal(partition), position)
+                self._fetcher.mark(partition, position)
+                self._group.seek(partition, position)
+
+    def _refuse_unassigning(self, call: str) -> None:
+        if isinstance(self._group.listener_effect, AssignPartitions):
+            raise IllegalStateError(
+                f"{call}() inside on_assign: no other member would read the partitions, as the group assigned them to "
+                "this one; pause() what is to be read later"
+            )
 
     # ----------------------------------------------------------------------------------------- questions to the cluster
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import re
+from collections.abc import Callable
 
 import pytest
 
 from kip848_client import Consumer, EmbeddedBroker, IllegalStateError, MemberState, TopicPartition
 from kip848_client.client.data_plane import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID
-from kip848_client.errors import NoOffsetForPartitionError
+from kip848_client.errors import ListenerError, NoOffsetForPartitionError
 from tests.interop.client.conftest import MakeConsumer
 from tests.interop.client.drive import Produce, delivered_once, keys_of
 from tests.support.driving import drive, key
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.interop
 
@@ -92,6 +95,48 @@ def test_assign_inside_assigned_means_start_there(make_consumer: MakeConsumer, p
     drive(consumer, until=lambda: len(consumer.delivered) >= 43)
 
     expected = {("orders", 0, 18), ("orders", 0, 19), ("orders", 1, 20)} | keys_of("orders", 20, partitions=[2, 3])
+    assert delivered_once([consumer]) == expected
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda consumer, partitions: consumer.assign(partitions[1:]), "leaves out orders-0: no other member reads"),
+        (lambda consumer, partitions: consumer.assign([*partitions, TopicPartition("others", 0)]), "names others-0"),
+        (lambda consumer, _: consumer.incremental_assign([TopicPartition("others", 0, 7)]), "names others-0"),
+        (lambda consumer, _: consumer.unassign(), r"unassign\(\) inside on_assign: no other member would read"),
+        (
+            lambda consumer, partitions: consumer.incremental_unassign(partitions[:1]),
+            r"unassign\(\) inside on_ass",
+        ),
+    ],
+    ids=["part", "more", "another", "none", "less"],
+)
+def test_an_assignment_that_is_not_the_groups_is_refused(
+    make_consumer: MakeConsumer, call: Callable[[Consumer, list[TopicPartition]], None], words: str
+) -> None:
+    """It was ignored: a program that meant to read half of its partitions read all of them."""
+    consumer = make_consumer()
+    consumer.raw.subscribe(["orders"], on_assign=call)
+    with pytest.raises(ListenerError) as raised:
+        wait_until(lambda: consumer.raw.poll(0.1), what="the listener's error")
+    assert isinstance(raised.value.__cause__, IllegalStateError)
+    assert re.search(words, str(raised.value.__cause__))
+
+
+def test_incremental_assign_may_name_a_part_of_the_partitions(make_consumer: MakeConsumer, produce: Produce) -> None:
+    """What it does not name starts at its committed offset."""
+    produce("orders", 20)
+    consumer = make_consumer()
+
+    def on_assign(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        for partition in partitions[:2]:
+            partition.offset = 18
+            consumer.incremental_assign([partition])
+
+    consumer.raw.subscribe(["orders"], on_assign=on_assign)
+    drive(consumer, until=lambda: len(consumer.delivered) >= 44)
+    expected = {("orders", p, o) for p in (0, 1) for o in (18, 19)} | keys_of("orders", 20, partitions=[2, 3])
     assert delivered_once([consumer]) == expected
 
 
