@@ -68,6 +68,8 @@ class ConnectGroup(Group[str, WorkerMetadata]):
         """What the client-side assignor reported in place of the last target; 0 if it computed one."""
         self.computing_count = 0
         """Number of workers that bring a client-side assignor."""
+        self.logged_sequences: Final[dict[str, int]] = {}
+        """Worker -> number of the latest heartbeat whose answer had an assignment."""
 
     @property
     def is_client_side(self) -> bool:
@@ -124,8 +126,10 @@ class ConnectGroup(Group[str, WorkerMetadata]):
                         metadata=_read_told(value),
                     ),
                 )
+                self.logged_sequences[key.member_id] = value.sequence
             case wire.ConnectGroupCurrentMemberKey(), _:
                 self._forget_current(key.member_id)
+                self.logged_sequences.pop(key.member_id, None)
             case _:
                 raise AssertionError(f"{type(key).__name__} is not a record of a connect group")
         return True

@@ -54,7 +54,9 @@ def _check_sequence(state: CoordinatorState, message: ConnectGroupHeartbeatReque
     Raises:
         Refused: COORDINATOR_NOT_AVAILABLE, after which a worker tries again; nothing changed.
     """
-    heard = state.heard.get(message.group_id, {}).get(message.member_id, -1)
+    group = state.connect.get(message.group_id)
+    logged = -1 if group is None else group.logged_sequences.get(message.member_id, -1)
+    heard = max(logged, state.heard.get(message.group_id, {}).get(message.member_id, -1))
     if -1 < message.sequence <= heard:
         raise Refused(
             ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -91,7 +93,14 @@ class _Heartbeat:
         state, read, message = self._state, self._read, self._message
         found = find_member(state, self._group, message, owned=read.owned, size_max=state.config.connect_max_size)
         steps = WorkerSteps(
-            state, self._group, self._batch, owned=read.owned, catalogue=read.catalogue, now_ms=self._now_ms
+            state,
+            self._group,
+            self._batch,
+            owned=read.owned,
+            catalogue=read.catalogue,
+            sequence=message.sequence,
+            repeats=_has_all(message),
+            now_ms=self._now_ms,
         )
         metadata = self._updated_metadata(found.member.metadata)
         updated = steps.run(found, metadata, is_join=message.member_epoch == JOIN_EPOCH)
@@ -165,13 +174,8 @@ class _Heartbeat:
     def _answer(self, steps: WorkerSteps, worker: GroupWorker, *, before: GroupWorker) -> ConnectGroupHeartbeatResponse:
         state, message, current = self._state, self._message, worker.current
         config = state.group_config(message.group_id)
-        has_all = (
-            message.rebalance_timeout_ms != -1
-            and message.owned_units is not None
-            and not (message.client_assignors is None and message.server_assignor is None)
-        )
         assignment = None
-        if has_all or _is_news(current, before=before.current):
+        if _has_all(message) or _is_news(current, before=before.current):
             assignment = Assignment(
                 error=current.metadata.error,
                 assigned=write_held(current.assigned),
@@ -190,6 +194,15 @@ class _Heartbeat:
             catalog_offset=steps.catalogue.offset,
             assignment=assignment,
         )
+
+
+def _has_all(message: ConnectGroupHeartbeatRequest) -> bool:
+    """Whether it has every field, as the first one after a failure: the answer repeats the assignment."""
+    return (
+        message.rebalance_timeout_ms != -1
+        and message.owned_units is not None
+        and not (message.client_assignors is None and message.server_assignor is None)
+    )
 
 
 def _is_news(current: Current[str], *, before: Current[str]) -> bool:

@@ -103,8 +103,8 @@ def target_record(
     )
 
 
-def current_record(group_id: str, *, member_id: str, current: Current[str]) -> GroupRecord:
-    """Type 30855: how far a worker has come."""
+def current_record(group_id: str, *, member_id: str, current: Current[str], sequence: int = -1) -> GroupRecord:
+    """Type 30855: how far a worker has come, and with which heartbeat."""
     return GroupRecord(
         wire.ConnectGroupCurrentMemberKey(group_id=group_id, member_id=member_id),
         wire.ConnectGroupCurrentMemberValue(
@@ -116,6 +116,7 @@ def current_record(group_id: str, *, member_id: str, current: Current[str]) -> G
             error=current.metadata.error,
             metadata_version=current.metadata.version,
             metadata_bytes=current.metadata.data,
+            sequence=sequence,
         ),
     )
 

@@ -55,6 +55,8 @@ class WorkerSteps:
         batch: takes records, timers and events.
         owned: what the worker says it runs; None if it does not say.
         catalogue: the units that it says the group should run; None if it does not say.
+        sequence: number of its heartbeat; -1 if it has none.
+        repeats: the answer will have the assignment, even if it has not changed.
     """
 
     def __init__(
@@ -65,12 +67,16 @@ class WorkerSteps:
         *,
         owned: Owned[str] | None,
         catalogue: Catalogue | None,
+        sequence: int = -1,
+        repeats: bool = False,
         now_ms: int,
     ) -> None:
         self._state = state
         self._group = group
         self._batch = batch
         self._owned = owned
+        self._sequence = sequence
+        self._repeats = repeats
         self._now_ms = now_ms
         self._group_epoch = group.group_epoch
         self._target_epoch = group.target_epoch
@@ -109,6 +115,13 @@ class WorkerSteps:
         self._bump_group_epoch(found, updated)
         self._update_target(found, updated)
         current = self._reconcile(updated)
+        if current is not updated.current or self._repeats:
+            # With its number: after this answer units may start, and an earlier heartbeat says that they do not run.
+            batch.records.append(
+                records.current_record(
+                    group.group_id, member_id=updated.member_id, current=current, sequence=self._sequence
+                )
+            )
         if current is not updated.current:
             updated = Member(updated.member_id, metadata, current)
         arm_member_timers(self._state, batch, updated, changed=current is not member.current, now_ms=self._now_ms)
@@ -275,10 +288,6 @@ class WorkerSteps:
                 f"The state of worker {updated.member_id} is unknown to this coordinator. The worker must stop all its "
                 "units and rejoin."
             ) from None
-        if current is not start or start is not updated.current:
-            self._batch.records.append(
-                records.current_record(group.group_id, member_id=updated.member_id, current=current)
-            )
         return current
 
     # Around it

@@ -133,7 +133,11 @@ class ConnectGroupCurrentMemberKey(MemberKey, frozen=True):
 
 
 class ConnectGroupCurrentMemberValue(RecordPart, frozen=True):
-    """How far a worker has come, with the token of each unit."""
+    """How far a worker has come, with the token of each unit.
+
+    Args:
+        sequence: number of the heartbeat to which this was the answer; -1: it had none.
+    """
 
     WIRE: ClassVar[MessageSpec] = record(30_855, "0", flexible="0+")
 
@@ -145,6 +149,7 @@ class ConnectGroupCurrentMemberValue(RecordPart, frozen=True):
     error: Annotated[Int8, wire("0+")] = 0
     metadata_version: Annotated[Int16, wire("0+")] = 0
     metadata_bytes: Annotated[bytes, wire("0+")] = b""
+    sequence: Annotated[Int64, wire("0+", tag=0)] = -1
 
 
 ConnectGroupRecordKey = (

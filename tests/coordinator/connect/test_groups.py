@@ -571,6 +571,23 @@ def test_a_heartbeat_that_comes_late_frees_no_unit() -> None:
     assert harness.beat("w1", 0, **join, sequence=1).error_code == 0, "what has left is forgotten"
 
 
+@pytest.mark.parametrize("attempts", [2, 4])
+def test_a_join_that_comes_after_a_restart_frees_no_unit(attempts: int) -> None:
+    """W13: the restarted coordinator would take it for a new join, and give units away that still run."""
+    harness = ConnectHarness()
+    for number in range(1, attempts + 1):
+        harness.enter("w1", catalogue=(0, "A B"), sequence=number)
+    harness.restart()
+    harness.enter("w2")
+
+    late = harness.enter("w1", catalogue=(0, "A B"), sequence=attempts - 1)
+
+    assert late.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert told(harness.beat("w1", 1, owned="A B", sequence=attempts + 1)).assigned
+    harness.beat("w2", 2)
+    assert harness.runs("w2") == "", "w1 has not stopped B"
+
+
 def test_a_group_is_described_as_it_is() -> None:
     """What `kip848 groups describe` shows of each worker."""
     harness = ConnectHarness()
