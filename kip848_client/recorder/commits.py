@@ -1,9 +1,8 @@
-"""Builds the event of a commit. A record does not say who committed, so the event names the owner of the partitions."""
+"""Builds the events of commits. A record does not say who committed, so an event names the owner of its partitions."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 from uuid import UUID
 
@@ -25,23 +24,35 @@ class Owners(Protocol):
         ...
 
 
-def commit_event(
+def commit_events(
     group_id: str,
     offsets: Mapping[tuple[str, int], int],
     group: Owners | None,
     name_of: Callable[[UUID], str | None],
-) -> GroupEvent:
-    """The event of one commit; its member owns most of the partitions, or is None.
+) -> Iterator[GroupEvent]:
+    """Yield the events of offsets that were written together: a commit of each owner.
+
+    Partitions without an owner count to the commit of the member that owns most of the others.
 
     Args:
         offsets: (topic, partition) -> offset; at least one.
         group: None if only offsets of it are known.
     """
-    owners = [None if group is None else group.owner_of(topic, partition, name_of) for topic, partition in offsets]
-    counted = Counter(owner.member_id for owner in owners if owner is not None)
-    event = GroupEvent(event="offsets_committed", group_id=group_id, group_epoch=group.epoch if group else 0)
-    if counted:
-        ((most, _),) = counted.most_common(1)
-        event = next(owner for owner in owners if owner is not None and owner.member_id == most)
-    told = {f"{topic}-{partition}": offset for (topic, partition), offset in offsets.items()}
-    return msgspec.structs.replace(event, fields={"offsets": told})
+    by_owner: dict[str, dict[str, int]] = {}
+    events: dict[str, GroupEvent] = {}
+    unowned: dict[str, int] = {}
+    for (topic, partition), offset in offsets.items():
+        event = None if group is None else group.owner_of(topic, partition, name_of)
+        if event is None or event.member_id is None:
+            unowned[f"{topic}-{partition}"] = offset
+        else:
+            events.setdefault(event.member_id, event)
+            by_owner.setdefault(event.member_id, {})[f"{topic}-{partition}"] = offset
+    if not by_owner:
+        epoch = 0 if group is None else group.epoch
+        yield GroupEvent(event="offsets_committed", group_id=group_id, group_epoch=epoch, fields={"offsets": unowned})
+        return
+    most = max(by_owner, key=lambda member_id: len(by_owner[member_id]))
+    by_owner[most] |= unowned
+    for member_id, owned in by_owner.items():
+        yield msgspec.structs.replace(events[member_id], fields={"offsets": owned})

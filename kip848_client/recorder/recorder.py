@@ -2,7 +2,7 @@
 
 The records of one decision stand together in one partition and have one timestamp, so a decision ends where the group
 or the timestamp changes, where an offset is committed again, and at the end of the partition. Two decisions about a
-group in one millisecond count as one.
+group in one millisecond count as one, except that commits are told apart by the owners of their partitions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kip848_client.errors import ProtocolError, UnsupportedVersionError
 from kip848_client.journal import JournalEvent
 from kip848_client.model import ZERO_UUID
 from kip848_client.recorder.classic_groups import RecordedClassicGroup
-from kip848_client.recorder.commits import commit_event
+from kip848_client.recorder.commits import commit_events
 from kip848_client.recorder.consumer_groups import RecordedGroup
 from kip848_client.wire.messages import group_records as wire
 from kip848_client.wire.messages.connect_group_records import ConnectGroupRecordKey
@@ -238,7 +238,7 @@ class Recorder:
             yield from self._consumer_group_written(group_id, consumer, ts_ms)
         if offsets:
             group = self._consumer.get(group_id) or self._classic.get(group_id)
-            yield from self._render(iter((commit_event(group_id, offsets, group, self.name_of),)), ts_ms)
+            yield from self._render(commit_events(group_id, offsets, group, self.name_of), ts_ms)
 
     def _consumer_group_written(self, group_id: str, records: list[GroupRecord], ts_ms: int) -> Iterator[JournalEvent]:
         group = self._consumer.get(group_id)

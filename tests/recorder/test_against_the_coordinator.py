@@ -14,6 +14,7 @@ from kip848_client.simulation import cluster
 from kip848_client.simulation.play import run
 from kip848_client.simulation.scenario import scenario_of
 from kip848_client.wire.messages.group_records import encode_record_key, encode_record_value
+from tests.support.coordinator_harness import Harness
 
 IN_THE_RECORDS = frozenset(
     {
@@ -58,11 +59,41 @@ def test_records_lead_to_the_events_that_the_coordinator_noted(
         assert _comparable(recorded) == _comparable(noted), f"decision {number} of seed {seed}: {decision.records}"
 
 
-def _recorded(recorder: Recorder, decision: CoordinatorResult, *, ts_ms: int) -> Iterator[JournalEvent]:
+def test_two_members_that_commit_in_one_millisecond_have_a_commit_each() -> None:
+    """The report of a cluster would count fewer commits than its members made."""
+    harness = Harness()
+    harness.create_topic("orders", partitions=4)
+    harness.join("one", ["orders"])
+    harness.join("two", ["orders"])
+    harness.heartbeat("one", 1)
+    harness.heartbeat("one", 1, owned=harness.target("one"))
+    harness.heartbeat("two", 2)
+    first = len(harness.results)
+    for member in ("one", "two"):
+        harness.commit(member, 2, {topic: dict.fromkeys(held, 5) for topic, held in harness.assigned(member).items()})
+    recorder = Recorder(topic_name=lambda topic_id: harness.image.by_id[topic_id].name)
+    for number, decision in enumerate(harness.results[:first]):
+        list(_recorded(recorder, decision, ts_ms=number))
+
+    commits = []
+    for decision in harness.results[first:]:
+        commits += list(_recorded(recorder, decision, ts_ms=first, ends=False))
+    commits += list(recorder.finish())
+
+    assert [(event.event, event.member_id, event.fields["offsets"]) for event in commits] == [
+        ("offsets_committed", "one", {"orders-0": 5, "orders-1": 5}),
+        ("offsets_committed", "two", {"orders-2": 5, "orders-3": 5}),
+    ]
+
+
+def _recorded(
+    recorder: Recorder, decision: CoordinatorResult, *, ts_ms: int, ends: bool = True
+) -> Iterator[JournalEvent]:
     for record in decision.records:
         value = None if record.value is None else encode_record_value(record.value)
         yield from recorder.add(RawRecord(0, ts_ms, encode_record_key(record.key), value))
-    yield from recorder.end_of_partition(0)
+    if ends:
+        yield from recorder.end_of_partition(0)
 
 
 def _comparable(events: list[JournalEvent]) -> list[object]:
