@@ -33,19 +33,19 @@ import heartbeat_load
 from broker_process import BrokerProcess, broker_process, echo_process, mock_process
 from report_file import in_a_process, keep, machine, median, options, table, versions
 
-from kip848_client.coordinator.config import CoordinatorConfig
-from kip848_client.coordinator.coordinator import GroupCoordinator
-from kip848_client.coordinator.group_member import CurrentAssignment, MemberMetadata
-from kip848_client.coordinator.records import (
+from kip848_client.coordinator.consumer.consumer_records import (
     current_record,
     group_epoch_record,
     member_metadata_record,
     target_epoch_record,
     target_record,
 )
-from kip848_client.coordinator.requests import ApiRequest, GroupMessage, TopicsChanged
-from kip848_client.coordinator.result import CoordinatorRecord, CoordinatorResult
-from kip848_client.coordinator.topics import TopicInfo, TopicsImage
+from kip848_client.coordinator.coordinator import GroupCoordinator
+from kip848_client.coordinator.core.config import CoordinatorConfig
+from kip848_client.coordinator.core.requests import ApiRequest, GroupMessage, TopicsChanged
+from kip848_client.coordinator.core.result import CoordinatorRecord, CoordinatorResult
+from kip848_client.coordinator.core.topics import TopicInfo, TopicsImage
+from kip848_client.coordinator.modern.member_record import CurrentAssignment, MemberMetadata
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

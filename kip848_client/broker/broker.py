@@ -87,9 +87,9 @@ from kip848_client.broker.topics import (
 from kip848_client.broker.transaction_shards import TransactionShards
 from kip848_client.broker.transactions import TransactionHost, abort_orphans
 from kip848_client.clock import Clock, ManualClock, SystemClock
-from kip848_client.coordinator.classic.group import ClassicState
-from kip848_client.coordinator.group import GroupState
-from kip848_client.coordinator.timers import TimerKind
+from kip848_client.coordinator.classic.classic_group import ClassicState
+from kip848_client.coordinator.core.timers import TimerKind
+from kip848_client.coordinator.modern.modern_group import GroupState
 from kip848_client.errors import (
     BrokerError,
     ConfigError,

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from kip848_client.broker.group_shards import Groups
 from kip848_client.broker.snapshots import GroupSnapshot, MemberSnapshot
-from kip848_client.coordinator.timers import TimerKind
+from kip848_client.coordinator.core.timers import TimerKind
 from kip848_client.errors import BrokerError, ErrorCode, IllegalStateError, error_for_code
 from kip848_client.model import TopicPartition
 from kip848_client.wire.messages.consumer_group_heartbeat import (

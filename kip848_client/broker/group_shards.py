@@ -31,9 +31,9 @@ from kip848_client.broker.shards import ShardLog, Shards, Waiter
 from kip848_client.broker.snapshots import GroupSnapshot
 from kip848_client.broker.topic_images import TopicImages
 from kip848_client.clock import Clock
-from kip848_client.coordinator.group_configs import GroupConfig
-from kip848_client.coordinator.requests import GroupMessage
-from kip848_client.coordinator.timers import TimerKind
+from kip848_client.coordinator.core.group_configs import GroupConfig
+from kip848_client.coordinator.core.requests import GroupMessage
+from kip848_client.coordinator.core.timers import TimerKind
 from kip848_client.errors import BrokerError, DataDirError, ErrorCode
 from kip848_client.journal import Journal
 from kip848_client.wire.api_keys import ApiKey

@@ -28,10 +28,11 @@ from kip848_client.broker.shards import refuse_waiters
 from kip848_client.broker.snapshots import GroupSnapshot, classic_snapshot, snapshot_of
 from kip848_client.broker.topic_images import TopicImages
 from kip848_client.clock import Clock, ManualClock
+from kip848_client.coordinator.consumer.subscriptions import resolve
 from kip848_client.coordinator.coordinator import GroupCoordinator
-from kip848_client.coordinator.events import to_journal
-from kip848_client.coordinator.group_configs import GroupConfig
-from kip848_client.coordinator.requests import (
+from kip848_client.coordinator.core.events import to_journal
+from kip848_client.coordinator.core.group_configs import GroupConfig
+from kip848_client.coordinator.core.requests import (
     ApiRequest,
     ConfigChanged,
     CoordinatorStops,
@@ -42,7 +43,7 @@ from kip848_client.coordinator.requests import (
     TopicsChanged,
     TransactionEnded,
 )
-from kip848_client.coordinator.result import (
+from kip848_client.coordinator.core.result import (
     ArmTimer,
     ClassicGroupChanged,
     CoordinatorRecord,
@@ -51,8 +52,7 @@ from kip848_client.coordinator.result import (
     RoundChanged,
     SoftChange,
 )
-from kip848_client.coordinator.subscriptions import resolve
-from kip848_client.coordinator.timers import TimerKey, TimerKind
+from kip848_client.coordinator.core.timers import TimerKey, TimerKind
 from kip848_client.errors import ConfigError, DataDirError, ErrorCode, IllegalStateError
 from kip848_client.journal import Journal
 from kip848_client.logs import BROKER_LOGGER, LogEvent, log_event

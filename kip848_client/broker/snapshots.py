@@ -11,7 +11,7 @@ import contextlib
 
 import msgspec
 
-from kip848_client.coordinator.classic.group import ClassicGroup, ClassicMember
+from kip848_client.coordinator.classic.classic_group import ClassicGroup, ClassicMember
 from kip848_client.errors import ProtocolError
 from kip848_client.model import TopicPartition, describe_partitions
 from kip848_client.wire.messages import consumer_group_describe as wire

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from kip848_client.coordinator.config import CoordinatorConfig
-from kip848_client.coordinator.consumer_group import GroupState
+from kip848_client.coordinator.consumer.consumer_group import GroupState
+from kip848_client.coordinator.consumer.snapshot import GroupSnapshot, MemberSnapshot
+from kip848_client.coordinator.consumer.subscriptions import resolve
 from kip848_client.coordinator.coordinator import GroupCoordinator
-from kip848_client.coordinator.events import GroupEvent, to_journal
-from kip848_client.coordinator.group_configs import GROUP_CONFIG_NAMES, GroupConfig, resolve_group_config
-from kip848_client.coordinator.group_member import MemberState
-from kip848_client.coordinator.requests import (
+from kip848_client.coordinator.core.config import CoordinatorConfig
+from kip848_client.coordinator.core.events import GroupEvent, to_journal
+from kip848_client.coordinator.core.group_configs import GROUP_CONFIG_NAMES, GroupConfig, resolve_group_config
+from kip848_client.coordinator.core.requests import (
     ApiRequest,
     ConfigChanged,
     GroupMessage,
@@ -17,10 +18,9 @@ from kip848_client.coordinator.requests import (
     RegexResolved,
     TopicsChanged,
 )
-from kip848_client.coordinator.result import CoordinatorRecord, CoordinatorResult, Reply, ResolveRegexes
-from kip848_client.coordinator.snapshot import GroupSnapshot, MemberSnapshot
-from kip848_client.coordinator.subscriptions import resolve
-from kip848_client.coordinator.topics import TopicInfo, TopicsImage
+from kip848_client.coordinator.core.result import CoordinatorRecord, CoordinatorResult, Reply, ResolveRegexes
+from kip848_client.coordinator.core.topics import TopicInfo, TopicsImage
+from kip848_client.coordinator.modern.member_record import MemberState
 
 __all__ = [
     "GroupCoordinator",

@@ -47,36 +47,20 @@ from typing import Any, ClassVar, Final, TypeVar, assert_never
 from uuid import UUID
 
 from kip848_client.assignors import SERVER_ASSIGNORS, ServerAssignor
-from kip848_client.coordinator import (
-    client_assignment,
-    deletion,
-    departure,
-    describe,
-    heartbeat,
-    install_assignment,
-    offset_commit,
-    offset_fetch,
-    subscriptions,
-)
-from kip848_client.coordinator.assignment_round import AssignmentRound
-from kip848_client.coordinator.batch import Batch
-from kip848_client.coordinator.classic import heartbeat as classic_heartbeat
-from kip848_client.coordinator.classic import join, leave, rebalance, sync
-from kip848_client.coordinator.classic.group import ClassicGroup, from_value
-from kip848_client.coordinator.config import CoordinatorConfig
-from kip848_client.coordinator.connect import departure as connect_departure
-from kip848_client.coordinator.connect import describe as connect_describe
-from kip848_client.coordinator.connect import heartbeat as connect_heartbeat
-from kip848_client.coordinator.connect import rounds as connect_rounds
-from kip848_client.coordinator.connect.group import ConnectGroup
-from kip848_client.coordinator.consumer_group import ConsumerGroup
-from kip848_client.coordinator.events import GroupEvent
-from kip848_client.coordinator.group import Group
-from kip848_client.coordinator.group_configs import resolve_group_config
-from kip848_client.coordinator.group_member import KeyT, MetadataT
-from kip848_client.coordinator.offset_store import CommittedOffset
-from kip848_client.coordinator.refusal import Refused
-from kip848_client.coordinator.requests import (
+from kip848_client.coordinator.classic import classic_heartbeat, join, leave, rebalance, sync
+from kip848_client.coordinator.classic.classic_group import ClassicGroup, from_value
+from kip848_client.coordinator.connect import connect_describe, connect_rounds, worker_departure, worker_heartbeat
+from kip848_client.coordinator.connect.connect_group import ConnectGroup
+from kip848_client.coordinator.consumer import consumer_describe, consumer_heartbeat, install_assignment, subscriptions
+from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
+from kip848_client.coordinator.consumer.snapshot import GroupSnapshot, snapshot_of
+from kip848_client.coordinator.core.batch import Batch
+from kip848_client.coordinator.core.config import CoordinatorConfig
+from kip848_client.coordinator.core.events import GroupEvent
+from kip848_client.coordinator.core.group_configs import resolve_group_config
+from kip848_client.coordinator.core.offset_store import CommittedOffset
+from kip848_client.coordinator.core.refusal import Refused
+from kip848_client.coordinator.core.requests import (
     ApiRequest,
     ConfigChanged,
     CoordinatorStops,
@@ -86,7 +70,7 @@ from kip848_client.coordinator.requests import (
     TopicsChanged,
     TransactionEnded,
 )
-from kip848_client.coordinator.result import (
+from kip848_client.coordinator.core.result import (
     ArmTimer,
     CancelTimer,
     ClassicGroupChanged,
@@ -103,10 +87,14 @@ from kip848_client.coordinator.result import (
     TargetComputed,
     TopicsReplaced,
 )
-from kip848_client.coordinator.snapshot import GroupSnapshot, snapshot_of
-from kip848_client.coordinator.state import CoordinatorState
-from kip848_client.coordinator.timers import ArmedTimer, TimerKey, TimerKind
-from kip848_client.coordinator.topics import TopicsImage
+from kip848_client.coordinator.core.state import CoordinatorState
+from kip848_client.coordinator.core.timers import ArmedTimer, TimerKey, TimerKind
+from kip848_client.coordinator.core.topics import TopicsImage
+from kip848_client.coordinator.modern import client_assignment, departure
+from kip848_client.coordinator.modern.assignment_round import AssignmentRound
+from kip848_client.coordinator.modern.member_record import KeyT, MetadataT
+from kip848_client.coordinator.modern.modern_group import Group
+from kip848_client.coordinator.offsets import deletion, offset_commit, offset_fetch
 from kip848_client.errors import ConfigError, ErrorCode, IllegalStateError
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.connect_group_describe import ConnectGroupDescribeRequest
@@ -245,7 +233,7 @@ class GroupCoordinator:
             return rebalance.time_is_up(self._state, key, now_ms=now_ms, wall_ms=wall_ms)
         connect_group = self._state.connect.get(key.group_id)
         if connect_group is not None:
-            return connect_departure.time_is_up(self._state, connect_group, key, timer, now_ms=now_ms, wall_ms=wall_ms)
+            return worker_departure.time_is_up(self._state, connect_group, key, timer, now_ms=now_ms, wall_ms=wall_ms)
         return departure.time_is_up(self._state, key, timer, now_ms=now_ms, wall_ms=wall_ms)
 
     def deadline_ms(self) -> int | None:
@@ -455,12 +443,12 @@ class GroupCoordinator:
         match message:
             case ConsumerGroupHeartbeatRequest():
                 try:
-                    return heartbeat.handle_heartbeat(state, request, message, now_ms=now_ms)
+                    return consumer_heartbeat.handle_heartbeat(state, request, message, now_ms=now_ms)
                 except Refused as refused:
                     return _refuse_heartbeat(state, request, message, refused)
             case ConnectGroupHeartbeatRequest():
                 try:
-                    return connect_heartbeat.handle_heartbeat(state, request, message, now_ms=now_ms)
+                    return worker_heartbeat.handle_heartbeat(state, request, message, now_ms=now_ms)
                 except Refused as refused:
                     return _refuse_connect_heartbeat(state, request, message, refused)
             case ConnectGroupPrepareAssignmentRequest():
@@ -488,15 +476,15 @@ class GroupCoordinator:
             case LeaveGroupRequest() if (classic := state.classic.get(message.group_id)) is not None:
                 return leave.handle_leave(state, request, message, classic, now_ms=now_ms)
             case LeaveGroupRequest() if (connect := state.connect.get(message.group_id)) is not None:
-                return connect_departure.handle_leave_group(state, request, message, connect, now_ms=now_ms)
+                return worker_departure.handle_leave_group(state, request, message, connect, now_ms=now_ms)
             case LeaveGroupRequest():
                 return departure.handle_leave_group(state, request, message, now_ms=now_ms)
             case ConsumerGroupDescribeRequest():
-                return describe.handle_consumer_group_describe(state, request, message)
+                return consumer_describe.handle_consumer_group_describe(state, request, message)
             case ListGroupsRequest():
-                return describe.handle_list_groups(state, request, message)
+                return consumer_describe.handle_list_groups(state, request, message)
             case DescribeGroupsRequest():
-                return describe.handle_describe_groups(state, request, message)
+                return consumer_describe.handle_describe_groups(state, request, message)
             case DeleteGroupsRequest():
                 return deletion.handle_delete_groups(state, request, message)
             case OffsetDeleteRequest():

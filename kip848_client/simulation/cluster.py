@@ -13,17 +13,22 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from kip848_client.coordinator import subscriptions
-from kip848_client.coordinator.config import CoordinatorConfig
+from kip848_client.coordinator.consumer import subscriptions
 from kip848_client.coordinator.coordinator import GroupCoordinator
-from kip848_client.coordinator.requests import (
+from kip848_client.coordinator.core.config import CoordinatorConfig
+from kip848_client.coordinator.core.requests import (
     ApiRequest,
     ConfigChanged,
     CoordinatorStops,
     GroupRequest,
     TopicsChanged,
 )
-from kip848_client.coordinator.result import ClassicGroupChanged, CoordinatorRecord, CoordinatorResult, ResolveRegexes
+from kip848_client.coordinator.core.result import (
+    ClassicGroupChanged,
+    CoordinatorRecord,
+    CoordinatorResult,
+    ResolveRegexes,
+)
 from kip848_client.errors import ErrorCode
 from kip848_client.faults.replies import refused
 from kip848_client.model import BrokerNode

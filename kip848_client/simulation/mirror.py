@@ -10,10 +10,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from kip848_client.assignors import TopicPartitions
-from kip848_client.coordinator.classic.group import ClassicGroup, ClassicState
-from kip848_client.coordinator.consumer_group import ConsumerGroup
-from kip848_client.coordinator.group_member import GroupMember, PartitionEpochs
-from kip848_client.coordinator.topics import TopicsImage
+from kip848_client.coordinator.classic.classic_group import ClassicGroup, ClassicState
+from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
+from kip848_client.coordinator.core.topics import TopicsImage
+from kip848_client.coordinator.modern.member_record import GroupMember, PartitionEpochs
 from kip848_client.model import TopicPartition
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.violation import fail

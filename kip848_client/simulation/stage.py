@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from kip848_client.assignors.classic import EAGER
-from kip848_client.coordinator.classic.group import ClassicGroup, ClassicState
-from kip848_client.coordinator.config import CoordinatorConfig, MigrationPolicy
+from kip848_client.coordinator.classic.classic_group import ClassicGroup, ClassicState
+from kip848_client.coordinator.core.config import CoordinatorConfig, MigrationPolicy
 from kip848_client.member.settings import GroupProtocol, MemberConfig, ResetPolicy
 from kip848_client.member.states import MemberState
 from kip848_client.model import Subscription, TopicPartition

@@ -7,9 +7,8 @@ from uuid import UUID
 import pytest
 
 from kip848_client.coordinator import GroupState, MemberState
-from kip848_client.coordinator.consumer_group import ConsumerGroup
-from kip848_client.coordinator.group_member import AssignmentMetadata, CurrentAssignment, MemberMetadata
-from kip848_client.coordinator.records import (
+from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
+from kip848_client.coordinator.consumer.consumer_records import (
     current_record,
     current_tombstone,
     group_epoch_record,
@@ -21,6 +20,7 @@ from kip848_client.coordinator.records import (
     target_record,
     target_tombstone,
 )
+from kip848_client.coordinator.modern.member_record import AssignmentMetadata, CurrentAssignment, MemberMetadata
 from kip848_client.errors import IllegalStateError
 from kip848_client.wire.messages.group_records import (
     ConsumerGroupPartitionMetadataKey,

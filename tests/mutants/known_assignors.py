@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kip848_client.coordinator import install_assignment
+from kip848_client.coordinator.consumer import install_assignment
 from kip848_client.member.assignor_calls import AssignorCalls
 from kip848_client.member.assignor_round import AssignorRound
 from tests.mutants.registry import MUTANTS, Mutant, Patch, mutant

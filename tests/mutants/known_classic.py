@@ -6,10 +6,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kip848_client.coordinator import coordinator, departure, migration, mixed_group, offset_commit
-from kip848_client.coordinator.classic import group, rebalance
-from kip848_client.coordinator.classic import heartbeat as classic_heartbeat
-from kip848_client.coordinator.classic.membership import find_member
+from kip848_client.coordinator import coordinator
+from kip848_client.coordinator.classic import classic_group as group
+from kip848_client.coordinator.classic import classic_heartbeat, rebalance
+from kip848_client.coordinator.classic.classic_lookup import find_member
+from kip848_client.coordinator.migration import conversion as migration
+from kip848_client.coordinator.migration import mixed_group
+from kip848_client.coordinator.modern import departure
+from kip848_client.coordinator.offsets import offset_commit
 from kip848_client.member.classic_group import ClassicGroup
 from kip848_client.member.classic_plan import ClassicPlan
 from tests.mutants.registry import Patch, mutant

@@ -10,14 +10,17 @@ from msgspec.structs import replace
 
 from kip848_client.assignors import GroupAssignment, GroupSpec
 from kip848_client.assignors.uniform import UniformAssignor
-from kip848_client.coordinator import current_assignment, group, membership, records
-from kip848_client.coordinator import offset_commit as coordinator_commit
-from kip848_client.coordinator.consumer_group import ConsumerGroup, GroupState
+from kip848_client.coordinator.consumer import consumer_records as records
+from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup, GroupState
 from kip848_client.coordinator.coordinator import GroupCoordinator
-from kip848_client.coordinator.current_assignment import Target
-from kip848_client.coordinator.group_member import CurrentAssignment, GroupMember
-from kip848_client.coordinator.result import ArmTimer, CoordinatorResult
-from kip848_client.coordinator.timers import TimerKind
+from kip848_client.coordinator.core.result import ArmTimer, CoordinatorResult
+from kip848_client.coordinator.core.timers import TimerKind
+from kip848_client.coordinator.modern import current_assignment
+from kip848_client.coordinator.modern import member_lookup as membership
+from kip848_client.coordinator.modern import modern_group as group
+from kip848_client.coordinator.modern.current_assignment import Target
+from kip848_client.coordinator.modern.member_record import CurrentAssignment, GroupMember
+from kip848_client.coordinator.offsets import offset_commit as coordinator_commit
 from tests.mutants.registry import Patch, mutant
 
 
@@ -72,7 +75,7 @@ def _(patch: Patch) -> None:
         after = original(current, target, **named)
         return replace(after, member_epoch=target.epoch) if after.pending_revocation else after
 
-    patch.setattr("kip848_client.coordinator.member_steps.reconcile", reconcile)
+    patch.setattr("kip848_client.coordinator.consumer.member_steps.reconcile", reconcile)
 
 
 @mutant("the group calls itself stable too early", "S6")

@@ -8,12 +8,14 @@ from msgspec.structs import replace
 
 from kip848_client.assignors import GroupAssignment, GroupSpec
 from kip848_client.assignors.uniform import UniformAssignor
-from kip848_client.coordinator import current_assignment, departure, member_steps, member_timers, membership
+from kip848_client.coordinator.consumer import member_steps
 from kip848_client.coordinator.coordinator import GroupCoordinator
-from kip848_client.coordinator.current_assignment import Target
-from kip848_client.coordinator.group_member import CurrentAssignment, GroupMember, MemberState
-from kip848_client.coordinator.result import ArmTimer, CancelTimer, CoordinatorResult
-from kip848_client.coordinator.timers import TimerKey, TimerKind
+from kip848_client.coordinator.core.result import ArmTimer, CancelTimer, CoordinatorResult
+from kip848_client.coordinator.core.timers import TimerKey, TimerKind
+from kip848_client.coordinator.modern import current_assignment, departure, member_timers
+from kip848_client.coordinator.modern import member_lookup as membership
+from kip848_client.coordinator.modern.current_assignment import Target
+from kip848_client.coordinator.modern.member_record import CurrentAssignment, GroupMember, MemberState
 from kip848_client.errors import ErrorCode
 from kip848_client.member import commit_requests
 from kip848_client.member.commit_requests import FetchResult
@@ -65,7 +67,7 @@ def _(patch: Patch) -> None:
             deadline_ms = now_ms + member.metadata.rebalance_timeout_ms // 8
             batch.soft.append(ArmTimer(key, deadline_ms=deadline_ms, member_epoch=member.current.member_epoch))
 
-    patch.setattr("kip848_client.coordinator.member_steps.arm_member_timers", arm)
+    patch.setattr("kip848_client.coordinator.consumer.member_steps.arm_member_timers", arm)
 
 
 @mutant("a heartbeat of the epoch before is refused, though only its answer was lost (franz-go#889)", "S7")

@@ -6,10 +6,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kip848_client.coordinator import deletion, heartbeat, membership, offset_fetch
+from kip848_client.coordinator.consumer import consumer_heartbeat as heartbeat
 from kip848_client.coordinator.coordinator import GroupCoordinator
-from kip848_client.coordinator.result import ArmTimer, CoordinatorResult, MetadataCheckDue, SoftChange
-from kip848_client.coordinator.timers import TimerKind
+from kip848_client.coordinator.core.result import ArmTimer, CoordinatorResult, MetadataCheckDue, SoftChange
+from kip848_client.coordinator.core.timers import TimerKind
+from kip848_client.coordinator.modern import member_lookup as membership
+from kip848_client.coordinator.offsets import deletion, offset_fetch
 from kip848_client.member.discovery import Discovery
 from kip848_client.member.leaving import Leaving
 from kip848_client.member.positions import Positions

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kip848_client.coordinator import offset_commit
+from kip848_client.coordinator.offsets import offset_commit
 from kip848_client.error_codes import ErrorCode
 from kip848_client.partition_log import PartitionLog
 from kip848_client.producer_batches import ProducerSequences

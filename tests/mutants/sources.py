@@ -9,8 +9,13 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 TARGETS: Final = (
     "kip848_client.member",
     "kip848_client.coordinator",
+    "kip848_client.coordinator.core",
+    "kip848_client.coordinator.modern",
+    "kip848_client.coordinator.consumer",
     "kip848_client.coordinator.classic",
     "kip848_client.coordinator.connect",
+    "kip848_client.coordinator.migration",
+    "kip848_client.coordinator.offsets",
     "kip848_client.worker",
     "kip848_client.transactions",
     "kip848_client.partition_log",

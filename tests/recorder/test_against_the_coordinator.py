@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kip848_client.coordinator.events import to_journal
-from kip848_client.coordinator.result import CoordinatorResult
+from kip848_client.coordinator.core.events import to_journal
+from kip848_client.coordinator.core.result import CoordinatorResult
 from kip848_client.journal import JournalEvent
 from kip848_client.recorder import RawRecord, Recorder
 from kip848_client.simulation import cluster

@@ -26,12 +26,12 @@ from uuid import UUID
 
 import msgspec
 
-from kip848_client.coordinator.config import CoordinatorConfig
 from kip848_client.coordinator.coordinator import GroupCoordinator
-from kip848_client.coordinator.requests import ApiRequest, GroupRequest, TopicsChanged
-from kip848_client.coordinator.result import CoordinatorRecord, CoordinatorResult
-from kip848_client.coordinator.timers import TimerKey, TimerKind
-from kip848_client.coordinator.topics import TopicInfo, TopicsImage
+from kip848_client.coordinator.core.config import CoordinatorConfig
+from kip848_client.coordinator.core.requests import ApiRequest, GroupRequest, TopicsChanged
+from kip848_client.coordinator.core.result import CoordinatorRecord, CoordinatorResult
+from kip848_client.coordinator.core.timers import TimerKey, TimerKind
+from kip848_client.coordinator.core.topics import TopicInfo, TopicsImage
 from kip848_client.member.consumer_group import ConsumerGroup
 from kip848_client.member.events import (
     AppPolled,

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-from kip848_client.coordinator import current_assignment
+from kip848_client.coordinator.modern import current_assignment
 from kip848_client.member.group_exit import GroupExit
 from kip848_client.member.heartbeat import Heartbeats
 from kip848_client.member.reconciler import Reconciler

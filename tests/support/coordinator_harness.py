@@ -38,12 +38,12 @@ from kip848_client.coordinator import (
     TopicsImage,
     resolve,
 )
-from kip848_client.coordinator.assignment_round import AssignmentRound
-from kip848_client.coordinator.classic.group import ClassicGroup, to_value
-from kip848_client.coordinator.consumer_group import ConsumerGroup
-from kip848_client.coordinator.heartbeat import take_steps
-from kip848_client.coordinator.offset_store import CommittedOffset
-from kip848_client.coordinator.steady_heartbeat import steady_member
+from kip848_client.coordinator.classic.classic_group import ClassicGroup, to_value
+from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
+from kip848_client.coordinator.consumer.consumer_heartbeat import take_steps
+from kip848_client.coordinator.consumer.steady_heartbeat import steady_member
+from kip848_client.coordinator.core.offset_store import CommittedOffset
+from kip848_client.coordinator.modern.assignment_round import AssignmentRound
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages import message_pair

@@ -10,7 +10,7 @@ from typing import Final
 
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
-from kip848_client.coordinator.requests import GroupMessage
+from kip848_client.coordinator.core.requests import GroupMessage
 from kip848_client.wire.api_keys import ApiKey
 
 APIS: Final[tuple[tuple[ApiKey, tuple[int, int], str], ...]] = (

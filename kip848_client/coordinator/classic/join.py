@@ -12,8 +12,7 @@ from typing import Final
 
 import msgspec
 
-from kip848_client.coordinator import deletion
-from kip848_client.coordinator.classic.group import (
+from kip848_client.coordinator.classic.classic_group import (
     ClassicGroup,
     ClassicMember,
     ClassicState,
@@ -23,14 +22,15 @@ from kip848_client.coordinator.classic.group import (
     with_member,
     with_replacement,
 )
-from kip848_client.coordinator.classic.membership import find_member, new_classic_member_id
+from kip848_client.coordinator.classic.classic_lookup import find_member, new_classic_member_id
 from kip848_client.coordinator.classic.rebalance import ClassicOutcome, refused_join
-from kip848_client.coordinator.mixed_group import MEMBER_ID_ROUND_VERSION
-from kip848_client.coordinator.mixed_groups import group_of_new_protocol
-from kip848_client.coordinator.refusal import Refused
-from kip848_client.coordinator.requests import ApiRequest
-from kip848_client.coordinator.result import CoordinatorResult, Reply
-from kip848_client.coordinator.state import CoordinatorState
+from kip848_client.coordinator.core.refusal import Refused
+from kip848_client.coordinator.core.requests import ApiRequest
+from kip848_client.coordinator.core.result import CoordinatorResult, Reply
+from kip848_client.coordinator.core.state import CoordinatorState
+from kip848_client.coordinator.migration.mixed_group import MEMBER_ID_ROUND_VERSION
+from kip848_client.coordinator.migration.mixed_groups import group_of_new_protocol
+from kip848_client.coordinator.offsets import deletion
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 

@@ -5,14 +5,14 @@ Source: Kafka's ``GroupMetadataManager.classicGroupLeaveToClassicGroup``; KIP-34
 
 from __future__ import annotations
 
-from kip848_client.coordinator.classic.group import ClassicGroup
-from kip848_client.coordinator.classic.membership import find_member
+from kip848_client.coordinator.classic.classic_group import ClassicGroup
+from kip848_client.coordinator.classic.classic_lookup import find_member
 from kip848_client.coordinator.classic.rebalance import ClassicOutcome
-from kip848_client.coordinator.departure import leave_response, leaving_members
-from kip848_client.coordinator.refusal import Refused
-from kip848_client.coordinator.requests import ApiRequest
-from kip848_client.coordinator.result import CoordinatorResult
-from kip848_client.coordinator.state import CoordinatorState
+from kip848_client.coordinator.core.refusal import Refused
+from kip848_client.coordinator.core.requests import ApiRequest
+from kip848_client.coordinator.core.result import CoordinatorResult
+from kip848_client.coordinator.core.state import CoordinatorState
+from kip848_client.coordinator.modern.departure import leave_response, leaving_members
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.leave_group import (
     LeaveGroupRequest,

@@ -13,8 +13,7 @@ from typing import Final
 
 import msgspec
 
-from kip848_client.coordinator.batch import Batch
-from kip848_client.coordinator.classic.group import (
+from kip848_client.coordinator.classic.classic_group import (
     ClassicGroup,
     ClassicMember,
     ClassicState,
@@ -25,11 +24,12 @@ from kip848_client.coordinator.classic.group import (
     with_assignments,
     without,
 )
-from kip848_client.coordinator.events import FactValue, GroupEvent
-from kip848_client.coordinator.records import classic_group_record
-from kip848_client.coordinator.result import ArmTimer, CancelTimer, ClassicGroupChanged, CoordinatorResult, Reply
-from kip848_client.coordinator.state import CoordinatorState
-from kip848_client.coordinator.timers import TimerKey, TimerKind
+from kip848_client.coordinator.consumer.consumer_records import classic_group_record
+from kip848_client.coordinator.core.batch import Batch
+from kip848_client.coordinator.core.events import FactValue, GroupEvent
+from kip848_client.coordinator.core.result import ArmTimer, CancelTimer, ClassicGroupChanged, CoordinatorResult, Reply
+from kip848_client.coordinator.core.state import CoordinatorState
+from kip848_client.coordinator.core.timers import TimerKey, TimerKind
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from kip848_client.wire.messages.sync_group import SyncGroupResponse

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from kip848_client.coordinator.classic.group import ClassicState, Parked
-from kip848_client.coordinator.classic.membership import check_generation, find_member
+from kip848_client.coordinator.classic.classic_group import ClassicState, Parked
+from kip848_client.coordinator.classic.classic_lookup import check_generation, find_member
 from kip848_client.coordinator.classic.rebalance import ClassicOutcome
-from kip848_client.coordinator.mixed_groups import group_of_new_protocol
-from kip848_client.coordinator.refusal import Refused
-from kip848_client.coordinator.requests import ApiRequest
-from kip848_client.coordinator.result import CoordinatorResult, Reply
-from kip848_client.coordinator.state import CoordinatorState
+from kip848_client.coordinator.core.refusal import Refused
+from kip848_client.coordinator.core.requests import ApiRequest
+from kip848_client.coordinator.core.result import CoordinatorResult, Reply
+from kip848_client.coordinator.core.state import CoordinatorState
+from kip848_client.coordinator.migration.mixed_groups import group_of_new_protocol
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 

@@ -1,5 +1,5 @@
-"""Connect groups: workers that share named units, each unit with one worker. Part of the coordinator, and as pure.
+"""Connect groups: workers that share named units, each unit with one worker.
 
-`group` is the state, `heartbeat` what a worker does to it; members, epochs and reconciliation are those of
-`..group` and `..current_assignment`.
+Belongs here: their state (`connect_group`), requests and records, and Kafka Connect's classic bytes. Does not: epochs
+and reconciliation, which are those of every group with heartbeats (`modern`).
 """

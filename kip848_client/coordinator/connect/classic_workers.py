@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
-from kip848_client.coordinator.connect.group import ConnectGroup, GroupWorker, WorkerMetadata
-from kip848_client.coordinator.group_member import ClassicProtocols, ClientAssignor, Held, SharedMetadata
+from kip848_client.coordinator.connect.connect_group import ConnectGroup, GroupWorker, WorkerMetadata
+from kip848_client.coordinator.modern.member_record import ClassicProtocols, ClientAssignor, Held, SharedMetadata
 from kip848_client.wire.messages.classic_connect_protocol import (
     PROTOCOL_VERSIONS,
     ClassicAssignment,

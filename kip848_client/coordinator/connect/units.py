@@ -8,8 +8,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from kip848_client.coordinator.group_member import Held
-from kip848_client.coordinator.refusal import invalid_request
+from kip848_client.coordinator.core.refusal import invalid_request
+from kip848_client.coordinator.modern.member_record import Held
 from kip848_client.model import Unit
 from kip848_client.wire.messages.connect_group_heartbeat import AssignedUnits, UnitsOfName
 

@@ -10,14 +10,19 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from kip848_client.assignors.unit_plans import UNIT_PLANS
-from kip848_client.coordinator.batch import Batch
-from kip848_client.coordinator.client_assignment import RoundPlanner, client_assignor
-from kip848_client.coordinator.client_assignors import asks_for_a_target, check_versions, choice_after
-from kip848_client.coordinator.connect import records
-from kip848_client.coordinator.connect.group import ConnectGroup, GroupWorker, WorkerMetadata
+from kip848_client.coordinator.connect import connect_records
+from kip848_client.coordinator.connect.connect_group import ConnectGroup, GroupWorker, WorkerMetadata
 from kip848_client.coordinator.connect.units import Catalogue, Units, check_catalogue
-from kip848_client.coordinator.current_assignment import MustRejoinError, Owned, Target, reconcile
-from kip848_client.coordinator.group_member import (
+from kip848_client.coordinator.consumer.target_assignment import choose_name
+from kip848_client.coordinator.core.batch import Batch
+from kip848_client.coordinator.core.refusal import Refused
+from kip848_client.coordinator.core.result import Heard
+from kip848_client.coordinator.core.state import CoordinatorState
+from kip848_client.coordinator.modern.client_assignment import RoundPlanner, client_assignor
+from kip848_client.coordinator.modern.client_assignors import asks_for_a_target, check_versions, choice_after
+from kip848_client.coordinator.modern.current_assignment import MustRejoinError, Owned, Target, reconcile
+from kip848_client.coordinator.modern.member_lookup import Found, fenced, returned
+from kip848_client.coordinator.modern.member_record import (
     NO_METADATA,
     STATIC_LEAVE_EPOCH,
     AssignmentMetadata,
@@ -25,12 +30,7 @@ from kip848_client.coordinator.group_member import (
     Member,
     MemberState,
 )
-from kip848_client.coordinator.member_timers import arm_member_timers
-from kip848_client.coordinator.membership import Found, fenced, returned
-from kip848_client.coordinator.refusal import Refused
-from kip848_client.coordinator.result import Heard
-from kip848_client.coordinator.state import CoordinatorState
-from kip848_client.coordinator.target_assignment import choose_name
+from kip848_client.coordinator.modern.member_timers import arm_member_timers
 from kip848_client.errors import ErrorCode
 from kip848_client.model import Unit
 
@@ -109,16 +109,18 @@ class WorkerSteps:
         updated = member
         if metadata is not member.metadata or found.is_new:
             updated = Member(member.member_id, metadata, member.current)
-            batch.records.append(records.worker_record(group.group_id, member_id=member.member_id, metadata=metadata))
+            batch.records.append(
+                connect_records.worker_record(group.group_id, member_id=member.member_id, metadata=metadata)
+            )
         if self.catalogue is not group.catalogue:
-            batch.records.append(records.catalogue_record(group.group_id, self.catalogue))
+            batch.records.append(connect_records.catalogue_record(group.group_id, self.catalogue))
         self._bump_group_epoch(found, updated)
         self._update_target(found, updated)
         current = self._reconcile(updated)
         if current is not updated.current or self._repeats:
             # With its number: after this answer units may start, and an earlier heartbeat says that they do not run.
             batch.records.append(
-                records.current_record(
+                connect_records.current_record(
                     group.group_id, member_id=updated.member_id, current=current, sequence=self._sequence
                 )
             )
@@ -189,7 +191,7 @@ class WorkerSteps:
         group = self._group
         self._group_epoch = group.group_epoch + 1
         self._batch.records.append(
-            records.group_record(group.group_id, epoch=self._group_epoch, last_installer=group.last_installer)
+            connect_records.group_record(group.group_id, epoch=self._group_epoch, last_installer=group.last_installer)
         )
         self._batch.happened("group_epoch_bumped", group_epoch=self._group_epoch, fields={"reason": reason})
 
@@ -227,8 +229,8 @@ class WorkerSteps:
         for member_id, units in plan.items():
             known_as = own if member_id == updated.member_id else member_id
             if units != group.target.get(known_as) or known_as in group.target_metadata:
-                batch.records.append(records.target_record(group.group_id, member_id=member_id, target=units))
-        batch.records.append(records.target_epoch_record(group.group_id, epoch=self._group_epoch))
+                batch.records.append(connect_records.target_record(group.group_id, member_id=member_id, target=units))
+        batch.records.append(connect_records.target_epoch_record(group.group_id, epoch=self._group_epoch))
         self._target_epoch = self._group_epoch
         self.status = STATUS_OK
         self._target, self._target_metadata = plan[updated.member_id], NO_METADATA
@@ -296,16 +298,16 @@ class WorkerSteps:
         """Move a static worker's place to its new id, before anything of its heartbeat is applied."""
         group, batch = self._group, self._batch
         group_id = group.group_id
-        batch.records += records.worker_tombstones(group_id, member_id=replaced.member_id)
+        batch.records += connect_records.worker_tombstones(group_id, member_id=replaced.member_id)
         batch.records += [
-            records.worker_record(group_id, member_id=member.member_id, metadata=member.metadata),
-            records.target_record(
+            connect_records.worker_record(group_id, member_id=member.member_id, metadata=member.metadata),
+            connect_records.target_record(
                 group_id,
                 member_id=member.member_id,
                 target=group.target_of(replaced.member_id),
                 metadata=group.target_metadata_of(replaced.member_id),
             ),
-            records.current_record(group_id, member_id=member.member_id, current=member.current),
+            connect_records.current_record(group_id, member_id=member.member_id, current=member.current),
         ]
         batch.cancel_timers(replaced.member_id)
         batch.soft.append(Heard(group_id, replaced.member_id, None))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from kip848_client.coordinator.classic.group import ClassicGroup, ClassicState
+from kip848_client.coordinator.classic.classic_group import ClassicGroup, ClassicState
 from kip848_client.coordinator.coordinator import GroupCoordinator
-from kip848_client.coordinator.group_member import STATIC_LEAVE_EPOCH
+from kip848_client.coordinator.modern.member_record import STATIC_LEAVE_EPOCH
 from kip848_client.errors import ProtocolError
 from kip848_client.model import TopicPartition
 from kip848_client.simulation.mirror import Change, Conversion

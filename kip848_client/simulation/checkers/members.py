@@ -6,7 +6,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
 from typing import Any, Final
 
-from kip848_client.coordinator.group_member import LEAVE_EPOCH, STATIC_LEAVE_EPOCH
+from kip848_client.coordinator.modern.member_record import LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from kip848_client.errors import ErrorCode, FatalGroupError, Kip848Error
 from kip848_client.member.events import CommitDone, StateChanged
 from kip848_client.member.states import HEARTBEATING

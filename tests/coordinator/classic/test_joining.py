@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from kip848_client.coordinator.classic.group import ClassicState
+from kip848_client.coordinator.classic.classic_group import ClassicState
 from kip848_client.errors import ErrorCode
 from tests.support.classic_harness import FOO, ClassicHarness
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from kip848_client.coordinator import CoordinatorResult, records
-from kip848_client.coordinator.classic.group import ClassicState, from_value, to_value
-from kip848_client.coordinator.requests import CoordinatorStops, OffsetRetentionDue
+from kip848_client.coordinator import CoordinatorResult
+from kip848_client.coordinator.classic.classic_group import ClassicState, from_value, to_value
+from kip848_client.coordinator.consumer import consumer_records as records
+from kip848_client.coordinator.core.requests import CoordinatorStops, OffsetRetentionDue
 from kip848_client.errors import ErrorCode, IllegalStateError
 from kip848_client.wire.messages.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
 from kip848_client.wire.messages.group_records import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kip848_client.coordinator.classic.group import ClassicState, to_value
+from kip848_client.coordinator.classic.classic_group import ClassicState, to_value
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
 from kip848_client.wire.messages.group_records import GroupMetadataKey, GroupMetadataValue

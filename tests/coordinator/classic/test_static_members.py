@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kip848_client.coordinator.classic.group import ClassicState
+from kip848_client.coordinator.classic.classic_group import ClassicState
 from kip848_client.errors import ErrorCode
 from tests.support.classic_harness import FOO, ClassicHarness
 from tests.support.coordinator_harness import FailedAppend

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kip848_client.coordinator.classic.group import ClassicState
+from kip848_client.coordinator.classic.classic_group import ClassicState
 from kip848_client.errors import ErrorCode
 from tests.support.classic_harness import Call, ClassicHarness
 

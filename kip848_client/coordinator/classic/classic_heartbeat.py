@@ -1,0 +1,77 @@
+"""Heartbeats of a classic group's members, and the check of their commits. Both restart the member's session.
+
+Source: Kafka's ``GroupMetadataManager.classicGroupHeartbeat``, ``ClassicGroup.validateOffsetCommit``.
+"""
+
+from __future__ import annotations
+
+from kip848_client.coordinator.classic.classic_group import ClassicGroup, ClassicMember, ClassicState
+from kip848_client.coordinator.classic.classic_lookup import check_generation, find_member
+from kip848_client.coordinator.core.refusal import Refused
+from kip848_client.coordinator.core.requests import ApiRequest
+from kip848_client.coordinator.core.result import ArmTimer, CoordinatorResult, Reply
+from kip848_client.coordinator.core.state import CoordinatorState
+from kip848_client.coordinator.core.timers import TimerKey, TimerKind
+from kip848_client.coordinator.migration.mixed_groups import group_of_new_protocol
+from kip848_client.errors import ErrorCode
+from kip848_client.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+
+def handle_heartbeat(
+    state: CoordinatorState, request: ApiRequest, message: HeartbeatRequest, *, now_ms: int
+) -> CoordinatorResult:
+    """Answer one Heartbeat: NONE, or REBALANCE_IN_PROGRESS if the member has to join again."""
+    try:
+        if not message.group_id:
+            raise Refused(ErrorCode.INVALID_GROUP_ID, "Heartbeat names no group.")
+        mixed = group_of_new_protocol(state, message.group_id)
+        if mixed is not None:
+            code, timers = mixed.beat(message, now_ms=now_ms)
+            return CoordinatorResult(
+                replies=(Reply(request.request_id, HeartbeatResponse(error_code=code)),), soft=timers
+            )
+        group = state.existing_classic_group(message.group_id)
+        member = find_member(group, member_id=message.member_id, instance_id=message.group_instance_id)
+        check_generation(group, message.generation_id)
+    except Refused as refused:
+        return CoordinatorResult(replies=(Reply(request.request_id, HeartbeatResponse(error_code=refused.code)),))
+    is_preparing = group.state is ClassicState.PREPARING
+    response = HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS if is_preparing else ErrorCode.NONE)
+    return CoordinatorResult(
+        replies=(Reply(request.request_id, response),), soft=(session_restart(group, member, now_ms=now_ms),)
+    )
+
+
+def session_restart(group: ClassicGroup, member: ClassicMember, *, now_ms: int) -> ArmTimer:
+    """The timer that restarts the member's session."""
+    return ArmTimer(
+        TimerKey(TimerKind.CLASSIC_SESSION, group.group_id, member.member_id),
+        deadline_ms=now_ms + member.session_timeout_ms,
+        member_epoch=group.generation,
+    )
+
+
+def check_commit(
+    group: ClassicGroup,
+    *,
+    member_id: str,
+    instance_id: str | None,
+    generation: int,
+    is_transactional: bool = False,
+) -> ClassicMember | None:
+    """The member that commits; None for a sender outside the group that commits to a group without members.
+
+    Args:
+        is_transactional: it commits in a transaction, which may go on while the group waits for its assignment.
+
+    Raises:
+        Refused: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION; REBALANCE_IN_PROGRESS between the answer
+            to JoinGroup and the one to SyncGroup.
+    """
+    if generation < 0 and group.state is ClassicState.EMPTY:
+        return None
+    member = find_member(group, member_id=member_id, instance_id=instance_id)
+    check_generation(group, generation)
+    if group.state is ClassicState.COMPLETING and not is_transactional:
+        raise Refused(ErrorCode.REBALANCE_IN_PROGRESS, f"Group {group.group_id} waits for its assignment.")
+    return member

@@ -1,0 +1,48 @@
+"""Finds the member of a request to a classic group, and checks its ids and generation. Reads only."""
+
+from __future__ import annotations
+
+import random
+import uuid
+
+from kip848_client.coordinator.classic.classic_group import ClassicGroup, ClassicMember
+from kip848_client.coordinator.core.refusal import Refused
+from kip848_client.errors import ErrorCode
+
+
+def find_member(group: ClassicGroup, *, member_id: str, instance_id: str | None) -> ClassicMember:
+    """The member of that id. One that is static may leave its instance id out.
+
+    Raises:
+        Refused: UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if another member holds the instance id.
+
+    Source:
+        Kafka's ``ClassicGroup.validateMember``; KIP-345.
+    """
+    if instance_id is not None:
+        holder = group.static_members.get(instance_id)
+        if holder is None:
+            raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group.group_id} has no static member {instance_id}.")
+        if holder != member_id:
+            raise Refused(
+                ErrorCode.FENCED_INSTANCE_ID,
+                f"Static member {instance_id} of group {group.group_id} is {holder} and not {member_id}.",
+            )
+    member = group.members.get(member_id)
+    if member is None:
+        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}.")
+    return member
+
+
+def check_generation(group: ClassicGroup, generation: int) -> None:
+    """Raise `Refused` (ILLEGAL_GENERATION) unless *generation* is that of *group*."""
+    if generation != group.generation:
+        raise Refused(
+            ErrorCode.ILLEGAL_GENERATION,
+            f"Group {group.group_id} is at generation {group.generation}, and {generation} was sent.",
+        )
+
+
+def new_classic_member_id(rng: random.Random, *, client_id: str, instance_id: str | None) -> str:
+    """An id for a member that has none: its client id and a random UUID."""
+    return f"{client_id if instance_id is None else instance_id}-{uuid.UUID(int=rng.getrandbits(128), version=4)}"

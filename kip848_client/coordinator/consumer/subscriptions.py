@@ -1,0 +1,198 @@
+"""Subscriptions by pattern: check a pattern, match it against the topics, and apply the matches.
+
+Matching takes long with many topics, so it is a task of the shell: a result carries `ResolveRegexes`, the shell calls
+`resolve` on any thread and hands in `RegexResolved` as an event. Until then a new pattern matches nothing, and the
+first answer to its member has an empty assignment. All patterns of a group are matched together, and at most one such
+task runs per group.
+
+The syntax is RE2's, which always ends in linear time; Python's `re` accepts other patterns and may hang.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+from kip848_client.coordinator.consumer import consumer_records
+from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
+from kip848_client.coordinator.core.batch import Batch
+from kip848_client.coordinator.core.refusal import Refused
+from kip848_client.coordinator.core.requests import RegexResolved
+from kip848_client.coordinator.core.result import CoordinatorResult, ResolutionEnded, ResolutionStarted, ResolveRegexes
+from kip848_client.coordinator.core.state import CoordinatorState
+from kip848_client.coordinator.modern.member_record import MemberMetadata
+from kip848_client.errors import ErrorCode
+from kip848_client.patterns import PATTERN_LENGTH_MAX, Pattern, compiled
+
+
+def check_regex(pattern: str) -> None:
+    """Refuse a pattern that cannot be used.
+
+    Raises:
+        Refused: INVALID_REGULAR_EXPRESSION; says why.
+    """
+    _compile(pattern)
+
+
+def resolve(task: ResolveRegexes, *, wall_ms: int, is_visible: Callable[[str], bool] = lambda _: True) -> RegexResolved:
+    """Match the patterns of *task*. Pure, may be called on any thread.
+
+    Args:
+        wall_ms: time of the match, in ms since 1970.
+        is_visible: whether the group's members may know of a topic; no pattern matches one that they may not.
+    """
+    names = [topic.name for topic in task.image.topics if is_visible(topic.name)]
+    return RegexResolved(
+        group_id=task.group_id,
+        topics={regex: _match(regex, names) for regex in task.regexes},
+        version=task.image.version,
+        wall_ms=wall_ms,
+    )
+
+
+def resolution_due(
+    state: CoordinatorState,
+    group: ConsumerGroup,
+    *,
+    old: MemberMetadata | None,
+    new: MemberMetadata,
+    wall_ms: int,
+) -> ResolveRegexes | None:
+    """Whether the patterns of a group must be matched now.
+
+    Args:
+        old: the member's metadata as *group* counts it; None if it is new.
+        new: its metadata after the heartbeat.
+
+    Returns:
+        The task, or None: there are no patterns, a task runs already, the last one was just now, or nothing is new.
+
+    Source:
+        Kafka's ``GroupMetadataManager.maybeScheduleRegularExpressionResolution``. What is ours: after a load the
+        patterns are matched again, since topics may have been created meanwhile; and a wall clock that goes back delays
+        nothing.
+    """
+    own = new.subscribed_topic_regex
+    regexes = dict(group.regex_subscribers)
+    if old is not None and old.subscribed_topic_regex is not None:
+        regexes[old.subscribed_topic_regex] -= 1
+    if own is not None:
+        regexes[own] = regexes.get(own, 0) + 1
+    subscribed = {regex for regex, count in regexes.items() if count}
+    if not subscribed or group.group_id in state.resolutions_running:
+        return None
+    resolved = [group.resolved_regexes[regex] for regex in subscribed if regex in group.resolved_regexes]
+    last_ms = max((entry.timestamp_ms for entry in group.resolved_regexes.values()), default=None)
+    if last_ms is not None and last_ms <= wall_ms <= last_ms + state.config.consumer_regex_refresh_min_interval_ms:
+        return None  # a clock that was set back is no reason to wait until it is where it was
+    is_due = (
+        last_ms is None
+        or len(resolved) < len(subscribed)
+        or group.group_id in state.regex_check_due
+        or any(not state.topics_created_version <= entry.version <= state.image.version for entry in resolved)
+        or wall_ms > last_ms + state.config.consumer_regex_refresh_interval_ms
+    )
+    return ResolveRegexes(group.group_id, tuple(sorted(subscribed)), state.image) if is_due else None
+
+
+def regex_resolved(state: CoordinatorState, event: RegexResolved) -> CoordinatorResult:
+    """Install the topics that patterns matched, and drop patterns without subscribers.
+
+    The group epoch is bumped if any pattern matches other topics than before, the group subscribes to others than the
+    group epoch accounts for, or a member's target holds topics that it no longer subscribes to; the next heartbeat
+    computes the target. The last case is ours: a member that changes its pattern revokes its partitions at once, and
+    if the new pattern matches nothing, nothing else would assign them to the members that keep the old one.
+    """
+    batch = Batch(event.group_id)
+    batch.soft.append(ResolutionEnded(event.group_id))
+    group = state.groups.get(event.group_id)
+    if group is None:
+        return batch.result()
+    topics = {regex: found for regex, found in sorted(event.topics.items()) if regex in group.regex_subscribers}
+    batch.records += [
+        consumer_records.regex_record(
+            group.group_id, regex=regex, topics=found, version=event.version, timestamp_ms=event.wall_ms
+        )
+        for regex, found in topics.items()
+    ]
+    metadata_hash = state.metadata_hash(group.subscribed_topics_with(topics))
+    # The hash alone moves where a pattern took the place of one that matched something.
+    if (
+        metadata_hash != group.metadata_hash
+        or any(_is_changed(group, *found) for found in topics.items())
+        or _targets_outlived_patterns(state, group, topics)
+    ):
+        epoch = group.group_epoch + 1
+        batch.records.append(
+            consumer_records.group_epoch_record(group.group_id, epoch=epoch, metadata_hash=metadata_hash)
+        )
+        batch.happened("group_epoch_bumped", group_epoch=epoch, fields={"reason": "regex_resolved"})
+        batch.state_changed(old=group.state, new=group.state_at(group_epoch=epoch), group_epoch=epoch)
+    return batch.result()
+
+
+def forgotten_regexes(
+    group: ConsumerGroup, *, old: Sequence[MemberMetadata], new: MemberMetadata | None = None
+) -> list[str]:
+    """The resolved patterns without subscribers after *old* metadata are replaced by *new*."""
+    dropped = Counter(metadata.subscribed_topic_regex for metadata in old)
+    return [
+        regex
+        for regex, count in dropped.items()
+        if regex is not None
+        and (new is None or new.subscribed_topic_regex != regex)
+        and group.regex_subscribers[regex] == count
+        and regex in group.resolved_regexes
+    ]
+
+
+def started(task: ResolveRegexes, batch: Batch) -> None:
+    """Put *task* into *batch*."""
+    batch.tasks.append(task)
+    batch.soft.append(ResolutionStarted(task.group_id))
+
+
+def _is_changed(group: ConsumerGroup, regex: str, found: frozenset[str]) -> bool:
+    before = group.resolved_regexes.get(regex)
+    return found != (frozenset() if before is None else before.topics)
+
+
+def _targets_outlived_patterns(
+    state: CoordinatorState, group: ConsumerGroup, topics: Mapping[str, frozenset[str]]
+) -> bool:
+    """Whether a member whose pattern was matched for the first time has a target that it does not subscribe to."""
+    new = {regex for regex in topics if regex not in group.resolved_regexes}
+    if not new:
+        return False
+    for member_id, member in group.members.items():
+        regex = member.metadata.subscribed_topic_regex
+        if regex in new and (target := group.target_of(member_id)):
+            subscribed = state.image.ids_of(topics[regex].union(member.metadata.subscribed_topic_names))
+            if not target.keys() <= set(subscribed):
+                return True
+    return False
+
+
+def _match(regex: str, names: list[str]) -> frozenset[str]:
+    try:
+        pattern = _compile(regex)
+    except Refused:
+        return frozenset()  # a pattern from the log of a coordinator with another engine
+    return frozenset(name for name in names if pattern.fullmatch(name) is not None)
+
+
+def _compile(pattern: str) -> Pattern:
+    try:
+        return compiled(pattern)
+    except ValueError as error:
+        shown = pattern if len(pattern) <= PATTERN_LENGTH_MAX else pattern[:40] + "..."
+        if isinstance(error.__cause__, UnicodeEncodeError):
+            shown = repr(pattern)
+        raise _invalid(shown, str(error)) from error
+
+
+def _invalid(pattern: str, why: str) -> Refused:
+    return Refused(
+        ErrorCode.INVALID_REGULAR_EXPRESSION,
+        f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {why}. The syntax is that of RE2.",
+    )

@@ -1,0 +1,81 @@
+"""Collects the result of one event. Decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kip848_client.coordinator.core.events import FactValue, GroupEvent
+from kip848_client.coordinator.core.result import (
+    CancelTimer,
+    CoordinatorRecord,
+    CoordinatorResult,
+    Reply,
+    ResolveRegexes,
+    SoftChange,
+)
+from kip848_client.coordinator.core.timers import TimerKey, TimerKind
+from kip848_client.coordinator.modern.member_record import Member
+from kip848_client.coordinator.modern.modern_group import GroupState
+
+
+class Batch:
+    """Records, soft changes and facts of one event, for one group."""
+
+    __slots__ = ("events", "group_id", "records", "replies", "soft", "tasks")
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.records: list[CoordinatorRecord] = []
+        self.soft: list[SoftChange] = []
+        self.tasks: list[ResolveRegexes] = []
+        self.events: list[GroupEvent] = []
+        self.replies: list[Reply] = []
+        """Replies to requests of earlier events."""
+
+    def happened(
+        self,
+        event: str,
+        *,
+        member: Member[Any, Any] | None = None,
+        group_epoch: int,
+        fields: Mapping[str, FactValue],
+    ) -> None:
+        """Note one fact."""
+        self.events.append(
+            GroupEvent(
+                event=event,
+                group_id=self.group_id,
+                member_id=None if member is None else member.member_id,
+                client_id=None if member is None else member.metadata.client_id,
+                member_epoch=None if member is None else member.current.member_epoch,
+                group_epoch=group_epoch,
+                fields=fields,
+            )
+        )
+
+    def state_changed(self, *, old: GroupState, new: GroupState, group_epoch: int) -> None:
+        """Note a change of the group's state; nothing if it did not change."""
+        if old is not new:
+            self.happened("group_state_changed", group_epoch=group_epoch, fields={"old": str(old), "new": str(new)})
+
+    def cancel_timers(self, member_id: str) -> None:
+        """Stop every timer of a member."""
+        self.soft += [CancelTimer(TimerKey(kind, self.group_id, member_id)) for kind in TimerKind]
+
+    def add(self, result: CoordinatorResult) -> None:
+        """Add the result of the same event for the classic group that this group was, or becomes."""
+        self.records += result.records
+        self.soft += result.soft
+        self.events += result.events
+        self.replies += result.replies
+
+    def result(self, *replies: Reply) -> CoordinatorResult:
+        """The collected result. Call it last."""
+        return CoordinatorResult(
+            replies=(*self.replies, *replies),
+            records=tuple(self.records),
+            soft=tuple(self.soft),
+            tasks=tuple(self.tasks),
+            events=tuple(self.events),
+        )

@@ -1,0 +1,423 @@
+"""Online migration: a live classic group becomes a consumer group, and back. Each conversion is one batch of records.
+
+Upgrade: a member joins a classic group with ConsumerGroupHeartbeat. The members of the group become members of a
+consumer group that speak the classic protocol, each with the assignment that it has; see `mixed_group` for their
+requests. Downgrade: the last member on the new protocol goes, and only members on the classic protocol are left.
+
+Source: KIP-848 "Supporting Online Consumer Group Upgrade"; Kafka's ``ConsumerGroup.fromClassicGroup``,
+``ClassicGroup.fromConsumerGroup``, ``GroupMetadataManager.convertToConsumerGroup`` and ``convertToClassicGroup``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from kip848_client.assignors import TopicPartitions
+from kip848_client.coordinator.classic.classic_group import (
+    ClassicGroup,
+    ClassicMember,
+    ClassicState,
+    count_protocols,
+    select_protocol,
+    subscribed_topics,
+)
+from kip848_client.coordinator.classic.rebalance import CLASSIC_TIMERS, ClassicOutcome
+from kip848_client.coordinator.consumer import consumer_records
+from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
+from kip848_client.coordinator.core.batch import Batch
+from kip848_client.coordinator.core.refusal import Refused
+from kip848_client.coordinator.core.result import ArmTimer, CancelTimer, CoordinatorRecord
+from kip848_client.coordinator.core.state import CoordinatorState
+from kip848_client.coordinator.core.timers import TimerKey, TimerKind
+from kip848_client.coordinator.core.topics import TopicsImage
+from kip848_client.coordinator.modern.member_record import (
+    ClassicProtocols,
+    Current,
+    CurrentAssignment,
+    GroupMember,
+    KeyT,
+    Member,
+    MemberMetadata,
+    MetadataT,
+    SharedMetadata,
+)
+from kip848_client.coordinator.modern.modern_group import Group
+from kip848_client.coordinator.offsets import deletion
+from kip848_client.errors import ErrorCode, ProtocolError
+from kip848_client.wire.messages.consumer_protocol import (
+    CONSUMER_PROTOCOL,
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartition,
+    decode_assignment,
+    decode_subscription,
+    embedded_version,
+    encode_assignment,
+)
+from kip848_client.wire.messages.group_records import OffsetCommitKey
+
+# Upgrade
+
+
+def upgrade(
+    state: CoordinatorState, classic: ClassicGroup, batch: Batch, *, now_ms: int, wall_ms: int
+) -> ConsumerGroup:
+    """Turn a classic group with members into a consumer group.
+
+    Its epoch is the generation. Every member is at that epoch and has what the leader gave it last. Requests that are
+    parked are answered REBALANCE_IN_PROGRESS.
+
+    Args:
+        batch: takes the records, timers and answers.
+
+    Returns:
+        The group as the records make it, for the join that follows.
+
+    Raises:
+        Refused: GROUP_ID_NOT_FOUND, the group cannot be converted; COORDINATOR_LOAD_IN_PROGRESS, it has no generation
+            yet, and the client tries again. Nothing changed.
+    """
+    members = _upgraded_members(state, classic)
+    group_id, epoch = classic.group_id, classic.generation
+    topics = frozenset(name for member in members for name in member.metadata.subscribed_topic_names)
+    written: list[CoordinatorRecord] = [
+        consumer_records.member_metadata_record(group_id, member_id=member.member_id, metadata=member.metadata)
+        for member in members
+    ]
+    written.append(
+        consumer_records.group_epoch_record(group_id, epoch=epoch, metadata_hash=state.metadata_hash(topics))
+    )
+    written += [
+        consumer_records.target_record(group_id, member_id=member.member_id, target=_target(member.current))
+        for member in members
+    ]
+    written.append(consumer_records.target_epoch_record(group_id, epoch=epoch, timestamp_ms=wall_ms))
+    written += [
+        consumer_records.current_record(group_id, member_id=member.member_id, current=member.current)
+        for member in members
+    ]
+    group = ConsumerGroup(group_id)
+    for record in written:
+        assert not isinstance(record.key, OffsetCommitKey)
+        group.replay(record.key, record.value)
+    end_classic_group(state, classic, group, batch, written=written, now_ms=now_ms, wall_ms=wall_ms)
+    return group
+
+
+def end_classic_group(
+    state: CoordinatorState,
+    classic: ClassicGroup,
+    group: Group[KeyT, MetadataT],
+    batch: Batch,
+    *,
+    written: Iterable[CoordinatorRecord],
+    now_ms: int,
+    wall_ms: int,
+) -> None:
+    """Put *group* into the place of *classic*: its record, its parked requests and its timers.
+
+    Args:
+        written: the records of *group*.
+    """
+    group_id = classic.group_id
+    batch.records += [consumer_records.classic_group_tombstone(group_id), *written]
+    outcome = ClassicOutcome(state, classic, now_ms=now_ms, wall_ms=wall_ms)
+    for member_id in tuple(classic.awaiting_join):
+        outcome.refuse_join(member_id, ErrorCode.REBALANCE_IN_PROGRESS)
+    for member_id in tuple(classic.awaiting_sync):
+        outcome.refuse_sync(member_id, ErrorCode.REBALANCE_IN_PROGRESS)
+    batch.replies += outcome.result().replies
+    batch.soft += [
+        CancelTimer(TimerKey(kind, group_id, member_id))
+        for member_id in ("", *sorted(classic.pending_joins), *classic.members)
+        for kind in sorted(CLASSIC_TIMERS)
+    ]
+    batch.soft += [
+        ArmTimer(
+            TimerKey(TimerKind.SESSION, group_id, member.member_id),
+            deadline_ms=now_ms + state.session_timeout_ms(group_id, member),
+            member_epoch=member.current.member_epoch,
+        )
+        for member in group.members.values()
+    ]
+    kind = "consumer" if isinstance(group, ConsumerGroup) else "connect"
+    _note(batch, to=kind, group_epoch=classic.generation, members=classic.members)
+
+
+def is_settled(state: CoordinatorState, classic: ClassicGroup, group: ConsumerGroup) -> bool:
+    """Whether *group* may go on with the assignment of *classic*, so that no member has to join again.
+
+    In the middle of a rebalance members have something else than the coordinator recorded, and only a JoinGroup says
+    what. And an assignment may leave partitions out, or have topics that a static member no longer subscribes to.
+    Otherwise the group has to move by an epoch, which sends every classic member to join again.
+    """
+    if classic.state is not ClassicState.STABLE:
+        return False
+    count = 0
+    for member in group.members.values():
+        wanted = set(state.image.ids_of(frozenset(member.metadata.subscribed_topic_names)))
+        if not wanted >= member.current.assigned.keys():
+            return False
+        count += sum(map(len, member.current.assigned.values()))
+    topics = (state.image.by_name.get(name) for name in group.subscribed_topics)
+    return count == sum(topic.partition_count for topic in topics if topic is not None)
+
+
+def check_upgrade(
+    state: CoordinatorState, classic: ClassicGroup, *, kind: str, protocol_type: str, size_max: int
+) -> None:
+    """Refuse what cannot become a group of this kind.
+
+    Raises:
+        Refused: see `upgrade`.
+    """
+    if not state.config.may_upgrade:
+        raise cannot_upgrade(classic, "the online upgrade is disabled", kind=kind)
+    if classic.protocol_type != protocol_type:
+        raise cannot_upgrade(
+            classic, f"its protocol type is {classic.protocol_type} and not {protocol_type}", kind=kind
+        )
+    if len(classic.members) > size_max:
+        raise cannot_upgrade(classic, f"it has {len(classic.members)} members, more than {size_max}", kind=kind)
+    if classic.protocol is None:
+        raise Refused(
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+            f"Group {classic.group_id} forms its first generation; try again.",
+        )
+
+
+def _upgraded_members(state: CoordinatorState, classic: ClassicGroup) -> list[GroupMember]:
+    size_max = state.config.consumer_max_size
+    check_upgrade(state, classic, kind="consumer", protocol_type=CONSUMER_PROTOCOL, size_max=size_max)
+    given: dict[UUID, set[int]] = {}
+    return [_upgraded_member(state, classic, member, given=given) for member in classic.members.values()]
+
+
+def _upgraded_member(
+    state: CoordinatorState, classic: ClassicGroup, member: ClassicMember, *, given: dict[UUID, set[int]]
+) -> GroupMember:
+    """The member, with what it has.
+
+    Args:
+        given: partitions that other members have, so that one that the leader assigned twice gets a single owner.
+    """
+    # A member that joined after the vote need not offer the chosen assignor.
+    subscription = member.metadata(classic.protocol) or member.protocols[0][1]
+    try:
+        subscribed = decode_subscription(subscription)
+        assignment = decode_assignment(member.assignment) if member.assignment else ConsumerProtocolAssignment()
+    except ProtocolError as error:
+        raise cannot_upgrade(classic, f"the bytes of member {member.member_id} cannot be read: {error}") from None
+    if assignment.user_data:
+        # librdkafka writes the user data of a member's subscription into its assignment, and its cooperative-sticky
+        # has some from the second rebalance on.
+        raise cannot_upgrade(
+            classic,
+            "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default "
+            f"assignor before re-attempting the upgrade. The assignment of member {member.member_id} has "
+            f"{len(assignment.user_data)} bytes of user data; the leader may be librdkafka with cooperative-sticky",
+        )
+    assigned: dict[UUID, Mapping[int, int]] = {}
+    for topic_id, partitions in partitions_by_id(assignment.assigned_partitions, image=state.image).items():
+        taken = given.setdefault(topic_id, set())
+        if free := sorted(partitions - taken):
+            assigned[topic_id] = dict.fromkeys(free, classic.generation)
+            taken.update(free)
+    metadata = classic_metadata(subscribed, shared_metadata(member))
+    return Member(member.member_id, metadata, Current(classic.generation, classic.generation, assigned=assigned))
+
+
+def shared_metadata(member: ClassicMember) -> SharedMetadata:
+    """The metadata of a member of a classic group, without the bytes of its protocols."""
+    return SharedMetadata(
+        instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        classic=ClassicProtocols(member.session_timeout_ms, member.protocols),
+    )
+
+
+def classic_metadata(subscription: ConsumerProtocolSubscription, common: SharedMetadata) -> MemberMetadata:
+    """The metadata of a member on the classic protocol."""
+    return MemberMetadata(
+        instance_id=common.instance_id,
+        rack_id=subscription.rack_id,
+        client_id=common.client_id,
+        client_host=common.client_host,
+        rebalance_timeout_ms=common.rebalance_timeout_ms,
+        subscribed_topic_names=tuple(sorted(set(subscription.topics))),
+        classic=common.classic,
+    )
+
+
+def partitions_by_id(named: Iterable[TopicPartition], *, image: TopicsImage) -> dict[UUID, set[int]]:
+    """Topic id -> partitions, of those that exist."""
+    found: dict[UUID, set[int]] = {}
+    for topic in named:
+        info = image.by_name.get(topic.topic)
+        if info is not None and (known := {n for n in topic.partitions if 0 <= n < info.partition_count}):
+            found.setdefault(info.topic_id, set()).update(known)
+    return found
+
+
+def _target(current: CurrentAssignment) -> TopicPartitions:
+    return {topic_id: tuple(sorted(epochs)) for topic_id, epochs in current.assigned.items()}
+
+
+def cannot_upgrade(classic: ClassicGroup, why: str, *, kind: str = "consumer") -> Refused:
+    """GROUP_ID_NOT_FOUND: the group stays classic."""
+    return Refused(
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        f"Cannot upgrade classic group {classic.group_id} to {kind} group because {why}.",
+    )
+
+
+# Downgrade
+
+
+def can_downgrade(
+    state: CoordinatorState, group: Group[KeyT, MetadataT], *, gone: Iterable[Member[KeyT, MetadataT]]
+) -> bool:
+    """Whether only members on the classic protocol are left when *gone* are, and the group may be theirs."""
+    classic_gone = [member.metadata.classic is not None for member in gone]
+    left = len(group.members) - len(classic_gone)
+    return (
+        state.config.may_downgrade
+        and 0 < left <= state.config.classic_max_size
+        and group.classic_count - sum(classic_gone) == left
+    )
+
+
+def downgrade(
+    state: CoordinatorState, group: ConsumerGroup, batch: Batch, *, gone: AbstractSet[str], now_ms: int, wall_ms: int
+) -> None:
+    """Turn a consumer group into a classic one of the members that are left, and let all of them join again.
+
+    The generation is the group epoch, and what they are given is their part of the target.
+
+    Args:
+        gone: ids of members that leave with this.
+    """
+    members = [member for member_id, member in group.members.items() if member_id not in gone]
+    targets = {member.member_id: group.target_of(member.member_id) for member in members}
+    outcome = begin_downgrade(state, group, batch, members=members, targets=targets, now_ms=now_ms, wall_ms=wall_ms)
+    outcome.prepare()
+    batch.add(outcome.result())
+
+
+def begin_downgrade(
+    state: CoordinatorState,
+    group: ConsumerGroup,
+    batch: Batch,
+    *,
+    members: Iterable[GroupMember],
+    targets: Mapping[str, TopicPartitions],
+    now_ms: int,
+    wall_ms: int,
+) -> ClassicOutcome:
+    """Write the tombstones of a consumer group; `ClassicOutcome.result` writes the record of the classic group."""
+    classic = [
+        downgraded_member(
+            member,
+            assignment=assignment_bytes(protocols_of(member), targets[member.member_id], image=state.image),
+        )
+        for member in members
+    ]
+    return start_classic_group(
+        state, group, batch, members=classic, protocol_type=CONSUMER_PROTOCOL, now_ms=now_ms, wall_ms=wall_ms
+    )
+
+
+def start_classic_group(
+    state: CoordinatorState,
+    group: Group[KeyT, MetadataT],
+    batch: Batch,
+    *,
+    members: Iterable[ClassicMember],
+    protocol_type: str,
+    now_ms: int,
+    wall_ms: int,
+) -> ClassicOutcome:
+    """Put a classic group of *members* into the place of *group*; its generation is the group epoch."""
+    batch.records += deletion.tombstones_of(state, group.group_id)
+    for member_id in group.sorted_member_ids:
+        batch.cancel_timers(member_id)
+    downgraded = {member.member_id: member for member in members}
+    classic = ClassicGroup(
+        group_id=group.group_id,
+        state=ClassicState.STABLE,
+        generation=group.group_epoch,
+        protocol_type=protocol_type,
+        leader=next(iter(downgraded)),
+        members=downgraded,
+        static_members={
+            member.instance_id: member_id for member_id, member in downgraded.items() if member.instance_id is not None
+        },
+        protocol_counts=count_protocols(downgraded.values()),
+        state_timestamp_ms=wall_ms,
+    )
+    protocol = select_protocol(classic)
+    classic = replace(
+        classic,
+        protocol=protocol,
+        subscribed_topics=subscribed_topics(
+            protocol_type, [member.metadata(protocol) for member in downgraded.values()]
+        ),
+    )
+    _note(batch, to="classic", group_epoch=group.group_epoch, members=classic.members)
+    outcome = ClassicOutcome(state, classic, now_ms=now_ms, wall_ms=wall_ms)
+    outcome.log()
+    for member in classic.members.values():
+        outcome.arm_session(member.member_id, member.session_timeout_ms)
+    return outcome
+
+
+def downgraded_member(member: Member[KeyT, MetadataT], *, assignment: bytes) -> ClassicMember:
+    """The member, which speaks the classic protocol, as a member of a classic group."""
+    metadata = member.metadata
+    classic = protocols_of(member)
+    return ClassicMember(
+        member_id=member.member_id,
+        instance_id=metadata.instance_id,
+        client_id=metadata.client_id,
+        client_host=metadata.client_host,
+        rebalance_timeout_ms=metadata.rebalance_timeout_ms,
+        session_timeout_ms=classic.session_timeout_ms,
+        protocols=classic.protocols,
+        assignment=assignment,
+    )
+
+
+def protocols_of(member: Member[KeyT, MetadataT]) -> ClassicProtocols:
+    """What the member, which must speak the classic protocol, offers."""
+    classic: ClassicProtocols | None = member.metadata.classic
+    assert classic is not None
+    return classic
+
+
+def assignment_bytes(
+    classic: ClassicProtocols, partitions: Mapping[UUID, Iterable[int]], *, image: TopicsImage
+) -> bytes:
+    """Partitions as a member on the classic protocol reads them, in the version that it writes itself.
+
+    Topics that are gone are left out.
+    """
+    named = {
+        image.by_id[topic_id].name: tuple(sorted(partitions[topic_id]))
+        for topic_id in partitions
+        if topic_id in image.by_id
+    }
+    assignment = ConsumerProtocolAssignment(
+        assigned_partitions=tuple(TopicPartition(topic=name, partitions=named[name]) for name in sorted(named))
+    )
+    version = min(embedded_version(classic.protocols[0][1]), ConsumerProtocolAssignment.WIRE.versions.last)
+    return encode_assignment(assignment, version=version)
+
+
+def _note(batch: Batch, *, to: str, group_epoch: int, members: Iterable[str]) -> None:
+    batch.happened("group_converted", group_epoch=group_epoch, fields={"type": to, "members": sorted(members)})

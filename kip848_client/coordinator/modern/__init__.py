@@ -1,0 +1,5 @@
+"""What consumer groups and connect groups have in common: members with epochs, targets, and the way towards them.
+
+Belongs here: what holds for any group whose members send heartbeats with an epoch (Kafka's ``group.modern``). Does not:
+what members share (topics or units), and the requests and records of one kind.
+"""

@@ -1,0 +1,352 @@
+"""OffsetCommit and TxnOffsetCommit: which member may commit which partitions, and the records of the offsets.
+
+Offsets of a transaction stay pending until the transaction coordinator ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from uuid import UUID
+
+from kip848_client.coordinator.classic.classic_heartbeat import check_commit as check_classic_commit
+from kip848_client.coordinator.classic.classic_heartbeat import session_restart
+from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
+from kip848_client.coordinator.core.batch import Batch
+from kip848_client.coordinator.core.offset_store import (
+    CommittedOffset,
+    offset_record,
+    pending_record,
+    pending_tombstone,
+)
+from kip848_client.coordinator.core.refusal import Refused
+from kip848_client.coordinator.core.requests import ApiRequest, TransactionEnded
+from kip848_client.coordinator.core.result import CoordinatorRecord, CoordinatorResult, Reply
+from kip848_client.coordinator.core.state import CoordinatorState
+from kip848_client.coordinator.core.topics import TopicInfo
+from kip848_client.coordinator.modern.member_lookup import unknown_member
+from kip848_client.coordinator.modern.member_record import GroupMember, PartitionEpochs
+from kip848_client.errors import ErrorCode
+from kip848_client.model import ZERO_UUID
+from kip848_client.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from kip848_client.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+_TOPIC_IDS_VERSION = 10
+
+
+def handle_offset_commit(
+    state: CoordinatorState, request: ApiRequest, message: OffsetCommitRequest, *, now_ms: int
+) -> CoordinatorResult:
+    """Answer one OffsetCommit.
+
+    A member that may not commit one partition commits none. In contrast, an unknown topic or partition, or metadata
+    that is too long, refuses only its own partitions. The answer omits topics without partitions.
+
+    Source:
+        Kafka's ``OffsetMetadataManager.commitOffset``; KIP-848; KIP-1251 (a lagging epoch is enough for partitions
+        that the member had at that epoch already).
+    """
+    batch, answered = _commit(state, request, message, transaction=None, now_ms=now_ms)
+    return batch.result(Reply(request.request_id, OffsetCommitResponse(topics=answered)))
+
+
+def handle_txn_offset_commit(
+    state: CoordinatorState, request: ApiRequest, message: TxnOffsetCommitRequest, *, now_ms: int
+) -> CoordinatorResult:
+    """Answer one TxnOffsetCommit of a producer whose transaction the group is part of.
+
+    The checks are those of OffsetCommit, except: a sender without member id may commit to any group, a classic group
+    accepts commits of its generation while it waits for its assignment, and a stale epoch is ILLEGAL_GENERATION.
+
+    Source:
+        Kafka's ``OffsetMetadataManager.commitTransactionalOffset``; KIP-447.
+    """
+    commit = OffsetCommitRequest(
+        group_id=message.group_id,
+        generation_id_or_member_epoch=message.generation_id,
+        member_id=message.member_id,
+        group_instance_id=message.group_instance_id,
+        topics=tuple(
+            OffsetCommitRequestTopic(
+                name=topic.name,
+                partitions=tuple(
+                    OffsetCommitRequestPartition(
+                        partition_index=partition.partition_index,
+                        committed_offset=partition.committed_offset,
+                        committed_leader_epoch=partition.committed_leader_epoch,
+                        committed_metadata=partition.committed_metadata,
+                    )
+                    for partition in topic.partitions
+                ),
+            )
+            for topic in message.topics
+        ),
+    )
+    batch, answered = _commit(state, request, commit, transaction=message, now_ms=now_ms)
+    response = TxnOffsetCommitResponse(
+        topics=tuple(
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=tuple(
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=partition.error_code
+                    )
+                    for partition in topic.partitions
+                ),
+            )
+            for topic in answered
+        )
+    )
+    return batch.result(Reply(request.request_id, response))
+
+
+def end_transaction(state: CoordinatorState, ended: TransactionEnded) -> CoordinatorResult:
+    """Apply or drop the offsets of a producer's transaction that has ended."""
+    records: list[CoordinatorRecord] = []
+    for key, pending in state.offsets.pending_of_producer(ended.producer_id):
+        records.append(pending_tombstone(key))
+        if ended.commit and not pending.is_superseded:
+            records.append(
+                offset_record(key.group, topic=key.topic, partition=key.partition, committed=pending.committed)
+            )
+    return CoordinatorResult(records=tuple(records))
+
+
+def _commit(
+    state: CoordinatorState,
+    request: ApiRequest,
+    message: OffsetCommitRequest,
+    *,
+    transaction: TxnOffsetCommitRequest | None,
+    now_ms: int,
+) -> tuple[Batch, tuple[OffsetCommitResponseTopic, ...]]:
+    topics = [(topic, _find_topic(state, topic, api_version=request.api_version)) for topic in message.topics]
+    batch = Batch(message.group_id)
+    refused = ErrorCode.NONE
+    if any(
+        found is not None and _exists(found, partition) for topic, found in topics for partition in topic.partitions
+    ):
+        try:
+            is_transactional = transaction is not None
+            _check_member(
+                state, request, message, topics, batch=batch, is_transactional=is_transactional, now_ms=now_ms
+            )
+        except Refused as refusal:
+            refused = refusal.code
+    answered = tuple(
+        OffsetCommitResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partitions=tuple(
+                OffsetCommitResponsePartition(
+                    partition_index=partition.partition_index,
+                    error_code=_commit_partition(
+                        state,
+                        request,
+                        message,
+                        batch,
+                        found=found,
+                        partition=partition,
+                        refused=refused,
+                        transaction=transaction,
+                    ),
+                )
+                for partition in topic.partitions
+            ),
+        )
+        for topic, found in topics
+        if topic.partitions
+    )
+    if refused or transaction is None:
+        _note(state, batch, message, refused=refused)
+    return batch, answered
+
+
+def may_commit(member: GroupMember, *, epoch: int, partitions: Iterable[tuple[UUID, int]]) -> bool:
+    """Whether *member* may commit *partitions* with *epoch*.
+
+    With its current epoch it may commit any partition, even one that it does not own. With an older epoch it may commit
+    partitions that it still holds and that were assigned to it at that epoch or before.
+    """
+    current = member.current
+    if epoch >= current.member_epoch:
+        return epoch == current.member_epoch
+    return all(
+        _given_by(current.assigned, topic_id, partition, epoch=epoch)
+        or _given_by(current.pending_revocation, topic_id, partition, epoch=epoch)
+        for topic_id, partition in partitions
+    )
+
+
+def _given_by(held: PartitionEpochs, topic_id: UUID, partition: int, *, epoch: int) -> bool:
+    given = held.get(topic_id, {}).get(partition)
+    return given is not None and given <= epoch
+
+
+def _find_topic(state: CoordinatorState, topic: OffsetCommitRequestTopic, *, api_version: int) -> TopicInfo | None:
+    if api_version >= _TOPIC_IDS_VERSION:
+        return state.image.by_id.get(topic.topic_id)
+    return state.image.by_name.get(topic.name)
+
+
+def _check_member(
+    state: CoordinatorState,
+    request: ApiRequest,
+    message: OffsetCommitRequest,
+    topics: list[tuple[OffsetCommitRequestTopic, TopicInfo | None]],
+    *,
+    batch: Batch,
+    is_transactional: bool,
+    now_ms: int,
+) -> None:
+    """Raise `Refused` unless the sender may commit. A commit restarts the session of a member of a classic group.
+
+    A group that does not exist or has no members accepts commits without an epoch: from consumers that assign
+    partitions themselves, and from administrators. A transaction may commit to any group if it names no member.
+    """
+    group_id, epoch = message.group_id, message.generation_id_or_member_epoch
+    names_member = epoch >= 0 or message.member_id or message.group_instance_id is not None
+    state.check_not_connect(group_id)
+    group: ConsumerGroup | None = state.groups.get(group_id)
+    classic = state.classic.get(group_id)
+    if group is None and classic is None:
+        if epoch < 0:
+            if not state.has_room_for_group(group_id):
+                raise Refused(ErrorCode.POLICY_VIOLATION, f"kip848.groups.max is {state.config.groups_max}.")
+            return
+        if state.offsets.has_group(group_id):
+            raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group_id} has no members.")
+        is_known = request.api_version >= 9 and not is_transactional
+        code = ErrorCode.GROUP_ID_NOT_FOUND if is_known else ErrorCode.ILLEGAL_GENERATION
+        raise Refused(code, f"Group {group_id} not found.")
+    if is_transactional and not names_member:
+        return
+    if classic is not None:
+        committing = check_classic_commit(
+            classic,
+            member_id=message.member_id,
+            instance_id=message.group_instance_id,
+            generation=epoch,
+            is_transactional=is_transactional,
+        )
+        if committing is not None and not is_transactional:
+            batch.soft.append(session_restart(classic, committing, now_ms=now_ms))
+        return
+    assert group is not None
+    if epoch < 0 and not group.members:
+        return
+    member = group.members.get(message.member_id)
+    if member is None:
+        raise unknown_member(group, member_id=message.member_id)
+    is_classic = is_transactional or member.metadata.classic is not None
+    if request.api_version < 9 and not is_classic:
+        raise Refused(
+            ErrorCode.UNSUPPORTED_VERSION, "OffsetCommit version 9 or above must be used by members of consumer groups."
+        )
+    if not may_commit(member, epoch=epoch, partitions=_storable(state, topics)):
+        raise Refused(
+            ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH,
+            f"Member {member.member_id} is at epoch {member.current.member_epoch} and sent {epoch}.",
+        )
+
+
+def _storable(
+    state: CoordinatorState, topics: list[tuple[OffsetCommitRequestTopic, TopicInfo | None]]
+) -> list[tuple[UUID, int]]:
+    """The partitions whose offsets are stored if the member may commit: those that exist, with valid metadata."""
+    return [
+        (found.topic_id, partition.partition_index)
+        for topic, found in topics
+        if found is not None
+        for partition in topic.partitions
+        if _exists(found, partition) and not _is_metadata_too_long(state, partition)
+    ]
+
+
+def _commit_partition(
+    state: CoordinatorState,
+    request: ApiRequest,
+    message: OffsetCommitRequest,
+    batch: Batch,
+    *,
+    found: TopicInfo | None,
+    partition: OffsetCommitRequestPartition,
+    refused: ErrorCode,
+    transaction: TxnOffsetCommitRequest | None,
+) -> ErrorCode:
+    """Store one offset; the code for its answer."""
+    if found is None:
+        by_id = request.api_version >= _TOPIC_IDS_VERSION
+        return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if not _exists(found, partition):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if refused:
+        return refused
+    if _is_metadata_too_long(state, partition):
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    retention_ms = message.retention_time_ms
+    committed = CommittedOffset(
+        offset=partition.committed_offset,
+        leader_epoch=partition.committed_leader_epoch,
+        metadata=partition.committed_metadata or "",
+        commit_timestamp_ms=request.wall_ms,
+        expire_timestamp_ms=-1 if retention_ms < 0 else request.wall_ms + retention_ms,
+        topic_id=found.topic_id if retention_ms < 0 else ZERO_UUID,  # record version 1 has no room for it
+    )
+    if transaction is not None:
+        batch.records.append(
+            pending_record(
+                message.group_id,
+                topic=found.name,
+                partition=partition.partition_index,
+                committed=committed,
+                producer_id=transaction.producer_id,
+                producer_epoch=transaction.producer_epoch,
+            )
+        )
+        return ErrorCode.NONE
+    batch.records.append(
+        offset_record(message.group_id, topic=found.name, partition=partition.partition_index, committed=committed)
+    )
+    return ErrorCode.NONE
+
+
+def _exists(found: TopicInfo, partition: OffsetCommitRequestPartition) -> bool:
+    return 0 <= partition.partition_index < found.partition_count
+
+
+def _is_metadata_too_long(state: CoordinatorState, partition: OffsetCommitRequestPartition) -> bool:
+    return len(partition.committed_metadata or "") > state.config.offset_metadata_max_bytes
+
+
+def _note(state: CoordinatorState, batch: Batch, message: OffsetCommitRequest, *, refused: ErrorCode) -> None:
+    offsets = {
+        f"{topic.name or _name(state, topic)}-{partition.partition_index}": partition.committed_offset
+        for topic in message.topics
+        for partition in topic.partitions
+    }
+    group = state.groups.get(message.group_id)
+    member = None if group is None else group.members.get(message.member_id)
+    group_epoch = 0 if group is None else group.group_epoch
+    if refused:
+        batch.happened(
+            "commit_refused", member=member, group_epoch=group_epoch, fields={"error": refused.name, "offsets": offsets}
+        )
+    elif batch.records:
+        batch.happened("offsets_committed", member=member, group_epoch=group_epoch, fields={"offsets": offsets})
+
+
+def _name(state: CoordinatorState, topic: OffsetCommitRequestTopic) -> str:
+    found = state.image.by_id.get(topic.topic_id)
+    return str(topic.topic_id) if found is None else found.name
