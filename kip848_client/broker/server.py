@@ -434,7 +434,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         if abort:
             shut_down(self._socket)
             self._transport.abort()
-        else:
+        elif not self._transport.is_closing():
+            # Closed twice, a TLS transport of Python 3.11 loses its connection, and could not be aborted any more.
             self._transport.close()
 
     def resume(self) -> None:

@@ -13,14 +13,17 @@ from pathlib import Path
 import anyio
 import pytest
 
-from kip848_client.broker import BrokerTls, EmbeddedBroker
+from kip848_client.broker import BrokerSasl, BrokerTls, EmbeddedBroker
+from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import AuthenticationError, ConfigError, ConnectionLostError, Kip848Error, ProtocolError
 from kip848_client.model import TlsSettings
 from kip848_client.wire.connection import open_connection
 from kip848_client.wire.messages.describe_cluster import DescribeClusterRequest
+from kip848_client.wire.messages.sasl_handshake import SaslHandshakeRequest
 from kip848_client.wire.tls import client_context
 from kip848_client.wire.tls_failures import explain_alert, explain_handshake
 from tests.security.certificates import Authority, Identity
+from tests.support.raw_connection import RawConnection
 
 pytestmark = pytest.mark.anyio
 
@@ -297,6 +300,20 @@ def test_a_broker_that_stops_in_the_middle_of_a_handshake_leaves_nothing_behind(
     with raw:
         with contextlib.suppress(ConnectionResetError):
             assert raw.recv(1) == b""
+
+
+def test_a_broker_stops_although_a_client_whose_login_it_refused_keeps_the_connection(
+    server_identity: Identity, authority: Authority
+) -> None:
+    """Otherwise ``with EmbeddedBroker(...)`` ends in an AttributeError of asyncio, if the machine is busy."""
+    tls = BrokerTls(server_identity.certificate, server_identity.key)
+    with EmbeddedBroker(tls=tls, sasl=BrokerSasl({"alice": "secret"}, ("PLAIN",))) as broker:
+        context = client_context(trusting(authority))
+        connection = RawConnection(broker.bootstrap_servers, tls=context)
+        answer = connection.ask(SaslHandshakeRequest(mechanism="GSSAPI"), version=1)
+    connection.close()
+
+    assert answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
 
 
 def test_a_handshake_that_does_not_end_is_given_up(server_identity: Identity) -> None:

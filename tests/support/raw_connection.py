@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -18,10 +19,13 @@ ResponseT = TypeVar("ResponseT", bound=Response)
 class RawConnection:
     """Sends requests one by one, or several before the first answer is read."""
 
-    def __init__(self, bootstrap_servers: str, *, client_id: str | None = "raw") -> None:
+    def __init__(
+        self, bootstrap_servers: str, *, client_id: str | None = "raw", tls: ssl.SSLContext | None = None
+    ) -> None:
         host, _, port = bootstrap_servers.rpartition(":")
-        self.socket: Final = socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        plain = socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket: Final = plain if tls is None else tls.wrap_socket(plain, server_hostname=host)
         self._client_id: Final = client_id
         self._sent: list[tuple[type[Request[Response]], int]] = []
         self._next_correlation_id = 0
