@@ -1,4 +1,4 @@
-"""Spark 4.0 and 4.1, each in its own PySpark: batches and streams work, and what cannot says which version can."""
+"""Spark 4.0, 4.1 and 4.2, each in its own PySpark: what works there does, and what cannot says which version can."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def installed(version: str) -> Path:
 
 @pytest.mark.parametrize(
     ("version", "writing"),
-    [("4.0.1", "writing a stream needs Spark 4.1 or newer, and this is 4.0.1"), ("4.1.1", "")],
+    [("4.0.1", "writing a stream needs Spark 4.1 or newer, and this is 4.0.1"), ("4.1.1", ""), ("4.2.1", "")],
 )
 def test_batches_and_streams_are_read_and_a_sink_says_which_version_can(
     version: str, writing: str, tmp_path: Path
