@@ -61,6 +61,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     transactional_id_check_interval_ms: Annotated[
         int, Property("transaction.remove.expired.transaction.cleanup.interval.ms", minimum=1)
     ] = 100
+    transactional_ids_max: Annotated[int, Property("kip848.transactional.ids.max", minimum=1)] = 20_000
     transaction_version: Annotated[int, Property("kip848.transaction.version", maximum=2)] = 2
     transaction_marker_delay_ms: Annotated[int, Property("kip848.transaction.marker.delay.ms")] = 0
 

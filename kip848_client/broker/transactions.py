@@ -86,6 +86,7 @@ class TransactionHost(TransactionAdmission):
         self._coordinator: Final = TransactionCoordinator(
             timeout_ms_max=config.transaction_timeout_ms_max,
             expiration_ms=config.transactional_id_expiration_ms,
+            ids_max=config.transactional_ids_max,
             new_producer_id=topics.new_producer_id,
         )
         self._log: Final = log
@@ -252,8 +253,9 @@ class TransactionHost(TransactionAdmission):
         transaction = outcome.transaction
         if transaction is None:
             return
-        self._log.append((record_of(transaction),))
-        self._coordinator.replay(transaction)
+        self._log.append(tuple([record_of(change) for change in outcome.changes]))
+        for change in outcome.changes:
+            self._coordinator.replay(change)
         if transaction.is_ending:
             self._ends[transaction.transactional_id] = due_ms = transaction.updated_ms + self._marker_delay_ms
             if not self._marker_delay_ms:

@@ -44,6 +44,7 @@ _TIMEOUT_MS: Final = 4_000
 _CHECK_MS: Final = 500
 _EXPIRATION_MS: Final = 1_500
 """After which an id without a transaction is forgotten, while a process may be frozen that has it."""
+_IDS_MAX: Final = 1_000
 _ANSWER_MS: Final = 700
 """After which a producer asks again."""
 _ENDS_OPEN: Final = 0.3
@@ -169,7 +170,10 @@ class TransactionHost:
         self._epoch: Final = epoch
         self.alive = True
         self.coordinator: Final = TransactionCoordinator(
-            timeout_ms_max=2 * _TIMEOUT_MS, expiration_ms=_EXPIRATION_MS, new_producer_id=service.producer_ids.__next__
+            timeout_ms_max=2 * _TIMEOUT_MS,
+            expiration_ms=_EXPIRATION_MS,
+            ids_max=_IDS_MAX,
+            new_producer_id=service.producer_ids.__next__,
         )
         for key, value in service.records:
             self.coordinator.replay(transaction_of(key, value))
@@ -188,7 +192,7 @@ class TransactionHost:
             answer(Outcome(ErrorCode.NOT_COORDINATOR))
             return
         outcome = question(self.coordinator, self._world.wall_ms)
-        if self._keep(outcome.transaction):
+        if all(self._keep(change) for change in outcome.changes):
             answer(outcome)
         elif self is not self._service.host:
             answer(Outcome(ErrorCode.NOT_COORDINATOR))
@@ -213,10 +217,8 @@ class TransactionHost:
             return ErrorCode.NOT_COORDINATOR
         return self.coordinator.verify(life.name, producer_id=life.producer_id, epoch=life.epoch, partition=partition)
 
-    def _keep(self, transaction: Transaction | None) -> bool:
+    def _keep(self, transaction: Transaction) -> bool:
         """Append a new state and replay it; returns False if this coordinator died, or is no longer the present one."""
-        if transaction is None:
-            return True
         service, scenario = self._service, self._service.scenario
         if service.host is not self:  # another node leads the log
             self.die()
@@ -259,7 +261,8 @@ class TransactionHost:
 
     def _complete(self, transaction: Transaction) -> None:
         completed = self.coordinator.completed(transaction.transactional_id, now_ms=self._world.wall_ms)
-        self._keep(completed.transaction)
+        for change in completed.changes:
+            self._keep(change)
 
     def _write_marker(self, transaction: Transaction, place: TopicPartition) -> None:
         service = self._service

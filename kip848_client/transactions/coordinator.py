@@ -8,9 +8,9 @@ How a shell drives it (single-threaded; each outcome is finished before the next
         write_markers(transaction)
 
     outcome = coordinator.end(..., now_ms=now)          # a request
-    if outcome.transaction is not None:
-        log.append(record_of(outcome.transaction))      # if this fails, drop the outcome: nothing has changed
-        coordinator.replay(outcome.transaction)
+    log.append(map(record_of, outcome.changes))         # if this fails, drop the outcome: nothing has changed
+    for transaction in outcome.changes:
+        coordinator.replay(transaction)
     answer(outcome.error, outcome.producer_id, outcome.epoch)
     if outcome.transaction is not None and outcome.transaction.is_ending:
         write_markers(outcome.transaction)              # control batches, ends of pending offsets
@@ -36,12 +36,7 @@ from msgspec.structs import replace
 from kip848_client.error_codes import ErrorCode
 from kip848_client.transactions.transaction import EPOCH_MAX, TopicPartition, Transaction, TransactionState
 
-__all__ = ["Outcome", "TransactionCoordinator", "IDS_MAX", "PARTITIONS_MAX"]
-
-IDS_MAX: Final = 10_000
-"""Transactional ids that are remembered; one more is refused. Not Kafka's: it bounds memory."""
-PARTITIONS_MAX: Final = 10_000
-"""Partitions of one transaction, for the same reason."""
+__all__ = ["Outcome", "TransactionCoordinator"]
 
 _DEADLINES_KEPT: Final = 1_000
 """Deadlines of transactions that have ended, before all of these are thrown away."""
@@ -59,12 +54,19 @@ class Outcome(msgspec.Struct, frozen=True):
         producer_id: for the answer; -1 if it has none.
         epoch: likewise.
         transaction: the new state, to be kept and replayed; None if nothing changes.
+        forgotten: the end of another id, to be kept and replayed before *transaction*; None if all stay.
     """
 
     error: ErrorCode = ErrorCode.NONE
     producer_id: int = -1
     epoch: int = -1
     transaction: Transaction | None = None
+    forgotten: Transaction | None = None
+
+    @property
+    def changes(self) -> tuple[Transaction, ...]:
+        """What is to be kept and replayed, in this order."""
+        return tuple(each for each in (self.forgotten, self.transaction) if each is not None)
 
 
 _DONE: Final = Outcome()
@@ -76,11 +78,16 @@ class TransactionCoordinator:
     Args:
         timeout_ms_max: the longest time that a producer may ask for (``transaction.max.timeout.ms``).
         expiration_ms: how long an id without an open transaction is remembered (``transactional.id.expiration.ms``).
+        ids_max: how many ids are remembered (``kip848.transactional.ids.max``). For one more, the one that was not used
+            for longest is forgotten, as if its time were over.
         new_producer_id: makes an id that no producer had before; what it raises is the caller's to handle.
     """
 
-    def __init__(self, *, timeout_ms_max: int, expiration_ms: int, new_producer_id: Callable[[], int]) -> None:
+    def __init__(
+        self, *, timeout_ms_max: int, expiration_ms: int, ids_max: int, new_producer_id: Callable[[], int]
+    ) -> None:
         self._timeout_ms_max: Final = timeout_ms_max
+        self._ids_max: Final = ids_max
         self._expiration_ms: Final = expiration_ms
         self._new_producer_id: Final = new_producer_id
         # The one that was not used for longest comes first.
@@ -107,17 +114,20 @@ class TransactionCoordinator:
             return Outcome(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         known = self._transactions.get(transactional_id)
         if known is None:
-            if len(self._transactions) >= IDS_MAX:
-                return Outcome(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-            return _initialised(
-                Transaction(
-                    transactional_id=transactional_id,
-                    producer_id=self._new_producer_id(),
-                    epoch=0,
-                    timeout_ms=timeout_ms,
-                    updated_ms=now_ms,
-                )
+            forgotten = None
+            if len(self._transactions) >= self._ids_max:
+                idle = next((each for each in self._transactions.values() if each.state in _OVER), None)
+                if idle is None:
+                    return Outcome(ErrorCode.POLICY_VIOLATION)
+                forgotten = Transaction.forgotten(idle.transactional_id)
+            new = Transaction(
+                transactional_id=transactional_id,
+                producer_id=self._new_producer_id(),
+                epoch=0,
+                timeout_ms=timeout_ms,
+                updated_ms=now_ms,
             )
+            return replace(_initialised(new), forgotten=forgotten)
         is_given = producer_id != _NONE
         if is_given and not _holds(known, producer_id=producer_id, epoch=epoch):
             return Outcome(ErrorCode.PRODUCER_FENCED)
@@ -171,8 +181,6 @@ class TransactionCoordinator:
         if is_open and known.partitions.issuperset(partitions):
             return _DONE
         together = known.partitions.union(partitions) if is_open else frozenset(partitions)
-        if len(together) > PARTITIONS_MAX:
-            return Outcome(ErrorCode.INVALID_REQUEST)
         return Outcome(
             transaction=replace(
                 known,

@@ -15,6 +15,7 @@ from kip848_client.wire.codec import decode_request, encode_request
 from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kip848_client.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest
+from kip848_client.wire.messages.init_producer_id import InitProducerIdRequest
 from kip848_client.wire.messages.list_groups import ListGroupsRequest
 from kip848_client.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -26,7 +27,12 @@ from tests.support.raw_connection import RawConnection
 
 pytestmark = pytest.mark.kip848_broker(
     topics={"t": 2},
-    config={"kip848.members.max": 20, "kip848.groups.max": 10, "kip848.request.max.bytes": 4096},
+    config={
+        "kip848.members.max": 20,
+        "kip848.groups.max": 10,
+        "kip848.transactional.ids.max": 2,
+        "kip848.request.max.bytes": 4096,
+    },
 )
 
 
@@ -55,6 +61,16 @@ def test_groups_are_limited_also_those_that_are_empty_or_only_offsets(connection
     assert len(connection.ask(ListGroupsRequest(), version=5).groups) == 10
     assert commit_offset(connection, 1, group="mine", topic="t") == ErrorCode.NONE
     assert connection.ask(join("m", group="g3", topics=("t",)), version=1).error_code == ErrorCode.NONE
+
+
+def test_a_transactional_id_too_many_takes_the_place_of_an_idle_one(
+    broker: EmbeddedBroker, connection: RawConnection
+) -> None:
+    """A broker of a test suite that makes up ids would refuse them after some time, for seven days."""
+    for number in range(5):
+        request = InitProducerIdRequest(transactional_id=f"t{number}", transaction_timeout_ms=60_000)
+        assert connection.ask(request, version=5).error_code == ErrorCode.NONE
+    assert [known.transactional_id for known in broker.transactions()] == ["t3", "t4"]
 
 
 @pytest.mark.parametrize("start", [b"\x00\x44", b"\x00\x08\x00\x09", b"\x01"], ids=["heartbeat", "commit", "one byte"])

@@ -65,7 +65,7 @@ class TransactionMachine(RuleBasedStateMachine):
     def load(self) -> None:
         """Read what is durable."""
         self.coordinator = TransactionCoordinator(
-            timeout_ms_max=TIMEOUT_MS, expiration_ms=2 * TIMEOUT_MS, new_producer_id=lambda: next(self.ids)
+            timeout_ms_max=TIMEOUT_MS, expiration_ms=2 * TIMEOUT_MS, ids_max=100, new_producer_id=lambda: next(self.ids)
         )
         for key, value in self.records:
             self.coordinator.replay(transaction_of(key, value))
@@ -97,8 +97,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     def finish(self, outcome: Outcome) -> Outcome:
         """Keep and replay an outcome, and write the end that it decides."""
-        after = outcome.transaction
-        if after is not None:
+        for after in outcome.changes:
             self.durable()
             self.records.append(record_of(after))
             self.coordinator.replay(after)

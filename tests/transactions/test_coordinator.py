@@ -23,10 +23,10 @@ FOO = ("foo", 0)
 class Driver:
     """A coordinator whose outcomes are finished as a shell does it; the clock is `now_ms`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, ids_max: int = 100) -> None:
         ids = itertools.count(100)
         self.coordinator = TransactionCoordinator(
-            timeout_ms_max=900_000, expiration_ms=EXPIRATION_MS, new_producer_id=lambda: next(ids)
+            timeout_ms_max=900_000, expiration_ms=EXPIRATION_MS, ids_max=ids_max, new_producer_id=lambda: next(ids)
         )
         self.now_ms = 1_000
         self.records: list[Transaction] = []
@@ -59,10 +59,10 @@ class Driver:
         )
 
     def finish(self, outcome: Outcome) -> Outcome:
-        if outcome.transaction is not None:
-            self.records.append(outcome.transaction)
-            self.coordinator.replay(outcome.transaction)
-            if outcome.transaction.is_ending:
+        for change in outcome.changes:
+            self.records.append(change)
+            self.coordinator.replay(change)
+            if change.is_ending:
                 self.finish(self.coordinator.completed("tx", now_ms=self.now_ms))
         return outcome
 
@@ -254,18 +254,23 @@ def test_a_write_is_verified_against_the_open_transaction(sent: dict[str, Any], 
     assert verify() == error
 
 
-def test_too_many_ids_and_partitions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program that makes up names would fill the memory of the broker."""
-    monkeypatch.setattr(coordinator_module, "IDS_MAX", 2)
-    monkeypatch.setattr(coordinator_module, "PARTITIONS_MAX", 2)
-    driver = Driver()
-    producer_id = driver.init().producer_id
+def test_one_id_too_many_takes_the_place_of_the_id_that_is_idle_for_longest() -> None:
+    """A test suite that makes up an id for each test would be refused after some thousands, for seven days."""
+    driver = Driver(ids_max=3)
+    driver.add(driver.init().producer_id, 0)  # it was not used for longest, but its transaction is open
     driver.init_other("a")
-    refused = driver.coordinator.init_producer_id("b", timeout_ms=5_000, now_ms=1)
-    assert refused.error == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    add = partial(driver.coordinator.add_partitions, "tx", producer_id=producer_id, epoch=0, now_ms=1)
-    assert add(partitions=[("foo", index) for index in range(2)]).error == ErrorCode.NONE
-    assert add(partitions=[("foo", index) for index in range(3)]).error == ErrorCode.INVALID_REQUEST
+    driver.init_other("b")
+    driver.init_other("c")
+    assert [known.transactional_id for known in driver.coordinator] == ["b", "c", "tx"]
+    assert [record.transactional_id for record in driver.records[-2:]] == ["a", "c"], "a's end is in the log"
+
+
+def test_an_id_is_refused_while_all_others_have_open_transactions() -> None:
+    """A program that makes up ids and leaves their transactions open would fill the memory of the broker."""
+    driver = Driver(ids_max=1)
+    driver.add(driver.init().producer_id, 0)
+    refused = driver.coordinator.init_producer_id("a", timeout_ms=5_000, now_ms=1)
+    assert (refused.error, refused.changes) == (ErrorCode.POLICY_VIOLATION, ())
 
 
 def test_deadlines_of_transactions_that_ended_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
