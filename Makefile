@@ -8,7 +8,7 @@
 #   make check    lint, format, types, import contracts, import circles
 #   make simulate  50,000 simulated groups with faults, or as many as four minutes allow; some thousands that no other
 #                  commit has played; the same digests twice
-#   make mutants  put small bugs into member and coordinator, to see whether simulation and unit tests notice them
+#   make mutants MUTANTS="kip848_client.member.heartbeat.*"  put small bugs into a module, to see whether tests notice
 #   make docs     draw the parts of the documents anew that are made from the code
 #   make site     build the documentation as a site in dist/site; a broken link is an error
 #   make transcripts  play the conversations of tests/transcripts anew and write down what came of them
@@ -117,9 +117,11 @@ simulate: venv
 			| $(PYTHON) -c 'import json, sys; print(json.load(sys.stdin)["digest"])'; \
 	done | uniq -c | $(PYTHON) -c 'import sys; lines = list(sys.stdin); print("digests of 600 histories, in processes with different hashes:", "equal" if len(lines) == 1 and lines[0].split()[0] == "2" else lines); sys.exit(len(lines) != 1)'
 
-# MUTANTS="--only member/heartbeat" tries all changes of a module; a whole run is kept in benchmarks/results/mutants.json.
+# Changes the cores in a copy (mutants/) and runs the unit tests that reach each change. Making all of them takes some
+# minutes; the results are kept there, so that the next module is quick. What was missed: mutmut results, mutmut show.
 mutants: venv
-	@$(PYTHON) -m tests.mutants $(MUTANTS)
+	@$(PIP) --group mutants
+	@$(VENV)/bin/mutmut run $(MUTANTS)
 
 docs: venv
 	@$(PYTHON) -m tests.support.protocol_document

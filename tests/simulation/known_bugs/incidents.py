@@ -30,10 +30,10 @@ from kip848_client.member.reconciler import Reconciler
 from kip848_client.member.runs import Run
 from kip848_client.member.states import Phase
 from kip848_client.member.topic_names import TopicNames
-from tests.mutants.registry import Patch, mutant
+from tests.simulation.known_bugs.registry import Patch, known_bug
 
 
-@mutant("the time to give up partitions runs on after they were given up (KAFKA-16249)", "S7")
+@known_bug("the time to give up partitions runs on after they were given up (KAFKA-16249)", "S7")
 def _(patch: Patch) -> None:
     apply, time_is_up = GroupCoordinator.apply, departure.time_is_up
 
@@ -56,7 +56,7 @@ def _(patch: Patch) -> None:
     patch.setattr(departure, "time_is_up", fires)
 
 
-@mutant("who waits for partitions of others is removed after its own time to give up (KAFKA-16249)", "S7")
+@known_bug("who waits for partitions of others is removed after its own time to give up (KAFKA-16249)", "S7")
 def _(patch: Patch) -> None:
     original = member_timers.arm_member_timers
 
@@ -70,7 +70,7 @@ def _(patch: Patch) -> None:
     patch.setattr("kip848_client.coordinator.consumer.member_steps.arm_member_timers", arm)
 
 
-@mutant("a heartbeat of the epoch before is refused, though only its answer was lost (franz-go#889)", "S7")
+@known_bug("a heartbeat of the epoch before is refused, though only its answer was lost (franz-go#889)", "S7")
 def _(patch: Patch) -> None:
     original = membership.check_epoch
 
@@ -82,7 +82,7 @@ def _(patch: Patch) -> None:
     patch.setattr(membership, "check_epoch", check_epoch)
 
 
-@mutant("a member is believed to own what it says that it owns (KAFKA-12984)", "S1", "S5", "S4", "assertion")
+@known_bug("a member is believed to own what it says that it owns (KAFKA-12984)", "S1", "S5", "S4", "assertion")
 def _(patch: Patch) -> None:
     original = current_assignment.reconcile
 
@@ -97,7 +97,7 @@ def _(patch: Patch) -> None:
     patch.setattr(member_steps, "reconcile", reconcile)
 
 
-@mutant("a rebalance is the cause of the next one, for ever (librdkafka#4783)", "L1", "L6", "L8", "L2")
+@known_bug("a rebalance is the cause of the next one, for ever (librdkafka#4783)", "L1", "L6", "L8", "L2")
 def _(patch: Patch) -> None:
     original, assign = member_steps.MemberSteps._reason_to_bump, UniformAssignor.assign
     turns = {"count": 0}
@@ -121,7 +121,7 @@ def _(patch: Patch) -> None:
     patch.setattr(UniformAssignor, "assign", turned)
 
 
-@mutant("a member that is fenced during a rebalance never starts another (librdkafka#4634)", "L1", "L5", seed=30)
+@known_bug("a member that is fenced during a rebalance never starts another (librdkafka#4634)", "L1", "L5", seed=30)
 def _(patch: Patch) -> None:
     original = Reconciler.cancel
 
@@ -134,7 +134,7 @@ def _(patch: Patch) -> None:
     patch.setattr(Reconciler, "cancel", cancel)
 
 
-@mutant("a topic that was deleted before its name was known ends the member (librdkafka#4634)", "exception")
+@known_bug("a topic that was deleted before its name was known ends the member (librdkafka#4634)", "exception")
 def _(patch: Patch) -> None:
     original = TopicNames._ended
 
@@ -146,7 +146,7 @@ def _(patch: Patch) -> None:
     patch.setattr(TopicNames, "_ended", ended)
 
 
-@mutant("a member that owns nothing leaves without saying so (librdkafka#4634)", "C4")
+@known_bug("a member that owns nothing leaves without saying so (librdkafka#4634)", "C4")
 def _(patch: Patch) -> None:
     start, send = Leaving.start, Leaving._send
     silent: set[int] = set()
@@ -166,7 +166,7 @@ def _(patch: Patch) -> None:
     patch.setattr(Leaving, "_send", sent)
 
 
-@mutant("a member whose listener raised leaves without saying so (KAFKA-16933)", "C4", seed=20)
+@known_bug("a member whose listener raised leaves without saying so (KAFKA-16933)", "C4", seed=20)
 def _(patch: Patch) -> None:
     released, send = Leaving._released, Leaving._send
     silent: set[int] = set()
@@ -186,12 +186,12 @@ def _(patch: Patch) -> None:
     patch.setattr(Leaving, "_send", sent)
 
 
-@mutant("a static member leaves for good at every restart (Dekaf#1348)", "C4")
+@known_bug("a static member leaves for good at every restart (Dekaf#1348)", "C4")
 def _(patch: Patch) -> None:
     patch.setattr(Leaving, "epoch", lambda self, mode: LEAVE_EPOCH)
 
 
-@mutant("an assignment that changes nothing is never acknowledged (KAFKA-16312)", "L1")
+@known_bug("an assignment that changes nothing is never acknowledged (KAFKA-16312)", "L1")
 def _(patch: Patch) -> None:
     original = Reconciler.advance
 
@@ -213,7 +213,7 @@ def _differs(reconciler: Reconciler) -> bool:
 _wanted: Any = Reconciler.poll_wanted.fget  # type: ignore[attr-defined]
 
 
-@mutant("partitions whose listener raised once are never fetched (KAFKA-18160)", "L1", "L7", "L8", "L2", "L10")
+@known_bug("partitions whose listener raised once are never fetched (KAFKA-18160)", "L1", "L7", "L8", "L2", "L10")
 def _(patch: Patch) -> None:
     original, give_up = Positions.release, Reconciler._listener_raised
     refused: set[tuple[int, Any]] = set()
@@ -229,7 +229,7 @@ def _(patch: Patch) -> None:
     patch.setattr(Positions, "release", release)
 
 
-@mutant(
+@known_bug(
     "partitions that come while others are looked up start from the reset policy (KAFKA-17674)",
     "C6",
     scenario="failover",
@@ -245,7 +245,7 @@ def _(patch: Patch) -> None:
     patch.setattr(Positions, "_looked_up", looked_up)
 
 
-@mutant("a stale epoch in a look-up of offsets counts as no offset (platformatic/kafka#267)", "C6")
+@known_bug("a stale epoch in a look-up of offsets counts as no offset (platformatic/kafka#267)", "C6")
 def _(patch: Patch) -> None:
     original = OffsetFetches._answered
 
@@ -260,7 +260,9 @@ def _(patch: Patch) -> None:
     patch.setattr(OffsetFetches, "_answered", answered)
 
 
-@mutant("NOT_COORDINATOR leaves a partition without a position for ever (librdkafka#5586)", "L1", "L7", "L8", seed=160)
+@known_bug(
+    "NOT_COORDINATOR leaves a partition without a position for ever (librdkafka#5586)", "L1", "L7", "L8", seed=160
+)
 def _(patch: Patch) -> None:
     original = OffsetFetches._retry
 
@@ -272,7 +274,7 @@ def _(patch: Patch) -> None:
     patch.setattr(OffsetFetches, "_retry", retry)
 
 
-@mutant(
+@known_bug(
     "a member that is fenced while it awaits an answer waits for ever (KAFKA-16215)", "L1", "L5", scenario="assignors"
 )
 def _(patch: Patch) -> None:
@@ -286,12 +288,12 @@ def _(patch: Patch) -> None:
     patch.setattr(Heartbeats, "restart", restart)
 
 
-@mutant("a connection that broke is never looked up again (KAFKA-17293)", "C8", "L1", "L8")
+@known_bug("a connection that broke is never looked up again (KAFKA-17293)", "C8", "L1", "L8")
 def _(patch: Patch) -> None:
     patch.setattr(Context, "lose_link", lambda self, link: None)
 
 
-@mutant("a member that can send nothing does not sleep (KAFKA-20426)", "C9", "hang")
+@known_bug("a member that can send nothing does not sleep (KAFKA-20426)", "C9", "hang")
 def _(patch: Patch) -> None:
     original = Membership.deadline_ms
 
@@ -301,7 +303,7 @@ def _(patch: Patch) -> None:
     patch.setattr(Membership, "deadline_ms", deadline_ms)
 
 
-@mutant("polls are not reported, so the poll timer always fires (KAFKA-16026)", "L1", "L6")
+@known_bug("polls are not reported, so the poll timer always fires (KAFKA-16026)", "L1", "L6")
 def _(patch: Patch) -> None:
     def polled(self: Membership) -> None:
         self._release.polled()
@@ -314,7 +316,7 @@ def _(patch: Patch) -> None:
     patch.setattr(GroupExit, "seen_polling", lambda self, at_ms: None)
 
 
-@mutant("commits do not name their member (KAFKA-15978)", "L7", "S11")
+@known_bug("commits do not name their member (KAFKA-15978)", "L7", "S11")
 def _(patch: Patch) -> None:
     original = commit_requests.build_commit
 
@@ -325,7 +327,7 @@ def _(patch: Patch) -> None:
     patch.setattr("kip848_client.member.commits.build_commit", build_commit)
 
 
-@mutant("an acknowledgement is repeated as often as the loop turns (KAFKA-20145)", "L6", "hang", "C4")
+@known_bug("an acknowledgement is repeated as often as the loop turns (KAFKA-20145)", "L6", "hang", "C4")
 def _(patch: Patch) -> None:
     original = Heartbeats.ended
 

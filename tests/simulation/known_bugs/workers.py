@@ -11,20 +11,22 @@ from kip848_client.coordinator.connect import units as connect_units
 from kip848_client.coordinator.connect import worker_departure as departure
 from kip848_client.coordinator.connect import worker_heartbeat as heartbeat
 from kip848_client.worker.core import WorkerCore
-from tests.mutants.registry import Patch, mutant
+from tests.simulation.known_bugs.registry import Patch, known_bug
 
 
-@mutant("a worker that is cut off stops its units when they are given away, and not before", "U1", scenario="workers")
+@known_bug(
+    "a worker that is cut off stops its units when they are given away, and not before", "U1", scenario="workers"
+)
 def _(patch: Patch) -> None:
     patch.setattr(WorkerCore, "_margin_ms", lambda core: -3_000)
 
 
-@mutant("a heartbeat that arrives late confirms what its worker ran then", "U1", scenario="workers", seed=13)
+@known_bug("a heartbeat that arrives late confirms what its worker ran then", "U1", scenario="workers", seed=13)
 def _(patch: Patch) -> None:
     patch.setattr(heartbeat, "_check_sequence", lambda *_: None)
 
 
-@mutant("a lease does not end when the coordinator may remove its worker", "U1", scenario="workers", seed=16)
+@known_bug("a lease does not end when the coordinator may remove its worker", "U1", scenario="workers", seed=16)
 def _(patch: Patch) -> None:
     original = WorkerCore._note_wait
 
@@ -35,7 +37,7 @@ def _(patch: Patch) -> None:
     patch.setattr(WorkerCore, "_note_wait", forget)
 
 
-@mutant("tokens do not grow", "U2", scenario="workers")
+@known_bug("tokens do not grow", "U2", scenario="workers")
 def _(patch: Patch) -> None:
     def write(held: Any) -> Any:
         return tuple(replace(item, epochs=(1,) * len(item.indexes)) for item in connect_units.write_held(held))
@@ -43,12 +45,12 @@ def _(patch: Patch) -> None:
     patch.setattr("kip848_client.coordinator.connect.worker_heartbeat.write_held", write)
 
 
-@mutant("units of a worker that is gone go to no other worker", "U3", scenario="workers")
+@known_bug("units of a worker that is gone go to no other worker", "U3", scenario="workers")
 def _(patch: Patch) -> None:
     def same_epoch(group_id: str, *, epoch: int, last_installer: str) -> Any:
         return records.group_record(group_id, epoch=epoch - 1, last_installer=last_installer)
 
-    patch.setattr(departure, "records", _Records(same_epoch))
+    patch.setattr(departure, "connect_records", _Records(same_epoch))
 
 
 class _Records:

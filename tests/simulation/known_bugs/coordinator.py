@@ -21,10 +21,10 @@ from kip848_client.coordinator.modern import modern_group as group
 from kip848_client.coordinator.modern.current_assignment import Target
 from kip848_client.coordinator.modern.member_record import CurrentAssignment, GroupMember
 from kip848_client.coordinator.offsets import offset_commit as coordinator_commit
-from tests.mutants.registry import Patch, mutant
+from tests.simulation.known_bugs.registry import Patch, known_bug
 
 
-@mutant("a partition is given to another member while its holder has not given it up (KAFKA-16147)", "S1", "S5")
+@known_bug("a partition is given to another member while its holder has not given it up (KAFKA-16147)", "S1", "S5")
 def _(patch: Patch) -> None:
     original = ConsumerGroup.holders
 
@@ -38,12 +38,12 @@ def _(patch: Patch) -> None:
     patch.setattr(ConsumerGroup, "holders", holders)
 
 
-@mutant("a revocation counts as done before the member confirmed it", "C1", "S4")
+@known_bug("a revocation counts as done before the member confirmed it", "C1", "S4")
 def _(patch: Patch) -> None:
     patch.setattr(current_assignment, "_owns_any", lambda owned, partitions: False)
 
 
-@mutant("an assignor gives every partition to every member", "S2")
+@known_bug("an assignor gives every partition to every member", "S2")
 def _(patch: Patch) -> None:
     def assign(self: UniformAssignor, spec: GroupSpec) -> GroupAssignment:
         everything = {topic_id: tuple(range(count)) for topic_id, count in spec.topics.items()}
@@ -55,7 +55,7 @@ def _(patch: Patch) -> None:
     patch.setattr(UniformAssignor, "assign", assign)
 
 
-@mutant("the group epoch falls back when a member leaves", "S3")
+@known_bug("the group epoch falls back when a member leaves", "S3")
 def _(patch: Patch) -> None:
     original = records.group_epoch_record
     patch.setattr(
@@ -67,7 +67,7 @@ def _(patch: Patch) -> None:
     )
 
 
-@mutant("a member moves to the new epoch with partitions left to revoke", "S4")
+@known_bug("a member moves to the new epoch with partitions left to revoke", "S4")
 def _(patch: Patch) -> None:
     original = current_assignment.reconcile
 
@@ -78,7 +78,7 @@ def _(patch: Patch) -> None:
     patch.setattr("kip848_client.coordinator.consumer.member_steps.reconcile", reconcile)
 
 
-@mutant("the group calls itself stable too early", "S6")
+@known_bug("the group calls itself stable too early", "S6")
 def _(patch: Patch) -> None:
     original = group.derive_state
 
@@ -88,12 +88,12 @@ def _(patch: Patch) -> None:
     patch.setattr(group, "derive_state", derive_state)
 
 
-@mutant("any epoch is taken for the member's own", "S7", "S8")
+@known_bug("any epoch is taken for the member's own", "S7", "S8")
 def _(patch: Patch) -> None:
     patch.setattr(membership, "check_epoch", lambda member, *, received, owned: None)
 
 
-@mutant("a member that was fenced may not join again with epoch 0 (KAFKA-19233)", "S7")
+@known_bug("a member that was fenced may not join again with epoch 0 (KAFKA-19233)", "S7")
 def _(patch: Patch) -> None:
     original = membership.check_epoch
 
@@ -105,7 +105,7 @@ def _(patch: Patch) -> None:
     patch.setattr(membership, "check_epoch", check_epoch)
 
 
-@mutant("hard state is changed beside the log", "S9")
+@known_bug("hard state is changed beside the log", "S9")
 def _(patch: Patch) -> None:
     original = GroupCoordinator.apply
 
@@ -117,12 +117,12 @@ def _(patch: Patch) -> None:
     patch.setattr(GroupCoordinator, "apply", apply)
 
 
-@mutant("a commit is accepted with any epoch of a member", "S11", seed=50)
+@known_bug("a commit is accepted with any epoch of a member", "S11", seed=50)
 def _(patch: Patch) -> None:
     patch.setattr(coordinator_commit, "may_commit", lambda member, *, epoch, partitions: True)
 
 
-@mutant("a member may take any time to give up partitions", "L3", "S7", scenario="zombies")
+@known_bug("a member may take any time to give up partitions", "L3", "S7", scenario="zombies")
 def _(patch: Patch) -> None:
     original = GroupCoordinator.apply
 
@@ -137,7 +137,7 @@ def _(patch: Patch) -> None:
     patch.setattr(GroupCoordinator, "apply", apply)
 
 
-@mutant("a join with an instance id pushes its holder out", "S8")
+@known_bug("a join with an instance id pushes its holder out", "S8")
 def _(patch: Patch) -> None:
     find_static = membership._find_static
 
@@ -151,7 +151,7 @@ def _(patch: Patch) -> None:
     patch.setattr(membership, "_find_static", find)
 
 
-@mutant("a member that gave up one of several topics has given up all", "S4", "S5", probes=True)
+@known_bug("a member that gave up one of several topics has given up all", "S4", "S5", probes=True)
 def _(patch: Patch) -> None:
     def owns_all(owned: Any, partitions: Any) -> bool:
         return owned is None or all(

@@ -17,33 +17,33 @@ from kip848_client.member.reconciler import Reconciler
 from kip848_client.member.release import Release
 from kip848_client.member.states import HEARTBEATING, Phase
 from kip848_client.model import OffsetAndMetadata, TopicPartition
-from tests.mutants.registry import Patch, mutant
+from tests.simulation.known_bugs.registry import Patch, known_bug
 
 
-@mutant("partitions are taken while a heartbeat without them is on its way", "C1", seed=39)
+@known_bug("partitions are taken while a heartbeat without them is on its way", "C1", seed=39)
 def _(patch: Patch) -> None:
     patch.setattr(Heartbeats, "ownership_report_pending", False)
 
 
-@mutant("a member that was removed keeps its partitions and is given others on top", "C3", "C2", "C1")
+@known_bug("a member that was removed keeps its partitions and is given others on top", "C3", "C2", "C1")
 def _(patch: Patch) -> None:
     patch.setattr(Release, "_lose", Release._over)
 
 
-@mutant("an on_partitions_assigned that raised counts as having returned", "C2")
+@known_bug("an on_partitions_assigned that raised counts as having returned", "C2")
 def _(patch: Patch) -> None:
     original = Reconciler._assignment_ended
     patch.setattr(Reconciler, "_assignment_ended", lambda self, run, error: original(self, run, None))
 
 
-@mutant("heartbeats go on while the lost callback runs (KAFKA-16251)", "C4", scenario="zombies")
+@known_bug("heartbeats go on while the lost callback runs (KAFKA-16251)", "C4", scenario="zombies")
 def _(patch: Patch) -> None:
     phases = HEARTBEATING | {Phase.FENCED_RELEASE, Phase.STALE_RELEASE}
     patch.setattr(member_heartbeat, "HEARTBEATING", phases)
     patch.setattr(member_module, "HEARTBEATING", phases)
 
 
-@mutant("the rebalance timeout is never sent (Dekaf#2767)", "L1")
+@known_bug("the rebalance timeout is never sent (Dekaf#2767)", "L1")
 def _(patch: Patch) -> None:
     original = Heartbeats.build
     patch.setattr(
@@ -53,7 +53,7 @@ def _(patch: Patch) -> None:
     )
 
 
-@mutant("being fenced is the end of a member", "C5")
+@known_bug("being fenced is the end of a member", "C5")
 def _(patch: Patch) -> None:
     def classify(code: int) -> HeartbeatErrorClass:
         found = heartbeat_error_class(code)
@@ -62,7 +62,7 @@ def _(patch: Patch) -> None:
     patch.setattr(member_membership, "heartbeat_error_class", classify)
 
 
-@mutant("commits run one record ahead of what was handed out", "C6")
+@known_bug("commits run one record ahead of what was handed out", "C6")
 def _(patch: Patch) -> None:
     original = commit_requests.build_commit
 

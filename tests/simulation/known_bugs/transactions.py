@@ -14,10 +14,10 @@ from kip848_client.simulation import transactions as simulated
 from kip848_client.transactions import coordinator as deciding
 from kip848_client.transactions.coordinator import Outcome, TransactionCoordinator
 from kip848_client.transactions.records import transaction_of
-from tests.mutants.registry import Patch, mutant
+from tests.simulation.known_bugs.registry import Patch, known_bug
 
 
-@mutant("what is stable grows with the end of any transaction", "X1", "X2", scenario="transactions")
+@known_bug("what is stable grows with the end of any transaction", "X1", "X2", scenario="transactions")
 def _(patch: Patch) -> None:
     def last_stable_offset(self: PartitionLog) -> int:
         return max(self._open.values(), default=self._log_end_offset)
@@ -25,7 +25,7 @@ def _(patch: Patch) -> None:
     patch.setattr(PartitionLog, "last_stable_offset", property(last_stable_offset))
 
 
-@mutant("a reader is told of aborted transactions only where they begin", "X1", scenario="transactions")
+@known_bug("a reader is told of aborted transactions only where they begin", "X1", scenario="transactions")
 def _(patch: Patch) -> None:
     original = PartitionLog.aborted_between
 
@@ -35,12 +35,12 @@ def _(patch: Patch) -> None:
     patch.setattr(PartitionLog, "aborted_between", aborted_between)
 
 
-@mutant("a transaction may take for ever", "L1", scenario="transactions")
+@known_bug("a transaction may take for ever", "L1", scenario="transactions")
 def _(patch: Patch) -> None:
     patch.setattr(TransactionCoordinator, "expire", lambda self, *, now_ms: Outcome())
 
 
-@mutant("the epoch starts again with each process", "X3", scenario="transactions")
+@known_bug("the epoch starts again with each process", "X3", scenario="transactions")
 def _(patch: Patch) -> None:
     original = deciding._initialised
 
@@ -50,7 +50,7 @@ def _(patch: Patch) -> None:
     patch.setattr(deciding, "_initialised", initialised)
 
 
-@mutant("a zombie may write", "X1", "X4", scenario="transactions")
+@known_bug("a zombie may write", "X1", "X4", scenario="transactions")
 def _(patch: Patch) -> None:
     judged = TransactionCoordinator._writable
 
@@ -69,13 +69,13 @@ def _(patch: Patch) -> None:
     patch.setattr(ProducerSequences, "expect_transaction", lambda *_, **__: None)
 
 
-@mutant("offsets of an aborted transaction count", "X5", scenario="transactions")
+@known_bug("offsets of an aborted transaction count", "X5", scenario="transactions")
 def _(patch: Patch) -> None:
     original = offset_commit.end_transaction
     patch.setattr(offset_commit, "end_transaction", lambda state, ended: original(state, replace(ended, commit=True)))
 
 
-@mutant("the log forgets with which epoch a retry comes", "X6", scenario="transactions")
+@known_bug("the log forgets with which epoch a retry comes", "X6", scenario="transactions")
 def _(patch: Patch) -> None:
     def forgetful(key: bytes, value: bytes | None) -> Any:
         return replace(transaction_of(key, value), last_epoch=-1)
@@ -83,6 +83,6 @@ def _(patch: Patch) -> None:
     patch.setattr(simulated, "transaction_of", forgetful)
 
 
-@mutant("an end that is asked for again is refused", "X7", scenario="transactions")
+@known_bug("an end that is asked for again is refused", "X7", scenario="transactions")
 def _(patch: Patch) -> None:
     patch.setattr(deciding, "_already", lambda known, *, commit: ErrorCode.INVALID_TXN_STATE)

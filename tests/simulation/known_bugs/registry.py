@@ -1,4 +1,4 @@
-"""The list of bugs that are written down, and what one of them is."""
+"""The list of known bugs, and what one of them is."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 Patch = pytest.MonkeyPatch
 
 
-class Mutant(msgspec.Struct, frozen=True):
+class KnownBug(msgspec.Struct, frozen=True):
     """One bug.
 
     Args:
         name: what is wrong, as a sentence.
-        killed_by: invariants that may notice it.
+        found_by: invariants that may notice it.
         put: puts the bug in.
         scenario: where it shows soonest.
         seed: a seed near one that shows it.
@@ -24,23 +24,23 @@ class Mutant(msgspec.Struct, frozen=True):
     """
 
     name: str
-    killed_by: frozenset[str]
+    found_by: frozenset[str]
     put: Callable[[Patch], None]
     scenario: str = "mixed"
     seed: int = 0
     probes: bool = False
 
 
-MUTANTS: list[Mutant] = []
+KNOWN_BUGS: list[KnownBug] = []
 
 
-def mutant(
-    name: str, *killed_by: str, scenario: str = "mixed", seed: int = 0, probes: bool = False
+def known_bug(
+    name: str, *found_by: str, scenario: str = "mixed", seed: int = 0, probes: bool = False
 ) -> Callable[[Any], Any]:
     """Add a bug to the list."""
 
     def add(put: Callable[[Patch], None]) -> Callable[[Patch], None]:
-        MUTANTS.append(Mutant(name, frozenset(killed_by), put, scenario, seed, probes))
+        KNOWN_BUGS.append(KnownBug(name, frozenset(found_by), put, scenario, seed, probes))
         return put
 
     return add

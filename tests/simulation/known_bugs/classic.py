@@ -16,10 +16,10 @@ from kip848_client.coordinator.modern import departure
 from kip848_client.coordinator.offsets import offset_commit
 from kip848_client.member.classic_group import ClassicGroup
 from kip848_client.member.classic_plan import ClassicPlan
-from tests.mutants.registry import Patch, mutant
+from tests.simulation.known_bugs.registry import Patch, known_bug
 
 
-@mutant("a completed join phase keeps the generation", "K2", scenario="classic")
+@known_bug("a completed join phase keeps the generation", "K2", scenario="classic")
 def _(patch: Patch) -> None:
     patch.setattr(
         rebalance,
@@ -28,12 +28,12 @@ def _(patch: Patch) -> None:
     )
 
 
-@mutant("a leader that is removed stays the leader", "K3", scenario="classic")
+@known_bug("a leader that is removed stays the leader", "K3", scenario="classic")
 def _(patch: Patch) -> None:
     patch.setattr(rebalance, "without", lambda one, gone: replace(group.without(one, gone), leader=one.leader))
 
 
-@mutant("two members get each other's assignment", "K5", scenario="classic")
+@known_bug("two members get each other's assignment", "K5", scenario="classic")
 def _(patch: Patch) -> None:
     def exchanged(one: Any, given: Any) -> Any:
         return group.with_assignments(one, dict(zip(given, reversed(given.values()), strict=True)))
@@ -41,7 +41,7 @@ def _(patch: Patch) -> None:
     patch.setattr(rebalance, "with_assignments", exchanged)
 
 
-@mutant("a downgrade records what members hold, and not their target", "K6", scenario="migration")
+@known_bug("a downgrade records what members hold, and not their target", "K6", scenario="migration")
 def _(patch: Patch) -> None:
     begin = migration.begin_downgrade
 
@@ -52,27 +52,27 @@ def _(patch: Patch) -> None:
     patch.setattr(migration, "begin_downgrade", held)
 
 
-@mutant("members of a mixed group are not sent to join again", "L1", scenario="migration")
+@known_bug("members of a mixed group are not sent to join again", "L1", scenario="migration")
 def _(patch: Patch) -> None:
     patch.setattr(mixed_group.MixedGroup, "_must_rejoin", lambda *_: False)
 
 
-@mutant("a load forgets the generation", "K8", "S3", scenario="classic")
+@known_bug("a load forgets the generation", "K8", "S3", scenario="classic")
 def _(patch: Patch) -> None:
     patch.setattr(coordinator, "from_value", lambda name, value: replace(group.from_value(name, value), generation=1))
 
 
-@mutant("a group of classic members alone stays a consumer group", "K9", scenario="migration")
+@known_bug("a group of classic members alone stays a consumer group", "K9", scenario="migration")
 def _(patch: Patch) -> None:
     patch.setattr(departure, "can_downgrade", lambda *_, **__: False)
 
 
-@mutant("a heartbeat of any generation counts", "K11", scenario="classic")
+@known_bug("a heartbeat of any generation counts", "K11", scenario="classic")
 def _(patch: Patch) -> None:
     patch.setattr(classic_heartbeat, "check_generation", lambda *_: None)
 
 
-@mutant("a commit of any generation counts", "K11", scenario="classic")
+@known_bug("a commit of any generation counts", "K11", scenario="classic")
 def _(patch: Patch) -> None:
     patch.setattr(
         offset_commit,
@@ -81,11 +81,11 @@ def _(patch: Patch) -> None:
     )
 
 
-@mutant("a leader gives away what is still owned", "C1", scenario="classic")
+@known_bug("a leader gives away what is still owned", "C1", scenario="classic")
 def _(patch: Patch) -> None:
     patch.setattr(ClassicPlan, "_adjusted", lambda _self, _member_id, partitions: frozenset(partitions))
 
 
-@mutant("a static member takes what its former self had for all of it", "L1", scenario="classic", seed=627)
+@known_bug("a static member takes what its former self had for all of it", "L1", scenario="classic", seed=627)
 def _(patch: Patch) -> None:
     patch.setattr(ClassicGroup, "_once_more", lambda *_: None)

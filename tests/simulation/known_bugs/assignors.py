@@ -7,13 +7,13 @@ from typing import Any
 from kip848_client.coordinator.consumer import install_assignment
 from kip848_client.member.assignor_calls import AssignorCalls
 from kip848_client.member.assignor_round import AssignorRound
-from tests.mutants.registry import MUTANTS, Mutant, Patch, mutant
+from tests.simulation.known_bugs.registry import KNOWN_BUGS, KnownBug, Patch, known_bug
 
 ASSIGNORS = "assignors"
 
 
 def _add(name: str, *killed_by: str, put: Any, seed: int = 0) -> None:
-    MUTANTS.append(Mutant(name, frozenset(killed_by), put, ASSIGNORS, seed))
+    KNOWN_BUGS.append(KnownBug(name, frozenset(killed_by), put, ASSIGNORS, seed))
 
 
 def _not_as_handed_in(patch: Patch) -> None:
@@ -83,7 +83,7 @@ def _asks_once(patch: Patch) -> None:
 _add("a member that asked for another target once cannot ask again", "A3", put=_asks_once)
 
 
-@mutant("all calls of an assignor have one number", "A1", scenario="assignors", probes=True)
+@known_bug("all calls of an assignor have one number", "A1", scenario="assignors", probes=True)
 def _(patch: Patch) -> None:
     honest = AssignorCalls.start
 

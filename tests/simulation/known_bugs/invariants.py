@@ -16,12 +16,12 @@ from kip848_client.member.discovery import Discovery
 from kip848_client.member.leaving import Leaving
 from kip848_client.member.positions import Positions
 from kip848_client.model import ZERO_UUID, OffsetAndMetadata
-from tests.mutants.registry import Patch, mutant
+from tests.simulation.known_bugs.registry import Patch, known_bug
 
 _LONG_MS = 30_000
 
 
-@mutant("a group takes more members than it may have", "S12")
+@known_bug("a group takes more members than it may have", "S12")
 def _(patch: Patch) -> None:
     original = membership.find_member
 
@@ -31,7 +31,7 @@ def _(patch: Patch) -> None:
     patch.setattr(heartbeat, "find_member", find_member)
 
 
-@mutant("a member starts far behind the end of a partition without a commit", "C7")
+@known_bug("a member starts far behind the end of a partition without a commit", "C7")
 def _(patch: Patch) -> None:
     original = Positions.listed
 
@@ -42,7 +42,7 @@ def _(patch: Patch) -> None:
     patch.setattr(Positions, "listed", listed)
 
 
-@mutant("a session lasts three times as long as the group was told", "L2", "L1")
+@known_bug("a session lasts three times as long as the group was told", "L2", "L1")
 def _(patch: Patch) -> None:
     original = GroupCoordinator.apply
 
@@ -60,7 +60,7 @@ def _(patch: Patch) -> None:
     patch.setattr(GroupCoordinator, "apply", apply)
 
 
-@mutant("close() waits for an answer to its leave, however long that takes", "L4", scenario="assignors")
+@known_bug("close() waits for an answer to its leave, however long that takes", "L4", scenario="assignors")
 def _(patch: Patch) -> None:
     original = Leaving._answered
 
@@ -77,7 +77,7 @@ def _(patch: Patch) -> None:
     patch.setattr(Leaving, "deadline_ms", lambda self: None)
 
 
-@mutant("a coordinator that moved is looked for after half a minute", "L8", "L1")
+@known_bug("a coordinator that moved is looked for after half a minute", "L8", "L1")
 def _(patch: Patch) -> None:
     original = Discovery.disconnected
 
@@ -88,7 +88,7 @@ def _(patch: Patch) -> None:
     patch.setattr(Discovery, "disconnected", disconnected)
 
 
-@mutant("a group hears of topics that changed with the change after", "L10", "L1")
+@known_bug("a group hears of topics that changed with the change after", "L10", "L1")
 def _(patch: Patch) -> None:
     original = GroupCoordinator._topics_changed
     before: dict[int, MetadataCheckDue] = {}
@@ -107,7 +107,7 @@ def _(patch: Patch) -> None:
     patch.setattr(GroupCoordinator, "_topics_changed", changed)
 
 
-@mutant("offsets of a topic that was deleted are those of the next one with its name", "S11", "C6", "C7")
+@known_bug("offsets of a topic that was deleted are those of the next one with its name", "S11", "C6", "C7")
 def _(patch: Patch) -> None:
     original = offset_fetch._Fetch._partition
 
