@@ -27,12 +27,13 @@ from kip848_client.client.topic_metadata import TopicMetadata
 from kip848_client.clock import Clock, SystemClock
 from kip848_client.config import CLASSIC_KEYS, ConsumerConfig
 from kip848_client.config.assignors import is_cooperative
+from kip848_client.config.reset import duration_ms
 from kip848_client.journal import Journal, NullJournal
 from kip848_client.logs import LogEvent, log_event
 from kip848_client.member.assignor_values import undescribed
 from kip848_client.member.events import MemberEvent
 from kip848_client.member.member import Member
-from kip848_client.member.settings import GroupProtocol, MemberConfig, ResetPolicy
+from kip848_client.member.settings import ByDuration, GroupProtocol, MemberConfig, ResetPolicy
 
 _ISOLATION_LEVELS: Final = {"read_uncommitted": 0, "read_committed": 1}
 
@@ -155,7 +156,8 @@ def member_config(config: ConsumerConfig, *, member_id: str) -> MemberConfig:
         retry_backoff_ms=config.retry_backoff_ms,
         retry_backoff_max_ms=config.retry_backoff_max_ms,
         auto_commit_interval_ms=config.auto_commit_interval_ms,
-        auto_offset_reset=ResetPolicy(config.auto_offset_reset),
+        auto_offset_reset=_reset_policy(config.auto_offset_reset),
+        auto_offset_reset_new_partitions=_reset_policy(config.auto_offset_reset_new_partitions),
         early_heartbeats=config.early_heartbeats,
         heartbeat_interval_max_ms=config.heartbeat_interval_max_ms,
         protocol=GroupProtocol(config.protocol),
@@ -164,3 +166,8 @@ def member_config(config: ConsumerConfig, *, member_id: str) -> MemberConfig:
         cooperative=is_cooperative(config.local_assignors.assignors),
         topic_refresh_ms=config.topic_refresh_ms,
     )
+
+
+def _reset_policy(text: str) -> ResetPolicy | ByDuration:
+    age_ms = duration_ms(text)
+    return ResetPolicy(text) if age_ms is None else ByDuration(age_ms)

@@ -129,8 +129,8 @@ class NetworkPerformer:
                 case RequestMetadata(request_id=request_id, topic_ids=topic_ids, timeout_ms=timeout_ms):
                     names = await self._metadata.names(topic_ids, timeout_ms=timeout_ms)
                     return MetadataUpdated(names, request_id)
-                case ListOffsets(request_id=request_id, timestamps=timestamps, timeout_ms=timeout_ms):
-                    listed = await self._metadata.list_offsets(timestamps, timeout_ms=timeout_ms)
+                case ListOffsets(request_id, timestamps, timeout_ms, durations_ms):
+                    listed = await self._metadata.list_starts(timestamps, durations_ms, timeout_ms=timeout_ms)
                     return OffsetsListed(request_id, offsets=listed.offsets, errors=listed.errors)
                 case DescribeTopics(request_id=request_id, topics=topics, pattern=pattern, timeout_ms=timeout_ms):
                     described = await self._metadata.describe(topics, pattern=pattern, timeout_ms=timeout_ms)

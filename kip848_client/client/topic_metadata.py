@@ -34,6 +34,7 @@ METADATA_BY_ID_VERSION: Final = 12
 """First version of Metadata that may leave the name of a topic out (KAFKA-10774)."""
 
 CONSUMER_REPLICA_ID: Final = -1
+LATEST_TIMESTAMP: Final = -1
 
 
 class ListedOffsets(msgspec.Struct, frozen=True):
@@ -129,6 +130,28 @@ class TopicMetadata:
             elif topic.error_code in RETRIABLE and topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 passing.add(name)
         return DescribedTopics(found, frozenset(unauthorized), frozenset(passing))
+
+    async def list_starts(
+        self, timestamps: Mapping[TopicPartition, int], durations_ms: Mapping[TopicPartition, int], *, timeout_ms: int
+    ) -> ListedOffsets:
+        """As `list_offsets`; of the partitions in *durations_ms* the first record that is not older than that.
+
+        The end is asked for first: a record that arrives between the two requests is not skipped.
+
+        Raises:
+            ConnectionLostError, RequestTimeoutError, ProtocolError, UnsupportedVersionError: no broker named leaders.
+        """
+        deadline_ms = self._clock.now_ms() + timeout_ms
+        wanted = {**timestamps, **dict.fromkeys(durations_ms, LATEST_TIMESTAMP)}
+        listed = await self.list_offsets(wanted, timeout_ms=timeout_ms)
+        wall_ms = self._clock.wall_ms()
+        since_ms = {key: max(0, wall_ms - age_ms) for key, age_ms in durations_ms.items() if key in listed.offsets}
+        if not since_ms:
+            return listed
+        by_time = await self.list_offsets(since_ms, timeout_ms=self._left_ms(deadline_ms))
+        found = {key: position for key, position in by_time.offsets.items() if position.offset >= 0}
+        offsets = {key: at for key, at in listed.offsets.items() if key not in by_time.errors}
+        return ListedOffsets({**offsets, **found}, {**listed.errors, **by_time.errors})
 
     async def list_offsets(self, timestamps: Mapping[TopicPartition, int], *, timeout_ms: int) -> ListedOffsets:
         """Ask each partition's leader for the offset at a timestamp (-2 earliest, -1 latest, or ms since 1970).

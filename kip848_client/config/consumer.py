@@ -27,6 +27,7 @@ from kip848_client.config.assignors import (
 )
 from kip848_client.config.keys import DATA_PLANE_KEYS
 from kip848_client.config.reader import ConfigReader, ConfigValue
+from kip848_client.config.reset import read_reset
 from kip848_client.config.security import OWN_SECURITY_KEYS, read_security, security_protocol
 from kip848_client.errors import ConfigError
 from kip848_client.model import Confidential, SecuritySettings
@@ -55,7 +56,8 @@ class ConsumerConfig(Confidential, frozen=True):
 
     Attributes:
         auto_commit_interval_ms: None when enable.auto.commit is off.
-        auto_offset_reset: ``earliest``, ``latest`` or ``none``.
+        auto_offset_reset: ``earliest``, ``latest``, ``none``, or ``by_duration:`` with a duration (see `duration_ms`).
+        auto_offset_reset_new_partitions: the same for partitions that appear while this consumer is subscribed.
         rebalance_timeout_ms: equal to max.poll.interval.ms; sent to the coordinator.
         early_heartbeats: heartbeat sooner than the interval while waiting for partitions of other members.
         heartbeat_interval_max_ms: longest heartbeat interval, or None for no limit.
@@ -84,6 +86,7 @@ class ConsumerConfig(Confidential, frozen=True):
     client_rack: str | None
     group_remote_assignor: str | None
     auto_offset_reset: str
+    auto_offset_reset_new_partitions: str
     auto_commit_interval_ms: int | None
     isolation_level: str
     max_poll_interval_ms: int
@@ -116,17 +119,6 @@ class ConsumerConfig(Confidential, frozen=True):
 
 
 _INT32_MAX: Final = 2**31 - 1
-
-_RESET: Final[Mapping[str, str]] = {
-    "earliest": "earliest",
-    "beginning": "earliest",
-    "smallest": "earliest",
-    "latest": "latest",
-    "end": "latest",
-    "largest": "latest",
-    "none": "none",
-    "error": "none",
-}
 
 _ALIASES: Final[Mapping[str, str]] = {"metadata.broker.list": "bootstrap.servers"}
 """Other name -> key."""
@@ -161,6 +153,7 @@ _OWN_KEYS: Final = frozenset(
         "group.instance.id",
         "group.remote.assignor",
         "auto.offset.reset",
+        "auto.offset.reset.new.partitions",
         "enable.auto.commit",
         "auto.commit.interval.ms",
         "enable.auto.offset.store",
@@ -189,6 +182,7 @@ _NOT_FOR_DATA_PLANE: Final = (
             "group.instance.id",
             "group.remote.assignor",
             "auto.commit.interval.ms",
+            "auto.offset.reset.new.partitions",
             "max.poll.interval.ms",
             "request.timeout.ms",
             "default.api.timeout.ms",
@@ -235,7 +229,9 @@ def parse_consumer_config(conf: Mapping[str, ConfigValue]) -> ConsumerConfig:
         reader.refuse("group.id is blank; name the group that this consumer belongs to", None)
     protocol_name, classic_keys = _read_group_protocol(reader)
     classic = protocol_name == "classic"
-    reset = reader.one_of("auto.offset.reset", _RESET, default="latest")
+    reset = read_reset(reader, "auto.offset.reset", default="latest")
+    # None of a new partition's records is history from before the group listened, which latest is meant to skip.
+    reset_new = "none" if reset == "none" else "earliest"
     max_poll_interval_ms = reader.integer("max.poll.interval.ms", default=300_000, low=1, high=86_400_000)
     auto_commit = reader.flag("enable.auto.commit", default=True)
     auto_commit_interval_ms = reader.integer("auto.commit.interval.ms", default=5_000, low=0, high=86_400_000)
@@ -256,6 +252,7 @@ def parse_consumer_config(conf: Mapping[str, ConfigValue]) -> ConsumerConfig:
         client_rack=reader.not_blank("client.rack"),
         group_remote_assignor=reader.not_blank("group.remote.assignor"),
         auto_offset_reset=reset,
+        auto_offset_reset_new_partitions=read_reset(reader, "auto.offset.reset.new.partitions", default=reset_new),
         auto_commit_interval_ms=auto_commit_interval_ms if auto_commit else None,
         isolation_level=reader.one_of(
             "isolation.level",

@@ -346,11 +346,13 @@ class ListOffsets(msgspec.Struct, frozen=True):
 
     Args:
         timestamps: partition -> -2 earliest, -1 latest, or milliseconds since 1970.
+        durations_ms: other partitions: the first record that is not older than this, else the end.
     """
 
     request_id: int
     timestamps: Mapping[TopicPartition, int]
     timeout_ms: int
+    durations_ms: Mapping[TopicPartition, int] = msgspec.field(default_factory=dict)
 
 
 class DescribeTopics(msgspec.Struct, frozen=True):

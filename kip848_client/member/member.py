@@ -196,6 +196,7 @@ class Member:
             case SubscriptionChanged():
                 self._end_manual_assignment()
                 self._group.subscribe(event.subscription)
+                self._positions.subscribed(event.subscription)
             case ManuallyAssigned():
                 self._assign_manually(event)
             case RequestFailed():
@@ -213,7 +214,8 @@ class Member:
                     context.finish(event.request_id)
                 self._group.metadata_updated(event)
             case TopicsDescribed():
-                self._group.topics_described(event)
+                if not self._positions.topics_described(event):
+                    self._group.topics_described(event)
             case OffsetsListed():
                 self._positions.listed(event)
             case PositionSet():
@@ -233,6 +235,7 @@ class Member:
             case LeaveRequested():
                 self._end_manual_assignment()
                 self._group.leave(event)
+                self._positions.unsubscribed()
             case HandOverRequested():
                 self._group.hand_over(event)
             case _:

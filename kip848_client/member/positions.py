@@ -1,4 +1,5 @@
-"""Where each owned partition starts: a seek, else the committed offset, else the reset policy.
+"""Where each owned partition starts: a seek, else the committed offset, else the reset policy (`new_partitions`: or
+the one for partitions that appeared while the member was subscribed).
 
 A partition is looked up once its assigned callback has returned. Partitions that become ready, or fail, together share
 one request, even a thousand of them. The set of a lookup never changes; an answer for a partition that was lost or
@@ -32,12 +33,21 @@ from kip848_client.errors import (
 from kip848_client.member.backoff import Backoff
 from kip848_client.member.commit_requests import FetchResult
 from kip848_client.member.context import Context
+from kip848_client.member.deadlines import earliest
 from kip848_client.member.error_tables import TOPIC_GONE
-from kip848_client.member.events import ListOffsets, OffsetsListed, PositionLost, RequestFailed, StartFetching
+from kip848_client.member.events import (
+    ListOffsets,
+    OffsetsListed,
+    PositionLost,
+    RequestFailed,
+    StartFetching,
+    TopicsDescribed,
+)
 from kip848_client.member.failures import failure_error, is_passing
+from kip848_client.member.new_partitions import NewPartitions
 from kip848_client.member.offset_fetches import Lookup, OffsetFetches
-from kip848_client.member.settings import ResetPolicy, missing_permission
-from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition
+from kip848_client.member.settings import ByDuration, ResetPolicy, missing_permission
+from kip848_client.model import OffsetAndMetadata, Subscription, TopicIdPartition, TopicPartition
 
 __all__ = ["EARLIEST_TIMESTAMP", "LATEST_TIMESTAMP", "Positions"]
 
@@ -55,6 +65,8 @@ class _Stage(enum.Enum):
     LOOK_UP = enum.auto()
     """Needs its committed offset; no request is in flight."""
     LOOKING_UP = enum.auto()
+    UNDECIDED = enum.auto()
+    """Has no committed offset; whether the partition is new is not known yet."""
     RESET = enum.auto()
     """Needs the offset of a timestamp; no request is in flight."""
     RESETTING = enum.auto()
@@ -67,7 +79,7 @@ _ACTIVE: Final = frozenset({_Stage.LOOK_UP, _Stage.RESET, _Stage.START})
 """Stages in which the member itself has something to do."""
 
 
-_UNDER_WAY: Final = _ACTIVE | {_Stage.LOOKING_UP, _Stage.RESETTING}
+_UNDER_WAY: Final = _ACTIVE | {_Stage.LOOKING_UP, _Stage.UNDECIDED, _Stage.RESETTING}
 
 
 class _Slot(msgspec.Struct, eq=False):
@@ -77,10 +89,11 @@ class _Slot(msgspec.Struct, eq=False):
     position: OffsetAndMetadata | None = None
     is_committed: bool = False
     """Whether `position` is the committed offset."""
-    timestamp: int = LATEST_TIMESTAMP
+    reset_to: int | ByDuration = LATEST_TIMESTAMP
+    """A timestamp, or how old the first record may be."""
     lookup: Lookup | None = None
     listing: int | None = None
-    """Number of the request for the offset of `timestamp`. Answers to earlier requests are ignored."""
+    """Number of the request for the offset of `reset_to`. Answers to earlier requests are ignored."""
 
 
 class Positions:
@@ -94,6 +107,21 @@ class Positions:
         """Slots in an `_ACTIVE` stage: few, while a member may have thousands of partitions."""
         self._under_way: set[TopicIdPartition] = set()
         self._listing: dict[int, list[_Slot]] = {}
+        self._new: Final = NewPartitions(context, on_known=self._decide)
+
+    # ------------------------------------------------------------------------------------------------ subscription
+
+    def subscribed(self, subscription: Subscription) -> None:
+        """The application subscribes: partitions that appear from now on are new."""
+        self._new.listen(subscription)
+
+    def unsubscribed(self) -> None:
+        """The member leaves its group."""
+        self._new.stop()
+
+    def topics_described(self, event: TopicsDescribed) -> bool:
+        """Take an answer about topics; False if another part asked."""
+        return self._new.described(event)
 
     # ------------------------------------------------------------------------------------------------------- slots
 
@@ -152,12 +180,21 @@ class Positions:
         slot = self._by_name(event.partition)
         if slot is None or slot.stage is not _Stage.FETCHING:
             return
-        timestamp = _POLICY.get(self._context.config.auto_offset_reset)
-        if timestamp is None:
+        # The committed offset of a new partition that has no such record is one of a deleted topic of the same name.
+        at_committed = slot.is_committed and slot.position is not None and slot.position.offset == event.position.offset
+        is_new = at_committed and bool(self._new.is_new(slot.partition))
+        reset_to = self._policy(is_new=is_new)
+        if reset_to is None:
             text = f"{event.partition} has no record at offset {event.position.offset}; seek() to one that exists"
             self._context.surface(error_for_code(ErrorCode.OFFSET_OUT_OF_RANGE, text), key=event.partition)
         else:
-            self._reset(slot, timestamp)
+            self._reset(slot, reset_to)
+
+    def _policy(self, *, is_new: bool) -> int | ByDuration | None:
+        """Where to start without a committed offset; None for nowhere."""
+        config = self._context.config
+        policy = config.auto_offset_reset_new_partitions if is_new else config.auto_offset_reset
+        return policy if policy is None or isinstance(policy, ByDuration) else _POLICY.get(policy)
 
     def _set(self, slot: _Slot, stage: _Stage) -> None:
         slot.stage = stage
@@ -184,15 +221,18 @@ class Positions:
         else:
             self._set(slot, _Stage.START)
 
-    def _reset(self, slot: _Slot, timestamp: int) -> None:
+    def _reset(self, slot: _Slot, reset_to: int | ByDuration) -> None:
         slot.backoff.reset()
-        slot.timestamp, slot.position, slot.is_committed = timestamp, OffsetAndMetadata(timestamp), False
+        # Without a position a partition that is held back meanwhile looks up its committed offset again.
+        position = None if isinstance(reset_to, ByDuration) else OffsetAndMetadata(reset_to)
+        slot.reset_to, slot.position, slot.is_committed = reset_to, position, False
         self._set(slot, _Stage.RESET)
 
     # ----------------------------------------------------------------------------------------------------- advance
 
     def advance(self) -> None:
         """Ask for what is missing."""
+        self._new.advance()
         if self._active:
             self._look_up()
             self._list_offsets()
@@ -214,7 +254,7 @@ class Positions:
 
     def deadline_ms(self) -> int | None:
         """When `advance` would do something by time alone."""
-        return min((slot.backoff.ready_ms for slot in self._active.values()), default=None)
+        return earliest([self._new.deadline_ms(), *(slot.backoff.ready_ms for slot in self._active.values())])
 
     def _ready(self, stage: _Stage) -> list[_Slot]:
         now_ms = self._context.now_ms
@@ -264,16 +304,25 @@ class Positions:
         self._apply_policy(unset)
 
     def _apply_policy(self, slots: list[_Slot]) -> None:
-        if not slots:
-            return
-        timestamp = _POLICY.get(self._context.config.auto_offset_reset)
-        if timestamp is None:
-            self._retry(slots, _Stage.LOOK_UP)
-            missing = NoOffsetForPartitionError(str(slot.partition) for slot in slots)
-            self._context.surface(missing, key=missing.partitions)
-            return
+        nowhere: list[_Slot] = []
         for slot in slots:
-            self._reset(slot, timestamp)
+            is_new = self._new.is_new(slot.partition)
+            if is_new is None:
+                self._set(slot, _Stage.UNDECIDED)
+                continue
+            reset_to = self._policy(is_new=is_new)
+            if reset_to is None:
+                nowhere.append(slot)
+            else:
+                self._reset(slot, reset_to)
+        if nowhere:
+            self._retry(nowhere, _Stage.LOOK_UP)
+            missing = NoOffsetForPartitionError(str(slot.partition) for slot in nowhere)
+            self._context.surface(missing, key=missing.partitions)
+
+    def _decide(self) -> None:
+        """More is known about which partitions are new."""
+        self._apply_policy([slot for slot in self._slots.values() if slot.stage is _Stage.UNDECIDED])
 
     def _retry(self, slots: Sequence[_Slot], stage: _Stage) -> None:
         """Partitions that failed together are retried together, after the longest of their backoffs."""
@@ -317,8 +366,14 @@ class Positions:
             self._set(slot, _Stage.RESETTING)
             slot.listing = request_id
         self._listing[request_id] = slots
-        timestamps = {slot.partition.topic_partition: slot.timestamp for slot in slots}
-        self._context.emit(ListOffsets(request_id, timestamps, self._context.config.request_timeout_ms))
+        timestamps: dict[TopicPartition, int] = {}
+        durations_ms: dict[TopicPartition, int] = {}
+        for slot in slots:
+            if isinstance(slot.reset_to, ByDuration):
+                durations_ms[slot.partition.topic_partition] = slot.reset_to.duration_ms
+            else:
+                timestamps[slot.partition.topic_partition] = slot.reset_to
+        self._context.emit(ListOffsets(request_id, timestamps, self._context.config.request_timeout_ms, durations_ms))
 
     def _listed(self, request_id: int) -> list[_Slot]:
         """Partitions that still wait for this request. One that was sought meanwhile does not."""

@@ -12,7 +12,7 @@ import msgspec
 from kip848_client.errors import ConfigError
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
 
-__all__ = ["GroupProtocol", "MemberConfig", "ResetPolicy"]
+__all__ = ["ByDuration", "GroupProtocol", "MemberConfig", "ResetPolicy"]
 
 
 class GroupProtocol(enum.Enum):
@@ -31,6 +31,16 @@ class ResetPolicy(enum.Enum):
     LATEST = "latest"
     NONE = "none"
     """Nowhere: raise an error to the application."""
+
+
+class ByDuration(msgspec.Struct, frozen=True):
+    """At the first record that is not older than this, else at the end (``auto.offset.reset=by_duration:PT1H``).
+
+    Source:
+        KIP-1106.
+    """
+
+    duration_ms: int
 
 
 class MemberConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +63,8 @@ class MemberConfig(msgspec.Struct, frozen=True, kw_only=True):
         retry_backoff_max_ms: longest wait after a failure.
         auto_commit_interval_ms: None when ``enable.auto.commit`` is false.
         auto_offset_reset: what to do without a committed offset.
+        auto_offset_reset_new_partitions: the same for partitions that appeared while the member was subscribed; None
+            if those are no different.
         early_heartbeats: heartbeat sooner than the interval while partitions of other members are on their way.
         heartbeat_interval_max_ms: longest interval, even if the coordinator names a longer one; None for no limit.
         protocol: how it speaks with its group.
@@ -84,7 +96,8 @@ class MemberConfig(msgspec.Struct, frozen=True, kw_only=True):
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1000
     auto_commit_interval_ms: int | None = 5000
-    auto_offset_reset: ResetPolicy = ResetPolicy.LATEST
+    auto_offset_reset: ResetPolicy | ByDuration = ResetPolicy.LATEST
+    auto_offset_reset_new_partitions: ResetPolicy | ByDuration | None = None
     unreleased_instance_retry_ms: int = 0
     early_heartbeats: bool = False
     heartbeat_interval_max_ms: int | None = None

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from typing import Final
 
 from kip848_client.client.assembly import build_group_member
 from kip848_client.config import parse_consumer_config
+from kip848_client.config.reset import duration_ms
 from kip848_client.errors import NoOffsetForPartitionError
 from kip848_client.member.events import LeaveMode
 from kip848_client.model import OffsetAndMetadata, TopicPartition
 from kip848_client.spark.places import OffsetLookup, find_place
-from kip848_client.spark.starting import Edge
+from kip848_client.spark.starting import AtTime, Edge, NoMatch, Place
 
 
 class GroupOffsets:
@@ -62,7 +64,11 @@ def begin_at_committed(
     if others and reset == "none":
         raise NoOffsetForPartitionError(str(partition) for partition in others)
     known = {partition: at.offset for partition, at in committed.items()}
-    return {**known, **find_place(Edge.EARLIEST if reset == "earliest" else Edge.LATEST, others, log)}
+    age_ms = duration_ms(reset)
+    place: Place = Edge.EARLIEST if reset == "earliest" else Edge.LATEST
+    if age_ms is not None:
+        place = AtTime(max(0, time.time_ns() // 1_000_000 - age_ms), NoMatch.LATEST)
+    return {**known, **find_place(place, others, log)}
 
 
 class _Nothing:

@@ -89,9 +89,10 @@ class Membership:
         self._closing = False
         self._failure: Kip848Error | None = None
         self._next_commit_s = 0.0
-        self._reset_to_latest: Final = options.client["auto.offset.reset"] == "latest"
-        self._begins_at_end: frozenset[TopicPartition] = frozenset()
-        """New partitions without a committed offset, if those begin at their ends."""
+        self._reset_moves: Final = options.client["auto.offset.reset"] not in {"earliest", "none"}
+        """Whether a partition without a committed offset begins later, the later it begins."""
+        self._begins_by_reset: frozenset[TopicPartition] = frozenset()
+        """New partitions without a committed offset, if `_reset_moves`."""
         self._begins_as_told: frozenset[TopicPartition] = frozenset()
         """New partitions that begin where a starting option says."""
         self._triggered_s: float | None = None
@@ -311,7 +312,7 @@ class Membership:
             self._count(names)
             committed = self._member.committed(names, timeout_ms=LOOKUP_TIMEOUT_MS)
             known = {partition: at.offset for partition, at in committed.items()}
-            self._begins_at_end = frozenset(names) - known.keys() if self._reset_to_latest else frozenset()
+            self._begins_by_reset = frozenset(names) - known.keys() if self._reset_moves else frozenset()
             for partition, offset in self._starts(names, known).items():
                 self._member.seek(partition, OffsetAndMetadata(offset))
         except Kip848Error as error:
@@ -371,11 +372,11 @@ class Membership:
         starts = {tip.topic_partition: at.offset for tip, at in positions.items()}
         with self._changed:
             self._gate.assign(starts)
-            # Records from now on are ours to read: a restart, or another owner, must not begin at a later end.
+            # Records from now on are ours to read: a restart, or another owner, must not begin later.
             self._gate.owe(
-                {p: at for p, at in starts.items() if p in self._begins_at_end and self._gate.floor(p) is None}
+                {p: at for p, at in starts.items() if p in self._begins_by_reset and self._gate.floor(p) is None}
             )
-            self._gate.settle(starts.keys() & (self._begins_at_end | self._begins_as_told))
+            self._gate.settle(starts.keys() & (self._begins_by_reset | self._begins_as_told))
             self._changed.notify_all()
 
     def _starts(

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import ClassVar, Final, overload
 
+from kip848_client.config.reset import duration_ms
 from kip848_client.errors import ConfigError
 from kip848_client.model import Confidential, Subscription, TopicPartition, describe_partitions
 from kip848_client.spark.kafka_names import client_config
@@ -175,7 +176,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool, cores: int | N
         reader.refuse(("eventLog",), "does not go with assign: there is no member that could write it")
     client = client_config(
         reader.kafka,
-        reset=reader.word("auto.offset.reset", ("latest", "earliest", "none"), default="latest"),
+        reset=reader.reset("auto.offset.reset"),
         bootstrap_servers=reader.text("bootstrap.servers"),
         group_id=reader.text("group.id"),
     )
@@ -320,6 +321,14 @@ class _Reader:
         if word not in allowed:
             raise ConfigError(f"{name} must be {' or '.join(allowed)}, got {text!r}")
         return word
+
+    def reset(self, name: str) -> str:
+        text = (self.text(name) or "").strip()
+        if duration_ms(text) is not None:
+            return text
+        if text.lower() in {"", "latest", "earliest", "none"}:
+            return text.lower() or "latest"
+        raise ConfigError(f"{name} must be latest, earliest, none, or by_duration:PT1H (an hour); got {text!r}")
 
     def flag(self, name: str, *, default: bool) -> bool:
         return self.word(name, ("true", "false"), default=str(default).lower()) == "true"

@@ -82,6 +82,8 @@ def find_place(place: Place, partitions: Iterable[TopicPartition], lookup: Offse
 def _at_times(
     times_ms: Mapping[TopicPartition, int], no_match: NoMatch, lookup: OffsetLookup
 ) -> dict[TopicPartition, int]:
+    # The ends first: a record that arrives between the two questions is not skipped.
+    ends = lookup.ends(times_ms) if no_match is NoMatch.LATEST else {}
     found = lookup.at_times(times_ms)
     empty = [partition for partition, offset in found.items() if offset is None]
     if empty and no_match is NoMatch.ERROR:
@@ -90,7 +92,7 @@ def _at_times(
             "set startingOffsetsByTimestampStrategy to latest to begin there at the end"
         )
     offsets = {partition: offset for partition, offset in found.items() if offset is not None}
-    return {**offsets, **lookup.ends(empty)}
+    return {**offsets, **{partition: ends[partition] for partition in empty if partition in ends}}
 
 
 def _check_named(wanted: Iterable[TopicPartition], named: Mapping[TopicPartition, int]) -> None:

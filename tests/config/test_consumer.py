@@ -12,12 +12,14 @@ from kip848_client.assignors.library import Weighted
 from kip848_client.config import (
     CLASSIC_KEYS,
     BootstrapServer,
+    ConfigValue,
     ConsumerConfig,
     merge_settings,
     nearest_key,
     parse_consumer_config,
 )
 from kip848_client.config.assignors import is_cooperative
+from kip848_client.config.reset import duration_ms
 from kip848_client.errors import ConfigError
 
 BASE = {"bootstrap.servers": "localhost:9092", "group.id": "orders"}
@@ -193,6 +195,48 @@ def test_a_mistake_of_the_classic_protocol_names_the_way_out(conf: dict[str, obj
     """An error that names one line to change is mended in a minute."""
     with pytest.raises(ConfigError, match=re.escape(words)):
         classic(**conf)
+
+
+@pytest.mark.parametrize(
+    ("conf", "reset", "reset_new"),
+    [
+        ({}, "latest", "earliest"),
+        ({"auto.offset.reset": "end"}, "latest", "earliest"),
+        ({"auto.offset.reset": "none"}, "none", "none"),
+        ({"auto.offset.reset": "by_duration:PT1H"}, "by_duration:PT1H", "earliest"),
+        ({"auto.offset.reset.new.partitions": "latest"}, "latest", "latest"),
+    ],
+)
+def test_where_new_partitions_begin_follows_from_where_others_do(
+    conf: dict[str, ConfigValue], reset: str, reset_new: str
+) -> None:
+    """latest skips history; a partition that appears later has none."""
+    config = parse_consumer_config({**BASE, **conf})
+    assert (config.auto_offset_reset, config.auto_offset_reset_new_partitions) == (reset, reset_new)
+    assert "auto.offset.reset.new.partitions" not in config.data_plane
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("by_duration:PT1H", 3_600_000),
+        ("BY_DURATION:p7d", 604_800_000),
+        ("by_duration:P1DT2H3M4.5S", 93_784_500),
+        ("by_duration:PT0S", 0),
+    ],
+)
+def test_a_duration_is_written_as_in_java(text: str, ms: int) -> None:
+    """A configuration that Java reads is read here."""
+    assert duration_ms(text) == ms
+
+
+@pytest.mark.parametrize(
+    "text", ["by_duration:", "by_duration:1h", "by_duration:P", "by_duration:PT", "by_duration:P1DT"]
+)
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    """The text shows how one is written."""
+    with pytest.raises(ConfigError, match="by_duration:PT1H is an hour"):
+        parse_consumer_config({**BASE, "auto.offset.reset": text})
 
 
 def test_settings_of_topics_may_be_where_librdkafka_had_them() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 
 import pytest
@@ -87,6 +88,22 @@ def test_a_batch_begins_at_committed_offsets(broker: EmbeddedBroker) -> None:
         "auto.offset.reset": "earliest",
     }
     assert by_partition(broker, changed) == {0: [45, 46, 47, 48, 49], 1: list(range(50))}
+
+
+def test_a_batch_without_commits_can_begin_a_duration_ago(broker: EmbeddedBroker) -> None:
+    """auto.offset.reset=by_duration:PT1H reads the last hour, as Kafka's own clients do."""
+    broker.create_topic("recent", 2)
+    now_ms = time.time_ns() // 1_000_000
+    for age_ms in (7_200_000, 1_800_000):
+        broker.produce("recent", "x", partition=0, timestamp_ms=now_ms - age_ms)
+    broker.produce("recent", "x", partition=1, timestamp_ms=now_ms - 7_200_000)
+    changed: dict[str, object] = {
+        "subscribe": "recent",
+        "startingOffsets": "committed",
+        "kafka.group.id": "unheard-of",
+        "auto.offset.reset": "by_duration:PT1H",
+    }
+    assert by_partition(broker, changed) == {0: [1]}
 
 
 def test_without_a_policy_a_missing_commit_is_an_error(broker: EmbeddedBroker) -> None:

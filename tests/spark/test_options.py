@@ -151,6 +151,7 @@ def test_durations(text: str, expected_ms: int) -> None:
         ({"failOnDataLoss": "perhaps"}, "must be true or false"),
         ({"commit": "always"}, "must be group or off"),
         ({"kafka.enable.auto.commit": "true"}, "turn that off with commit=off"),
+        ({"auto.offset.reset": "by_duration:1h"}, "by_duration:PT1H .an hour."),
         ({"kafka.auto.offset.reset": "latest"}, "use startingOffsets"),
         ({"kafka.key.deserializer": "X"}, "keys are bytes"),
         ({"kafka.sasl.jaas.config": "x"}, "kafka.sasl.username and kafka.sasl.password"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from uuid import UUID
 
 import pytest
 
@@ -17,6 +18,7 @@ from kip848_client.errors import (
 )
 from kip848_client.member.error_tables import FetchErrorClass, fetch_error_class
 from kip848_client.member.events import (
+    DescribeTopics,
     FailureKind,
     ListOffsets,
     MemberEvent,
@@ -26,12 +28,14 @@ from kip848_client.member.events import (
     RequestFailed,
     StartFetching,
     SurfaceError,
+    TopicDescription,
+    TopicsDescribed,
 )
-from kip848_client.member.settings import ResetPolicy
+from kip848_client.member.settings import ByDuration, ResetPolicy
 from kip848_client.model import OffsetAndMetadata, TopicPartition
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse, OffsetFetchResponseGroup
-from tests.spec.arrange import ONE, TWO, answer_heartbeats, fence, fetches, looking_up
-from tests.support.member_harness import GROUP, INTERVAL_MS, MEMBER_ID, MemberHarness
+from tests.spec.arrange import ONE, TWO, Partitions, answer_heartbeats, fence, fetches, looking_up
+from tests.support.member_harness import GROUP, INTERVAL_MS, MEMBER_ID, TOPIC_IDS, MemberHarness
 
 T0 = TopicPartition("t", 0)
 CODES = [code for code in ErrorCode if code is not ErrorCode.NONE]
@@ -68,6 +72,53 @@ def test_r90_without_either_the_policy_decides(policy: ResetPolicy, timestamp: i
     member.step(OffsetsListed(listing.request_id, {T0: OffsetAndMetadata(17)}, {}))
     assert member.history[-1] == "fetch(t-0@17)"
     assert member.emitted(StartFetching)[-1].committed == frozenset()
+
+
+def test_r90_a_duration_is_a_policy_too() -> None:
+    """by_duration:PT1H reads the last hour of a partition without a committed offset."""
+    member = looking_up(auto_offset_reset=ByDuration(3_600_000))
+    member.answer_fetch()
+    listing = member.take_waiting(ListOffsets)
+    assert (listing.timestamps, listing.durations_ms) == ({}, {T0: 3_600_000})
+    member.step(OffsetsListed(listing.request_id, {T0: OffsetAndMetadata(17)}, {}))
+    assert member.history[-1] == "fetch(t-0@17)"
+
+
+def listening(assignment: Partitions) -> tuple[MemberHarness, DescribeTopics]:
+    """A member that reads new partitions from the beginning and others from the end, and its first look at topics."""
+    policies = {
+        "auto_offset_reset": ResetPolicy.LATEST,
+        "auto_offset_reset_new_partitions": ResetPolicy.EARLIEST,
+    }
+    member = MemberHarness(settings=dict(policies))
+    member.join(assignment)
+    member.reconcile()
+    member.answer_heartbeat()
+    (asked,) = member.emitted(DescribeTopics)
+    return member, asked
+
+
+def test_r270_a_partition_that_appeared_meanwhile_has_its_own_policy() -> None:
+    """With latest, the records between the growth of a topic and the assignment would be skipped."""
+    member, asked = listening(TWO)
+    member.answer_fetch()
+    assert not member.waiting, "what there was at first is not known yet"
+    assert asked.topics == {"t"}
+    member.step(TopicsDescribed(asked.request_id, {"t": TopicDescription(TOPIC_IDS["t"], 1)}))
+    assert member.take_waiting(ListOffsets).timestamps == {T0: -1, TopicPartition("t", 1): -2}
+
+
+def test_r271_the_committed_offset_of_a_deleted_topic_does_not_count_for_a_new_one() -> None:
+    """A topic that is created again is read from its beginning, though the old offset was still committed."""
+    member, asked = listening(ONE)
+    member.step(TopicsDescribed(asked.request_id, {"t": TopicDescription(UUID(int=99), 1)}))
+    member.answer_fetch({"t-0": 500})
+    member.step(PositionLost(T0, OffsetAndMetadata(500)))
+    listing = member.take_waiting(ListOffsets)
+    assert listing.timestamps == {T0: -2}
+    member.step(OffsetsListed(listing.request_id, {T0: OffsetAndMetadata(0)}, {}))
+    member.step(PositionLost(T0, OffsetAndMetadata(9)))
+    assert member.take_waiting(ListOffsets).timestamps == {T0: -1}, "later losses are as of any partition"
 
 
 def test_r91_the_fetch_names_the_member_and_asks_for_stable_offsets() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import time
 from collections.abc import Callable
 
 import pytest
@@ -47,6 +48,39 @@ def test_poll_hands_out_the_same_records_one_by_one(make_consumer: MakeConsumer,
         consumer.delivered.extend(key(message) for message in consumer.raw.consume(5, 0.0))
 
     assert delivered_once([consumer]) == keys_of("orders", 300)
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+def test_latest_loses_no_record_of_partitions_that_appear(
+    make_consumer: MakeConsumer, broker: EmbeddedBroker, protocol: str
+) -> None:
+    """A topic grows, or is created, under a group that listens: its first records come before the assignment."""
+    broker.produce_many("orders", ["old"] * 3)
+    conf = {"auto_offset_reset": "latest", "topic_metadata_refresh_interval_ms": 100}
+    consumer = make_consumer("g", journal=None, group_protocol=protocol, **conf).subscribe("orders", "later")
+    drive(consumer, until=lambda: consumer.partitions)
+
+    broker.add_partitions("orders", 5)
+    broker.produce("orders", "first", partition=4)
+    broker.create_topic("later", 1)
+    broker.produce("later", "first")
+    drive(consumer, until=lambda: len(consumer.delivered) >= 2)
+
+    assert set(consumer.delivered) == {("orders", 4, 0), ("later", 0, 0)}
+
+
+def test_by_duration_reads_the_recent_past(make_consumer: MakeConsumer, broker: EmbeddedBroker) -> None:
+    """Kafka's way to begin without all of the history: records of the last hour, and all that come (KIP-1106)."""
+    now_ms = time.time_ns() // 1_000_000
+    for age_ms in (7_200_000, 1_800_000):
+        broker.produce("orders", "x", partition=0, timestamp_ms=now_ms - age_ms)
+    broker.produce("orders", "x", partition=1, timestamp_ms=now_ms - 7_200_000)
+    consumer = make_consumer(auto_offset_reset="by_duration:PT1H").subscribe("orders")
+    drive(consumer, until=lambda: consumer.delivered)
+    partitions = [TopicPartition("orders", partition) for partition in (0, 1)]
+    drive(consumer, until=lambda: [at.offset for at in consumer.raw.position(partitions)] == [2, 1])
+
+    assert consumer.delivered == [("orders", 0, 1)]
 
 
 def test_iteration_ends_when_the_consumer_is_closed(make_consumer: MakeConsumer, produce: Produce) -> None:
