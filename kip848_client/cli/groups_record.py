@@ -16,7 +16,8 @@ from kip848_client.errors import Kip848Error
 from kip848_client.journal import JournalEvent
 from kip848_client.recorder import Recorder
 
-_SETTLE_S = 0.2
+_TURN_S = 0.2
+_FLUSH_EVERY_S = 0.5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     recorder = Recorder(
         wants=group_filter(arguments.group), topic_name=TopicNames(conf, timeout_ms=int(arguments.timeout * 1000))
     )
-    reader = OffsetsReader({"log_level": "2", **conf}, timeout_s=arguments.timeout, groups=exact_names(arguments.group))
+    reader = OffsetsReader(conf, timeout_s=arguments.timeout, groups=exact_names(arguments.group))
     interrupted = False
     try:
         with _sink(arguments.out, append=arguments.since == "now") as write:
@@ -94,6 +95,7 @@ def _sink(out: Path | None, *, append: bool) -> Iterator[_Sink]:
 
 def _record(reader: OffsetsReader, recorder: Recorder, write: _Sink, arguments: argparse.Namespace) -> None:
     silent = arguments.since == "now"
+    flush_at_s = 0.0
     for item in reader.read_to_end(patience_s=max(10.0, arguments.timeout)):
         events = recorder.end_of_partition(item) if isinstance(item, int) else recorder.add(item)
         if silent:
@@ -101,11 +103,14 @@ def _record(reader: OffsetsReader, recorder: Recorder, write: _Sink, arguments: 
                 pass  # only the state that they lead to matters
         else:
             write(events)
+            if time.monotonic() >= flush_at_s:
+                write.flush()
+                flush_at_s = time.monotonic() + _FLUSH_EVERY_S
     if silent:
         write(recorder.snapshot(ts_ms=time.time_ns() // 1_000_000))
     write.flush()
     while not arguments.no_follow:
-        for item in reader.read(wait_s=_SETTLE_S):
+        for item in reader.read(wait_s=_TURN_S):
             write(recorder.end_of_partition(item) if isinstance(item, int) else recorder.add(item))
         write.flush()
 

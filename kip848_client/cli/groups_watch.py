@@ -1,7 +1,8 @@
 """``kip848 groups watch``: one group, live: who owns what, who waits for whom, since when, epochs and lag.
 
-Follows the group's records in ``__consumer_offsets``. Where reading that topic is not allowed, it asks for a
-description every second. Lag is asked for every two seconds.
+Follows the group's records in ``__consumer_offsets``; while a long history of them is read, it shows the group as its
+coordinator describes it. Where reading that topic is not allowed, it asks for a description every second. Lag is asked
+for every two seconds.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from kip848_client.recorder import Recorder
 _LAG_EVERY_MS = 2_000
 _DESCRIBE_EVERY_MS = 1_000
 _TURN_S = 0.1
+_LONG_HISTORY = 10_000
+"""Records that take noticeable time to read."""
 _NOT_ALLOWED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
 
@@ -46,12 +49,12 @@ def run(arguments: argparse.Namespace) -> int:
     conf = read_properties(arguments)
     watch = _Watch(arguments.group, conf, timeout_s=arguments.timeout)
     described = watch.describe()
-    with contextlib.suppress(KeyboardInterrupt), watch.source(described) as turn:
-        screen = open_screen(sys.stdout, json=arguments.json)
-        try:
+    screen = open_screen(sys.stdout, json=arguments.json)
+    try:
+        with contextlib.suppress(KeyboardInterrupt), watch.source(described, screen) as turn:
             watch.run(screen, turn, seconds=arguments.seconds)
-        finally:
-            screen.close()
+    finally:
+        screen.close()
     return 0
 
 
@@ -84,34 +87,42 @@ class _Watch:
             screen.show(self._view, now_ms=_now_ms())
 
     @contextlib.contextmanager
-    def source(self, described: GroupDescription) -> Iterator[Callable[[], None]]:
+    def source(self, described: GroupDescription, screen: Screen) -> Iterator[Callable[[], None]]:
         """Bring the view to what is known now; yields what keeps it so."""
         recorder = Recorder(
             wants=lambda group_id: group_id == self._group_id,
             topic_name=TopicNames(self._conf, timeout_ms=int(self._timeout_s * 1000)),
         )
-        try:
-            reader = OffsetsReader(
-                {"log_level": "2", **self._conf}, timeout_s=self._timeout_s, groups=(self._group_id,)
-            )
-        except BrokerError as error:
-            if error.code not in _NOT_ALLOWED:
-                raise
-            print(f"kip848 groups: {error}; the group is described every second instead", file=sys.stderr)
-            self._view.describe(described, now_ms=_now_ms())
-            yield self._describe_now_and_then
-            return
-        try:
-            for item in reader.read_to_end(patience_s=max(10.0, self._timeout_s)):
-                self._take(recorder.end_of_partition(item) if isinstance(item, int) else recorder.add(item))
+        with contextlib.ExitStack() as stack:
+            try:
+                reader = OffsetsReader(self._conf, timeout_s=self._timeout_s, groups=(self._group_id,))
+                stack.callback(reader.close)
+                if reader.history > _LONG_HISTORY:
+                    self._show_description(described, screen)
+                for item in reader.read_to_end(patience_s=max(10.0, self._timeout_s)):
+                    self._take(recorder.end_of_partition(item) if isinstance(item, int) else recorder.add(item))
+            except BrokerError as error:
+                if error.code not in _NOT_ALLOWED:
+                    raise
+                print(f"kip848 groups: {error}; the group is described every second instead", file=sys.stderr)
+                self._view.describe(described, now_ms=_now_ms())
+                yield self._describe_now_and_then
+                return
 
             def follow() -> None:
                 for item in reader.read(wait_s=_TURN_S):
                     self._take(recorder.end_of_partition(item) if isinstance(item, int) else recorder.add(item))
 
             yield follow
-        finally:
-            reader.close()
+
+    def _show_description(self, described: GroupDescription, screen: Screen) -> None:
+        print(
+            "kip848 groups: reading the group's history; until then, as its coordinator describes it", file=sys.stderr
+        )
+        view, now_ms = GroupView(self._group_id), _now_ms()
+        view.describe(described, now_ms=now_ms)
+        view.progress = {item.partition: item for item in described.progress}
+        screen.show(view, now_ms=now_ms)
 
     def _take(self, events: Iterator[JournalEvent]) -> None:
         for event in events:

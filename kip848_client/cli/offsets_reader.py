@@ -2,6 +2,9 @@
 
 Partitions are assigned by hand, so there is no group: the right to read that topic is all it needs. Offsets that
 transactions commit come when their transaction has ended.
+
+The end is where the topic ended when the reader was made. librdkafka reports an end only after a fetch that found
+nothing for half a second, which a partition with steady commits never has.
 """
 
 from __future__ import annotations
@@ -22,14 +25,16 @@ from kip848_client.client.data_plane import (
     create_record_consumer,
     translate,
 )
+from kip848_client.client.log_offsets import LogOffsets
 from kip848_client.errors import ErrorCode, Kip848Error, RequestTimeoutError, error_for_code
+from kip848_client.model import TopicPartition
 from kip848_client.recorder import RawRecord
 from kip848_client.transactions.transaction import offsets_partition
 
 TOPIC: Final = "__consumer_offsets"
 
 PartitionEnd: TypeAlias = int
-"""The end of the partition of this number was reached; it may be reported again."""
+"""No record of the partition of this number is missing up to here; it may be reported again."""
 
 _BATCH_RECORDS: Final = 5_000
 _FIXED: Final[Mapping[str, str | bool]] = {
@@ -67,6 +72,7 @@ class OffsetsReader:
 
     def __init__(self, conf: Mapping[str, str], *, timeout_s: float, groups: Collection[str] = ()) -> None:
         # librdkafka wants a group id. It is never sent: nothing is subscribed and nothing committed.
+        conf = {"log_level": "2", **conf}  # librdkafka would repeat each refused connection twenty times a second
         self._plane = create_record_consumer({"group.id": "kip848-groups", **conf, **_FIXED})
         try:
             metadata = self._plane.list_topics(TOPIC, timeout=timeout_s).topics[TOPIC]
@@ -77,6 +83,7 @@ class OffsetsReader:
             self.partitions: Final = tuple(sorted(wanted or metadata.partitions))
             if not count:
                 raise error_for_code(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {TOPIC}")
+            self._ends = self._ask_for_ends(conf, timeout_s=timeout_s)
             self._plane.assign([PublicTopicPartition(TOPIC, number, OFFSET_BEGINNING) for number in self.partitions])
         except KafkaException as error:
             self._plane.close()
@@ -84,6 +91,13 @@ class OffsetsReader:
         except Kip848Error:
             self._plane.close()
             raise
+        self._ahead: list[Message] = []
+        """Records behind the end of their partition, which came together with others before it."""
+
+    @property
+    def history(self) -> int:
+        """How many records there were at most when this reader was made."""
+        return sum(self._ends.values())
 
     def read(self, *, wait_s: float) -> Iterator[RawRecord | PartitionEnd]:
         """Yield what is there, in order within a partition; nothing if nothing comes for *wait_s*.
@@ -91,43 +105,84 @@ class OffsetsReader:
         Raises:
             BrokerError: reading is not allowed, or no longer.
         """
-        try:
-            messages = self._plane.consume(_BATCH_RECORDS, wait_s)
-        except KafkaException as error:
-            raise translate(error, what=f"reading {TOPIC}") from error
-        for message in messages:
-            failure, partition = message.error(), message.partition()
-            assert partition is not None
-            if failure is None:
+        for message in self._consume(wait_s):
+            partition = _partition(message)
+            if message.error() is None:
                 yield _raw(message, partition)
-            elif failure.code() == KafkaError._PARTITION_EOF:
+            else:
                 yield partition
-            elif failure.code() not in _PASSING:
-                raise translate(failure, what=f"reading {TOPIC}")
 
     def read_to_end(self, *, patience_s: float) -> Iterator[RawRecord | PartitionEnd]:
-        """Yield everything up to the end of each partition.
+        """Yield everything up to the end that each partition had when this reader was made, and then `PartitionEnd`.
 
         Raises:
             RequestTimeoutError: nothing came for *patience_s*, and some partitions have not ended yet.
         """
-        left = set(self.partitions)
+        left = {number: end for number, end in self._ends.items() if end > 0}
+        behind: list[Message] = []
+        self._plane.pause([PublicTopicPartition(TOPIC, number) for number in self.partitions if number not in left])
         quiet_since_s = time.monotonic()
         while left:
-            for item in self.read(wait_s=0.1):
+            ended = []
+            for message in self._consume(0.1):
+                partition = _partition(message)
+                if partition not in left:
+                    behind.append(message)
+                    continue
                 quiet_since_s = time.monotonic()
-                if isinstance(item, int):
-                    left.discard(item)
-                yield item
+                offset = message.offset() or 0
+                is_record = message.error() is None
+                if is_record and offset < left[partition]:
+                    yield _raw(message, partition)
+                if offset + is_record >= left[partition]:  # the last records may have been compacted away
+                    del left[partition]
+                    ended.append(PublicTopicPartition(TOPIC, partition))
+                    yield partition
+                    if is_record and offset >= self._ends[partition]:
+                        behind.append(message)
+            if ended:
+                self._plane.pause(ended)  # until the others have ended too
             if time.monotonic() - quiet_since_s > patience_s:
                 raise RequestTimeoutError(
                     f"{TOPIC}: no record came in {patience_s:g} s, and {len(left)} of {len(self.partitions)} "
                     f"partitions have not been read to their ends ({sorted(left)[:10]}); are their leaders up?"
                 )
+        self._ahead = behind
+        self._plane.resume([PublicTopicPartition(TOPIC, number) for number in self.partitions])
+
+    def _consume(self, wait_s: float) -> list[Message]:
+        """Records and ends of partitions."""
+        if self._ahead:
+            messages, self._ahead = self._ahead, []
+            return messages
+        try:
+            messages = self._plane.consume(_BATCH_RECORDS, wait_s)
+        except KafkaException as error:
+            raise translate(error, what=f"reading {TOPIC}") from error
+        wanted = []
+        for message in messages:
+            failure = message.error()
+            if failure is None or failure.code() == KafkaError._PARTITION_EOF:
+                wanted.append(message)
+            elif failure.code() not in _PASSING:
+                raise translate(failure, what=f"reading {TOPIC}")
+        return wanted
+
+    def _ask_for_ends(self, conf: Mapping[str, str], *, timeout_s: float) -> dict[int, int]:
+        """The end of each partition, as far as it can be read while transactions are open."""
+        offsets = LogOffsets({**conf, **_FIXED}, timeout_ms=int(timeout_s * 1_000))
+        ends = offsets.ends(TopicPartition(TOPIC, number) for number in self.partitions)
+        return {partition.partition: end for partition, end in ends.items()}
 
     def close(self) -> None:
         """Close connections."""
         self._plane.close()
+
+
+def _partition(message: Message) -> int:
+    partition = message.partition()
+    assert partition is not None
+    return partition
 
 
 def _raw(message: Message, partition: int) -> RawRecord:

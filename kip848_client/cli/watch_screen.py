@@ -28,7 +28,7 @@ class Screen(Protocol):
     """Where the group is shown."""
 
     def show(self, view: GroupView, *, now_ms: int) -> None:
-        """Show the group as it is now; called often."""
+        """Show the group as it is now; called often. Another *view* than before is shown as if it were the first."""
         ...
 
     def close(self) -> None:
@@ -55,12 +55,12 @@ class JsonLines:
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
-        self._shown = -1
+        self._shown: tuple[GroupView, int] | None = None
 
     def show(self, view: GroupView, *, now_ms: int) -> None:
         """Print the group if it changed."""
-        if view.changes != self._shown:
-            self._shown = view.changes
+        if (view, view.changes) != self._shown:
+            self._shown = view, view.changes
             print(to_json(view.to_plain(now_ms=now_ms)), file=self._stream, flush=True)
 
     def close(self) -> None:
@@ -72,11 +72,13 @@ class PlainLines:
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
-        self._said: int | None = None
+        self._view: GroupView | None = None
+        self._said = 0
 
     def show(self, view: GroupView, *, now_ms: int) -> None:
         """Print what is new."""
-        if self._said is None:
+        if view is not self._view:
+            self._view = view
             self._first(view, now_ms)
         else:
             new = min(view.lines_said - self._said, len(view.lines))
@@ -106,11 +108,11 @@ class LiveTable:
 
         self._live = Live(console=console, auto_refresh=False)
         self._live.start()
-        self._drawn = (-1, 0)
+        self._drawn: tuple[GroupView, int, int] | None = None
 
     def show(self, view: GroupView, *, now_ms: int) -> None:
         """Draw the group, unless that was done just now."""
-        drawn = (view.changes, now_ms // 1000)
+        drawn = (view, view.changes, now_ms // 1000)
         if drawn != self._drawn:
             self._drawn = drawn
             self._live.update(draw(view, now_ms=now_ms), refresh=True)

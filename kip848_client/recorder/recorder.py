@@ -103,21 +103,20 @@ class Recorder:
     def add(self, record: RawRecord) -> Iterator[JournalEvent]:
         """Add the next record of its partition. If it ends a decision, yield that decision's events."""
         decoded = self._decode(record)
-        if decoded is None:
-            return
-        group_id = group_of(decoded.key)
-        if not self._is_wanted(group_id):
-            return
+        group_id = None if decoded is None else group_of(decoded.key)
         open_ = self._open.get(record.partition)
         key = record.key or b""
-        if (
-            open_ is None
-            or open_.group_id != group_id
-            or open_.timestamp_ms != record.timestamp_ms
+        # A record that is left out ends it, too: where other groups commit all the time, there may be no other end.
+        if open_ is not None and (
+            open_.timestamp_ms != record.timestamp_ms
+            or (group_id is not None and group_id != open_.group_id)
             or key in open_.offset_keys
         ):
-            if open_ is not None:
-                yield from self._decide(open_)
+            yield from self.end_of_partition(record.partition)
+            open_ = None
+        if decoded is None or group_id is None or not self._is_wanted(group_id):
+            return
+        if open_ is None:
             open_ = self._open[record.partition] = _Decision(group_id, record.timestamp_ms)
         if isinstance(decoded.key, wire.OffsetCommitKey):
             open_.offset_keys.add(key)

@@ -115,17 +115,18 @@ def test_a_group_is_watched_on_a_broker(kip848_broker: EmbeddedBroker, capsys: p
     assert "one has orders 0-1 since" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("step", ["__init__", "read_to_end"], ids=["describe", "read"])
 def test_who_may_not_read_the_records_is_shown_descriptions(
-    kip848_broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    kip848_broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], step: str
 ) -> None:
-    """Most people may describe their groups, and few may read __consumer_offsets."""
-    from kip848_client.cli import groups_watch
+    """Most people may describe their groups, and few may read __consumer_offsets; some may describe that topic."""
+    from kip848_client.cli.offsets_reader import OffsetsReader
     from kip848_client.errors import ErrorCode, error_for_code
 
     def refused(*_: object, **__: object) -> None:
         raise error_for_code(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "reading __consumer_offsets")
 
-    monkeypatch.setattr(groups_watch, "OffsetsReader", refused)
+    monkeypatch.setattr(OffsetsReader, step, refused)
     kip848_broker.create_topic("orders", partitions=2)
     with member(kip848_broker, "one") as one:
         settle(kip848_broker, one)

@@ -1,0 +1,91 @@
+"""``groups watch`` and ``groups record`` while members commit all the time: the records never pause."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from kip848_client import EmbeddedBroker
+from kip848_client.cli import groups_watch, main
+from kip848_client.journal import read_journal
+from kip848_client.recorder import RawRecord, Recorder
+from kip848_client.wire.messages.group_records import (
+    OffsetCommitKey,
+    OffsetCommitValue,
+    encode_record_key,
+    encode_record_value,
+)
+from tests.recorder.test_command import member, settle
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def busy_broker(kip848_broker: EmbeddedBroker) -> Iterator[EmbeddedBroker]:
+    """Its group ``billing`` has one member, which commits without a pause."""
+    kip848_broker.create_topic("orders", partitions=2)
+    stop, done = threading.Event(), list[int]()
+
+    def commit() -> None:
+        while not stop.is_set():
+            one.commit(offsets=[TopicPartition("orders", 0, len(done))], asynchronous=False)
+            done.append(0)
+
+    with contextlib.closing(member(kip848_broker, "one")) as one:
+        settle(kip848_broker, one)
+        thread = threading.Thread(target=commit)
+        thread.start()
+        try:
+            wait_until(lambda: done)
+            yield kip848_broker
+        finally:
+            stop.set()
+            thread.join()
+
+
+def test_a_log_ends_where_the_topic_ended_at_the_start(busy_broker: EmbeddedBroker, tmp_path: Path) -> None:
+    """It waited for half a second without a commit, which a busy cluster never has."""
+    command = ["groups", "record", "--no-follow", "--bootstrap", busy_broker.bootstrap_servers]
+    for since in ("beginning", "now"):
+        out = tmp_path / f"{since}.jsonl"
+        assert main([*command, "--out", str(out), "--from", since]) == 0
+        assert "member_joined" in [event.event for event in read_journal(out)]
+
+
+@pytest.mark.parametrize("long_history", [False, True])
+def test_a_busy_group_is_shown_at_once(
+    busy_broker: EmbeddedBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    long_history: bool,
+) -> None:
+    """The screen stayed empty, without a word; and if there is much to read, a description is shown meanwhile."""
+    if long_history:
+        monkeypatch.setattr(groups_watch, "_LONG_HISTORY", 0)
+    watch = ["groups", "watch", "billing", "--bootstrap", busy_broker.bootstrap_servers, "--for", "0.1"]
+    assert main([*watch, "--json"]) == 0
+    told = capsys.readouterr()
+    shown = [json.loads(line) for line in told.out.splitlines()]
+    assert [[each["owned"] for each in one["members"]] for one in shown] == [[["orders-0", "orders-1"]]] * len(shown)
+    assert (len(shown) > 1) == ("reading the group's history" in told.err) == long_history
+    assert main(watch) == 0
+    assert capsys.readouterr().out.count("one has orders 0-1 since") == 1 + long_history
+
+
+def test_a_decision_ends_with_the_next_record_of_any_group() -> None:
+    """A rebalance of a watched group was shown minutes later if others committed, and it did not."""
+    recorder = Recorder(wants=lambda group_id: group_id == "billing")
+
+    def add(group_id: str, ts_ms: int) -> list[str | None]:
+        key = encode_record_key(OffsetCommitKey(group_id, "orders", 0))
+        record = RawRecord(0, ts_ms, key, encode_record_value(OffsetCommitValue(5)))
+        return [event.group_id for event in recorder.add(record)]
+
+    assert add("billing", 1) == []
+    assert add("ledger", 1) == ["billing"]
+    assert add("ledger", 2) == []
