@@ -258,16 +258,25 @@ def _partitions_of(admin: AdminClient, name: str, *, timeout_s: float) -> dict[i
 
 
 def _offsets(
-    admin: AdminClient, name: str, partitions: Sequence[int], *, latest: bool, timeout_s: float
+    admin: AdminClient,
+    name: str,
+    partitions: Sequence[int],
+    *,
+    latest: bool,
+    timeout_s: float,
+    committed: bool = False,
 ) -> dict[int, int]:
-    from confluent_kafka import KafkaException
+    """The first or, with *latest*, the next offset of each partition; with *committed* before open transactions."""
+    from confluent_kafka import IsolationLevel, KafkaException
     from confluent_kafka import TopicPartition as PublicTopicPartition
     from confluent_kafka.admin._listoffsets import OffsetSpec
 
     spec = OffsetSpec.latest() if latest else OffsetSpec.earliest()  # type: ignore[no-untyped-call]
     asked = {PublicTopicPartition(name, number): spec for number in partitions}
     offsets = {}
-    for partition, future in admin.list_offsets(asked, request_timeout=timeout_s).items():
+    isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+    answers = admin.list_offsets(asked, isolation_level=isolation, request_timeout=timeout_s)
+    for partition, future in answers.items():
         try:
             offsets[partition.partition] = future.result().offset
         except KafkaException:
@@ -288,10 +297,15 @@ def _records(arguments: argparse.Namespace) -> int:
     for number in wanted:
         if number not in known:
             raise ConfigError(f"--partition {number}: topic {name!r} has the partitions 0 to {len(known) - 1}")
-    starts, ends = (_offsets(admin, name, wanted, latest=latest, timeout_s=timeout_s) for latest in (False, True))
+    conf = client_conf(arguments)
+    committed = conf.get("isolation.level", "read_committed") == "read_committed"
+    starts, ends = (
+        _offsets(admin, name, wanted, latest=latest, timeout_s=timeout_s, committed=committed)
+        for latest in (False, True)
+    )
     spell = spell_json if arguments.json else spell_value
     left = sys.maxsize if arguments.max is None else arguments.max
-    reader = RangeReader({"group.id": "kip848-topics", **client_conf(arguments)}, poll_timeout_ms=int(timeout_s * 1000))
+    reader = RangeReader({"group.id": "kip848-topics", **conf}, poll_timeout_ms=int(timeout_s * 1000))
     try:
         for number in wanted:
             if left and number in starts and number in ends:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from kip848_client import EmbeddedBroker
 from kip848_client.cli import main
@@ -112,6 +113,24 @@ def test_what_records_prints_produce_takes(
         (0, 9, None),
         (1, 1234, "text"),
     ]
+
+
+def test_records_of_an_open_transaction_are_not_waited_for(
+    kip848_broker: EmbeddedBroker, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """The command failed behind the last record, as long as any transaction was open."""
+    kip848_broker.create_topic("orders", 1)
+    kip848_broker.produce_many("orders", ["a"])
+    producer = Producer({"bootstrap.servers": kip848_broker.bootstrap_servers, "transactional.id": "t"})
+    producer.init_transactions(10)
+    producer.begin_transaction()
+    producer.produce("orders", b"b")
+    producer.flush(10)
+    assert [record["value"] for record in records(kip848_broker, "orders", capfdbinary)] == ["a"]
+    uncommitted = ("topics", "records", "orders", "-X", "isolation.level=read_uncommitted")
+    assert run(kip848_broker, *uncommitted) == 0
+    assert capfdbinary.readouterr().out.split() == [b"a", b"b"]
+    producer.abort_transaction(10)
 
 
 def test_records_end_after_as_many_as_were_asked_for(
