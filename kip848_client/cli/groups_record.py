@@ -18,6 +18,8 @@ from kip848_client.recorder import Recorder
 
 _TURN_S = 0.2
 _FLUSH_EVERY_S = 0.5
+_LONG_HISTORY = 10_000
+"""Records that take noticeable time to read."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,6 +97,8 @@ def _sink(out: Path | None, *, append: bool) -> Iterator[_Sink]:
 
 def _record(reader: OffsetsReader, recorder: Recorder, write: _Sink, arguments: argparse.Namespace) -> None:
     silent = arguments.since == "now"
+    if reader.history > _LONG_HISTORY:
+        print(f"kip848 groups: reading up to {reader.history:,} records of the groups' history", file=sys.stderr)
     flush_at_s = 0.0
     for item in reader.read_to_end(patience_s=max(10.0, arguments.timeout)):
         events = recorder.end_of_partition(item) if isinstance(item, int) else recorder.add(item)
