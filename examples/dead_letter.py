@@ -2,8 +2,9 @@
 
     python examples/dead_letter.py BOOTSTRAP TOPIC [GROUP]
 
-Ends with Ctrl-C. Values must be JSON; what is not goes to TOPIC-dead with the reason in a header. A record whose work
-fails is tried again after a second, while the other partitions are read on: its partition is paused meanwhile.
+Ends with Ctrl-C. Values must be JSON; what is not goes to TOPIC-dead with the reason in a header. If that fails, the
+program ends: the record is not committed, and read again by the next start. A record whose work fails is tried again
+after a second, while the other partitions are read on: its partition is paused meanwhile.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 import time
 from typing import Any
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from kip848_client import Consumer, Message, TopicPartition, ValueDeserializationError
 
@@ -26,13 +27,23 @@ def handle(order: Any) -> None:
 
 
 def main(bootstrap: str, topic: str, group: str = "orders") -> None:
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "message.timeout.ms": 30_000, "enable.idempotence": True})
     waiting: dict[int, float] = {}  # paused partition -> when to go on
 
     def bury(record: Message, error: ValueDeserializationError) -> None:
         reason = {"reason": str(error).encode(), "from": f"{record.topic()}-{record.partition()}".encode()}
-        producer.produce(f"{topic}-dead", record.value(), record.key(), headers=list(reason.items()))
-        producer.flush()  # before the position passes it
+        reports: list[KafkaError | None] = []
+        producer.produce(
+            f"{topic}-dead",
+            record.value(),
+            record.key(),
+            headers=list(reason.items()),
+            on_delivery=lambda failure, _: reports.append(failure),
+        )
+        producer.flush()  # it reports a failure only to on_delivery
+        if reports[0] is not None:
+            raise KafkaException(reports[0])  # poll() raises it, and the position does not pass the record
+        consumer.store_offsets(record)
         print("buried", record.offset(), flush=True)
 
     conf = {

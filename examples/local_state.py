@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 
 from kip848_client import Consumer, KafkaException, Message, TopicPartition
 from kip848_client.assignors.streams import StreamsAssignor, Task, TaskRunner, Topology
@@ -42,14 +42,14 @@ class Store:
         self.db.execute("CREATE TABLE IF NOT EXISTS totals (customer TEXT PRIMARY KEY, total INT, order_offset INT)")
         self.db.execute("CREATE TABLE IF NOT EXISTS copied (one INT PRIMARY KEY CHECK (one = 1), next INT)")
 
-    def add(self, customer: str, amount: int, order_offset: int) -> int | None:
-        """The new total; None if the order was counted before."""
+    def add(self, customer: str, amount: int, order_offset: int) -> tuple[int, int]:
+        """The customer's total, and the offset of the last order in it. An order counts once."""
         row = self.db.execute("SELECT total, order_offset FROM totals WHERE customer = ?", (customer,)).fetchone()
         total, last = row or (0, -1)
         if order_offset <= last:
-            return None
+            return total, last
         self.put(customer, total + amount, order_offset)
-        return int(total + amount)
+        return total + amount, order_offset
 
     def put(self, customer: str, total: int, order_offset: int) -> None:
         """Write a total, unless the file has a newer one."""
@@ -79,7 +79,8 @@ class Totals:
         self.copies: set[int] = set()
         self.done: dict[int, int] = {}  # partition -> next order
         self.consumer: Consumer | None = None
-        self.producer = Producer({"bootstrap.servers": servers})
+        self.producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True})
+        self.failure: KafkaError | None = None  # of a total that is not in the changelog
         # Reads the changelog by hand, as a member of no group.
         self.reader = Consumer({"bootstrap.servers": servers, "group.id": "-", "enable.auto.commit": False})
 
@@ -115,21 +116,28 @@ class Totals:
         partition, offset = place(order)
         customer = (order.key() or b"").decode()
         total = self.store(partition).add(customer, int(order.value() or 0), offset)
-        if total is not None:
-            told = json.dumps([total, offset])
-            self.producer.produce("orders-totals", told, customer, partition, on_delivery=self.written)
-            self.producer.poll(0)
+        # Also if it was counted before: the process may have ended before this was written.
+        self.producer.produce("orders-totals", json.dumps(total), customer, partition, on_delivery=self.written)
+        self.producer.poll(0)
         self.done[partition] = offset + 1
 
-    def written(self, error: object, record: Message) -> None:
-        """The changelog has a total of this process: it need not copy that one."""
-        if error is None:
-            partition, offset = place(record)
-            self.store(partition).next_copied = offset + 1
+    def written(self, error: KafkaError | None, record: Message) -> None:
+        """The changelog has a total of this process, which need not copy that one; or it could not be written."""
+        if error is not None:
+            self.failure = error
+            return
+        partition, offset = place(record)
+        self.store(partition).next_copied = offset + 1
 
     def save(self) -> None:
-        """Commit orders whose totals are in the changelog."""
+        """Commit orders whose totals are in the changelog.
+
+        Raises:
+            KafkaException: one could not be written there. The next start reads its order again, and tries again.
+        """
         self.producer.flush()
+        if self.failure is not None:
+            raise KafkaException(self.failure)
         if self.done and self.consumer is not None:
             offsets = [TopicPartition("orders", partition, offset) for partition, offset in self.done.items()]
             try:

@@ -63,7 +63,15 @@ def start_query(spark: SparkSession, bootstrap_servers: str, folder: Path) -> St
 
 def produce(bootstrap_servers: str, values: list[tuple[bytes, bytes]], half_way: threading.Event) -> None:
     """Send the first half, wait until the second query is there, send the rest and the markers."""
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "linger.ms": 20})
+    failed: list[object] = []
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "enable.idempotence": True,
+            "linger.ms": 20,
+            "on_delivery": lambda error, _: failed.append(error) if error is not None else None,
+        }
+    )
     for number, (key, value) in enumerate(values):
         if number == len(values) // 2:
             producer.flush(30)
@@ -77,7 +85,8 @@ def produce(bootstrap_servers: str, values: list[tuple[bytes, bytes]], half_way:
     producer.flush(30)
     for partition in range(PARTITIONS):
         producer.produce(TOPIC, f"{MARKER},0,,,{MARKER_TIME},0".encode(), partition=partition)
-    producer.flush(30)
+    if producer.flush(30) or failed:
+        raise RuntimeError(f"not all flights were written: {failed[:1]}")
 
 
 def expected(values: list[tuple[bytes, bytes]]) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]]:

@@ -17,6 +17,8 @@ import pytest
 from confluent_kafka import Producer
 
 from kip848_client import Consumer, EmbeddedBroker, TopicPartition
+from kip848_client.errors import ErrorCode
+from kip848_client.faults import ALWAYS, error
 from tests.support.local_state import check_local_state
 from tests.support.waiting import TIMEOUT_S, wait_until
 
@@ -39,6 +41,12 @@ def records(broker: EmbeddedBroker, topic: str) -> list[bytes | None]:
         while (message := consumer.poll(TIMEOUT_S)) is not None and message.error() is None:
             values.append(message.value())
     return values
+
+
+def committed_offset(broker: EmbeddedBroker, group_id: str, topic: str) -> int | None:
+    """The group's offset of the first partition of a topic."""
+    offset: int | None = broker.committed(group_id).get((topic, 0))
+    return offset
 
 
 @contextmanager
@@ -96,6 +104,7 @@ def test_quickstart(kip848_broker: EmbeddedBroker) -> None:
             "orders 0 0 b'tea'",
             "orders 0 1 b'milk'",
         ]
+        wait_until(lambda: committed_offset(kip848_broker, "quickstart", "orders") == 2, what="the last commit")
         interrupt(process)
     kip848_broker.wait_for_group("quickstart", state="Empty", members=0)
     produce(kip848_broker, "orders", ("a", "sugar"))
@@ -219,6 +228,34 @@ def test_dead_letter_buries_what_it_cannot_open_and_tries_again() -> None:
             said = [process.stdout.readline().strip() for _ in range(4)]
         assert said == ["buried 0", "handled 7", "again soon: 'id'", "again soon: 'id'"]
         assert sum(1 for _ in records(broker, "orders-dead")) == 1
+
+
+def test_dead_letter_keeps_a_record_that_it_cannot_bury() -> None:
+    """A dead-letter topic that is missing, or read-only for this user, must not make the record vanish."""
+    with EmbeddedBroker({"orders": 1, "orders-dead": 1}) as broker:
+        broker.faults.on("Produce", error(ErrorCode.TOPIC_AUTHORIZATION_FAILED), topic="orders-dead", times=ALWAYS)
+        produce(broker, "orders", ("a", '{"id": 7}'), ("b", "no json"))
+        with example("dead_letter.py", broker, "orders") as process:
+            output, errors = process.communicate(timeout=TIMEOUT_S)
+        assert output == "handled 7\n"
+        assert "Topic authorization failed" in errors
+        assert committed_offset(broker, "orders", "orders") == 1
+
+
+def test_local_state_commits_no_order_whose_total_is_not_written(tmp_path: Path) -> None:
+    """The total would be missing in each copy, and in each file that is made from the changelog."""
+    with EmbeddedBroker({"orders": 1, "orders-totals": 1}) as broker:
+        produce(broker, "orders", ("ann", "5"))
+        refused = error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        broker.faults.on("Produce", refused, topic="orders-totals", times=ALWAYS)
+        with example("local_state.py", broker, str(tmp_path), "0") as process:
+            _, errors = process.communicate(timeout=TIMEOUT_S)
+        assert "Topic authorization failed" in errors
+        assert committed_offset(broker, "totals", "orders") is None
+        broker.faults.clear()
+        with example("local_state.py", broker, str(tmp_path), "0"):
+            wait_until(lambda: committed_offset(broker, "totals", "orders") == 1, what="the order to be committed")
+        assert records(broker, "orders-totals") == [b"[5, 0]"]
 
 
 def test_health_answers_probes() -> None:
