@@ -11,7 +11,7 @@ import math
 import os
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NoReturn, Self, TypeAlias, TypeVar, cast
 
@@ -34,7 +34,7 @@ from kip848_client.client.data_plane import (
     translate,
 )
 from kip848_client.client.deserializers import Deserializers, deserializers_of
-from kip848_client.client.fetcher import WARM_TIMEOUT_S, Fetcher, is_missing
+from kip848_client.client.fetcher import WARM_TIMEOUT_S, Fetcher, first_offsets, is_missing
 from kip848_client.client.health import ConsumerHealth, HealthProbe
 from kip848_client.client.heartbeat_manager import HeartbeatRequestManager
 from kip848_client.client.librdkafka_stats import complete_stats
@@ -72,7 +72,13 @@ from kip848_client.journal import Journal
 from kip848_client.logs import LogEvent, log_event
 from kip848_client.member.events import AssignPartitions, LeaveMode
 from kip848_client.member.states import MemberState
-from kip848_client.model import SubscriptionPattern, TopicIdPartition, TopicPartition, describe_partitions
+from kip848_client.model import (
+    OffsetAndMetadata,
+    SubscriptionPattern,
+    TopicIdPartition,
+    TopicPartition,
+    describe_partitions,
+)
 from kip848_client.other_clients import missing_attribute
 
 if TYPE_CHECKING:
@@ -89,6 +95,9 @@ PREFETCH_RECORDS: Final = 256
 
 BATCH_RECORDS: Final = 500
 """Default size of a batch of batches()."""
+
+CLOSE_TIMEOUT_S: Final = 30.0
+"""Default time limit of close()."""
 
 ABANDON_TIMEOUT_S: Final = 0.3
 """Time for leaving the group if the consumer is dropped, or the interpreter ends, without close()."""
@@ -157,6 +166,10 @@ class Consumer:
         self._presence: Final = self._group.thread.presence
         self._health: Final = HealthProbe(self._group, max_poll_interval_ms=self._config.max_poll_interval_ms)
         self._mark: object = None
+        self._in_hand: Sequence[Message] = ()
+        """What the last poll() or consume() returned. It counts as processed when the next one begins."""
+        self._committed_by_hand: dict[TopicPartition, OffsetAndMetadata] = {}
+        """Commits of the application since then: what is before these offsets is processed, too."""
         self._layout_checked = False
         self._values = deserializers_of(self._config)
         if self._values is not None:
@@ -273,6 +286,7 @@ class Consumer:
                 self._fetcher.on_the_way = False
         # Python handles Ctrl-C at calls: there is none between here and the caller.
         message = ready[0]
+        self._in_hand = (message,)
         del ready[0]
         return message
 
@@ -306,12 +320,14 @@ class Consumer:
                 if manager.mark is mark and not any(map(Message.error, batch)):
                     self._presence.calls += 1
                     fetcher.reads += 1
+                    self._in_hand = tuple(batch)  # a copy: the application may take records out of its list
                     fetcher.on_the_way = False
                     return batch
                 self._ready.extend(fetcher.without_errors(batch))
             fetcher.on_the_way = False
         with self._gate:
             batch = self._next_batch(num_messages, timeout)
+        self._in_hand = tuple(batch)
         fetcher.on_the_way = False  # Python handles Ctrl-C at calls: there is none between here and the caller
         return batch
 
@@ -357,12 +373,14 @@ class Consumer:
                             del ready[0]
                 except BaseException as error:
                     if opened and isinstance(error, Exception):
-                        return opened  # the next call meets the same record first
+                        break  # the next call meets the same record first
                     values.take_back(opened, ready)
                     self._fetcher.take_back(opened)
                     raise
                 if opened or not batch:
-                    return opened
+                    break
+        self._in_hand = tuple(opened)
+        return opened
 
     def _next_batch(self, count: int, timeout: float | None) -> list[Message]:
         group, fetcher, ready, manager = self._group, self._fetcher, self._ready, self._manager
@@ -374,6 +392,8 @@ class Consumer:
             self._tell_of_nothing_wanted(forever=deadline_s == math.inf)
         settled = self._mark
         thread.begin_poll()
+        self._in_hand = ()
+        self._committed_by_hand.clear()
         try:
             while True:
                 mark = manager.mark
@@ -513,8 +533,11 @@ class Consumer:
             chosen = commit_offsets(message, offsets)
             asynchronous = flag(asynchronous, name="asynchronous")
             check_commit_callback(on_commit)
-            if chosen is not None:
+            if chosen is None:
+                self._in_hand = ()
+            else:
                 self._fetcher.positions(chosen)  # these are processed: no later Ctrl-C may repeat them
+                self._committed_by_hand.update(chosen)
             if asynchronous:
                 self._group.commit_async(chosen, public_callback(on_commit) if on_commit is not None else None)
                 return None
@@ -578,6 +601,7 @@ class Consumer:
         with self._gate:
             name, position = seek_position(partition)
             self._check_assigned([name], call="seek")
+            self._committed_by_hand.pop(name, None)
             if self._group.listener_effect is None:
                 self._group.thread.perform_starts()
             if position.offset < 0:
@@ -646,7 +670,7 @@ class Consumer:
             if effect is not None:
                 self._assign_inside(effect, partitions, call="assign", must_name_all=True)
                 return
-            self._group.assign(assign_positions(partitions))
+            self._group.assign(assign_positions(partitions), in_hand=self._in_hand_offsets())
             self._unmet_topics = frozenset(partition.topic for partition in self._group.manual)
 
     def unassign(self) -> None:
@@ -673,7 +697,7 @@ class Consumer:
                 self._assign_inside(effect, partitions, call="incremental_assign", must_name_all=False)
                 return
             kept = dict.fromkeys(self._group.manual)
-            self._group.assign({**kept, **assign_positions(partitions)})
+            self._group.assign({**kept, **assign_positions(partitions)}, in_hand=self._in_hand_offsets())
             self._unmet_topics = frozenset(partition.topic for partition in self._group.manual)
 
     def incremental_unassign(self, partitions: list[PublicTopicPartition]) -> None:
@@ -685,7 +709,8 @@ class Consumer:
         with self._gate:
             gone = {internal(partition) for partition in check_partitions(partitions, call="incremental_unassign")}
             if self._group.listener_effect is None:
-                self._group.assign({p: None for p in self._group.manual if p not in gone})
+                kept = {p: None for p in self._group.manual if p not in gone}
+                self._group.assign(kept, in_hand=self._in_hand_offsets())
             elif gone:
                 self._refuse_unassigning("incremental_unassign")
 
@@ -693,6 +718,12 @@ class Consumer:
         """The partitions that this consumer owns, sorted."""
         with self._gate:
             return [public(partition) for partition in sorted(self._group.assigned)]
+
+    def _in_hand_offsets(self) -> dict[TopicPartition, int]:
+        """The first offset of each partition that the last poll() returned, unless the application stores offsets."""
+        if not self._in_hand or not self._config.auto_offset_store:
+            return {}
+        return first_offsets(reversed(self._fetcher.unprocessed(self._in_hand, self._committed_by_hand)))
 
     def _assign_inside(
         self, effect: ListenerEffect, partitions: list[PublicTopicPartition], *, call: str, must_name_all: bool
@@ -933,8 +964,11 @@ class Consumer:
         """Whether `hand_over` is complete: this consumer owns nothing and will get nothing."""
         return self._group.handed_over
 
-    def close(self, timeout_s: float = 30.0, mode: LeaveMode = LeaveMode.DEFAULT) -> None:
+    def close(self, timeout_s: float = CLOSE_TIMEOUT_S, mode: LeaveMode = LeaveMode.DEFAULT) -> None:
         """Commit returned records (with enable.auto.commit), run on_partitions_revoked, leave the group, close.
+
+        All returned records count as processed, as in confluent_kafka: call it when the last one is done. A ``with``
+        block that ends by an exception leaves out what the last poll() or consume() returned: that is read again.
 
         Returns by its deadline even if no broker answers; the leave is sent in any case. A second call does nothing.
 
@@ -946,10 +980,16 @@ class Consumer:
             ListenerError: the listener raised; everything was closed anyway.
             Kip848Error: an asynchronous commit failed, or the member was FATAL, and no call has raised it yet.
         """
+        self._close(timeout_s, mode, in_hand_is_done=True)
+
+    def _close(self, timeout_s: float, mode: LeaveMode, *, in_hand_is_done: bool) -> None:
         timeout_ms = int(limit_s(timeout_s) * 1_000)
         with self._gate:
             if self._group.closed:
                 return
+            if not in_hand_is_done:
+                self._fetcher.take_back(self._fetcher.unprocessed(self._in_hand, self._committed_by_hand))
+                self._in_hand = ()
             errors = self._group.close(timeout_ms=timeout_ms, mode=mode, release=self._fetcher.close)
             self._finalizer.detach()
         for error in errors[1:]:
@@ -964,7 +1004,7 @@ class Consumer:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            self.close()
+            self._close(CLOSE_TIMEOUT_S, LeaveMode.DEFAULT, in_hand_is_done=exc is None)
         except Exception as error:
             if exc is None:
                 raise

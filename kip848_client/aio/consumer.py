@@ -20,13 +20,21 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from kip848_client.aio.owner_thread import OwnerThread
+from kip848_client.aio.reading_task import current_task, has_returned
 from kip848_client.client.app_thread import SLICE_S
 from kip848_client.client.data_plane import ErrorDetails, Message, PublicTopicPartition
 from kip848_client.client.health import ConsumerHealth
 from kip848_client.client.translation import PublicCommitCallback, check_commit_callback, limit_s
 from kip848_client.clock import Clock
 from kip848_client.config import ConfigValue, merge_settings
-from kip848_client.consumer import ABANDON_TIMEOUT_S, BATCH_RECORDS, Consumer, ConsumerRebalanceListener, read_listener
+from kip848_client.consumer import (
+    ABANDON_TIMEOUT_S,
+    BATCH_RECORDS,
+    CLOSE_TIMEOUT_S,
+    Consumer,
+    ConsumerRebalanceListener,
+    read_listener,
+)
 from kip848_client.errors import IllegalStateError, RequestTimeoutError
 from kip848_client.journal import Journal
 from kip848_client.logs import LogEvent
@@ -36,6 +44,7 @@ from kip848_client.model import SubscriptionPattern, TopicPartition
 from kip848_client.other_clients import missing_attribute
 
 if TYPE_CHECKING:
+    from kip848_client.aio.reading_task import Task
     from kip848_client.client.data_plane import ClusterMetadata
 
 __all__ = ["AsyncConsumer", "AsyncConsumerRebalanceListener"]
@@ -57,8 +66,8 @@ class AsyncConsumer:
 
     **Cancellation.** A cancelled call loses no record: the next call returns it. If a listener was cancelled, the next
     poll() or close() calls it again. A task that is cancelled inside ``async with`` leaves the group in order: it
-    commits returned records (with enable.auto.commit), runs listeners, and sends the leave. A cancelled close() waits
-    at most one second more, and closing continues in the background.
+    commits the records before those that the last read returned (with enable.auto.commit), runs listeners, and sends
+    the leave. A cancelled close() waits at most one second more, and closing continues in the background.
 
     **Back-pressure.** The consumer reads on demand: at most one prefetch of 256 records waits here, and librdkafka
     stops fetching at ``queued.max.messages.kbytes``. A task that does not poll for max.poll.interval.ms loses its
@@ -104,6 +113,8 @@ class AsyncConsumer:
         self._ready: Final = self._consumer._ready
         self._yielded_s = 0.0
         self._reading = False
+        self._reader: Task | None = None
+        """The task that read last."""
         self._finalizer = weakref.finalize(self, self._thread.end)
 
     # --------------------------------------------------------------------------------------------------------- group
@@ -183,7 +194,10 @@ class AsyncConsumer:
         while self._ready and self._nothing_moved():
             now_s = time.monotonic()
             if now_s - self._yielded_s < YIELD_S:
-                return self._ready.popleft()
+                self._reader = current_task()
+                message = self._ready.popleft()
+                self._consumer._in_hand = (message,)
+                return message
             await anyio.lowlevel.checkpoint()
             self._yielded_s = time.monotonic()
         batch = await self._read(self._poll_once, timeout)
@@ -231,6 +245,7 @@ class AsyncConsumer:
         if self._reading and not self._thread.inside:
             raise IllegalStateError("another task reads from this consumer; one at a time may poll, consume or iterate")
         deadline_s = math.inf if timeout is None or timeout < 0 else time.monotonic() + timeout
+        self._reader = current_task()
         reading, self._reading = self._reading, True
         try:
             while True:
@@ -268,6 +283,7 @@ class AsyncConsumer:
         if self._consumer._values is not None:
             self._consumer._values.take_back(batch, self._consumer._ready)
         self._consumer._fetcher.take_back(batch)
+        self._consumer._in_hand = ()
         self._consumer._mark = None
 
     # ------------------------------------------------------------------------------------------------------- offsets
@@ -409,11 +425,14 @@ class AsyncConsumer:
         """Whether `hand_over` is complete: this consumer owns nothing and will get nothing."""
         return self._group.handed_over
 
-    async def close(self, timeout_s: float = 30.0, mode: LeaveMode = LeaveMode.DEFAULT) -> None:
+    async def close(self, timeout_s: float = CLOSE_TIMEOUT_S, mode: LeaveMode = LeaveMode.DEFAULT) -> None:
         """Commit returned records (with enable.auto.commit), run on_partitions_revoked, leave the group, close.
 
         Ends another task's poll() or iteration. A task that is already cancelled may call it, and it does all of
         this within its time; see `Consumer.close`. A listener that has not returned by then is cancelled.
+
+        The records that the last poll() or consume() returned are left out of the commit, and read again, if another
+        task got them that has not returned: it goes on, was cancelled, or failed.
 
         Args:
             timeout_s: seconds, >= 0.
@@ -424,9 +443,14 @@ class AsyncConsumer:
             RequestTimeoutError: another task's call, or its listener, did not end in time; the group was left.
             Kip848Error: an asynchronous commit failed, or the member was FATAL, and no call has raised it yet.
         """
+        await self._close(timeout_s, mode, failed=False)
+
+    async def _close(self, timeout_s: float, mode: LeaveMode, *, failed: bool) -> None:
         timeout_s = limit_s(timeout_s)
         if self._end_if_closed():
             return
+        reader = self._reader
+        done = not failed and (reader is None or reader is current_task() or has_returned(reader))
         self._thread.home.check()
         deadline_s = time.monotonic() + timeout_s
         patience_end_s = anyio.current_time() + max(timeout_s, CLOSE_GRACE_S)  # also with no time a listener gets some
@@ -434,7 +458,7 @@ class AsyncConsumer:
         with anyio.CancelScope(shield=anyio.current_effective_deadline() == -math.inf):
             try:
                 await self._thread.run(
-                    lambda: self._consumer.close(max(0.0, deadline_s - time.monotonic()), mode),
+                    lambda: self._consumer._close(max(0.0, deadline_s - time.monotonic()), mode, in_hand_is_done=done),
                     interruptible=False,
                     start_by_s=patience_end_s,
                     grace_s=CLOSE_GRACE_S,
@@ -458,6 +482,7 @@ class AsyncConsumer:
     def _end_if_closed(self) -> bool:
         if self._group.closed:
             self._finalizer()
+            self._reader = None
         return self._group.closed
 
     async def __aenter__(self) -> Self:
@@ -467,7 +492,7 @@ class AsyncConsumer:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            await self.close()
+            await self._close(CLOSE_TIMEOUT_S, LeaveMode.DEFAULT, failed=exc is not None)
         except Exception as error:
             if exc is None:
                 raise

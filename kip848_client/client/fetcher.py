@@ -254,7 +254,7 @@ class Fetcher:
 
     def oldest_waiting(self) -> dict[TopicPartition, int]:
         """Per partition the offset of the first record that was read and not handed out; asks librdkafka nothing."""
-        return {_of(message): _offset(message) for message in self._not_handed_out()}
+        return first_offsets(self._not_handed_out())
 
     def sought(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         """Where seek() wants a partition to start that is not fetched yet."""
@@ -372,6 +372,19 @@ class Fetcher:
                 self._stash.setdefault(partition, []).insert(0, message)
             else:
                 self.ready.appendleft(message)
+
+    def unprocessed(
+        self, in_hand: Iterable[Message], committed: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> list[Message]:
+        """Those of the records *in_hand* that were not *committed*, and that a seek() will not return anyway."""
+        positions = self.positions()
+        left = []
+        for message in in_hand:
+            partition, offset = _of(message), _offset(message)
+            done = committed.get(partition)
+            if partition in positions and offset < positions[partition].offset and (not done or offset >= done.offset):
+                left.append(message)
+        return left
 
     def _look(self, now_s: float) -> None:
         self._safe = self._positions()
@@ -608,6 +621,11 @@ def _of(message: Message) -> TopicPartition:
     assert topic is not None
     assert partition is not None
     return TopicPartition(topic, partition)
+
+
+def first_offsets(messages: Iterable[Message]) -> dict[TopicPartition, int]:
+    """The offset of the first record of each partition; *messages* come from the newest to the oldest."""
+    return {_of(message): _offset(message) for message in messages}
 
 
 def is_missing(described: TopicMetadata) -> bool:

@@ -171,8 +171,17 @@ class GroupMember:
             raise ValueError(f"reason is {reason}; give a number from -128 to 127 that is not 0")
         self.manager.post(ReassignmentRequested(reason))
 
-    def assign(self, positions: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
+    def assign(
+        self,
+        positions: Mapping[TopicPartition, OffsetAndMetadata | None],
+        *,
+        in_hand: Mapping[TopicPartition, int] | None = None,
+    ) -> None:
         """Read exactly these, without membership; none ends manual mode.
+
+        Args:
+            in_hand: the first offset of each partition that was handed out and is not processed. A partition that is
+                read on is committed up to there; one that is given up, as in `unsubscribe`, with all that it returned.
 
         Raises:
             IllegalStateError: topics are subscribed to.
@@ -183,6 +192,9 @@ class GroupMember:
         gone = self.manual.keys() - positions.keys()
         self._manual = dict(positions)
         consumed = self.thread.committable() if self._auto_commit else {}
+        for partition, offset in (in_hand or {}).items():
+            if partition in positions and partition in consumed:
+                consumed[partition] = OffsetAndMetadata(offset)
         self.manager.post(ManuallyAssigned(dict(positions), consumed))
         if positions:
             self.thread.stop_fetching(gone)

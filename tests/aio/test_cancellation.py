@@ -12,6 +12,7 @@ import pytest
 
 from kip848_client import EmbeddedBroker, MemberState, TopicPartition
 from kip848_client.aio import AsyncConsumer
+from kip848_client.broker import NewRecord
 from kip848_client.errors import ErrorCode, RequestTimeoutError
 from kip848_client.faults import ALWAYS, drop, error
 from tests.aio.world import Notes, committed, new_consumer, poll_until, read, state_of_group, until
@@ -221,6 +222,7 @@ import sys
 import threading
 import anyio
 from kip848_client.aio import AsyncConsumer
+from kip848_client.broker import NewRecord
 
 async def main():
     conf = {"bootstrap.servers": sys.argv[1], "group.id": "g", "client.id": "victim", "auto.offset.reset": "earliest"}
@@ -236,6 +238,7 @@ async def main():
                 threading.Timer(0.5, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGINT)).start()
         await consumer.subscribe(["orders"], on_assign=assigned, on_revoke=revoked)
         async for message in consumer:
+            await consumer.commit(message)
             print(message.offset(), flush=True)
 
 try:
@@ -281,3 +284,61 @@ def test_ctrl_c_that_does_not_wake_the_main_thread_is_heard(
     done = subprocess.run(program, capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
     assert done.stdout == "assigned\nrevoked\ninterrupted\n"
     assert state_of_group(broker) == "Empty"
+
+
+async def read_to(consumer: AsyncConsumer, offset: int, got: anyio.Event) -> None:
+    """Read partition 0 up to this record, and never finish it."""
+    async for message in consumer:
+        if message.offset() == offset:
+            got.set()
+            await anyio.sleep_forever()
+
+
+async def test_a_record_whose_handler_is_cancelled_is_read_again(broker: EmbeddedBroker) -> None:
+    """A deployment cancels a task in the middle of an order: the order is lost without a word."""
+    broker.produce_many("orders", [NewRecord(str(number), partition=0) for number in range(10)])
+    got = anyio.Event()
+
+    async def serve() -> None:
+        async with new_consumer(broker) as consumer:
+            await consumer.subscribe(["orders"])
+            await read_to(consumer, 3, got)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(serve)
+        await got.wait()
+        tasks.cancel_scope.cancel()
+    assert committed(broker)[0] == 3
+
+
+@pytest.mark.parametrize("cancelled", [True, False])
+async def test_a_record_that_another_task_has_in_hand_is_read_again(broker: EmbeddedBroker, cancelled: bool) -> None:
+    """The task that closes the consumer hears nothing of the one that reads: it was cancelled, or is still at it."""
+    broker.produce_many("orders", [NewRecord(str(number), partition=0) for number in range(10)])
+    got = anyio.Event()
+    consumer = new_consumer(broker)
+    await consumer.subscribe(["orders"])
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(read_to, consumer, 3, got)
+        await got.wait()
+        if not cancelled:
+            await consumer.close()
+        tasks.cancel_scope.cancel()
+    await consumer.close()
+    assert committed(broker)[0] == 3
+
+
+async def test_a_batch_whose_handler_raises_is_read_again(broker: EmbeddedBroker) -> None:
+    """As in the synchronous consumer."""
+    broker.produce_many("orders", [NewRecord(str(number), partition=0) for number in range(10)])
+
+    async def serve() -> None:
+        async with new_consumer(broker) as consumer:
+            await consumer.subscribe(["orders"])
+            async for batch in consumer.batches(4):
+                if any(message.offset() == 5 for message in batch):
+                    raise OSError("database away")
+
+    with pytest.raises(OSError, match="database away"):
+        await serve()
+    assert committed(broker)[0] == 4

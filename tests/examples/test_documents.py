@@ -60,6 +60,12 @@ PROGRAMS = {
         "    commit(consumer)\n"
         "assert broker.committed('orders')",
     ),
+    "porting.md": Program(
+        before=f"seen = []\ndef handle(message):\n    seen.append(message.value())\n    {STOP}",
+        after="conf = {'bootstrap.servers': 'localhost:9092', 'group.id': 'orders', 'auto.offset.reset': 'earliest'}\n"
+        "try:\n    serve(conf)\nexcept KeyboardInterrupt:\n    pass\n"
+        "assert broker.committed('orders')['orders', 0] == 2",
+    ),
     "report.md": Program(
         before="from pathlib import Path\n"
         "from kip848_client import Consumer, EmbeddedBroker\n"
