@@ -1,14 +1,15 @@
 """Judges each request by the ACLs before its handler sees it. Knows principals, no API.
 
-`permissions` says what each API needs. A request that is refused as a whole is answered here. One of which a part is
-refused is narrowed to the rest, and the refusals are added to its handler's answer. So no handler checks anything.
+Each API's file says what it needs (`broker.apis`). A request that is refused as a whole is answered here. One of which
+a part is refused is narrowed to the rest, and the refusals are added to its handler's answer. So no handler checks
+anything.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from kip848_client.broker.acls import (
@@ -149,7 +150,6 @@ class Access:
     """Judges requests by the ACLs of one broker.
 
     Args:
-        checks: API key -> what it needs.
         super_users: principals that may do everything.
         allow_everyone: whether a resource without ACLs is open to all (``allow.everyone.if.no.acl.found``).
         creates_topics: whether a topic is created when a client asks for it (``auto.create.topics.enable``).
@@ -160,7 +160,6 @@ class Access:
         self,
         store: AclStore,
         *,
-        checks: Mapping[int, Check],
         super_users: frozenset[str],
         allow_everyone: bool,
         topics: TopicRegistry,
@@ -169,7 +168,6 @@ class Access:
         on_denied: Callable[[RequestContext, Operation, ResourceType, str], None],
     ) -> None:
         self.store: Final = store
-        self._checks: Final = checks
         self._super_users: Final = super_users
         self._allow_everyone: Final = allow_everyone
         self.topics: Final = topics
@@ -178,13 +176,9 @@ class Access:
         self.on_denied: Final = on_denied
         self._members: Final[OrderedDict[str, tuple[str, str]]] = OrderedDict()
 
-    def check(self, request: Request[Any], context: RequestContext) -> Response | Narrowed[Any] | None:
-        """The allowed part of a request; None for all of it.
-
-        Raises:
-            KeyError: the API has no row in `permissions.CHECKS`, so it is not served.
-        """
-        return self._checks[context.api_key](Permit(self, context), request)
+    def check(self, requires: Check, request: Request[Any], context: RequestContext) -> Response | Narrowed[Any] | None:
+        """The allowed part of a request by what its API requires; None for all of it."""
+        return requires(Permit(self, context), request)
 
     def remember_member(self, group_id: str, context: RequestContext) -> None:
         """Match the patterns of the group with the eyes of this sender, until another member sends a heartbeat."""

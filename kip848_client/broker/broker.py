@@ -63,7 +63,6 @@ from kip848_client.broker.logged_request import api_title
 from kip848_client.broker.loop_thread import LoopThread
 from kip848_client.broker.nodes import Nodes, NodeSnapshot
 from kip848_client.broker.offsets_topic import OffsetsTopic
-from kip848_client.broker.permissions import CHECKS
 from kip848_client.broker.placement import GROUP_OFFSETS, TRANSACTION_STATE, CoordinatorTopic, Placement
 from kip848_client.broker.records import BrokerRecord, Content, Headers, NewRecord, append_records, read_records
 from kip848_client.broker.request_log import RequestLog
@@ -1206,7 +1205,6 @@ class EmbeddedBroker:
 
         return Access(
             storage.acls,
-            checks=CHECKS,
             super_users=self.config.super_user_names,
             allow_everyone=self.config.allow_everyone,
             topics=storage.topics,

@@ -130,7 +130,7 @@ class Dispatcher:
     def _handle(self, api: Api, request: Request[Any], context: RequestContext) -> None:
         try:
             if (access := self._broker.access) is not None:
-                allowed = access.check(request, context)
+                allowed = access.check(api.requires, request, context)
                 if isinstance(allowed, Response):
                     context.reply(allowed)
                     return

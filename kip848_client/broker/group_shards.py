@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -21,7 +22,7 @@ from msgspec.structs import replace
 from kip848_client.broker.config import BrokerConfig
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.group_configs import GroupConfigStore
-from kip848_client.broker.group_errors import FIRST_BATCHED_OFFSET_FETCH, error_response, refusal
+from kip848_client.broker.group_errors import refusal
 from kip848_client.broker.group_log import GroupLog
 from kip848_client.broker.group_metrics import GroupMetrics
 from kip848_client.broker.groups import GroupHost
@@ -36,12 +37,11 @@ from kip848_client.coordinator.core.requests import GroupMessage
 from kip848_client.coordinator.core.timers import TimerKind
 from kip848_client.errors import BrokerError, DataDirError, ErrorCode
 from kip848_client.journal import Journal
-from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages import message_pair
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
 from kip848_client.wire.messages.group_records import UnknownRecord, decode_record, group_of
 from kip848_client.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from kip848_client.wire.schema import Response
+from kip848_client.wire.schema import Response, fields_of
 
 if TYPE_CHECKING:
     from kip848_client.telemetry import Figure
@@ -254,10 +254,7 @@ class GroupShards(Shards[GroupHost]):
             return self._host(partition).submit(part, api_version=api_version)
         except DataDirError as error:
             unavailable = ErrorCode.COORDINATOR_NOT_AVAILABLE
-            response = error_response(part, code=unavailable, reason=str(error), api_version=api_version)
-            if response is None:
-                raise
-            return response
+            return refusal(part, code=unavailable, reason=str(error), api_version=api_version)
 
 
 Groups: TypeAlias = GroupHost | GroupShards
@@ -269,35 +266,33 @@ def _group_of(message: GroupMessage) -> str:
     return group_id
 
 
-_ENTRIES: Final[Mapping[int, tuple[str, str]]] = {
-    ApiKey.CONSUMER_GROUP_DESCRIBE: ("group_ids", "groups"),
-    ApiKey.CONNECT_GROUP_DESCRIBE: ("group_ids", "groups"),
-    ApiKey.DESCRIBE_GROUPS: ("groups", "groups"),
-    ApiKey.DELETE_GROUPS: ("groups_names", "results"),
-    ApiKey.OFFSET_FETCH: ("groups", "groups"),
-}
-"""API whose requests may name several groups -> the field of the request that names them, and that of the answer."""
-_ONCE: Final = frozenset({ApiKey.CONSUMER_GROUP_DESCRIBE, ApiKey.CONNECT_GROUP_DESCRIBE, ApiKey.DESCRIBE_GROUPS})
-"""APIs that answer once for a group which is named twice."""
-
-
 def _parts_of(message: GroupMessage, api_version: int) -> Sequence[tuple[str, GroupMessage]] | None:
-    """One request for each group of a request that may name several; None for a request about one group."""
-    api_key = message.WIRE.api_key
-    if api_key == ApiKey.LIST_GROUPS:
-        return ()
-    if api_key not in _ENTRIES or (api_key == ApiKey.OFFSET_FETCH and api_version < FIRST_BATCHED_OFFSET_FETCH):
+    """One request for each group that a request names; none for a request about all groups.
+
+    Returns:
+        (group id, request about it), or None for a request that is about the group in its field ``group_id``.
+    """
+    if _is_about_one_group(type(message), api_version):
         return None
-    asked, _ = _ENTRIES[api_key]
-    entries = getattr(message, asked)
+    asked = _named_groups(message)
     return [
         (entry if isinstance(entry, str) else entry.group_id, replace(message, **{asked: (entry,)}))
-        for entry in (dict.fromkeys(entries) if api_key in _ONCE else entries)
+        for entry in (dict.fromkeys(getattr(message, asked)) if asked else ())
     ]
+
+
+@functools.cache
+def _is_about_one_group(cls: type[GroupMessage], api_version: int) -> bool:
+    return any(field.name == "group_id" and field.versions.includes(api_version) for field in fields_of(cls))
+
+
+def _named_groups(message: GroupMessage) -> str:
+    """The field of a request that names several groups; empty if it has none."""
+    return next(iter(message.WIRE.answered_by), "")
 
 
 def _joined(message: GroupMessage, answers: Sequence[Response]) -> Response:
     """One answer to a request that named several groups."""
-    _, answered = _ENTRIES[message.WIRE.api_key]
+    answered = message.WIRE.answered_by[_named_groups(message)]
     groups = tuple(group for answer in answers for group in getattr(answer, answered))
     return replace(message_pair(message.WIRE.api_key).response(), **{answered: groups})

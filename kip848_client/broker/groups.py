@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from kip848_client.broker.config import BrokerConfig
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.group_configs import GroupConfigStore
-from kip848_client.broker.group_errors import error_response
+from kip848_client.broker.group_errors import refusal
 from kip848_client.broker.group_log import GroupLog
 from kip848_client.broker.group_metrics import GroupMetrics
 from kip848_client.broker.offsets_topic import KeyAndValue, OffsetsTopic
@@ -203,16 +203,17 @@ class GroupHost:
             )
         except DataDirError as error:
             # The operator must fix the cause. Until then clients keep their state and retry.
-            response = error_response(
-                message,
-                code=ErrorCode.COORDINATOR_NOT_AVAILABLE,
-                reason=str(error),
-                api_version=context.api_version,
-            )
-            if response is None or context.done:
+            if context.done:
                 raise
             self._forget(request_id)
-            context.reply(response)
+            context.reply(
+                refusal(
+                    message,
+                    code=ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                    reason=str(error),
+                    api_version=context.api_version,
+                )
+            )
         except BaseException:
             self._forget(request_id)
             raise

@@ -1,8 +1,8 @@
 """Builds answers with an error code for every API and version, and cuts requests in two to refuse only a part.
 
-Where a code belongs is data: `_ANSWERED_BY` says which array of the answer holds the elements of which array of the
-request, and `_FITS` which codes mean a single element where an API has room for both. The rest follows from the
-declared fields.
+Where a code belongs is data: each request declares which array of the answer holds the elements of which of its arrays
+(`MessageSpec.answered_by`), and `_FITS` says which codes mean a single element where an API has room for both. The rest
+follows from the declared fields.
 
 Source:
     apache/kafka ``AbstractRequest.getErrorResponse`` of each API, whose values (-1 for what is not known) are used too.
@@ -10,7 +10,7 @@ Source:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
@@ -27,46 +27,6 @@ MessageT = TypeVar("MessageT", bound=WireStruct)
 
 Wanted = Callable[[Item], bool]
 """Whether an element of a request or answer is meant; an element is one of its parents' business too."""
-
-_ANSWERED_BY: Final[dict[int, dict[str, str]]] = {
-    ApiKey.PRODUCE: {"topic_data": "responses", "partition_data": "partition_responses"},
-    ApiKey.FETCH: {"topics": "responses", "partitions": "partitions"},
-    ApiKey.LIST_OFFSETS: {"topics": "topics", "partitions": "partitions"},
-    ApiKey.METADATA: {"topics": "topics"},
-    ApiKey.OFFSET_COMMIT: {"topics": "topics", "partitions": "partitions"},
-    ApiKey.OFFSET_FETCH: {"groups": "groups", "topics": "topics", "partition_indexes": "partitions"},
-    ApiKey.FIND_COORDINATOR: {"coordinator_keys": "coordinators"},
-    ApiKey.LEAVE_GROUP: {"members": "members"},
-    ApiKey.DESCRIBE_GROUPS: {"groups": "groups"},
-    ApiKey.CREATE_TOPICS: {"topics": "topics"},
-    ApiKey.DELETE_TOPICS: {"topics": "responses", "topic_names": "responses"},
-    ApiKey.DELETE_RECORDS: {"topics": "topics", "partitions": "partitions"},
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: {"topics": "topics", "partitions": "partitions"},
-    ApiKey.ADD_PARTITIONS_TO_TXN: {
-        "transactions": "results_by_transaction",
-        "v3_and_below_topics": "results_by_topic_v3_and_below",
-        "topics": "topic_results",
-        "partitions": "results_by_partition",
-    },
-    ApiKey.TXN_OFFSET_COMMIT: {"topics": "topics", "partitions": "partitions"},
-    ApiKey.WRITE_TXN_MARKERS: {"markers": "markers", "topics": "topics", "partition_indexes": "partitions"},
-    ApiKey.DESCRIBE_PRODUCERS: {"topics": "topics", "partition_indexes": "partitions"},
-    ApiKey.DESCRIBE_TRANSACTIONS: {"transactional_ids": "transaction_states"},
-    ApiKey.DESCRIBE_LOG_DIRS: {"topics": "results"},
-    ApiKey.ALTER_CONFIGS: {"resources": "responses"},
-    ApiKey.DESCRIBE_CONFIGS: {"resources": "results"},
-    ApiKey.CREATE_PARTITIONS: {"topics": "results"},
-    ApiKey.DELETE_GROUPS: {"groups_names": "results"},
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: {"resources": "responses"},
-    ApiKey.OFFSET_DELETE: {"topics": "topics", "partitions": "partitions"},
-    ApiKey.CONSUMER_GROUP_DESCRIBE: {"group_ids": "groups"},
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: {"topics": "topics"},
-    ApiKey.CONNECT_GROUP_DESCRIBE: {"group_ids": "groups"},
-    ApiKey.CREATE_ACLS: {"creations": "results"},
-    ApiKey.DELETE_ACLS: {"filters": "filter_results"},
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: {"deletions": "results", "upsertions": "results"},
-}
-"""Array of the request -> array of the answer that has an element for each of its elements, at any depth."""
 
 _SESSION_CODES: Final = frozenset(
     {
@@ -146,7 +106,11 @@ _KEPT: Final = frozenset({"api_keys", "brokers", "node_endpoints", "record_error
 
 def answers_by_element(api_key: int) -> bool:
     """Whether an answer has elements, so that a part of a request can be refused."""
-    return api_key in _ANSWERED_BY
+    return bool(_answered_by(api_key))
+
+
+def _answered_by(api_key: int) -> Mapping[str, str]:
+    return message_pair(api_key).request.WIRE.answered_by
 
 
 class ErrorPlacer:
@@ -172,7 +136,7 @@ class ErrorPlacer:
         self._message: Final = message
         self._topic_name: Final = topic_name
         self._wanted: Final = wanted
-        self._answered_by: Final = _ANSWERED_BY.get(api_key, {})
+        self._answered_by: Final = _answered_by(api_key)
         self._response_class: Final[type[Response]] = message_pair(api_key).response
         fits = _FITS.get(api_key)
         self._deepest: Final = fits is not None and fits(code)
@@ -286,11 +250,11 @@ def split(
 
     A request without elements (it asks for all that there is) is in the second half.
     """
-    return _split(request, wanted, _ANSWERED_BY.get(api_key, {}), topic_name, Item())
+    return _split(request, wanted, _answered_by(api_key), topic_name, Item())
 
 
 def _split(
-    holder: MessageT, wanted: Wanted, arrays: dict[str, str], topic_name: TopicNames, inside: Item
+    holder: MessageT, wanted: Wanted, arrays: Mapping[str, str], topic_name: TopicNames, inside: Item
 ) -> tuple[MessageT | None, MessageT | None]:
     hit: dict[str, tuple[object, ...]] = {}
     rest: dict[str, tuple[object, ...]] = {}

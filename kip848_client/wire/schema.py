@@ -18,6 +18,7 @@ import functools
 import types
 import typing
 import uuid
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -198,11 +199,20 @@ class MessageSpec(msgspec.Struct, frozen=True):
     """The versions that we speak."""
     flexible: Versions
     """The versions with compact lengths and tagged fields."""
+    answered_by: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Of a request: its arrays -> the arrays of the answer that have an element for each element, at any depth."""
 
 
-def request(api_key: ApiKey, versions: str, *, flexible: str) -> MessageSpec:
-    """Spec of a request; *versions* and *flexible* in Kafka's notation."""
-    return MessageSpec(int(api_key), Versions.parse(versions), Versions.parse(flexible))
+def request(
+    api_key: ApiKey, versions: str, *, flexible: str, answered_by: Mapping[str, str] | None = None
+) -> MessageSpec:
+    """Spec of a request; *versions* and *flexible* in Kafka's notation.
+
+    Args:
+        answered_by: see `MessageSpec.answered_by`; the outermost array first. Without it the request is refused as a
+            whole.
+    """
+    return MessageSpec(int(api_key), Versions.parse(versions), Versions.parse(flexible), answered_by or {})
 
 
 def response(api_key: ApiKey, versions: str, *, flexible: str) -> MessageSpec:

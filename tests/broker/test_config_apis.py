@@ -8,7 +8,7 @@ import pytest
 
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.broker.apis._configs import ConfigSource, ResourceType
-from kip848_client.broker.apis.incremental_alter_configs import Operation
+from kip848_client.broker.apis.incremental_alter_configs import ConfigOperation
 from kip848_client.errors import ConfigError, ErrorCode
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.describe_configs import (
@@ -36,7 +36,7 @@ def alter(
     connection: RawConnection,
     kind: int,
     name: str,
-    *changes: tuple[Operation | int, str, str | None],
+    *changes: tuple[ConfigOperation | int, str, str | None],
     validate_only: bool = False,
 ) -> int:
     configs = [{"name": key, "config_operation": operation, "value": value} for operation, key, value in changes]
@@ -54,13 +54,13 @@ def value_of(connection: RawConnection, kind: int, name: str, key: str) -> tuple
 def test_settings_of_a_topic_are_set_taken_back_and_edited_as_lists(connection: RawConnection) -> None:
     """KIP-339: single settings, without knowing the others."""
     topic = (ResourceType.TOPIC, "orders")
-    assert alter(connection, *topic, (Operation.SET, "retention.ms", "1000")) == ErrorCode.NONE
+    assert alter(connection, *topic, (ConfigOperation.SET, "retention.ms", "1000")) == ErrorCode.NONE
     assert value_of(connection, *topic, "retention.ms") == ("1000", ConfigSource.DYNAMIC_TOPIC)
-    assert alter(connection, *topic, (Operation.APPEND, "cleanup.policy", "compact")) == ErrorCode.NONE
+    assert alter(connection, *topic, (ConfigOperation.APPEND, "cleanup.policy", "compact")) == ErrorCode.NONE
     assert value_of(connection, *topic, "cleanup.policy") == ("delete,compact", ConfigSource.DYNAMIC_TOPIC)
-    assert alter(connection, *topic, (Operation.SUBTRACT, "cleanup.policy", "delete")) == ErrorCode.NONE
+    assert alter(connection, *topic, (ConfigOperation.SUBTRACT, "cleanup.policy", "delete")) == ErrorCode.NONE
     assert value_of(connection, *topic, "cleanup.policy")[0] == "compact"
-    assert alter(connection, *topic, (Operation.DELETE, "retention.ms", None)) == ErrorCode.NONE
+    assert alter(connection, *topic, (ConfigOperation.DELETE, "retention.ms", None)) == ErrorCode.NONE
     assert value_of(connection, *topic, "retention.ms") == ("604800000", ConfigSource.DEFAULT)
 
 
@@ -69,11 +69,11 @@ def test_a_group_is_configured_before_it_exists_and_its_members_follow(
 ) -> None:
     """KIP-848: sessions and intervals are the group's, set on the broker, and act with the next heartbeat."""
     group = (ResourceType.GROUP, "g")
-    assert alter(connection, *group, (Operation.SET, HEARTBEAT, "250")) == ErrorCode.NONE
+    assert alter(connection, *group, (ConfigOperation.SET, HEARTBEAT, "250")) == ErrorCode.NONE
     assert connection.ask(join("m1"), version=1).heartbeat_interval_ms == 250
     assert value_of(connection, *group, HEARTBEAT) == ("250", ConfigSource.DYNAMIC_GROUP)
     assert value_of(connection, *group, SESSION) == ("10000", ConfigSource.DEFAULT)
-    assert alter(connection, *group, (Operation.DELETE, HEARTBEAT, None)) == ErrorCode.NONE
+    assert alter(connection, *group, (ConfigOperation.DELETE, HEARTBEAT, None)) == ErrorCode.NONE
     assert connection.ask(heartbeat(1, "m1"), version=1).heartbeat_interval_ms == 100
 
 
@@ -107,10 +107,10 @@ def test_settings_survive_a_restart(tmp_path: Path, durable: bool) -> None:
     """A group that is configured once stays so."""
     broker = EmbeddedBroker({"orders": 1}, data_dir=tmp_path if durable else None)
     with broker, RawConnection(broker.bootstrap_servers) as connection:
-        alter(connection, ResourceType.GROUP, "g", (Operation.SET, SESSION, "700"))
-        alter(connection, ResourceType.GROUP, "h", (Operation.SET, SESSION, "800"))
-        alter(connection, ResourceType.GROUP, "h", (Operation.DELETE, SESSION, None))
-        alter(connection, ResourceType.TOPIC, "orders", (Operation.SET, "retention.ms", "1000"))
+        alter(connection, ResourceType.GROUP, "g", (ConfigOperation.SET, SESSION, "700"))
+        alter(connection, ResourceType.GROUP, "h", (ConfigOperation.SET, SESSION, "800"))
+        alter(connection, ResourceType.GROUP, "h", (ConfigOperation.DELETE, SESSION, None))
+        alter(connection, ResourceType.TOPIC, "orders", (ConfigOperation.SET, "retention.ms", "1000"))
     with broker, RawConnection(broker.bootstrap_servers) as connection:
         assert value_of(connection, ResourceType.GROUP, "g", SESSION) == ("700", ConfigSource.DYNAMIC_GROUP)
         assert value_of(connection, ResourceType.GROUP, "h", SESSION)[1] == ConfigSource.DEFAULT
@@ -132,22 +132,26 @@ def test_overrides_that_the_bounds_no_longer_allow_are_ignored_and_reported(
 @pytest.mark.parametrize(
     ("kind", "name", "change", "code"),
     [
-        (ResourceType.TOPIC, "users", (Operation.SET, "retention.ms", "1"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        (ResourceType.TOPIC, "orders", (Operation.SET, "retention.years", "1"), ErrorCode.INVALID_CONFIG),
-        (ResourceType.TOPIC, "orders", (Operation.SET, "retention.ms", "soon"), ErrorCode.INVALID_CONFIG),
-        (ResourceType.TOPIC, "orders", (Operation.SET, "retention.ms", None), ErrorCode.INVALID_REQUEST),
-        (ResourceType.TOPIC, "orders", (Operation.APPEND, "retention.ms", "1"), ErrorCode.INVALID_CONFIG),
+        (ResourceType.TOPIC, "users", (ConfigOperation.SET, "retention.ms", "1"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (ResourceType.TOPIC, "orders", (ConfigOperation.SET, "retention.years", "1"), ErrorCode.INVALID_CONFIG),
+        (ResourceType.TOPIC, "orders", (ConfigOperation.SET, "retention.ms", "soon"), ErrorCode.INVALID_CONFIG),
+        (ResourceType.TOPIC, "orders", (ConfigOperation.SET, "retention.ms", None), ErrorCode.INVALID_REQUEST),
+        (ResourceType.TOPIC, "orders", (ConfigOperation.APPEND, "retention.ms", "1"), ErrorCode.INVALID_CONFIG),
         (ResourceType.TOPIC, "orders", (9, "retention.ms", "1"), ErrorCode.INVALID_REQUEST),
-        (ResourceType.GROUP, "", (Operation.SET, SESSION, "500"), ErrorCode.INVALID_REQUEST),
-        (ResourceType.GROUP, "g", (Operation.SET, SESSION, "1"), ErrorCode.INVALID_CONFIG),
-        (ResourceType.GROUP, "g", (Operation.SET, HEARTBEAT, "15000"), ErrorCode.INVALID_CONFIG),
-        (ResourceType.GROUP, "g", (Operation.SET, "session.timeout.ms", "500"), ErrorCode.INVALID_CONFIG),
-        (ResourceType.BROKER, "1", (Operation.SET, "num.partitions", "5"), ErrorCode.INVALID_REQUEST),
-        (16, "metrics", (Operation.SET, "interval.ms", "5"), ErrorCode.INVALID_REQUEST),
+        (ResourceType.GROUP, "", (ConfigOperation.SET, SESSION, "500"), ErrorCode.INVALID_REQUEST),
+        (ResourceType.GROUP, "g", (ConfigOperation.SET, SESSION, "1"), ErrorCode.INVALID_CONFIG),
+        (ResourceType.GROUP, "g", (ConfigOperation.SET, HEARTBEAT, "15000"), ErrorCode.INVALID_CONFIG),
+        (ResourceType.GROUP, "g", (ConfigOperation.SET, "session.timeout.ms", "500"), ErrorCode.INVALID_CONFIG),
+        (ResourceType.BROKER, "1", (ConfigOperation.SET, "num.partitions", "5"), ErrorCode.INVALID_REQUEST),
+        (16, "metrics", (ConfigOperation.SET, "interval.ms", "5"), ErrorCode.INVALID_REQUEST),
     ],
 )
 def test_what_kafka_refuses_is_refused_and_changes_nothing(
-    connection: RawConnection, kind: int, name: str, change: tuple[Operation | int, str, str | None], code: ErrorCode
+    connection: RawConnection,
+    kind: int,
+    name: str,
+    change: tuple[ConfigOperation | int, str, str | None],
+    code: ErrorCode,
 ) -> None:
     """A typo in a deployment must not be stored."""
     before = [describe(connection, kind, name), describe(connection, ResourceType.TOPIC, "orders")]
@@ -157,7 +161,7 @@ def test_what_kafka_refuses_is_refused_and_changes_nothing(
 
 def test_one_wrong_setting_keeps_the_whole_resource_as_it_was(connection: RawConnection) -> None:
     """Half a change is worse than none."""
-    changes = [(Operation.SET, "retention.ms", "1000"), (Operation.SET, "segment.ms", "-7")]
+    changes = [(ConfigOperation.SET, "retention.ms", "1000"), (ConfigOperation.SET, "segment.ms", "-7")]
     assert alter(connection, ResourceType.TOPIC, "orders", *changes) == ErrorCode.INVALID_CONFIG
     assert value_of(connection, ResourceType.TOPIC, "orders", "retention.ms")[1] == ConfigSource.DEFAULT
 
@@ -167,8 +171,9 @@ def test_validate_only_checks_and_changes_nothing(connection: RawConnection, kin
     """A dry run."""
     name, key = ("orders", "retention.ms") if kind is ResourceType.TOPIC else ("g", SESSION)
     before = value_of(connection, kind, name, key)
-    assert alter(connection, kind, name, (Operation.SET, key, "600"), validate_only=True) == ErrorCode.NONE
-    assert alter(connection, kind, name, (Operation.SET, key, "x"), validate_only=True) == ErrorCode.INVALID_CONFIG
+    assert alter(connection, kind, name, (ConfigOperation.SET, key, "600"), validate_only=True) == ErrorCode.NONE
+    refused = alter(connection, kind, name, (ConfigOperation.SET, key, "x"), validate_only=True)
+    assert refused == ErrorCode.INVALID_CONFIG
     assert value_of(connection, kind, name, key) == before
 
 

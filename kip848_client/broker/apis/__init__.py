@@ -1,10 +1,16 @@
 """Which APIs the broker serves: one file per API in this folder, found by itself.
 
-Each file says ``API_KEY``, ``VERSIONS = (min, max)`` and ``handle(broker, request, context)``. A file with
-``EXTENSION = "<name>"`` is served only if that extension is on. One whose requests may stand for others has
-``open_out(broker, request, context)``, which returns the request that is served, or the answer. The requests that go to
-the group coordinator share ``group_requests.py``, whose ``APIS`` has a row for each. Nothing else is registered
-anywhere: what is not in this folder is not advertised and not answered.
+Each file says
+
+* ``API_KEY`` and ``VERSIONS = (min, max)``,
+* ``requires(permit, request)``: what the ACLs must allow; most are built from the parts in ``_permissions.py``,
+* ``handle(broker, request, context)``. Requests for the group coordinator have ``handle = to_group_coordinator``,
+* optionally ``EXTENSION = "<name>"``: it is served only if that extension is on,
+* optionally ``open_out(broker, request, context)``, if its requests may stand for others: returns the request that is
+  served, or the answer.
+
+How a request with several entries is refused and split is declared with its message (`MessageSpec.answered_by`).
+Nothing else is registered anywhere: what is not in this folder is not advertised and not answered.
 
 A handler returns the response, or None if it calls ``context.reply`` later. It runs on the broker's loop and never
 blocks. One that does much for each entry of its request is a generator: it yields after each entry, where others may
@@ -20,6 +26,7 @@ import pkgutil
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final, NamedTuple
 
+from kip848_client.broker.access import Check
 from kip848_client.broker.context import RequestContext, Slices
 from kip848_client.broker.state import BrokerState
 from kip848_client.wire.schema import Request, Response
@@ -35,6 +42,8 @@ class Api(NamedTuple):
     api_key: int
     version_min: int
     version_max: int
+    requires: Check
+    """What the ACLs must allow; asked only while the broker has ACLs."""
     handle: Handler
     extension: str
     """The extension that must be on for it; empty if it is always served."""
@@ -84,7 +93,7 @@ def load_apis() -> tuple[Api, ...]:
         module = importlib.import_module(f"{__name__}.{module_info.name}")
         in_slices = inspect.isgeneratorfunction(module.handle)
         open_out = getattr(module, "open_out", None)
-        rows = getattr(module, "APIS", None) or [(module.API_KEY, module.VERSIONS, getattr(module, "EXTENSION", ""))]
-        for api_key, (low, high), extension in rows:
-            apis.append(Api(int(api_key), low, high, module.handle, extension, in_slices, open_out))
+        low, high = module.VERSIONS
+        extension = getattr(module, "EXTENSION", "")
+        apis.append(Api(int(module.API_KEY), low, high, module.requires, module.handle, extension, in_slices, open_out))
     return tuple(sorted(apis, key=lambda api: api.api_key))

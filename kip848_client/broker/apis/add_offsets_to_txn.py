@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
+from kip848_client.broker.access import Permit
+from kip848_client.broker.acls import Operation, ResourceType
+from kip848_client.broker.apis._permissions import (
+    GROUP_FAILED,
+    TRANSACTIONAL_ID_FAILED,
+    Outcome,
+    deny,
+    may_write_transaction,
+)
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.transaction_admission import code_in
@@ -28,3 +37,12 @@ def handle(broker: BrokerState, request: AddOffsetsToTxnRequest, context: Reques
     return AddOffsetsToTxnResponse(
         error_code=code_in(outcome.error, context.api_version, fenced_from=_FIRST_FENCED_VERSION)
     )
+
+
+def requires(permit: Permit, request: AddOffsetsToTxnRequest) -> Outcome:
+    """WRITE on the transactional id, READ on the group."""
+    if not may_write_transaction(permit, request.transactional_id):
+        return deny(permit, request, TRANSACTIONAL_ID_FAILED)
+    if not permit.may(Operation.READ, ResourceType.GROUP, request.group_id):
+        return deny(permit, request, GROUP_FAILED)
+    return None

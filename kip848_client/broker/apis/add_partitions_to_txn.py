@@ -11,6 +11,16 @@ from __future__ import annotations
 
 from typing import Final
 
+from kip848_client.broker.access import Permit
+from kip848_client.broker.acls import Operation, ResourceType
+from kip848_client.broker.apis._permissions import (
+    CLUSTER_FAILED,
+    TOPIC_FAILED,
+    TRANSACTIONAL_ID_FAILED,
+    Outcome,
+    deny,
+    may_write_transaction,
+)
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.transaction_admission import code_in
@@ -98,3 +108,40 @@ def _results(
 def _exists(broker: BrokerState, name: str, partition: int) -> bool:
     topic = broker.topics.get(name)
     return topic is not None and 0 <= partition < topic.partition_count
+
+
+_FIRST_BATCHED_ADD_PARTITIONS: Final = 4
+
+
+def requires(permit: Permit, request: AddPartitionsToTxnRequest) -> Outcome:
+    """WRITE on the transactional id and each topic; from version 4 on, which brokers send, CLUSTER_ACTION."""
+    if permit.context.api_version >= _FIRST_BATCHED_ADD_PARTITIONS:
+        if permit.may_on_cluster(Operation.CLUSTER_ACTION):
+            return None
+        return deny(permit, request, CLUSTER_FAILED)
+    topics = request.v3_and_below_topics
+    if not may_write_transaction(permit, request.v3_and_below_transactional_id):
+        codes = {topic.name: int(TRANSACTIONAL_ID_FAILED) for topic in topics}
+    else:
+        codes = {
+            topic.name: int(TOPIC_FAILED)
+            for topic in topics
+            if not permit.may(Operation.WRITE, ResourceType.TOPIC, topic.name)
+        }
+    if not codes:
+        return None
+    return AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=tuple(
+            AddPartitionsToTxnTopicResult(
+                name=topic.name,
+                results_by_partition=tuple(
+                    AddPartitionsToTxnPartitionResult(
+                        partition_index=index,
+                        partition_error_code=codes.get(topic.name, ErrorCode.OPERATION_NOT_ATTEMPTED),
+                    )
+                    for index in topic.partitions
+                ),
+            )
+            for topic in topics
+        )
+    )

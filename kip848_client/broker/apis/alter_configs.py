@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from kip848_client.broker.apis._configs import alter_each, change_configs, check_distinct_keys, value_of
+from kip848_client.broker.apis._permissions import alter_configs
 from kip848_client.broker.context import RequestContext, Slices
 from kip848_client.broker.state import BrokerState
 from kip848_client.wire.api_keys import ApiKey
@@ -23,6 +24,8 @@ from kip848_client.wire.messages.alter_configs import (
 
 API_KEY: Final = ApiKey.ALTER_CONFIGS
 VERSIONS: Final = (0, 2)
+
+requires = alter_configs
 
 
 def handle(broker: BrokerState, request: AlterConfigsRequest, context: RequestContext) -> Slices:

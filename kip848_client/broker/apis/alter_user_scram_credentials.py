@@ -11,6 +11,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
+from kip848_client.broker.access import Permit
+from kip848_client.broker.acls import Operation
+from kip848_client.broker.apis._permissions import CLUSTER_FAILED, TEXTS, Outcome
 from kip848_client.broker.apis._scram import MECHANISMS
 from kip848_client.broker.cluster_log import CredentialKey
 from kip848_client.broker.context import RequestContext
@@ -96,3 +99,17 @@ def _result(user: str, error: BrokerError | None) -> AlterUserScramCredentialsRe
     if error is None:
         return AlterUserScramCredentialsResult(user=user, error_message=None)
     return AlterUserScramCredentialsResult(user=user, error_code=error.code, error_message=str(error))
+
+
+def requires(permit: Permit, request: AlterUserScramCredentialsRequest) -> Outcome:
+    """ALTER on the cluster; without it each user is refused."""
+    if permit.may_on_cluster(Operation.ALTER):
+        return None
+    return AlterUserScramCredentialsResponse(
+        results=tuple(
+            AlterUserScramCredentialsResult(user=user, error_code=CLUSTER_FAILED, error_message=TEXTS[CLUSTER_FAILED])
+            for user in dict.fromkeys(
+                [*(each.name for each in request.deletions), *(each.name for each in request.upsertions)]
+            )
+        )
+    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from kip848_client.broker.apis._permissions import nothing
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
 from kip848_client.error_codes import ErrorCode
@@ -24,6 +25,8 @@ from kip848_client.wire.messages.api_versions import (
 
 API_KEY: Final = ApiKey.API_VERSIONS
 VERSIONS: Final = (0, 4)
+
+requires = nothing
 
 GROUP_VERSION: Final = "group.version"
 """Kafka's feature for the consumer group protocol; level 1 = the protocol of KIP-848 is on."""

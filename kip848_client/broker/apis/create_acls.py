@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from kip848_client.broker.acls import Operation
 from kip848_client.broker.apis._acls import NO_AUTHORIZER, acl_of
+from kip848_client.broker.apis._permissions import whole_cluster
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topics import STORAGE_FAILED
@@ -14,6 +16,8 @@ from kip848_client.wire.messages.create_acls import AclCreationResult, CreateAcl
 
 API_KEY: Final = ApiKey.CREATE_ACLS
 VERSIONS: Final = (1, 3)
+
+requires = whole_cluster(Operation.ALTER)
 
 
 def handle(broker: BrokerState, request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
+from kip848_client.broker.acls import Operation
 from kip848_client.broker.apis._budget import Budget
+from kip848_client.broker.apis._permissions import each_topic
 from kip848_client.broker.context import RequestContext, Slices
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topics import STORAGE_FAILED
@@ -24,6 +26,8 @@ from kip848_client.wire.messages.create_partitions import (
 
 API_KEY: Final = ApiKey.CREATE_PARTITIONS
 VERSIONS: Final = (0, 3)
+
+requires = each_topic(Operation.ALTER)
 
 
 def handle(broker: BrokerState, request: CreatePartitionsRequest, context: RequestContext) -> Slices:

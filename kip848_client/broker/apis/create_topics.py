@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from typing import Final
+from typing import Any, Final
 
+from msgspec.structs import replace
+
+from kip848_client.broker.access import Narrowed, Permit
+from kip848_client.broker.acls import Operation, ResourceType
 from kip848_client.broker.apis._budget import Budget
+from kip848_client.broker.apis._permissions import TEXTS, TOPIC_FAILED, split
 from kip848_client.broker.context import RequestContext, Slices
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topic_configs import effective_topic_configs
@@ -143,3 +148,25 @@ def _created(
 
 def _error(name: str, error: BrokerError) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=error.code, error_message=str(error), configs=())
+
+
+def requires(permit: Permit, request: CreateTopicsRequest) -> Narrowed[Any]:
+    """CREATE on the cluster or the topic; without DESCRIBE_CONFIGS the answer hides the settings."""
+    may_create_all = permit.may_on_cluster(Operation.CREATE, quiet=True)
+    kept, refused = split(
+        request.topics,
+        lambda topic: may_create_all or permit.may(Operation.CREATE, ResourceType.TOPIC, topic.name),
+        lambda topic: CreatableTopicResult(name=topic.name, error_code=TOPIC_FAILED, error_message=TEXTS[TOPIC_FAILED]),
+    )
+
+    def complete(response: CreateTopicsResponse) -> CreateTopicsResponse:
+        return replace(response, topics=(*map(hide_configs, response.topics), *refused))
+
+    def hide_configs(topic: CreatableTopicResult) -> CreatableTopicResult:
+        if topic.error_code or permit.may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name, quiet=True):
+            return topic
+        return replace(
+            topic, topic_config_error_code=TOPIC_FAILED, num_partitions=-1, replication_factor=-1, configs=()
+        )
+
+    return Narrowed(replace(request, topics=kept), complete)

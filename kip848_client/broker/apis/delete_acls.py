@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from kip848_client.broker.acls import Acl
+from kip848_client.broker.acls import Acl, Operation
 from kip848_client.broker.apis._acls import NO_AUTHORIZER, filter_of
+from kip848_client.broker.apis._permissions import whole_cluster
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topics import STORAGE_FAILED
@@ -20,6 +21,8 @@ from kip848_client.wire.messages.delete_acls import (
 
 API_KEY: Final = ApiKey.DELETE_ACLS
 VERSIONS: Final = (1, 3)
+
+requires = whole_cluster(Operation.ALTER)
 
 
 def handle(broker: BrokerState, request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:

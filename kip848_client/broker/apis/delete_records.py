@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from kip848_client.broker.acls import Operation
 from kip848_client.broker.apis._partitions import find_log, find_topic
+from kip848_client.broker.apis._permissions import each_topic
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topics import STORAGE_FAILED, Topic
@@ -26,6 +28,8 @@ from kip848_client.wire.messages.delete_records import (
 
 API_KEY: Final = ApiKey.DELETE_RECORDS
 VERSIONS: Final = (0, 2)
+
+requires = each_topic(Operation.DELETE)
 
 _UNKNOWN_OFFSET: Final = -1
 

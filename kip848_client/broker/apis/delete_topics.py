@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
+from kip848_client.broker.access import Permit
+from kip848_client.broker.acls import Operation, ResourceType
+from kip848_client.broker.apis._permissions import TOPIC_FAILED, Outcome, may_on_topic, may_see_topic, name_of, narrow
 from kip848_client.broker.context import RequestContext, Slices
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topics import STORAGE_FAILED, Topic
@@ -103,3 +106,26 @@ def _error(asked: DeleteTopicState, error: BrokerError) -> DeletableTopicResult:
 
 def _invalid(message: str) -> BrokerError:
     return BrokerError(message, code=ErrorCode.INVALID_REQUEST)
+
+
+_FIRST_DELETE_TOPICS_BY_ID: Final = 6
+
+
+def requires(permit: Permit, request: DeleteTopicsRequest) -> Outcome:
+    """DELETE on each topic; the name of a topic that the sender may not see is not told."""
+    if permit.may_on_cluster(Operation.DELETE, quiet=True):
+        return None
+    if permit.context.api_version < _FIRST_DELETE_TOPICS_BY_ID:
+        return narrow(
+            permit,
+            request,
+            lambda name: 0 if permit.may(Operation.DELETE, ResourceType.TOPIC, name) else TOPIC_FAILED,
+            asked="topic_names",
+        )
+    may = may_on_topic(permit, Operation.DELETE)
+
+    def named(topic: DeleteTopicState) -> dict[str, Any]:
+        name = name_of(permit, topic) or ""
+        return {"name": name if topic.topic_id == ZERO_UUID or may_see_topic(permit, name) else None}
+
+    return narrow(permit, request, lambda topic: 0 if may(topic) else TOPIC_FAILED, named=named)

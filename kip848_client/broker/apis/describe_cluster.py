@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from kip848_client.broker.access import Narrowed, Permit
 from kip848_client.broker.apis._partitions import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED
+from kip848_client.broker.apis._permissions import with_cluster_operations
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
 from kip848_client.error_codes import ErrorCode
@@ -17,6 +19,12 @@ from kip848_client.wire.messages.describe_cluster import (
 
 API_KEY: Final = ApiKey.DESCRIBE_CLUSTER
 VERSIONS: Final = (0, 2)
+
+
+def requires(permit: Permit, request: DescribeClusterRequest) -> Narrowed[DescribeClusterResponse]:
+    """Nothing; the answer shows the operations on the cluster that the sender may do."""
+    return Narrowed(request, lambda response: with_cluster_operations(permit, response))
+
 
 _BROKERS: Final = 1
 _CONTROLLERS: Final = 2

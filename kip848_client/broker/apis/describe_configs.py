@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from kip848_client.broker.acls import Operation
 from kip848_client.broker.apis._budget import DESCRIBED_MAX, Budget
 from kip848_client.broker.apis._configs import (
     ConfigSource,
@@ -21,6 +22,7 @@ from kip848_client.broker.apis._configs import (
     type_of,
     unsupported,
 )
+from kip848_client.broker.apis._permissions import each_config
 from kip848_client.broker.config import BrokerConfig
 from kip848_client.broker.context import RequestContext, Slices
 from kip848_client.broker.state import BrokerState
@@ -38,6 +40,8 @@ from kip848_client.wire.messages.describe_configs import (
 
 API_KEY: Final = ApiKey.DESCRIBE_CONFIGS
 VERSIONS: Final = (1, 4)
+
+requires = each_config(Operation.DESCRIBE_CONFIGS)
 
 
 class _Entry(NamedTuple):

@@ -13,7 +13,10 @@ import shutil
 from collections.abc import Mapping
 from typing import Final
 
+from kip848_client.broker.access import Permit
+from kip848_client.broker.acls import Operation
 from kip848_client.broker.apis._partitions import is_replica
+from kip848_client.broker.apis._permissions import CLUSTER_FAILED, Outcome
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
 from kip848_client.wire.api_keys import ApiKey
@@ -76,3 +79,10 @@ def _volume(broker: BrokerState) -> tuple[int, int]:
     except OSError:
         return _UNKNOWN_BYTES, _UNKNOWN_BYTES
     return usage.total, usage.free
+
+
+def requires(permit: Permit, _request: object) -> Outcome:
+    """DESCRIBE on the cluster."""
+    if permit.may_on_cluster(Operation.DESCRIBE):
+        return None
+    return DescribeLogDirsResponse(error_code=CLUSTER_FAILED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kip848_client.broker.apis._partitions import find_log, find_topic
+from kip848_client.broker.apis._permissions import read_topics
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topics import Topic
@@ -21,6 +22,8 @@ from kip848_client.wire.messages.describe_producers import (
 
 API_KEY: Final = ApiKey.DESCRIBE_PRODUCERS
 VERSIONS: Final = (0, 0)
+
+requires = read_topics
 
 _NONE: Final = -1
 

@@ -8,9 +8,14 @@ Source:
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
+from msgspec.structs import replace
+
+from kip848_client.broker.access import Narrowed, Permit
+from kip848_client.broker.acls import Operation
 from kip848_client.broker.apis._partitions import TOPIC_OPERATIONS, partition_states
+from kip848_client.broker.apis._permissions import TOPIC_FAILED, may_on_topic, shown_topics, split
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topic_name_rules import check_topic_name
@@ -102,3 +107,21 @@ def _error(name: str) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=name, error_code=code, topic_authorized_operations=TOPIC_OPERATIONS
     )
+
+
+def requires(permit: Permit, request: DescribeTopicPartitionsRequest) -> Narrowed[Any]:
+    """DESCRIBE on each topic; of all topics, those that the sender may see are shown."""
+    wants_all = not request.topics
+    kept, refused = split(
+        request.topics,
+        may_on_topic(permit, Operation.DESCRIBE),
+        lambda topic: DescribeTopicPartitionsResponseTopic(name=topic.name, error_code=TOPIC_FAILED),
+    )
+
+    def complete(response: DescribeTopicPartitionsResponse) -> DescribeTopicPartitionsResponse:
+        if not (wants_all or kept):
+            return DescribeTopicPartitionsResponse(topics=refused)
+        shown = shown_topics(permit, response.topics, all_topics=wants_all)
+        return replace(response, topics=(*shown, *refused))
+
+    return Narrowed(replace(request, topics=kept), complete)

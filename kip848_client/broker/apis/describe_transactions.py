@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
+from msgspec.structs import replace
+
+from kip848_client.broker.access import Narrowed, Permit
+from kip848_client.broker.acls import Operation, ResourceType
+from kip848_client.broker.apis._permissions import TRANSACTIONAL_ID_FAILED, split, visible
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
 from kip848_client.error_codes import ErrorCode
@@ -51,3 +56,18 @@ def _describe(broker: BrokerState, transactional_id: str, node_id: int) -> Descr
             DescribedTransactionTopic(topic=topic, partitions=tuple(numbers)) for topic, numbers in partitions.items()
         ),
     )
+
+
+def requires(permit: Permit, request: DescribeTransactionsRequest) -> Narrowed[Any]:
+    """DESCRIBE on each transactional id; topics that the sender may not see are left out."""
+    kept, refused = split(
+        request.transactional_ids,
+        lambda name: permit.may(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name),
+        lambda name: DescribedTransaction(transactional_id=name, error_code=TRANSACTIONAL_ID_FAILED),
+    )
+
+    def complete(response: DescribeTransactionsResponse) -> DescribeTransactionsResponse:
+        shown = (replace(each, topics=visible(permit, each.topics)) for each in response.transaction_states)
+        return replace(response, transaction_states=(*shown, *refused))
+
+    return Narrowed(replace(request, transactional_ids=kept), complete)

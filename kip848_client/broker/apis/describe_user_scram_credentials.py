@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
+from kip848_client.broker.acls import Operation
+from kip848_client.broker.apis._permissions import whole_cluster
 from kip848_client.broker.apis._scram import NUMBERS
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
@@ -26,6 +28,8 @@ from kip848_client.wire.sasl_scram import ScramCredential
 API_KEY: Final = ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS
 VERSIONS: Final = (0, 0)
 EXTENSION: Final = "sasl"
+
+requires = whole_cluster(Operation.DESCRIBE)
 
 
 def handle(

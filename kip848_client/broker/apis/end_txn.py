@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from kip848_client.broker.access import Permit
+from kip848_client.broker.apis._permissions import TRANSACTIONAL_ID_FAILED, Outcome, deny, may_write_transaction
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.transaction_admission import code_in
@@ -30,4 +32,13 @@ def handle(broker: BrokerState, request: EndTxnRequest, context: RequestContext)
         error_code=code_in(outcome.error, context.api_version, fenced_from=_FIRST_FENCED_VERSION),
         producer_id=outcome.producer_id,
         producer_epoch=outcome.epoch,
+    )
+
+
+def requires(permit: Permit, request: EndTxnRequest) -> Outcome:
+    """WRITE on the transactional id."""
+    return (
+        None
+        if may_write_transaction(permit, request.transactional_id)
+        else deny(permit, request, TRANSACTIONAL_ID_FAILED)
     )

@@ -24,7 +24,9 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from kip848_client.broker.acls import Operation
 from kip848_client.broker.apis._partitions import current_leader, find_log, find_readable_topic, placement_key
+from kip848_client.broker.apis._permissions import each_topic
 from kip848_client.broker.append_watchers import Watch
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.placement import NO_LEADER
@@ -48,6 +50,8 @@ from kip848_client.wire.messages.fetch import (
 
 API_KEY: Final = ApiKey.FETCH
 VERSIONS: Final = (4, 18)
+
+requires = each_topic(Operation.READ)
 
 _FIRST_VERSION_BY_ID: Final = 13
 _FIRST_VERSION_FROM_FOLLOWERS: Final = 11

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from kip848_client.broker.access import Permit
+from kip848_client.broker.acls import Operation, ResourceType
+from kip848_client.broker.apis._permissions import GROUP_FAILED, TRANSACTIONAL_ID_FAILED, Outcome, deny, narrow
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.placement import GROUP_OFFSETS, NO_LEADER, TRANSACTION_STATE, CoordinatorTopic
 from kip848_client.broker.state import BrokerState
@@ -61,3 +64,23 @@ def _find(broker: BrokerState, key_type: int, key: str, *, found: str) -> Coordi
 
 def _none(key: str, error_code: ErrorCode, message: str) -> Coordinator:
     return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error_code, error_message=message)
+
+
+_FIRST_BATCHED_FIND_COORDINATOR: Final = 4
+
+
+_KEY_OF_TRANSACTION: Final = 1
+
+
+def requires(permit: Permit, request: FindCoordinatorRequest) -> Outcome:
+    """DESCRIBE on each group or transactional id."""
+    of_transaction = request.key_type == _KEY_OF_TRANSACTION
+    resource_type = ResourceType.TRANSACTIONAL_ID if of_transaction else ResourceType.GROUP
+    code = TRANSACTIONAL_ID_FAILED if of_transaction else GROUP_FAILED
+    if permit.context.api_version >= _FIRST_BATCHED_FIND_COORDINATOR:
+        return narrow(
+            permit,
+            request,
+            lambda key: 0 if permit.may(Operation.DESCRIBE, resource_type, key) else code,
+        )
+    return None if permit.may(Operation.DESCRIBE, resource_type, request.key) else deny(permit, request, code)

@@ -21,6 +21,7 @@ from kip848_client.broker.apis._configs import (
     invalid_request,
     value_of,
 )
+from kip848_client.broker.apis._permissions import alter_configs
 from kip848_client.broker.context import RequestContext, Slices
 from kip848_client.broker.state import BrokerState
 from kip848_client.errors import BrokerError, ErrorCode
@@ -35,8 +36,10 @@ from kip848_client.wire.messages.incremental_alter_configs import (
 API_KEY: Final = ApiKey.INCREMENTAL_ALTER_CONFIGS
 VERSIONS: Final = (0, 1)
 
+requires = alter_configs
 
-class Operation(enum.IntEnum):
+
+class ConfigOperation(enum.IntEnum):
     """The change of one setting."""
 
     SET = 0
@@ -70,21 +73,22 @@ def _altered(
     after = dict(before)
     for change in changes:
         name = change.name
-        if change.config_operation == Operation.DELETE:
+        if change.config_operation == ConfigOperation.DELETE:
             after.pop(name, None)
             continue
         value = value_of(change)
-        if change.config_operation == Operation.SET:
+        if change.config_operation == ConfigOperation.SET:
             after[name] = value
-        elif change.config_operation in (Operation.APPEND, Operation.SUBTRACT):
+        elif change.config_operation in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
             if name not in LIST_CONFIGS:
                 raise BrokerError(
-                    f"Can't {Operation(change.config_operation).name} to key {name} because its type is not LIST.",
+                    f"Can't {ConfigOperation(change.config_operation).name} to key {name} because its type is "
+                    "not LIST.",
                     code=ErrorCode.INVALID_CONFIG,
                 )
             parts = [part for part in after.get(name, defaults.get(name, "")).split(",") if part]
             given = [part for part in value.split(",") if part]
-            if change.config_operation == Operation.APPEND:
+            if change.config_operation == ConfigOperation.APPEND:
                 parts += [part for part in given if part not in parts]
             else:
                 parts = [part for part in parts if part not in given]

@@ -9,6 +9,15 @@ from __future__ import annotations
 
 from typing import Final
 
+from kip848_client.broker.access import Permit
+from kip848_client.broker.acls import Operation
+from kip848_client.broker.apis._permissions import (
+    CLUSTER_FAILED,
+    TRANSACTIONAL_ID_FAILED,
+    Outcome,
+    deny,
+    may_write_transaction,
+)
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.transaction_admission import code_in
@@ -39,3 +48,14 @@ def handle(broker: BrokerState, request: InitProducerIdRequest, context: Request
         return InitProducerIdResponse(producer_id=broker.topics.new_producer_id(), producer_epoch=0)
     except DataDirError:
         return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, producer_epoch=-1)
+
+
+def requires(permit: Permit, request: InitProducerIdRequest) -> Outcome:
+    """WRITE on the transactional id; without one IDEMPOTENT_WRITE on the cluster, or WRITE on some topic."""
+    if request.transactional_id is not None:
+        if may_write_transaction(permit, request.transactional_id):
+            return None
+        return deny(permit, request, TRANSACTIONAL_ID_FAILED)
+    if permit.may_on_cluster(Operation.IDEMPOTENT_WRITE, quiet=True) or permit.may_write_somewhere():
+        return None
+    return deny(permit, request, CLUSTER_FAILED)

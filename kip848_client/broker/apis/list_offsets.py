@@ -14,6 +14,7 @@ from collections import Counter
 from typing import Final
 
 from kip848_client.broker.apis._partitions import find_log, find_readable_topic
+from kip848_client.broker.apis._permissions import describe_topics
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topics import Topic
@@ -32,6 +33,8 @@ from kip848_client.wire.messages.list_offsets import (
 
 API_KEY: Final = ApiKey.LIST_OFFSETS
 VERSIONS: Final = (1, 11)
+
+requires = describe_topics
 
 LATEST: Final = -1
 EARLIEST: Final = -2

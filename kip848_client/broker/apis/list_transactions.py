@@ -6,8 +6,12 @@ older than any duration, as in Kafka.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
+from msgspec.structs import replace
+
+from kip848_client.broker.access import Narrowed, Permit
+from kip848_client.broker.acls import Operation, ResourceType
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
 from kip848_client.error_codes import ErrorCode
@@ -60,3 +64,17 @@ def _passes(known: Transaction, request: ListTransactionsRequest, *, now_ms: int
     if request.producer_id_filters and known.producer_id not in request.producer_id_filters:
         return False
     return request.duration_filter < 0 or now_ms - known.started_ms > request.duration_filter
+
+
+def requires(permit: Permit, request: Any) -> Narrowed[Any]:
+    """Nothing; only transactional ids that the sender may DESCRIBE are shown."""
+
+    def complete(response: Any) -> Any:
+        shown = (
+            each
+            for each in response.transaction_states
+            if permit.may(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, each.transactional_id, quiet=True)
+        )
+        return replace(response, transaction_states=tuple(shown))
+
+    return Narrowed(request, complete)

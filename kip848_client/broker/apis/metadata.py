@@ -16,11 +16,20 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from kip848_client.broker.access import Narrowed, Permit
+from kip848_client.broker.acls import Operation, ResourceType
 from kip848_client.broker.apis._partitions import (
     CLUSTER_OPERATIONS,
     OPERATIONS_NOT_ASKED,
     TOPIC_OPERATIONS,
     partition_states,
+)
+from kip848_client.broker.apis._permissions import (
+    TOPIC_FAILED,
+    may_on_topic,
+    shown_topics,
+    split,
+    with_cluster_operations,
 )
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
@@ -127,3 +136,44 @@ def _error(
     return MetadataResponseTopic(
         name=name, topic_id=topic_id, error_code=error_code, topic_authorized_operations=operations
     )
+
+
+_FIRST_METADATA_BY_ID: Final = 12
+
+
+def requires(permit: Permit, request: MetadataRequest) -> Narrowed[MetadataResponse]:
+    """DESCRIBE on each topic, CREATE for those that are created by being asked for."""
+    by_id = permit.context.api_version >= _FIRST_METADATA_BY_ID
+    wants_all = request.topics is None or (permit.context.api_version == 0 and not request.topics)
+    kept, refused = split(
+        request.topics or (),
+        may_on_topic(permit, Operation.DESCRIBE),
+        lambda topic: MetadataResponseTopic(
+            error_code=TOPIC_FAILED,
+            name=None if by_id and topic.topic_id != ZERO_UUID else topic.name,
+            topic_id=topic.topic_id,
+        ),
+    )
+
+    def complete(response: MetadataResponse) -> MetadataResponse:
+        topics = response.topics if wants_all or kept else ()  # version 0 takes an empty list for all topics
+        shown = shown_topics(permit, topics, all_topics=wants_all)
+        completed: MetadataResponse = with_cluster_operations(permit, replace(response, topics=(*shown, *refused)))
+        return completed
+
+    if wants_all:
+        return Narrowed(request, complete)
+    if request.allow_auto_topic_creation and permit.creates_topics:
+        may_create_all = permit.may_on_cluster(Operation.CREATE, quiet=True)
+        kept, more = split(
+            kept,
+            lambda topic: (
+                topic.topic_id != ZERO_UUID
+                or permit.exists(topic.name or "")
+                or may_create_all
+                or permit.may(Operation.CREATE, ResourceType.TOPIC, topic.name or "")
+            ),
+            lambda topic: MetadataResponseTopic(error_code=TOPIC_FAILED, name=topic.name),
+        )
+        refused += more
+    return Narrowed(replace(request, topics=kept), complete)

@@ -6,9 +6,12 @@ Source:
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
+from kip848_client.broker.access import Permit
+from kip848_client.broker.acls import Operation
 from kip848_client.broker.apis._partitions import find_log, find_readable_topic
+from kip848_client.broker.apis._permissions import Outcome, describe_topics
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topics import Topic
@@ -51,3 +54,10 @@ def _partition(
         return EpochEndOffset(partition=asked.partition, error_code=log)
     end = log.offset_for_leader_epoch(asked.leader_epoch)
     return EpochEndOffset(partition=asked.partition, leader_epoch=end.leader_epoch, end_offset=end.end_offset)
+
+
+def requires(permit: Permit, request: Any) -> Outcome:
+    """DESCRIBE on each topic, or CLUSTER_ACTION, which followers have."""
+    if permit.may_on_cluster(Operation.CLUSTER_ACTION, quiet=True):
+        return None  # a follower's question
+    return describe_topics(permit, request)

@@ -16,7 +16,16 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from kip848_client.broker.access import Permit
+from kip848_client.broker.acls import Operation
 from kip848_client.broker.apis._partitions import current_leader, find_log, find_topic
+from kip848_client.broker.apis._permissions import (
+    TRANSACTIONAL_ID_FAILED,
+    Outcome,
+    deny,
+    each_topic,
+    may_write_transaction,
+)
 from kip848_client.broker.context import RequestContext, Slices
 from kip848_client.broker.placement import NO_LEADER
 from kip848_client.broker.state import BrokerState
@@ -214,3 +223,34 @@ def _check_attributes(records: bytes, api_version: int) -> None:
             f"Produce version {api_version} may not carry zstd; version {_FIRST_VERSION_WITH_ZSTD} may",
             code=ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
         )
+
+
+_ATTRIBUTES: Final = 22
+
+
+_TRANSACTIONAL: Final = 0x10
+
+
+_write_topics = each_topic(Operation.WRITE)
+
+
+def requires(permit: Permit, request: ProduceRequest) -> Outcome:
+    """WRITE on each topic, and on the transactional id of transactional batches."""
+    name = request.transactional_id
+    if name is not None and _is_transactional(request) and not may_write_transaction(permit, name):
+        outcome: Outcome = deny(permit, request, TRANSACTIONAL_ID_FAILED)
+    else:
+        outcome = _write_topics(permit, request)
+    if outcome is not None and request.acks == 0:
+        raise ProtocolError("a produce request with acks=0 was refused: its sender may not write there")
+    return outcome
+
+
+def _is_transactional(request: ProduceRequest) -> bool:
+    return any(
+        item.records is not None
+        and len(item.records) > _ATTRIBUTES
+        and bytes(item.records[_ATTRIBUTES : _ATTRIBUTES + 1])[0] & _TRANSACTIONAL
+        for topic in request.topic_data
+        for item in topic.partition_data
+    )

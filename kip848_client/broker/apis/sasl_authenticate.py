@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from kip848_client.broker.apis._permissions import nothing
 from kip848_client.broker.authentication import illegal_state
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
@@ -12,6 +13,8 @@ from kip848_client.wire.messages.sasl_authenticate import SaslAuthenticateReques
 
 API_KEY: Final = ApiKey.SASL_AUTHENTICATE
 VERSIONS: Final = (0, 2)
+
+requires = nothing
 
 
 def handle(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from kip848_client.broker.apis._permissions import nothing
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
 from kip848_client.error_codes import ErrorCode
@@ -12,6 +13,8 @@ from kip848_client.wire.messages.sasl_handshake import SaslHandshakeRequest, Sas
 
 API_KEY: Final = ApiKey.SASL_HANDSHAKE
 VERSIONS: Final = (0, 1)
+
+requires = nothing
 
 
 def handle(broker: BrokerState, request: SaslHandshakeRequest, context: RequestContext) -> SaslHandshakeResponse:

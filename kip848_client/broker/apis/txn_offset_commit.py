@@ -6,10 +6,18 @@ group coordinator's. From version 5 on the group becomes part of the transaction
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
+from kip848_client.broker.access import Permit
+from kip848_client.broker.apis._permissions import (
+    TRANSACTIONAL_ID_FAILED,
+    Outcome,
+    deny,
+    may_write_transaction,
+    read_group_and_topics,
+)
 from kip848_client.broker.context import RequestContext
 from kip848_client.broker.state import BrokerState
 from kip848_client.error_codes import ErrorCode
@@ -55,3 +63,10 @@ def _known_or_not(broker: BrokerState, topic: TxnOffsetCommitResponseTopic) -> T
 def _exists(broker: BrokerState, name: str, partition: int) -> bool:
     topic = broker.topics.get(name)
     return topic is not None and 0 <= partition < topic.partition_count
+
+
+def requires(permit: Permit, request: Any) -> Outcome:
+    """WRITE on the transactional id, READ on the group and each topic."""
+    if not may_write_transaction(permit, request.transactional_id):
+        return deny(permit, request, TRANSACTIONAL_ID_FAILED)
+    return read_group_and_topics(permit, request)

@@ -9,9 +9,12 @@ Source:
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
+from kip848_client.broker.access import Permit
+from kip848_client.broker.acls import Operation
 from kip848_client.broker.apis._partitions import find_log, find_topic
+from kip848_client.broker.apis._permissions import CLUSTER_FAILED, Outcome, deny
 from kip848_client.broker.context import RequestContext, Slices
 from kip848_client.broker.state import BrokerState
 from kip848_client.error_codes import ErrorCode
@@ -69,3 +72,10 @@ def _write(broker: BrokerState, marker: WritableTxnMarker, name: str, index: int
     except BrokerError as error:
         return error.code
     return ErrorCode.NONE
+
+
+def requires(permit: Permit, request: Any) -> Outcome:
+    """ALTER or CLUSTER_ACTION on the cluster."""
+    if permit.may_on_cluster(Operation.ALTER, quiet=True) or permit.may_on_cluster(Operation.CLUSTER_ACTION):
+        return None
+    return deny(permit, request, CLUSTER_FAILED)

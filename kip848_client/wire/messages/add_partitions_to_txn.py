@@ -52,7 +52,17 @@ class AddPartitionsToTxnTransaction(WireStruct, frozen=True):
 class AddPartitionsToTxnRequest(Request["AddPartitionsToTxnResponse"], frozen=True):
     """The partitions to add."""
 
-    WIRE: ClassVar[MessageSpec] = request(ApiKey.ADD_PARTITIONS_TO_TXN, "0-5", flexible="3+")
+    WIRE: ClassVar[MessageSpec] = request(
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        "0-5",
+        flexible="3+",
+        answered_by={
+            "transactions": "results_by_transaction",
+            "v3_and_below_topics": "results_by_topic_v3_and_below",
+            "topics": "topic_results",
+            "partitions": "results_by_partition",
+        },
+    )
 
     transactions: Annotated[tuple[AddPartitionsToTxnTransaction, ...], wire("4+")] = ()
     v3_and_below_transactional_id: Annotated[str, wire("0-3")] = ""

@@ -48,7 +48,9 @@ class AlterConfigsResource(WireStruct, frozen=True):
 class AlterConfigsRequest(Request["AlterConfigsResponse"], frozen=True):
     """The resources to configure."""
 
-    WIRE: ClassVar[MessageSpec] = request(ApiKey.ALTER_CONFIGS, "0-2", flexible="2+")
+    WIRE: ClassVar[MessageSpec] = request(
+        ApiKey.ALTER_CONFIGS, "0-2", flexible="2+", answered_by={"resources": "responses"}
+    )
 
     resources: Annotated[tuple[AlterConfigsResource, ...], wire("0+")] = ()
     validate_only: Annotated[bool, wire("0+")] = False

@@ -47,7 +47,12 @@ class ScramCredentialUpsertion(WireStruct, frozen=True):
 class AlterUserScramCredentialsRequest(Request["AlterUserScramCredentialsResponse"], frozen=True):
     """Credentials to delete and to set."""
 
-    WIRE: ClassVar[MessageSpec] = request(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, "0", flexible="0+")
+    WIRE: ClassVar[MessageSpec] = request(
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        "0",
+        flexible="0+",
+        answered_by={"deletions": "results", "upsertions": "results"},
+    )
 
     deletions: Annotated[tuple[ScramCredentialDeletion, ...], wire("0+")] = ()
     upsertions: Annotated[tuple[ScramCredentialUpsertion, ...], wire("0+")] = ()

@@ -26,7 +26,9 @@ __all__ = ["ConnectGroupDescribeRequest", "ConnectGroupDescribeResponse", "Descr
 class ConnectGroupDescribeRequest(Request["ConnectGroupDescribeResponse"], frozen=True):
     """Which groups."""
 
-    WIRE: ClassVar[MessageSpec] = request(ApiKey.CONNECT_GROUP_DESCRIBE, "0", flexible="0+")
+    WIRE: ClassVar[MessageSpec] = request(
+        ApiKey.CONNECT_GROUP_DESCRIBE, "0", flexible="0+", answered_by={"group_ids": "groups"}
+    )
 
     group_ids: Annotated[tuple[str, ...], wire("0+")] = ()
 

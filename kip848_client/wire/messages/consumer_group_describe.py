@@ -36,7 +36,9 @@ __all__ = [
 class ConsumerGroupDescribeRequest(Request["ConsumerGroupDescribeResponse"], frozen=True):
     """The groups to describe."""
 
-    WIRE: ClassVar[MessageSpec] = request(ApiKey.CONSUMER_GROUP_DESCRIBE, "0-1", flexible="0+")
+    WIRE: ClassVar[MessageSpec] = request(
+        ApiKey.CONSUMER_GROUP_DESCRIBE, "0-1", flexible="0+", answered_by={"group_ids": "groups"}
+    )
 
     group_ids: Annotated[tuple[str, ...], wire("0+")] = ()
     include_authorized_operations: Annotated[bool, wire("0+")] = False

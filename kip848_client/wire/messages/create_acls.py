@@ -44,7 +44,9 @@ class AclCreation(WireStruct, frozen=True):
 class CreateAclsRequest(Request["CreateAclsResponse"], frozen=True):
     """The ACLs to add."""
 
-    WIRE: ClassVar[MessageSpec] = request(ApiKey.CREATE_ACLS, "1-3", flexible="2+")
+    WIRE: ClassVar[MessageSpec] = request(
+        ApiKey.CREATE_ACLS, "1-3", flexible="2+", answered_by={"creations": "results"}
+    )
 
     creations: Annotated[tuple[AclCreation, ...], wire("0+")] = ()
 

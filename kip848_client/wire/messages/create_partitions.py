@@ -33,7 +33,9 @@ class CreatePartitionsTopic(WireStruct, frozen=True):
 class CreatePartitionsRequest(Request["CreatePartitionsResponse"], frozen=True):
     """The wanted numbers of partitions."""
 
-    WIRE: ClassVar[MessageSpec] = request(ApiKey.CREATE_PARTITIONS, "0-3", flexible="2+")
+    WIRE: ClassVar[MessageSpec] = request(
+        ApiKey.CREATE_PARTITIONS, "0-3", flexible="2+", answered_by={"topics": "results"}
+    )
 
     topics: Annotated[tuple[CreatePartitionsTopic, ...], wire("0+")] = ()
     timeout_ms: Annotated[Int32, wire("0+")] = 0

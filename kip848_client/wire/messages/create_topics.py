@@ -62,7 +62,12 @@ class CreatableTopic(WireStruct, frozen=True):
 class CreateTopicsRequest(Request["CreateTopicsResponse"], frozen=True):
     """The topics to create, or only to check."""
 
-    WIRE: ClassVar[MessageSpec] = request(ApiKey.CREATE_TOPICS, "2-7", flexible="5+")
+    WIRE: ClassVar[MessageSpec] = request(
+        ApiKey.CREATE_TOPICS,
+        "2-7",
+        flexible="5+",
+        answered_by={"topics": "topics"},
+    )
 
     topics: Annotated[tuple[CreatableTopic, ...], wire("2+")] = ()
     timeout_ms: Annotated[Int32, wire("2+")] = 60000

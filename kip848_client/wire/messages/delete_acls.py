@@ -45,7 +45,9 @@ class DeleteAclsFilter(WireStruct, frozen=True):
 class DeleteAclsRequest(Request["DeleteAclsResponse"], frozen=True):
     """Removes all ACLs that a filter matches."""
 
-    WIRE: ClassVar[MessageSpec] = request(ApiKey.DELETE_ACLS, "1-3", flexible="2+")
+    WIRE: ClassVar[MessageSpec] = request(
+        ApiKey.DELETE_ACLS, "1-3", flexible="2+", answered_by={"filters": "filter_results"}
+    )
 
     filters: Annotated[tuple[DeleteAclsFilter, ...], wire("0+")] = ()
 

@@ -17,7 +17,9 @@ __all__ = [
 class DeleteGroupsRequest(Request["DeleteGroupsResponse"], frozen=True):
     """The groups to remove."""
 
-    WIRE: ClassVar[MessageSpec] = request(ApiKey.DELETE_GROUPS, "0-2", flexible="2+")
+    WIRE: ClassVar[MessageSpec] = request(
+        ApiKey.DELETE_GROUPS, "0-2", flexible="2+", answered_by={"groups_names": "results"}
+    )
 
     groups_names: Annotated[tuple[str, ...], wire("0+")] = ()
 

@@ -48,7 +48,9 @@ class DeleteRecordsTopic(WireStruct, frozen=True):
 class DeleteRecordsRequest(Request["DeleteRecordsResponse"], frozen=True):
     """Where each partition should start."""
 
-    WIRE: ClassVar[MessageSpec] = request(ApiKey.DELETE_RECORDS, "0-2", flexible="2+")
+    WIRE: ClassVar[MessageSpec] = request(
+        ApiKey.DELETE_RECORDS, "0-2", flexible="2+", answered_by={"topics": "topics", "partitions": "partitions"}
+    )
 
     topics: Annotated[tuple[DeleteRecordsTopic, ...], wire("0+")] = ()
     timeout_ms: Annotated[Int32, wire("0+")] = 0

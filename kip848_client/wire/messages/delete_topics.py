@@ -37,7 +37,9 @@ class DeleteTopicState(WireStruct, frozen=True):
 class DeleteTopicsRequest(Request["DeleteTopicsResponse"], frozen=True):
     """The topics to remove."""
 
-    WIRE: ClassVar[MessageSpec] = request(ApiKey.DELETE_TOPICS, "1-6", flexible="4+")
+    WIRE: ClassVar[MessageSpec] = request(
+        ApiKey.DELETE_TOPICS, "1-6", flexible="4+", answered_by={"topics": "responses", "topic_names": "responses"}
+    )
 
     topics: Annotated[tuple[DeleteTopicState, ...], wire("6+")] = ()
     topic_names: Annotated[tuple[str, ...], wire("1-5", ignorable=True)] = ()

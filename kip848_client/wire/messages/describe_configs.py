@@ -42,7 +42,9 @@ class DescribeConfigsResource(WireStruct, frozen=True):
 class DescribeConfigsRequest(Request["DescribeConfigsResponse"], frozen=True):
     """The resources, and which keys (null for all)."""
 
-    WIRE: ClassVar[MessageSpec] = request(ApiKey.DESCRIBE_CONFIGS, "1-4", flexible="4+")
+    WIRE: ClassVar[MessageSpec] = request(
+        ApiKey.DESCRIBE_CONFIGS, "1-4", flexible="4+", answered_by={"resources": "results"}
+    )
 
     resources: Annotated[tuple[DescribeConfigsResource, ...], wire("1+")] = ()
     include_synonyms: Annotated[bool, wire("1+")] = False

@@ -21,7 +21,9 @@ __all__ = [
 class DescribeGroupsRequest(Request["DescribeGroupsResponse"], frozen=True):
     """The groups to describe."""
 
-    WIRE: ClassVar[MessageSpec] = request(ApiKey.DESCRIBE_GROUPS, "0-6", flexible="5+")
+    WIRE: ClassVar[MessageSpec] = request(
+        ApiKey.DESCRIBE_GROUPS, "0-6", flexible="5+", answered_by={"groups": "groups"}
+    )
 
     groups: Annotated[tuple[str, ...], wire("0+")] = ()
     include_authorized_operations: Annotated[bool, wire("3+")] = False

@@ -41,7 +41,9 @@ class DescribableLogDirTopic(WireStruct, frozen=True):
 class DescribeLogDirsRequest(Request["DescribeLogDirsResponse"], frozen=True):
     """The partitions that are asked for; None for all."""
 
-    WIRE: ClassVar[MessageSpec] = request(ApiKey.DESCRIBE_LOG_DIRS, "1-4", flexible="2+")
+    WIRE: ClassVar[MessageSpec] = request(
+        ApiKey.DESCRIBE_LOG_DIRS, "1-4", flexible="2+", answered_by={"topics": "results"}
+    )
 
     topics: Annotated[tuple[DescribableLogDirTopic, ...] | None, wire("1+", nullable="1+")] = ()
 

@@ -38,7 +38,12 @@ class DescribeProducersTopic(WireStruct, frozen=True):
 class DescribeProducersRequest(Request["DescribeProducersResponse"], frozen=True):
     """The partitions to look at."""
 
-    WIRE: ClassVar[MessageSpec] = request(ApiKey.DESCRIBE_PRODUCERS, "0", flexible="0+")
+    WIRE: ClassVar[MessageSpec] = request(
+        ApiKey.DESCRIBE_PRODUCERS,
+        "0",
+        flexible="0+",
+        answered_by={"topics": "topics", "partition_indexes": "partitions"},
+    )
 
     topics: Annotated[tuple[DescribeProducersTopic, ...], wire("0+")] = ()
 

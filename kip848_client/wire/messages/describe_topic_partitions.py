@@ -45,7 +45,9 @@ class Cursor(WireStruct, frozen=True):
 class DescribeTopicPartitionsRequest(Request["DescribeTopicPartitionsResponse"], frozen=True):
     """The topics, and where to go on."""
 
-    WIRE: ClassVar[MessageSpec] = request(ApiKey.DESCRIBE_TOPIC_PARTITIONS, "0", flexible="0+")
+    WIRE: ClassVar[MessageSpec] = request(
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS, "0", flexible="0+", answered_by={"topics": "topics"}
+    )
 
     topics: Annotated[tuple[TopicRequest, ...], wire("0+")] = ()
     response_partition_limit: Annotated[Int32, wire("0+")] = 2000

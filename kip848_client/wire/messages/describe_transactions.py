@@ -29,7 +29,9 @@ __all__ = [
 class DescribeTransactionsRequest(Request["DescribeTransactionsResponse"], frozen=True):
     """The transactional ids to look at."""
 
-    WIRE: ClassVar[MessageSpec] = request(ApiKey.DESCRIBE_TRANSACTIONS, "0", flexible="0+")
+    WIRE: ClassVar[MessageSpec] = request(
+        ApiKey.DESCRIBE_TRANSACTIONS, "0", flexible="0+", answered_by={"transactional_ids": "transaction_states"}
+    )
 
     transactional_ids: Annotated[tuple[str, ...], wire("0+")] = ()
 

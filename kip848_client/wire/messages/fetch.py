@@ -83,7 +83,9 @@ class ForgottenTopic(WireStruct, frozen=True):
 class FetchRequest(Request["FetchResponse"], frozen=True):
     """Where to read from, and how long to wait."""
 
-    WIRE: ClassVar[MessageSpec] = request(ApiKey.FETCH, "4-18", flexible="12+")
+    WIRE: ClassVar[MessageSpec] = request(
+        ApiKey.FETCH, "4-18", flexible="12+", answered_by={"topics": "responses", "partitions": "partitions"}
+    )
 
     cluster_id: Annotated[str | None, wire("12+", nullable="12+", tag=0, ignorable=True)] = None
     replica_id: Annotated[Int32, wire("4-14")] = -1

@@ -32,7 +32,9 @@ __all__ = [
 class FindCoordinatorRequest(Request["FindCoordinatorResponse"], frozen=True):
     """The keys (group or transactional ids) to look up."""
 
-    WIRE: ClassVar[MessageSpec] = request(ApiKey.FIND_COORDINATOR, "0-6", flexible="3+")
+    WIRE: ClassVar[MessageSpec] = request(
+        ApiKey.FIND_COORDINATOR, "0-6", flexible="3+", answered_by={"coordinator_keys": "coordinators"}
+    )
 
     key: Annotated[str, wire("0-3")] = ""
     key_type: Annotated[Int8, wire("1+")] = 0

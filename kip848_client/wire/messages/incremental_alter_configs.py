@@ -48,7 +48,9 @@ class AlterConfigsResource(WireStruct, frozen=True):
 class IncrementalAlterConfigsRequest(Request["IncrementalAlterConfigsResponse"], frozen=True):
     """The changes of each resource; with `validate_only` they are checked and not made."""
 
-    WIRE: ClassVar[MessageSpec] = request(ApiKey.INCREMENTAL_ALTER_CONFIGS, "0-1", flexible="1+")
+    WIRE: ClassVar[MessageSpec] = request(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS, "0-1", flexible="1+", answered_by={"resources": "responses"}
+    )
 
     resources: Annotated[tuple[AlterConfigsResource, ...], wire("0+")] = ()
     validate_only: Annotated[bool, wire("0+")] = False

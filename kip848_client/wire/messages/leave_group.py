@@ -29,7 +29,12 @@ class MemberIdentity(WireStruct, frozen=True):
 class LeaveGroupRequest(Request["LeaveGroupResponse"], frozen=True):
     """The members that leave."""
 
-    WIRE: ClassVar[MessageSpec] = request(ApiKey.LEAVE_GROUP, "0-5", flexible="4+")
+    WIRE: ClassVar[MessageSpec] = request(
+        ApiKey.LEAVE_GROUP,
+        "0-5",
+        flexible="4+",
+        answered_by={"members": "members"},
+    )
 
     group_id: Annotated[str, wire("0+")] = ""
     member_id: Annotated[str, wire("0-2")] = ""

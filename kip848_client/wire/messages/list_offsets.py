@@ -53,7 +53,9 @@ class ListOffsetsTopic(WireStruct, frozen=True):
 class ListOffsetsRequest(Request["ListOffsetsResponse"], frozen=True):
     """The times to look up, partition by partition."""
 
-    WIRE: ClassVar[MessageSpec] = request(ApiKey.LIST_OFFSETS, "1-11", flexible="6+")
+    WIRE: ClassVar[MessageSpec] = request(
+        ApiKey.LIST_OFFSETS, "1-11", flexible="6+", answered_by={"topics": "topics", "partitions": "partitions"}
+    )
 
     replica_id: Annotated[Int32, wire("1+")] = 0
     isolation_level: Annotated[Int8, wire("2+")] = 0

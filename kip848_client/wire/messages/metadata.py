@@ -43,7 +43,12 @@ class MetadataRequestTopic(WireStruct, frozen=True):
 class MetadataRequest(Request["MetadataResponse"], frozen=True):
     """Topics to describe; null for all, an empty list for none (just the brokers)."""
 
-    WIRE: ClassVar[MessageSpec] = request(ApiKey.METADATA, "0-13", flexible="9+")
+    WIRE: ClassVar[MessageSpec] = request(
+        ApiKey.METADATA,
+        "0-13",
+        flexible="9+",
+        answered_by={"topics": "topics"},
+    )
 
     topics: Annotated[tuple[MetadataRequestTopic, ...] | None, wire("0+", nullable="1+")] = ()
     allow_auto_topic_creation: Annotated[bool, wire("4+")] = True

@@ -54,7 +54,9 @@ class OffsetCommitRequestTopic(WireStruct, frozen=True):
 class OffsetCommitRequest(Request["OffsetCommitResponse"], frozen=True):
     """`generation_id_or_member_epoch` is the member epoch in a consumer group, -1 for a commit from outside."""
 
-    WIRE: ClassVar[MessageSpec] = request(ApiKey.OFFSET_COMMIT, "2-10", flexible="8+")
+    WIRE: ClassVar[MessageSpec] = request(
+        ApiKey.OFFSET_COMMIT, "2-10", flexible="8+", answered_by={"topics": "topics", "partitions": "partitions"}
+    )
 
     group_id: Annotated[str, wire("2+")] = ""
     generation_id_or_member_epoch: Annotated[Int32, wire("2+")] = -1

@@ -33,7 +33,9 @@ class OffsetDeleteRequestTopic(WireStruct, frozen=True):
 class OffsetDeleteRequest(Request["OffsetDeleteResponse"], frozen=True):
     """The positions to remove."""
 
-    WIRE: ClassVar[MessageSpec] = request(ApiKey.OFFSET_DELETE, "0", flexible="none")
+    WIRE: ClassVar[MessageSpec] = request(
+        ApiKey.OFFSET_DELETE, "0", flexible="none", answered_by={"topics": "topics", "partitions": "partitions"}
+    )
 
     group_id: Annotated[str, wire("0+")] = ""
     topics: Annotated[tuple[OffsetDeleteRequestTopic, ...], wire("0+")] = ()

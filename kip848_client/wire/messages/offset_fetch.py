@@ -66,7 +66,12 @@ class OffsetFetchRequestGroup(WireStruct, frozen=True):
 class OffsetFetchRequest(Request["OffsetFetchResponse"], frozen=True):
     """One group up to version 7, several from 8 on."""
 
-    WIRE: ClassVar[MessageSpec] = request(ApiKey.OFFSET_FETCH, "1-10", flexible="6+")
+    WIRE: ClassVar[MessageSpec] = request(
+        ApiKey.OFFSET_FETCH,
+        "1-10",
+        flexible="6+",
+        answered_by={"groups": "groups", "topics": "topics", "partition_indexes": "partitions"},
+    )
 
     group_id: Annotated[str, wire("1-7")] = ""
     topics: Annotated[tuple[OffsetFetchRequestTopic, ...] | None, wire("1-7", nullable="2-7")] = ()

@@ -49,7 +49,12 @@ class OffsetForLeaderTopic(WireStruct, frozen=True):
 class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"], frozen=True):
     """The leader epochs to look up."""
 
-    WIRE: ClassVar[MessageSpec] = request(ApiKey.OFFSET_FOR_LEADER_EPOCH, "2-4", flexible="4+")
+    WIRE: ClassVar[MessageSpec] = request(
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        "2-4",
+        flexible="4+",
+        answered_by={"topics": "topics", "partitions": "partitions"},
+    )
 
     replica_id: Annotated[Int32, wire("3+", ignorable=True)] = -2
     topics: Annotated[tuple[OffsetForLeaderTopic, ...], wire("2+")] = ()

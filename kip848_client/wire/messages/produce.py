@@ -57,7 +57,12 @@ class TopicProduceData(WireStruct, frozen=True):
 class ProduceRequest(Request["ProduceResponse"], frozen=True):
     """Record batches per partition."""
 
-    WIRE: ClassVar[MessageSpec] = request(ApiKey.PRODUCE, "3-13", flexible="9+")
+    WIRE: ClassVar[MessageSpec] = request(
+        ApiKey.PRODUCE,
+        "3-13",
+        flexible="9+",
+        answered_by={"topic_data": "responses", "partition_data": "partition_responses"},
+    )
 
     transactional_id: Annotated[str | None, wire("3+", nullable="3+")] = None
     acks: Annotated[Int16, wire("3+")] = 0

@@ -50,7 +50,9 @@ class TxnOffsetCommitRequestTopic(WireStruct, frozen=True):
 class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"], frozen=True):
     """Positions, and the member that consumed up to them."""
 
-    WIRE: ClassVar[MessageSpec] = request(ApiKey.TXN_OFFSET_COMMIT, "0-5", flexible="3+")
+    WIRE: ClassVar[MessageSpec] = request(
+        ApiKey.TXN_OFFSET_COMMIT, "0-5", flexible="3+", answered_by={"topics": "topics", "partitions": "partitions"}
+    )
 
     transactional_id: Annotated[str, wire("0+")] = ""
     group_id: Annotated[str, wire("0+")] = ""

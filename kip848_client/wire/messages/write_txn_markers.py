@@ -52,7 +52,12 @@ class WritableTxnMarker(WireStruct, frozen=True):
 class WriteTxnMarkersRequest(Request["WriteTxnMarkersResponse"], frozen=True):
     """The ends to write."""
 
-    WIRE: ClassVar[MessageSpec] = request(ApiKey.WRITE_TXN_MARKERS, "1-2", flexible="1+")
+    WIRE: ClassVar[MessageSpec] = request(
+        ApiKey.WRITE_TXN_MARKERS,
+        "1-2",
+        flexible="1+",
+        answered_by={"markers": "markers", "topics": "topics", "partition_indexes": "partitions"},
+    )
 
     markers: Annotated[tuple[WritableTxnMarker, ...], wire("0+")] = ()
 

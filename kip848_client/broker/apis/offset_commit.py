@@ -1,0 +1,18 @@
+"""OffsetCommit (8): positions of a group.
+
+Members of consumer groups need version 9, whose generation is the member epoch. 10 names topics by id.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kip848_client.broker.apis._groups import to_group_coordinator
+from kip848_client.broker.apis._permissions import read_group_and_topics
+from kip848_client.wire.api_keys import ApiKey
+
+API_KEY: Final = ApiKey.OFFSET_COMMIT
+VERSIONS: Final = (2, 10)
+
+requires = read_group_and_topics
+handle = to_group_coordinator
