@@ -1,8 +1,8 @@
 """The records of one partition: stored batches, offsets, timestamps, leader epochs and producers. Pure.
 
-Batches are kept as the bytes that the producer sent. Only the base offset and the leader epoch are written into them;
-both are outside the checksummed part, so nothing is decoded, decompressed or checksummed again. Broker and simulation
-use the same log: waiting requests and a folder behind the log belong to the caller.
+Batches are kept as the bytes that the producer sent. Only the base offset and the leader epoch are written into them,
+which are outside the checksummed part, and the latest timestamp if the producer's is wrong. Broker and simulation use
+the same log: waiting requests and a folder behind the log belong to the caller.
 
 Transactions: the log knows which producers have one open and which were aborted. Whether a producer may write to a
 transaction at all is the business of its coordinator (`transactions`).
@@ -46,6 +46,7 @@ from kip848_client.wire.record_batch import (
     parse_batch_header,
     record_positions,
     records_of,
+    set_latest_timestamp,
 )
 
 __all__ = [
@@ -232,13 +233,17 @@ class PartitionLog:
             allowance: how many of them may be looked at.
 
         Raises:
-            BrokerError: INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE or
-                INVALID_TIMESTAMP for the batch itself;
+            BrokerError: INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, INVALID_TIMESTAMP or UNKNOWN_SERVER_ERROR
+                for the batch itself, see `check_batch` and `check_records`;
                 INVALID_PRODUCER_EPOCH or OUT_OF_ORDER_SEQUENCE_NUMBER for its place in the producer's sequence;
                 INVALID_TXN_STATE: it is not transactional, and its producer has a transaction open here.
         """
         header = check_batch(records, max_bytes=max_bytes)
-        check_records(records, header, rules, allowance=allowance)
+        latest = check_records(records, header, rules, allowance=allowance)
+        records = records[: header.size]
+        if latest != header.max_timestamp:
+            records = set_latest_timestamp(records, latest)
+            header = parse_batch_header(records)
         retry_of = self._producers.base_offset_of_retry(header)
         if retry_of is not None:
             return PreparedAppend(

@@ -9,6 +9,7 @@ Source:
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -16,9 +17,14 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kip848_client.errors import BrokerError, ErrorCode, ProtocolError, RefusedRecordsError
+from kip848_client.wire.compression import DamagedCompressionError, UnpackedSizeError
 from kip848_client.wire.record_batch import (
+    CRC_START,
     HEADER_SIZE,
     BatchHeader,
+    check_room,
+    crc32c,
+    inspect_records,
     parse_batch_header,
     record_positions,
 )
@@ -55,6 +61,11 @@ _CODEC_MAX: Final = 4
 _NO_TIMESTAMP: Final = -1
 _BAD_TIMES: Final = "One or more records have been rejected due to invalid timestamp"
 _LENGTH_PREFIX: Final = 12
+_LENGTH_MIN: Final = 14
+"""Kafka's ``LegacyRecord.RECORD_OVERHEAD_V0``: no batch of any format is shorter."""
+_MAGIC_AT: Final = 16
+_MAGIC: Final = 2
+_CRC_AT: Final = 17
 _SEQUENCES: Final = 2**31
 """Sequence numbers wrap from 2^31 - 1 to 0."""
 
@@ -91,30 +102,23 @@ NO_RULES: Final = RecordRules()
 
 
 def check_batch(records: bytes, *, max_bytes: int = MESSAGE_BYTES_MAX_DEFAULT) -> BatchHeader:
-    """Check what a producer sent, as far as it can be seen without decompressing or checksumming.
+    """Check what a producer sent, as far as it can be seen without looking at its records.
 
     Raises:
         BrokerError: INVALID_RECORD: not exactly one batch of format 2 as a producer makes it; CORRUPT_MESSAGE: the
-            bytes are not a batch at all; MESSAGE_TOO_LARGE: longer than *max_bytes*; INVALID_TIMESTAMP;
-            UNSUPPORTED_COMPRESSION_TYPE: a codec that does not exist.
+            bytes are not a batch at all, or not those that the checksum was made of; MESSAGE_TOO_LARGE: longer than
+            *max_bytes*; INVALID_TIMESTAMP; UNKNOWN_SERVER_ERROR, as in Kafka: a codec that does not exist.
     """
-    if len(records) < _LENGTH_PREFIX + 5:
-        raise _invalid(f"a produce request needs one record batch per partition, got {len(records)} bytes")
-    batch_length = int.from_bytes(records[8:12], "big", signed=True)
-    magic = records[16]
-    if magic < 2:
-        raise _invalid(f"record batch has format {magic}; only format 2 is accepted")
-    if magic > 2 or batch_length < HEADER_SIZE - _LENGTH_PREFIX:
-        raise BrokerError(f"record batch has format {magic} and length {batch_length}", code=ErrorCode.CORRUPT_MESSAGE)
-    size = _LENGTH_PREFIX + batch_length
-    if size > len(records):
-        raise _invalid(f"record batch of {size} bytes is cut off after {len(records)}")
-    if size < len(records):
-        raise _invalid(f"exactly one record batch per partition is allowed, got {len(records) - size} bytes more")
+    size = _size_of_only_batch(records)
     if size > max_bytes:
         raise BrokerError(
             f"record batch of {size} bytes is larger than max.message.bytes={max_bytes}",
             code=ErrorCode.MESSAGE_TOO_LARGE,
+        )
+    computed, crc = crc32c(memoryview(records)[CRC_START:size]), int.from_bytes(records[_CRC_AT:CRC_START], "big")
+    if computed != crc:
+        raise BrokerError(
+            f"record batch says checksum {crc:#010x}, its bytes give {computed:#010x}", code=ErrorCode.CORRUPT_MESSAGE
         )
     try:
         header = parse_batch_header(records)
@@ -123,7 +127,7 @@ def check_batch(records: bytes, *, max_bytes: int = MESSAGE_BYTES_MAX_DEFAULT) -
     if header.compression > _CODEC_MAX:
         raise BrokerError(
             f"record batch names compression codec {header.compression}; 0 to {_CODEC_MAX} exist",
-            code=ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            code=ErrorCode.UNKNOWN_SERVER_ERROR,
         )
     if header.base_offset != 0:
         raise _invalid(f"base offset of a produced batch must be 0, got {header.base_offset}")
@@ -131,7 +135,7 @@ def check_batch(records: bytes, *, max_bytes: int = MESSAGE_BYTES_MAX_DEFAULT) -
         raise _invalid("clients may not write control batches")
     if header.is_log_append_time:
         raise BrokerError("only a broker may set LogAppendTime in a batch", code=ErrorCode.INVALID_TIMESTAMP)
-    if header.last_offset_delta != header.record_count - 1:
+    if header.record_count == 0 or header.last_offset_delta != header.record_count - 1:
         raise _invalid(
             f"record batch counts {header.record_count} records, its last offset delta is {header.last_offset_delta}"
         )
@@ -142,33 +146,100 @@ def check_batch(records: bytes, *, max_bytes: int = MESSAGE_BYTES_MAX_DEFAULT) -
     return header
 
 
+def _size_of_only_batch(records: bytes) -> int:
+    """How long the batch is at the beginning of *records*. Kafka ignores what is behind it and is no whole batch.
+
+    Raises:
+        BrokerError: INVALID_RECORD: there is none, or two; CORRUPT_MESSAGE: something that no batch begins with.
+    """
+    size = _size_of_batch(records)
+    if not size:
+        raise _invalid(f"a produce request needs one whole record batch per partition, got {len(records)} bytes")
+    if records[_MAGIC_AT] < _MAGIC:
+        raise _invalid(f"record batch has format {records[_MAGIC_AT]}; only format {_MAGIC} is accepted")
+    if size < HEADER_SIZE:
+        raise BrokerError(f"record batch has length {size - _LENGTH_PREFIX}", code=ErrorCode.CORRUPT_MESSAGE)
+    if size < len(records) and _size_of_batch(records[size:]):
+        raise _invalid(f"exactly one record batch per partition is allowed, got {len(records) - size} bytes more")
+    return size
+
+
+def _size_of_batch(records: bytes) -> int:
+    """Bytes of the batch at the beginning of *records*, and 0 if they end before it does.
+
+    Raises:
+        BrokerError: CORRUPT_MESSAGE: no batch begins so.
+
+    Source:
+        apache/kafka ``ByteBufferLogInputStream``.
+    """
+    if len(records) < _LENGTH_PREFIX:
+        return 0
+    length = int.from_bytes(records[8:_LENGTH_PREFIX], "big", signed=True)
+    if length < _LENGTH_MIN:
+        raise BrokerError(f"record batch has length {length}", code=ErrorCode.CORRUPT_MESSAGE)
+    if len(records) <= _MAGIC_AT:
+        return 0
+    if records[_MAGIC_AT] > _MAGIC:
+        raise BrokerError(f"record batch has format {records[_MAGIC_AT]}", code=ErrorCode.CORRUPT_MESSAGE)
+    size = _LENGTH_PREFIX + length
+    return 0 if size > len(records) else size
+
+
 def check_records(
     records: bytes, header: BatchHeader, rules: RecordRules, *, allowance: RecordAllowance | None = None
-) -> None:
+) -> int:
     """Check the single records of a batch that `check_batch` has let through, by the rules of its topic.
 
     Records that unpack to more than 8 MiB, or are more than *allowance* has left (by default `RECORDS_OPENED_MAX`), are
-    not opened: of these only the latest timestamp is checked, which the header has.
+    not looked at one by one: of these only the latest timestamp is checked, which the header has.
+
+    Returns:
+        The latest timestamp: a client may have written another one into the header.
 
     Raises:
         RefusedRecordsError: INVALID_RECORD: records have no key; INVALID_TIMESTAMP: some are too old or too far ahead.
+        BrokerError: INVALID_RECORD: the bytes are not as many records as the header counts, each as long as it says;
+            UNKNOWN_SERVER_ERROR, as in Kafka: they cannot be unpacked, or do not count their offsets from 0 in a
+            compressed batch.
     """
-    too_late = rules.timestamp_max is not None and header.max_timestamp > rules.timestamp_max
-    if not (too_late or rules.keys_required or rules.timestamp_min is not None):
-        return
-    if not (allowance or RecordAllowance()).take(header.record_count):
-        if too_late:
-            raise RefusedRecordsError(
-                f"{_BAD_TIMES}: the latest is {header.max_timestamp}, at most {rules.timestamp_max} is allowed "
-                "(message.timestamp.after.max.ms)",
-                code=ErrorCode.INVALID_TIMESTAMP,
-                records={},
-            )
-        return
+    opened = (allowance or RecordAllowance()).take(header.record_count)
     try:
-        positions = record_positions(records, unpacked_max=RECORDS_UNPACKED_MAX)
-    except ProtocolError:
-        return  # too much of it, or damaged; clients check what they read
+        if not opened:
+            check_room(records, unpacked_max=RECORDS_UNPACKED_MAX)
+            return _unopened(header, rules)
+        content = inspect_records(records, unpacked_max=RECORDS_UNPACKED_MAX)
+    except UnpackedSizeError:
+        return _unopened(header, rules)
+    except DamagedCompressionError as error:
+        raise BrokerError(str(error), code=ErrorCode.UNKNOWN_SERVER_ERROR) from error
+    except ProtocolError as error:
+        raise _invalid(str(error)) from error
+    is_too_late = rules.timestamp_max is not None and content.latest > rules.timestamp_max
+    is_too_early = rules.timestamp_min is not None and content.earliest < rules.timestamp_min
+    if is_too_late or is_too_early or (rules.keys_required and content.keyless):
+        _refuse(records, rules)
+    if header.compression and not content.in_order:
+        raise BrokerError(
+            "the records of a compressed batch must count their offsets from 0", code=ErrorCode.UNKNOWN_SERVER_ERROR
+        )
+    return max(content.latest, _NO_TIMESTAMP)
+
+
+def _unopened(header: BatchHeader, rules: RecordRules) -> int:
+    if rules.timestamp_max is not None and header.max_timestamp > rules.timestamp_max:
+        raise RefusedRecordsError(
+            f"{_BAD_TIMES}: the latest is {header.max_timestamp}, at most {rules.timestamp_max} is allowed "
+            "(message.timestamp.after.max.ms)",
+            code=ErrorCode.INVALID_TIMESTAMP,
+            records={},
+        )
+    return header.max_timestamp
+
+
+def _refuse(records: bytes, rules: RecordRules) -> None:
+    """Name the records that break the rules."""
+    positions = record_positions(records, unpacked_max=RECORDS_UNPACKED_MAX)
     keyless = {
         index: "a compacted topic needs keys"
         for index, record in enumerate(positions)
@@ -180,8 +251,8 @@ def check_records(
             code=ErrorCode.INVALID_RECORD,
             records=keyless,
         )
-    low = _NO_TIMESTAMP if rules.timestamp_min is None else rules.timestamp_min
-    high = header.max_timestamp if rules.timestamp_max is None else rules.timestamp_max
+    low = -math.inf if rules.timestamp_min is None else rules.timestamp_min
+    high = math.inf if rules.timestamp_max is None else rules.timestamp_max
     untimely = {
         index: f"timestamp {record.timestamp} is outside {low} to {high}"
         for index, record in enumerate(positions)

@@ -181,7 +181,7 @@ def record_rules(configs: Mapping[str, str], *, earliest_now_ms: int, latest_now
     after_ms = int(configs.get(TIMESTAMP_AFTER_MAX_MS, TOPIC_CONFIG_DEFAULTS[TIMESTAMP_AFTER_MAX_MS]))
     return RecordRules(
         keys_required="compact" in configs.get(CLEANUP_POLICY, ""),
-        timestamp_min=earliest_now_ms - before_ms if before_ms < earliest_now_ms else None,
+        timestamp_min=earliest_now_ms - before_ms,
         timestamp_max=latest_now_ms + after_ms,
     )
 

@@ -51,13 +51,15 @@ class TransactionAdmission(ABC):
         Raises:
             BrokerError: it may not.
         """
-        if len(records) < HEADER_SIZE or records[_ATTRIBUTES_AT] & (_TRANSACTIONAL | _CONTROL) != _TRANSACTIONAL:
+        if len(records) < HEADER_SIZE or not records[_ATTRIBUTES_AT] & _TRANSACTIONAL:
             return
         if transactional_id is None:
             raise BrokerError(
                 "a transactional batch in a request without a transactional id",
                 code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             )
+        if records[_ATTRIBUTES_AT] & _CONTROL:
+            return  # the log refuses it
         producer_id, epoch, sequence = _PRODUCER.unpack_from(records, _PRODUCER_AT)
         if log.is_open(producer_id, epoch=epoch):
             return

@@ -21,19 +21,25 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kip848_client.errors import MessageValueError, ProtocolError
+from kip848_client.wire.compression import COMPRESSION_GZIP, COMPRESSION_NONE, unpack
 
 __all__ = [
     "BatchHeader",
     "Record",
     "RecordPosition",
+    "BatchContent",
     "parse_batch_header",
     "batches_of",
     "patch_batch",
     "records_of",
     "record_positions",
+    "check_room",
+    "inspect_records",
+    "set_latest_timestamp",
     "build_batch",
     "keep_records",
     "crc32c",
+    "CRC_START",
     "HEADER_SIZE",
     "COMPRESSION_NONE",
     "COMPRESSION_GZIP",
@@ -46,28 +52,27 @@ HEADER_SIZE: Final = 61
 _SIZE_BEFORE_LENGTH_COUNTS: Final = 12
 """Base offset and length itself are not counted by the length."""
 
-_CRC_START: Final = 21
+CRC_START: Final = 21
 """From the attributes on, the checksum covers everything."""
 
 _MAGIC_AT: Final = 16
+_CRC_AT: Final = 17
+_MAX_TIMESTAMP_AT: Final = 35
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _CHECKED_HEADER: Final = struct.Struct(">hiqqqhii")
 _UNCHECKED_HEADER: Final = struct.Struct(">qiibI")
 _OFFSET: Final = struct.Struct(">q")
 _EPOCH: Final = struct.Struct(">i")
+_CRC: Final = struct.Struct(">I")
 
-COMPRESSION_NONE: Final = 0
-COMPRESSION_GZIP: Final = 1
 UNPACKED_MAX: Final = 64 * 1024 * 1024
 """A batch that unpacks to more is refused unless the caller allows it: a few bytes of gzip can claim gigabytes."""
 
-_FIRST_BUFFER: Final = 64 * 1024
-
-_XERIAL: Final = b"\x82SNAPPY\0"
-_XERIAL_HEADER_SIZE: Final = 16
-"""The mark, a version and the oldest version that can read it."""
-
-_COMPRESSION_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+_RECORD_SIZE_MIN: Final = 7
+"""Each of the seven numbers of a record takes at least one byte."""
+_INT32_BYTES: Final = 5
+_INT64_BYTES: Final = 10
+"""The longest that a number of so many bits may be, in groups of seven bits."""
 
 _NULL_LENGTH: Final = 1
 """-1 in zigzag: the length of a key that is not there."""
@@ -153,6 +158,19 @@ class RecordPosition(NamedTuple):
     has_key: bool = True
 
 
+class BatchContent(NamedTuple):
+    """What `inspect_records` saw. Timestamps are in milliseconds since 1970."""
+
+    earliest: int
+    """Lowest timestamp, or the batch's base timestamp if that is lower."""
+    latest: int
+    """Highest timestamp."""
+    keyless: int
+    """Records without a key."""
+    in_order: bool
+    """Whether the records count their offsets from 0, one by one."""
+
+
 def parse_batch_header(data: bytes | bytearray | memoryview, position: int = 0) -> BatchHeader:
     """Read the header of the batch that starts at *position*.
 
@@ -197,7 +215,7 @@ def batches_of(
         header = parse_batch_header(data, position)
         stop = position + header.size
         if check_crc:
-            computed = crc32c(data[position + _CRC_START : stop])
+            computed = crc32c(data[position + CRC_START : stop])
             if computed != header.crc:
                 raise ProtocolError(
                     f"the record batch at byte {position} says checksum {header.crc:#010x}; "
@@ -232,7 +250,7 @@ def records_of(
         for _ in range(header.record_count):
             record, at = _read_record(content, at, header)
             records.append(record)
-    except (IndexError, UnicodeDecodeError) as failure:
+    except IndexError as failure:
         raise ProtocolError(f"the records of the batch at byte {position} are damaged: {failure}") from failure
     if at != len(content):
         raise ProtocolError(f"the batch at byte {position} has {len(content) - at} bytes after its last record")
@@ -269,6 +287,115 @@ def record_positions(
     return tuple(found)
 
 
+def inspect_records(data: bytes | bytearray | memoryview, *, unpacked_max: int = UNPACKED_MAX) -> BatchContent:
+    """Step over every number of every record of a batch, and make sure that the bytes are what the numbers say.
+
+    Keys, values and headers are not copied, so this is several times faster than `records_of`. It takes what Kafka
+    takes: any attributes, any offsets, a negative length for a key or a value of null, and names that are not text.
+
+    Raises:
+        DamagedCompressionError: the records cannot be unpacked.
+        UnpackedSizeError: they unpack to more than *unpacked_max*.
+        ProtocolError: a record is not what its lengths say, or there are more or fewer than the header says.
+    """
+    header = parse_batch_header(data)
+    content, count = _roomy_content_of(data, header, unpacked_max), header.record_count
+    end, at, stop, index = len(content), 0, 0, 0
+    # Zigzag: even numbers stand for themselves halved, odd ones are negative.
+    latest, earliest = -1, 0
+    keyless, in_order = 0, True
+    try:
+        for index in range(count):
+            number = content[at]
+            at += 1
+            if number > 127:
+                if content[at] < 128:
+                    number += (content[at] << 7) - 128
+                    at += 1
+                else:
+                    number, at = _read_raw_varint(content, at - 1, _INT32_BYTES)
+            stop = at + (number >> 1)
+            if number & 1 or stop > end:
+                raise ProtocolError(
+                    f"record {index} of the batch claims {_unzigzag(number)} bytes; {end - at} are there"
+                )
+            at += 2
+            number = content[at - 1]  # the timestamp, after the attributes
+            if number > 127:
+                number, at = _read_raw_varint(content, at - 1, _INT64_BYTES)
+            if number & 1:
+                if number > earliest:
+                    earliest = number
+            elif number > latest:
+                latest = number
+            number = content[at]
+            at += 1
+            if number > 127:
+                if content[at] < 128:
+                    number += (content[at] << 7) - 128
+                    at += 1
+                else:
+                    number, at = _read_raw_varint(content, at - 1, _INT32_BYTES)
+            if number != index << 1:
+                in_order = False
+            number = content[at]
+            at += 1
+            if number > 127:
+                if content[at] < 128:
+                    number += (content[at] << 7) - 128
+                    at += 1
+                else:
+                    number, at = _read_raw_varint(content, at - 1, _INT32_BYTES)
+            if number & 1:
+                keyless += 1
+            else:
+                at += number >> 1
+            number = content[at]
+            at += 1
+            if number > 127:
+                if content[at] < 128:
+                    number += (content[at] << 7) - 128
+                    at += 1
+                else:
+                    number, at = _read_raw_varint(content, at - 1, _INT32_BYTES)
+            if not number & 1:
+                at += number >> 1
+            at = _after_headers(content, at, stop) if content[at] or at + 1 != stop else stop
+            if at != stop:
+                raise ProtocolError(
+                    f"record {index} of the batch is {at - stop:+d} bytes off the length that it claims"
+                )
+    except IndexError as failure:
+        raise ProtocolError(f"record {index} of the batch goes on behind the last byte") from failure
+    if at != end:
+        raise ProtocolError(f"the batch has {end - at} bytes after the last of its {count} records")
+    if latest < 0:  # all are earlier than the base timestamp, which clients do not write
+        latest = 2 * (max(record_positions(data), key=_timestamp_of).timestamp - header.base_timestamp)
+    return BatchContent(
+        earliest=header.base_timestamp + _unzigzag(earliest),
+        latest=header.base_timestamp + (latest >> 1),
+        keyless=keyless,
+        in_order=in_order,
+    )
+
+
+def check_room(data: bytes | bytearray | memoryview, *, unpacked_max: int = UNPACKED_MAX) -> None:
+    """Make sure that a batch has room for as many records as its header says, without looking at them.
+
+    Raises:
+        ProtocolError: as `inspect_records`.
+    """
+    _roomy_content_of(data, parse_batch_header(data), unpacked_max)
+
+
+def set_latest_timestamp(batch: bytes, timestamp: int) -> bytes:
+    """*batch* with another latest timestamp in its header, and the checksum that belongs to it."""
+    changed = bytearray(batch)
+    _OFFSET.pack_into(changed, _MAX_TIMESTAMP_AT, timestamp)
+    _CRC.pack_into(changed, _CRC_AT, crc32c(memoryview(changed)[CRC_START:]))
+    return bytes(changed)
+
+
 def build_batch(
     records: Sequence[Record],
     *,
@@ -300,7 +427,7 @@ def build_batch(
         checked = _CHECKED_HEADER.pack(
             attributes, last, first, latest, producer_id, producer_epoch, base_sequence, last + 1
         )
-        length = len(checked) + len(content) + _CRC_START - _SIZE_BEFORE_LENGTH_COUNTS
+        length = len(checked) + len(content) + CRC_START - _SIZE_BEFORE_LENGTH_COUNTS
         checked += content
         return _UNCHECKED_HEADER.pack(base_offset, length, leader_epoch, 2, crc32c(checked)) + checked
     except struct.error as failure:
@@ -334,27 +461,20 @@ def keep_records(batch: bytes, keep: Callable[[Record], bool]) -> bytes:
         len(kept),
     )
     checked += content
-    length = len(checked) + _CRC_START - _SIZE_BEFORE_LENGTH_COUNTS
+    length = len(checked) + CRC_START - _SIZE_BEFORE_LENGTH_COUNTS
     return _UNCHECKED_HEADER.pack(header.base_offset, length, header.leader_epoch, 2, crc32c(checked)) + checked
 
 
 def crc32c(data: bytes | bytearray | memoryview) -> int:
-    """CRC-32C (Castagnoli). About 0.1 s for a megabyte: never on the path of an application's records."""
-    table = _crc32c_table()
-    value = 0xFFFFFFFF
-    for byte in bytes(data):
-        value = table[(value ^ byte) & 0xFF] ^ (value >> 8)
-    return value ^ 0xFFFFFFFF
+    """CRC-32C (Castagnoli)."""
+    return _checksum()(bytes(data))
 
 
 @functools.cache
-def _crc32c_table() -> tuple[int, ...]:
-    table = []
-    for value in range(256):
-        for _ in range(8):
-            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
-        table.append(value)
-    return tuple(table)
+def _checksum() -> Callable[[bytes], int]:
+    import fastcrc  # here: consumers never need it
+
+    return fastcrc.crc32.iscsi
 
 
 def _is_cut_off(data: bytes | bytearray | memoryview, position: int) -> bool:
@@ -368,81 +488,35 @@ def _is_cut_off(data: bytes | bytearray | memoryview, position: int) -> bool:
 def _content_of(data: bytes | bytearray | memoryview, position: int, header: BatchHeader, unpacked_max: int) -> bytes:
     """The records' bytes. Every batch that is opened goes through here, so that none unpacks without a limit."""
     content = bytes(data[position + HEADER_SIZE : position + header.size])
-    if header.compression == COMPRESSION_NONE:
-        return content
-    where = f"the batch at byte {position}"
-    if header.compression == COMPRESSION_GZIP:
-        return _ungzipped(content, unpacked_max, where)
-    known = header.compression < len(_COMPRESSION_NAMES)
-    name = _COMPRESSION_NAMES[header.compression] if known else str(header.compression)
-    unpack = _unpackers().get(name)
-    if unpack is None:
-        raise ProtocolError(f"records compressed with {name} are not read here")
-    return _unpacked(unpack, content, unpacked_max, where=where, name=name)
+    return unpack(header.compression, content, unpacked_max=unpacked_max, where=f"the batch at byte {position}")
 
 
-def _ungzipped(content: bytes, unpacked_max: int, where: str) -> bytes:
-    unpacker = zlib.decompressobj(wbits=31)
-    try:
-        plain = unpacker.decompress(content, unpacked_max)
-    except zlib.error as failure:
-        raise ProtocolError(f"the gzip of {where} is damaged: {failure}") from failure
-    if not unpacker.eof:
-        raise ProtocolError(f"the gzip of {where} is cut off or unpacks to over {unpacked_max:,} bytes")
-    return plain
+def _roomy_content_of(data: bytes | bytearray | memoryview, header: BatchHeader, unpacked_max: int) -> bytes:
+    content = _content_of(data, 0, header, unpacked_max)
+    if header.record_count * _RECORD_SIZE_MIN > len(content):
+        raise ProtocolError(
+            f"the batch claims {header.record_count} records; its {len(content)} bytes have room for fewer"
+        )
+    return content
 
 
-def _unpacked(
-    unpack: Callable[[bytes, bytearray], int], content: bytes, unpacked_max: int, *, where: str, name: str
-) -> bytes:
-    """Unpack into buffers of growing size: none of these formats must say how long it will be."""
-    size = min(unpacked_max, max(_FIRST_BUFFER, 4 * len(content)))
-    while True:
-        buffer = bytearray(size)
-        try:
-            return bytes(memoryview(buffer)[: unpack(content, buffer)])
-        except ValueError as failure:
-            if size >= unpacked_max:
-                raise ProtocolError(
-                    f"the {name} of {where} is damaged or unpacks to over {unpacked_max:,} bytes: {failure}"
-                ) from failure
-        size = min(unpacked_max, size * 8)
+def _after_headers(content: bytes, at: int, stop: int) -> int:
+    """Where the headers of a record end that begin at *at*, with their count."""
+    count, at = _read_raw_varint(content, at, _INT32_BYTES)
+    if count & 1 or count >> 1 > stop - at:
+        raise ProtocolError(f"a record claims {_unzigzag(count)} headers; {stop - at} bytes are left of it")
+    for _ in range(count >> 1):
+        size, at = _read_raw_varint(content, at, _INT32_BYTES)
+        if size & 1:
+            raise ProtocolError("the header of a record has no name")
+        size, at = _read_raw_varint(content, at + (size >> 1), _INT32_BYTES)
+        if not size & 1:
+            at += size >> 1
+    return at
 
 
-@functools.cache
-def _unpackers() -> dict[str, Callable[[bytes, bytearray], int]]:
-    """Name of a compression -> a function that unpacks into a buffer, returns the size, and raises ValueError."""
-    import cramjam  # here: consumers never need it, librdkafka unpacks what they read
-
-    def unpacker(unpack: Callable[[bytes, bytearray], int]) -> Callable[[bytes, bytearray], int]:
-        def checked(content: bytes, buffer: bytearray) -> int:
-            try:
-                return unpack(content, buffer)
-            except cramjam.DecompressionError as failure:
-                raise ValueError(str(failure)) from failure
-
-        return checked
-
-    raw = unpacker(cramjam.snappy.decompress_raw_into)
-    return {
-        "snappy": lambda content, buffer: _unsnapped(raw, content, buffer),
-        "lz4": unpacker(cramjam.lz4.decompress_into),
-        "zstd": unpacker(cramjam.zstd.decompress_into),
-    }
-
-
-def _unsnapped(raw: Callable[[bytes, bytearray], int], content: bytes, buffer: bytearray) -> int:
-    """Unpack snappy as librdkafka writes it, or in the blocks of Java's snappy-java (xerial)."""
-    if not content.startswith(_XERIAL):
-        return raw(content, buffer)
-    at, filled = _XERIAL_HEADER_SIZE, 0
-    while at < len(content):
-        end = at + 4 + int.from_bytes(content[at : at + 4], "big")
-        block = bytearray(len(buffer) - filled)
-        size = raw(content[at + 4 : end], block)
-        buffer[filled : filled + size] = block[:size]
-        at, filled = end, filled + size
-    return filled
+def _timestamp_of(position: RecordPosition) -> int:
+    return position.timestamp
 
 
 def _read_record(data: bytes, position: int, header: BatchHeader) -> tuple[Record, int]:
@@ -464,7 +538,7 @@ def _read_record(data: bytes, position: int, header: BatchHeader) -> tuple[Recor
         if name is None:
             raise ProtocolError("the header of a record has no name")
         content, position = _read_nullable(data, position)
-        headers.append((name.decode(), content))
+        headers.append((name.decode(errors="replace"), content))
     if position != stop:
         raise ProtocolError(f"a record is {position - stop:+d} bytes off the length that it claims")
     timestamp = header.max_timestamp if header.is_log_append_time else header.base_timestamp + timestamp_delta
@@ -489,10 +563,10 @@ def _nullable(content: bytes | None) -> Iterable[bytes]:
 
 def _read_nullable(data: bytes, position: int) -> tuple[bytes | None, int]:
     length, position = _read_varint(data, position)
-    if length == -1:
+    if length < 0:  # Java takes any for null
         return None, position
     stop = position + length
-    if length < 0 or stop > len(data):
+    if stop > len(data):
         raise ProtocolError(f"a key, value or header claims {length} bytes; {len(data) - position} are there")
     return data[position:stop], stop
 
@@ -509,13 +583,21 @@ def _varint(value: int) -> bytes:
 
 
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+    value, position = _read_raw_varint(data, position, _INT64_BYTES)
+    return _unzigzag(value), position
+
+
+def _read_raw_varint(data: bytes, position: int, bytes_max: int) -> tuple[int, int]:
+    """A number in zigzag, still folded, and where it ends."""
     value = shift = 0
-    while True:
-        byte = data[position]
-        position += 1
+    for at in range(position, position + bytes_max):
+        byte = data[at]
         value |= (byte & 127) << shift
         if byte < 128:
-            return value >> 1 ^ -(value & 1), position
+            return value, at + 1
         shift += 7
-        if shift > 63:
-            raise ProtocolError(f"a number before byte {position} of the records is longer than 64 bits")
+    raise ProtocolError(f"the number at byte {position} of the records is longer than {bytes_max} bytes")
+
+
+def _unzigzag(value: int) -> int:
+    return value >> 1 ^ -(value & 1)

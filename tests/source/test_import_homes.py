@@ -31,7 +31,8 @@ HOMES: dict[str, tuple[str, ...]] = {
     "re2": ("patterns.py",),
     "anyio": ("wire/connection.py", "wire/session.py", "aio/", "client/", "broker/async_waits.py", "worker/host.py"),
     "trio": ("aio/reading_task.py",),  # for type checkers only
-    "cramjam": ("wire/record_batch.py",),
+    "cramjam": ("wire/compression.py",),
+    "fastcrc": ("wire/record_batch.py",),
     "shtab": ("cli/completion.py",),
     "matplotlib": ("report/png.py",),
     "rich": ("cli/",),

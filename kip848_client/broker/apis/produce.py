@@ -30,7 +30,7 @@ from kip848_client.broker.context import RequestContext, Slices
 from kip848_client.broker.placement import NO_LEADER
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topic_configs import MIN_IN_SYNC, record_rules
-from kip848_client.broker.topics import STORAGE_FAILED, Topic
+from kip848_client.broker.topics import Topic
 from kip848_client.clock import SystemClock
 from kip848_client.errors import BrokerError, ErrorCode, ProtocolError, RefusedRecordsError, error_name
 from kip848_client.producer_batches import NO_RULES, RecordAllowance, RecordRules
@@ -58,11 +58,13 @@ _ALL_IN_SYNC: Final = -1
 _ZSTD: Final = 4
 _UNKNOWN_OFFSET: Final = -1
 _LENGTH_END: Final = 12
+_MAGIC_AT: Final = 16
+_MAGIC: Final = 2
 _START_NOT_TOLD: Final = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,
-        STORAGE_FAILED,
         ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
     }
 )
@@ -210,8 +212,12 @@ def _check_in_sync(broker: BrokerState, topic: Topic, partition: int) -> None:
 
 
 def _is_one_batch(records: bytes) -> bool:
-    """Whether it is as long as its first batch says. Without that Kafka does not look at the log."""
-    return len(records) >= _LENGTH_END and int.from_bytes(records[8:_LENGTH_END], "big") == len(records) - _LENGTH_END
+    """Whether it is as long as its first batch says, in a format that is known. Else Kafka does not look at the log."""
+    return (
+        len(records) > _MAGIC_AT
+        and int.from_bytes(records[8:_LENGTH_END], "big") == len(records) - _LENGTH_END
+        and records[_MAGIC_AT] >= _MAGIC
+    )
 
 
 def _check_attributes(records: bytes, api_version: int) -> None:

