@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         printed = 0
         while not stopped.is_set() and printed != arguments.max:
             wanted = BATCH_RECORDS if arguments.max is None else min(BATCH_RECORDS, arguments.max - printed)
-            messages = consumer.consume(wanted, POLL_S)
+            messages = [message for message in consumer.consume(wanted, POLL_S) if message.error() is None]
             for message in messages:
                 sys.stdout.buffer.write(spell(message) + b"\n")
             if messages:
@@ -76,17 +76,19 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def consumer_conf(arguments: argparse.Namespace) -> dict[str, str]:
-    """Build the consumer's configuration; ``-X`` and ``-F`` win over the defaults of this command.
+    """Build the consumer's configuration: the command line wins over files, and both over the defaults.
 
     Raises:
         ConfigError: a property without ``=``, or a file that cannot be read.
     """
+    options = {"group.id": arguments.group}
+    if arguments.from_beginning:
+        options["auto.offset.reset"] = "earliest"
     return {
-        "group.id": arguments.group,
         "client.id": "kip848-consume",
-        "auto.offset.reset": "earliest" if arguments.from_beginning else "latest",
+        "auto.offset.reset": "latest",
         "log_level": "2",  # librdkafka would repeat each refused connection twenty times a second
-        **read_properties(arguments),
+        **read_properties(arguments, role="member", options=options),
     }
 
 

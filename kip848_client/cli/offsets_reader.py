@@ -26,6 +26,8 @@ from kip848_client.client.data_plane import (
     translate,
 )
 from kip848_client.client.log_offsets import LogOffsets
+from kip848_client.config import ConfigValue, parse_consumer_config
+from kip848_client.config.security import check_data_plane
 from kip848_client.errors import ErrorCode, Kip848Error, RequestTimeoutError, error_for_code
 from kip848_client.model import TopicPartition
 from kip848_client.recorder import RawRecord
@@ -66,14 +68,18 @@ class OffsetsReader:
         groups: read the partitions of these groups only; of all if there are none.
 
     Raises:
+        ConfigError: a property is wrong, or a secret would be sent unencrypted.
         BrokerError: there is no such topic, since no group was ever there, or reading it is not allowed.
         Kip848Error: no broker answers.
     """
 
     def __init__(self, conf: Mapping[str, str], *, timeout_s: float, groups: Collection[str] = ()) -> None:
-        # librdkafka wants a group id. It is never sent: nothing is subscribed and nothing committed.
-        conf = {"log_level": "2", **conf}  # librdkafka would repeat each refused connection twenty times a second
-        self._plane = create_record_consumer({"group.id": "kip848-groups", **conf, **_FIXED})
+        # librdkafka wants a group id, which is never sent: nothing is subscribed and nothing committed.
+        # It would repeat each refused connection twenty times a second.
+        config = parse_consumer_config({"group.id": "kip848-groups", "log_level": "2", **conf})
+        check_data_plane(config.security)
+        settings = {**config.data_plane, **_FIXED}
+        self._plane = create_record_consumer(settings)
         try:
             metadata = self._plane.list_topics(TOPIC, timeout=timeout_s).topics[TOPIC]
             if metadata.error is not None:
@@ -83,7 +89,7 @@ class OffsetsReader:
             self.partitions: Final = tuple(sorted(wanted or metadata.partitions))
             if not count:
                 raise error_for_code(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {TOPIC}")
-            self._ends = self._ask_for_ends(conf, timeout_s=timeout_s)
+            self._ends = self._ask_for_ends(settings, timeout_s=timeout_s)
             self._plane.assign([PublicTopicPartition(TOPIC, number, OFFSET_BEGINNING) for number in self.partitions])
         except KafkaException as error:
             self._plane.close()
@@ -168,9 +174,9 @@ class OffsetsReader:
                 raise translate(failure, what=f"reading {TOPIC}")
         return wanted
 
-    def _ask_for_ends(self, conf: Mapping[str, str], *, timeout_s: float) -> dict[int, int]:
+    def _ask_for_ends(self, settings: Mapping[str, ConfigValue], *, timeout_s: float) -> dict[int, int]:
         """The end of each partition, as far as it can be read while transactions are open."""
-        offsets = LogOffsets({**conf, **_FIXED}, timeout_ms=int(timeout_s * 1_000))
+        offsets = LogOffsets(settings, timeout_ms=int(timeout_s * 1_000))
         ends = offsets.ends(TopicPartition(TOPIC, number) for number in self.partitions)
         return {partition.partition: end for partition, end in ends.items()}
 

@@ -16,7 +16,7 @@ import argparse
 import base64
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -25,6 +25,8 @@ from kip848_client.cli.options import request_timeout
 from kip848_client.cli.properties import add_client_arguments, read_properties
 from kip848_client.cli.topics import client_conf
 from kip848_client.errors import ConfigError, Kip848Error
+
+_TIMEOUT_S: Final = 10.0
 
 
 class Base64(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="each value or line is a JSON object")
     parser.add_argument("--key-separator", metavar="TEXT", help="the text before its first occurrence is the key")
     parser.add_argument("--partition", metavar="N", type=int, help="for records without a partition")
-    parser.add_argument("--timeout", metavar="SECONDS", type=request_timeout, default=10.0, help="for each record (10)")
+    parser.add_argument("--timeout", metavar="SECONDS", type=request_timeout, help="for each record (10)")
     add_client_arguments(parser)
 
 
@@ -67,7 +69,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError("--key-separator is for lines; with --json the key is a field")
     if arguments.partition is not None and arguments.partition < 0:
         raise ConfigError(f"--partition {arguments.partition}: 0 or more")
-    reach(read_properties(arguments), timeout_ms=int(arguments.timeout * 1000))
+    timeout_s = _TIMEOUT_S if arguments.timeout is None else arguments.timeout
+    options = {} if arguments.timeout is None else {"message.timeout.ms": str(int(timeout_s * 1000))}
+    reach(read_properties(arguments, role="producer", options=options), timeout_ms=int(timeout_s * 1000))
+    conf = client_conf(arguments, role="producer", options=options)
     failures: list[str] = []
     written = 0
 
@@ -79,10 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
             failures.append(error.str())
 
     try:
-        producer = Producer(
-            {"enable.idempotence": "true", "message.timeout.ms": str(int(arguments.timeout * 1000))}
-            | client_conf(arguments)
-        )
+        producer = Producer({"enable.idempotence": "true", "message.timeout.ms": str(int(_TIMEOUT_S * 1000)), **conf})
     except KafkaException as error:
         raise ConfigError(f"{error.args[0].str()}") from error
     try:
@@ -93,12 +95,11 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"{written:,} records written", file=sys.stderr)
     if failures:
         try:
-            is_missing = arguments.topic not in producer.list_topics(timeout=arguments.timeout).topics
+            is_missing = arguments.topic not in producer.list_topics(timeout=timeout_s).topics
             hidden = "there is no such topic; see kip848 topics create (or this user may not DESCRIBE it)"
             why = hidden if is_missing else failures[0]
         except KafkaException:
-            servers = client_conf(arguments)["bootstrap.servers"]
-            why = f"no answer from {servers}: check that a broker listens there"
+            why = f"no answer from {conf['bootstrap.servers']}: check that a broker listens there"
         raise Kip848Error(f"records not written to {arguments.topic!r}: {len(failures):,}: {why}")
     return 0
 

@@ -1,18 +1,21 @@
 """Options by which every command finds its cluster: ``--bootstrap``, ``-X KEY=VALUE``, ``-F FILE``.
 
-A file holds secrets, because ``ps`` shows the command line. The nearest source wins: ``-X``, then
-``--bootstrap``, then ``-F``, then the environment's ``KIP848_BOOTSTRAP``, then the file that ``KIP848_CONFIG`` names
-(``~/.config/kip848/client.properties``, if it is there).
+A file holds secrets, because ``ps`` shows the command line. The nearest source wins: ``-X``, then the command's other
+options, such as ``--bootstrap`` and ``--group``, then ``-F``, then the environment's ``KIP848_BOOTSTRAP``, then the
+file that ``KIP848_CONFIG`` names (``~/.config/kip848/client.properties``, if it is there).
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
+from kip848_client.cli.property_file import read_property_file
 from kip848_client.config.consumer import nearest_key
+from kip848_client.config.java_names import JAVA_NAMES, translated
 from kip848_client.errors import ConfigError
 
 BOOTSTRAP_VARIABLE: Final = "KIP848_BOOTSTRAP"
@@ -20,7 +23,11 @@ CONFIG_VARIABLE: Final = "KIP848_CONFIG"
 _OF_APPLICATIONS: Final = frozenset(
     (
         "key.serializer value.serializer key.deserializer value.deserializer partitioner.class interceptor.classes "
-        "metric.reporters max.poll.records partition.assignment.strategy transactional.id "
+        "metric.reporters max.poll.records transactional.id "
+        # One process has this name in the group, and the command is another.
+        "group.instance.id "
+        # An application that stores offsets calls for it, and one that looks for ends expects them.
+        "enable.auto.offset.store enable.partition.eof "
         "schema.registry.url specific.avro.reader auto.register.schemas config.providers "
         # Settings of Java's client that librdkafka does not have, or has by another name.
         "buffer.memory max.block.ms max.request.size receive.buffer.bytes send.buffer.bytes default.api.timeout.ms "
@@ -33,6 +40,28 @@ _OF_APPLICATIONS: Final = frozenset(
 
 Commands have no use for them.
 """
+_OF_MEMBERS: Final = frozenset(
+    (
+        "group.id group.protocol group.protocol.type group.remote.assignor partition.assignment.strategy "
+        "session.timeout.ms heartbeat.interval.ms heartbeat.early.enable heartbeat.interval.max.ms "
+        "max.poll.interval.ms "
+        "group.local.assignors group.local.assignors.timeout.ms group.local.assignors.fallback "
+        "auto.offset.reset enable.auto.commit auto.commit.interval.ms"
+    ).split()
+)
+"""Keys in files that only a member of a group has a use for."""
+_NAMES: Final = {
+    **JAVA_NAMES,
+    "metadata.broker.list": "bootstrap.servers",
+    "compression.type": "compression.codec",
+    "delivery.timeout.ms": "message.timeout.ms",
+    "linger.ms": "queue.buffering.max.ms",
+    "retries": "message.send.max.retries",
+    "acks": "request.required.acks",
+    "max.in.flight": "max.in.flight.requests.per.connection",
+}
+"""Other name -> librdkafka's first name."""
+Role: TypeAlias = Literal["client", "member", "producer"]
 MISSPELT: Final = 0.9
 """How similar to a known key an unknown one is a mistake; a file may also have properties of producers."""
 
@@ -54,8 +83,15 @@ def add_client_arguments(parser: argparse.ArgumentParser | argparse._ArgumentGro
     )
 
 
-def read_properties(arguments: argparse.Namespace) -> dict[str, str]:
-    """The properties of a client, with ``bootstrap.servers``.
+def read_properties(
+    arguments: argparse.Namespace, *, role: Role = "client", options: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The properties of a client, with ``bootstrap.servers``. A property has one name, whichever the user wrote.
+
+    Args:
+        role: ``member`` joins a group, ``producer`` writes records; what is only for one of them is left out of files
+            for the others.
+        options: properties that the command's own options stand for; they win over files, and ``-X`` over them.
 
     Raises:
         ConfigError: no broker is named; a key is misspelt; an option is not KEY=VALUE; or a file cannot be read. A line
@@ -65,18 +101,21 @@ def read_properties(arguments: argparse.Namespace) -> dict[str, str]:
     named = os.environ.get(CONFIG_VARIABLE)
     usual = Path(named or "~/.config/kip848/client.properties").expanduser()
     if named or usual.is_file():
-        properties |= _read_file(usual, CONFIG_VARIABLE if named else "the file")
+        properties |= _read_file(usual, CONFIG_VARIABLE if named else "the file", role)
     if bootstrap := os.environ.get(BOOTSTRAP_VARIABLE):
         properties["bootstrap.servers"] = bootstrap
     if arguments.property_file is not None:
-        properties |= _read_file(arguments.property_file, "-F")
+        properties |= _read_file(arguments.property_file, "-F", role)
     if arguments.bootstrap is not None:
         properties["bootstrap.servers"] = arguments.bootstrap
+    properties |= options or {}
+    given = {}
     for text in arguments.properties:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
             raise ConfigError(f"-X {text!r} is not KEY=VALUE")
-        properties[key.strip()] = value.strip()
+        given[key.strip()] = value.strip()
+    properties |= _in_one_spelling(given)
     for key in properties:
         meant = nearest_key(key, cutoff=MISSPELT)
         if meant not in {key, None}:
@@ -89,21 +128,16 @@ def read_properties(arguments: argparse.Namespace) -> dict[str, str]:
     return properties
 
 
-def _read_file(path: Path, source: str) -> dict[str, str]:
+def _read_file(path: Path, source: str, role: Role) -> dict[str, str]:
+    sections = ("default", "producer" if role == "producer" else "consumer")
+    ignored = _OF_APPLICATIONS if role == "member" else _OF_APPLICATIONS | _OF_MEMBERS
+    found = read_property_file(path, source=source, sections=sections)
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise ConfigError(f"{source} {path}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{source} {path}: not UTF-8 text") from error
-    found = {}
-    for number, line in enumerate(lines, start=1):
-        text = line.strip()
-        if not text or text.startswith("#"):
-            continue
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise ConfigError(f"{source} {path}, line {number}: not KEY=VALUE")
-        if key.strip() not in _OF_APPLICATIONS:
-            found[key.strip()] = value.strip()
-    return found
+        return _in_one_spelling({key: value for key, value in found.items() if key not in ignored})
+    except ConfigError as error:
+        raise ConfigError(f"{source} {path}: {error}") from error
+
+
+def _in_one_spelling(properties: Mapping[str, str]) -> dict[str, str]:
+    """Java's settings and librdkafka's second names as librdkafka's first names: one source can win over another."""
+    return {_NAMES.get(key, key): value for key, value in translated(properties).items()}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -21,8 +21,9 @@ import msgspec
 from kip848_client.cli.broker import parse_topics
 from kip848_client.cli.groups_queries import reach
 from kip848_client.cli.options import key_value, request_timeout
-from kip848_client.cli.properties import add_client_arguments, read_properties
+from kip848_client.cli.properties import Role, add_client_arguments, read_properties
 from kip848_client.cli.tables import table
+from kip848_client.config.security import OWN_SECURITY_KEYS
 from kip848_client.errors import ConfigError, ConnectionLostError, ErrorCode, RequestTimeoutError, error_for_code
 from kip848_client.json_text import to_json
 from kip848_client.model import TopicPartition
@@ -118,17 +119,20 @@ def run(arguments: argparse.Namespace) -> int:
         raise type(error)(f"{error}; no answer from {servers}: check that a broker listens there") from error
 
 
-def client_conf(arguments: argparse.Namespace) -> dict[str, str]:
-    """The configuration of a client without a group; ``-X`` and ``-F`` win.
+def client_conf(
+    arguments: argparse.Namespace, *, role: Role = "client", options: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The configuration of a client without a group; what `read_properties` returns wins over the defaults.
 
     Raises:
         ConfigError: a property without ``=``, or a file that cannot be read.
     """
-    return {
+    conf = {
         "client.id": f"kip848-{arguments.command}",
         "log_level": "2",  # librdkafka would repeat each refused connection twenty times a second
-        **read_properties(arguments),
+        **read_properties(arguments, role=role, options=options),
     }
+    return {key: value for key, value in conf.items() if key not in OWN_SECURITY_KEYS}
 
 
 def _admin(arguments: argparse.Namespace) -> AdminClient:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
+from kip848_client.config.java_names import JAVA_NAMES, translated
 from kip848_client.errors import ConfigError
 from kip848_client.model import Confidential
-from kip848_client.spark.kafka_names import JAVA_NAMES, translated
+from kip848_client.spark.kafka_names import STORE_HINT
 
 __all__ = ["SinkOptions", "parse_sink_options"]
 
@@ -67,7 +68,8 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     for name, why in _OWNED.items():
         if name in kafka:
             raise ConfigError(f"kafka.{name} {why}")
-    producer = {JAVA_NAMES.get(name, name): text for name, text in translated(kafka).items()}
+    left = translated(kafka, prefix="kafka.", store_hint=STORE_HINT)
+    producer = {JAVA_NAMES.get(name, name): text for name, text in left.items()}
     servers = lower.get("bootstrap.servers")
     if servers is not None and producer.setdefault("bootstrap.servers", servers) != servers:
         raise ConfigError("bootstrap.servers and kafka.bootstrap.servers differ; give one of them")
