@@ -31,7 +31,6 @@ from kip848_client.client.data_plane import (
     list_topics,
     public,
     public_commit,
-    translate,
 )
 from kip848_client.client.deserializers import Deserializers, deserializers_of
 from kip848_client.client.fetcher import WARM_TIMEOUT_S, Fetcher, first_offsets, is_missing
@@ -40,6 +39,7 @@ from kip848_client.client.heartbeat_manager import HeartbeatRequestManager
 from kip848_client.client.librdkafka_stats import complete_stats
 from kip848_client.client.listener_invoker import ListenerEffect
 from kip848_client.client.ownership import ForkGuard, OneThread
+from kip848_client.client.plane_questions import ask_brokers
 from kip848_client.client.translation import (
     PublicCommitCallback,
     assign_positions,
@@ -776,7 +776,7 @@ class Consumer:
         plane, timeout = self._fetcher.plane, wait_s(timeout)
         if topic is not None and not isinstance(topic, str):
             raise TypeError(f"list_topics() takes the name of one topic, or none for all, got {topic!r}")
-        return self._ask("list_topics", lambda: list_topics(plane, topic, timeout=timeout))
+        return self._ask("list_topics", lambda left_s: list_topics(plane, topic, timeout=left_s), timeout_s=timeout)
 
     def cluster_id(self, timeout: float = -1.0) -> str | None:
         """The id of the cluster; None if the brokers have none.
@@ -806,7 +806,9 @@ class Consumer:
         plane, timeout, cached = self._fetcher.plane, wait_s(timeout), flag(cached, name="cached")
         answer: tuple[int, int] | None = self._ask(
             f"watermarks of {partition.topic}-{partition.partition}",
-            lambda: plane.get_watermark_offsets(partition, timeout=timeout, cached=cached),
+            lambda left_s: plane.get_watermark_offsets(partition, timeout=left_s, cached=cached),
+            timeout_s=0.0 if cached else timeout,
+            partitions=[] if cached else [partition],
         )
         if answer is None:
             return OFFSET_INVALID, OFFSET_INVALID
@@ -820,9 +822,14 @@ class Consumer:
         Raises:
             RequestTimeoutError, ConnectionLostError, BrokerError: no answer.
         """
-        check_partitions(partitions, call="offsets_for_times")
+        named = check_partitions(partitions, call="offsets_for_times")
         plane, timeout = self._fetcher.plane, wait_s(timeout)
-        return self._ask("offsets_for_times", lambda: plane.offsets_for_times(partitions, timeout=timeout))
+        return self._ask(
+            "offsets_for_times",
+            lambda left_s: plane.offsets_for_times(named, timeout=left_s),
+            timeout_s=timeout,
+            partitions=named,
+        )
 
     def lag(self, timeout_s: float = 5.0) -> dict[PublicTopicPartition, int]:
         """The distance of each assigned partition to its end, as of its last fetch.
@@ -854,18 +861,29 @@ class Consumer:
                 behind[public(partition)] = max(0, high - max(low, position.offset))
             return behind
 
-    def _ask(self, what: str, ask: Callable[[], AnswerT]) -> AnswerT:
+    def _ask(
+        self,
+        what: str,
+        ask: Callable[[float], AnswerT],
+        *,
+        timeout_s: float,
+        partitions: Iterable[PublicTopicPartition] = (),
+    ) -> AnswerT:
         with self._gate:
             self._group.check_usable()
             try:
-                return ask()
-            except KafkaException as error:
-                failure = translate(error, what=what)
-                if isinstance(failure, (ConnectionLostError, RequestTimeoutError)):
-                    # librdkafka's text has no address.
-                    servers = self._config.data_plane["bootstrap.servers"]
-                    failure = type(failure)(f"{failure}; bootstrap.servers is {servers}")
-                raise failure from error
+                return ask_brokers(
+                    self._fetcher.plane,
+                    what,
+                    ask,
+                    timeout_s=timeout_s,
+                    partitions=partitions,
+                    before_pause=self._group.thread.before_wait,
+                )
+            except (ConnectionLostError, RequestTimeoutError) as failure:
+                # librdkafka's text has no address.
+                servers = self._config.data_plane["bootstrap.servers"]
+                raise type(failure)(f"{failure}; bootstrap.servers is {servers}") from failure.__cause__
 
     # ------------------------------------------------------------------------------------------------------ this member
 

@@ -18,6 +18,7 @@ from uuid import UUID
 from kip848_client.cli.groups_queries import Cluster, ask
 from kip848_client.client.data_plane import (
     OFFSET_BEGINNING,
+    PASSING_CODES,
     KafkaError,
     KafkaException,
     Message,
@@ -45,18 +46,7 @@ _FIXED: Final[Mapping[str, str | bool]] = {
     "enable.partition.eof": True,
     "enable.metrics.push": False,
 }
-_PASSING: Final = frozenset(
-    {
-        KafkaError._TRANSPORT,
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._RESOLVE,
-        KafkaError._TIMED_OUT,
-        KafkaError._AUTO_OFFSET_RESET,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.LEADER_NOT_AVAILABLE,
-    }
-)
-"""librdkafka goes on by itself after these."""
+_PASSING: Final = PASSING_CODES | {KafkaError._AUTO_OFFSET_RESET}
 
 
 class OffsetsReader:

@@ -52,6 +52,7 @@ __all__ = [
     "OFFSET_END",
     "OFFSET_INVALID",
     "OFFSET_STORED",
+    "PASSING_CODES",
     "TIMESTAMP_CREATE_TIME",
     "TIMESTAMP_LOG_APPEND_TIME",
     "TIMESTAMP_NOT_AVAILABLE",
@@ -75,6 +76,26 @@ __all__ = [
 ]
 
 _UNKNOWN_KEY: Final = re.compile(r'No such configuration property: "([^"]+)"')
+
+_CONNECTION_LOST: Final = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError._FAIL,
+        KafkaError._UNKNOWN_BROKER,
+        KafkaError._NODE_UPDATE,
+        # since librdkafka 2.11: "broker handle destroyed", of a node that left the cluster's metadata
+        getattr(KafkaError, "_DESTROY_BROKER", KafkaError._TRANSPORT),
+    }
+)
+
+PASSING_CODES: Final = _CONNECTION_LOST | {
+    KafkaError._TIMED_OUT,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+}
+"""Errors in place of records after which librdkafka goes on by itself."""
 
 _LOOKUP_FAILED: Final = "FindCoordinator response error"
 
@@ -153,7 +174,7 @@ def translate(error: KafkaError | KafkaException, *, what: str) -> Kip848Error:
         return RequestTimeoutError(text)
     if code in {KafkaError._AUTHENTICATION, KafkaError._SSL}:
         return AuthenticationError(text)
-    if code in {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE}:
+    if code in _CONNECTION_LOST:
         return ConnectionLostError(text)
     if code in {KafkaError._STATE, KafkaError._UNKNOWN_PARTITION, KafkaError._INVALID_ARG}:
         return IllegalStateError(text)

@@ -11,6 +11,7 @@ from collections.abc import Generator, Mapping
 from typing import Final
 
 from kip848_client.client.data_plane import (
+    PASSING_CODES,
     KafkaError,
     KafkaException,
     Message,
@@ -41,18 +42,6 @@ _FIXED: Final[Mapping[str, ConfigValue]] = {"enable.partition.eof": True, "enabl
 _WAIT_S: Final = 0.1
 _WARM_TIMEOUT_S: Final = 5.0
 _ASK_TIMEOUT_S: Final = 5.0
-
-_PASSING: Final = frozenset(
-    {
-        KafkaError._TRANSPORT,
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._RESOLVE,
-        KafkaError._TIMED_OUT,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.LEADER_NOT_AVAILABLE,
-    }
-)
-"""librdkafka goes on by itself after these; only time decides."""
 
 _GONE: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})
 
@@ -168,7 +157,7 @@ def _without_events(batch: list[Message], partition: TopicPartition, *, start: i
             raise RecordsGoneError(f"{partition}: offset {start} is not in the log any more: {error.str()}")
         elif error.code() in _GONE:
             raise RecordsGoneError(f"{partition} does not exist any more: {error.str()}")
-        elif error.code() not in _PASSING:
+        elif error.code() not in PASSING_CODES:
             raise translate(error, what=f"reading {partition}")
     return records, ended
 
