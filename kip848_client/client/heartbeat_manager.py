@@ -242,8 +242,8 @@ class HeartbeatRequestManager:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread runs, or will with the first event."""
-        return self.crashed is None and (self._thread is None or self._thread.is_alive())
+        """Whether the thread runs, or will with the first event. In a child of its process it never does."""
+        return not self.home.left and self.crashed is None and (self._thread is None or self._thread.is_alive())
 
     def stop(self, *, timeout_s: float) -> bool:
         """End the thread. Requests that are being written get a moment to reach the socket.

@@ -32,6 +32,8 @@ class AppPresence:
         self.longest_gap_ms = 0
         """The longest time between two starts of poll() since this was set to 0."""
         self._seen = (0, 0)
+        self._moved_ms: int | None = None
+        """When `last_polled_ms` last saw that something moved."""
         self._probed = (0, 0)
         self._probed_ms: int | None = None
         self._inside = 0
@@ -82,19 +84,23 @@ class AppPresence:
     def silent_for_ms(self, now_ms: int) -> int | None:
         """How long ago the application was last known to be inside poll(); 0 while it is, None if it never was.
 
-        For one caller: what moved since its last call is taken to have moved now.
+        For any thread. What moved since the background thread last looked, or since the last call of this, whichever
+        was later, is taken to have moved now. Without membership the background thread does not look.
         """
         probed = (len(self._buffer), self.calls)
-        if probed != self._probed:
-            self._probed, self._probed_ms = probed, now_ms
+        if probed not in (self._seen, self._probed):
+            self._probed_ms = now_ms
+        self._probed = probed
         if self._inside:
             return 0
-        moments = [moment_ms for moment_ms in (self._left_ms, self._probed_ms) if moment_ms is not None]
+        moments = [ms for ms in (self._left_ms, self._moved_ms, self._probed_ms) if ms is not None]
         return max(0, now_ms - max(moments)) if moments else None
 
     def last_polled_ms(self, now_ms: int) -> int | None:
         """The last moment that the application is known to have been inside poll(), or None for never."""
         seen = (len(self._buffer), self.calls)
         moved = seen != self._seen
+        if moved:
+            self._moved_ms = now_ms
         self._seen = seen
         return now_ms if self._inside or moved else self._left_ms

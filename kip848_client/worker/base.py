@@ -130,7 +130,7 @@ class WorkerBase:
 
         callback_s, assignment = ago_s(seen.callback_began_ms), self.assignment()
         hangs = callback_s is not None and callback_s > self._stop_timeout_s
-        live = not host.ended.is_set() and view.state is not MemberState.FATAL and not hangs
+        live = not host.home.left and not host.ended.is_set() and view.state is not MemberState.FATAL and not hangs
         broken = {*view.failed, *self.errors}
         return WorkerHealth(
             state=view.state,

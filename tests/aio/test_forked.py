@@ -29,6 +29,8 @@ _, address, backend, moment = sys.argv
 PARTITIONS = [TopicPartition("orders", 0)]
 
 async def refused(consumer):
+    if consumer.health().live:
+        os._exit(8)
     calls = [
         consumer.poll, lambda: consumer.poll(0), consumer.consume, aiter(consumer).__anext__,
         aiter(consumer.batches()).__anext__, consumer.commit, consumer.assignment, consumer.unsubscribe,
@@ -48,6 +50,12 @@ async def refused(consumer):
 
 async def main():
     conf = {"bootstrap.servers": address, "group.id": "g", "auto.offset.reset": "earliest"}
+    unused = AsyncConsumer(conf)
+    child = os.fork()
+    if child == 0:
+        os._exit(unused.health().live)
+    assert os.waitpid(child, 0)[1] == 0, "a consumer without a thread is live in the child"
+    await unused.close()
     async with AsyncConsumer(conf) as consumer, anyio.create_task_group() as tasks:
         async def split():
             child = os.fork()

@@ -215,6 +215,23 @@ def test_a_shrinking_buffer_and_a_counted_call_are_polls() -> None:
     assert (by_buffer, by_call, presence.last_polled_ms(30)) == (10, 20, None)
 
 
+def test_a_probe_takes_no_poll_of_long_ago_for_one_of_now() -> None:
+    """A process that hangs must not be live for another probe period because it read its buffer before that."""
+    buffer = [1, 2, 3]
+    presence = AppPresence(buffer)
+    presence.enter(now_ms=0)
+    presence.leave(now_ms=0)
+
+    buffer.pop()
+    presence.last_polled_ms(5_000)  # the background thread looks at every heartbeat
+    first = presence.silent_for_ms(65_000)
+    buffer.pop()
+    second = presence.silent_for_ms(66_000)
+    presence.last_polled_ms(67_000)
+
+    assert (first, second, presence.silent_for_ms(70_000)) == (60_000, 0, 3_000)
+
+
 def test_one_thread_may_enter_twice_and_another_may_not() -> None:
     """Listeners call back; a second thread is a mistake of the program."""
     gate = OneThread()
