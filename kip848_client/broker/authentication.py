@@ -21,8 +21,7 @@ from typing import Final
 
 from kip848_client.broker.config import BrokerConfig
 from kip848_client.broker.context import RequestContext
-from kip848_client.broker.scram_users import SALT_BYTES, ScramChanges, Users
-from kip848_client.broker.security import BrokerSasl
+from kip848_client.broker.scram_users import SALT_BYTES, Users
 from kip848_client.broker.server import ClientConnection
 from kip848_client.clock import Clock, TimerHandle
 from kip848_client.errors import ErrorCode, ProtocolError
@@ -85,8 +84,8 @@ class Authentication:
     """The gate of one broker.
 
     Args:
-        sasl: users and mechanisms.
-        changes: what AlterUserScramCredentials has made of the users until now.
+        mechanisms: those that are offered.
+        users: from now on these may log in; who is logged in stays until its session ends.
         open_request: where an admitted frame goes.
         on_refused: called with the reason of a failed login.
         call_later: runs something after a delay in ms.
@@ -94,22 +93,21 @@ class Authentication:
 
     def __init__(
         self,
-        sasl: BrokerSasl,
+        mechanisms: tuple[str, ...],
+        users: Users,
         config: BrokerConfig,
         *,
         clock: Clock,
         call_later: Callable[[int, Callable[[], None]], TimerHandle],
         on_refused: Callable[[str], None],
-        changes: ScramChanges,
     ) -> None:
-        self.mechanisms: Final = sasl.mechanisms
+        self.mechanisms: Final = mechanisms
         self.open_request: Callable[[bytes, ClientConnection], None] = _not_wired
         self._config: Final = config
         self._clock: Final = clock
         self._call_later: Final = call_later
         self._on_refused: Final = on_refused
-        self.users: Final = Users(sasl, changes)
-        """From now on these may log in; who is logged in stays until its session ends."""
+        self._users: Final = users
         self._fake_key: Final = secrets.token_bytes(32)
         self._sessions: Final[dict[int, _Session]] = {}
 
@@ -233,12 +231,12 @@ class Authentication:
 
     def _make_server(self, mechanism: str) -> SaslServer:
         if mechanism == PlainServer.mechanism:
-            return PlainServer(self.users.passwords)
+            return PlainServer(self._users.passwords)
         nonce = secrets.token_urlsafe(_NONCE_BYTES)
         return ScramServer(mechanism, self._find_or_make_up(mechanism), nonce=nonce)
 
     def _find_or_make_up(self, mechanism: str) -> Callable[[str], ScramCredential]:
-        return lambda user: self.users.credential(user, mechanism) or self._made_up(mechanism, user)
+        return lambda user: self._users.credential(user, mechanism) or self._made_up(mechanism, user)
 
     def _made_up(self, mechanism: str, user: str) -> ScramCredential:
         """The salt for an unknown user name: always the same one, so that it does not reveal which users exist."""

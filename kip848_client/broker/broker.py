@@ -66,7 +66,7 @@ from kip848_client.broker.offsets_topic import OffsetsTopic
 from kip848_client.broker.placement import GROUP_OFFSETS, TRANSACTION_STATE, CoordinatorTopic, Placement
 from kip848_client.broker.records import BrokerRecord, Content, Headers, NewRecord, append_records, read_records
 from kip848_client.broker.request_log import RequestLog
-from kip848_client.broker.scram_users import ScramChanges
+from kip848_client.broker.scram_users import ScramChanges, Users
 from kip848_client.broker.security import BrokerSasl, BrokerTls, check_exposure, protocol_name, server_context
 from kip848_client.broker.server import Server
 from kip848_client.broker.snapshots import GroupSnapshot
@@ -336,8 +336,7 @@ class EmbeddedBroker:
         sasl = self._sasl = BrokerSasl(dict(users), self._sasl.mechanisms)
 
         def replace(state: BrokerState) -> None:
-            assert state.authentication is not None
-            state.authentication.users.replace(sasl)
+            state.users.replace(sasl)
 
         if self.running:
             self._on_loop(replace)
@@ -1019,10 +1018,15 @@ class EmbeddedBroker:
             groups=groups,
             transactions=transactions,
             cleaner=LogCleaner(
-                topics, clock=self._clock, loop=thread.loop, interval_ms=self.config.retention_check_interval_ms
+                topics,
+                clock=self._clock,
+                loop=thread.loop,
+                retention_interval_ms=self.config.retention_check_interval_ms,
+                compaction_interval_ms=self.config.cleaner_backoff_ms,
             ),
             journal=self._journal,
             data_dir=self._data_dir,
+            users=Users(self._sasl, storage.scram),
             access=access,
         )
         for number, placed in enumerate(topics.placement.of(GROUP_OFFSETS)):
@@ -1040,7 +1044,7 @@ class EmbeddedBroker:
         transactions.load()
         abort_orphans(topics, transactions, now_ms=self._clock.wall_ms())
         dispatcher = Dispatcher(state, apis=self._apis, faults=self.faults, requests=self.requests)
-        make_server = self._server_maker(dispatcher, state, storage.scram)
+        make_server = self._server_maker(dispatcher, state)
         self.faults.attach(thread.loop)
         await nodes.start(make_server)
         self._state = state
@@ -1115,7 +1119,7 @@ class EmbeddedBroker:
             coordinator_epoch=0 if self._data is None else self._data.coordinator_epoch,
         )
 
-    def _server_maker(self, dispatcher: Dispatcher, state: BrokerState, scram: ScramChanges) -> Callable[[int], Server]:
+    def _server_maker(self, dispatcher: Dispatcher, state: BrokerState) -> Callable[[int], Server]:
         """A function that makes the server of a node, at the start and whenever the node comes back."""
         numbers = itertools.count(1)
 
@@ -1125,12 +1129,12 @@ class EmbeddedBroker:
         authentication: Authentication | None = None
         if self._sasl is not None:
             state.authentication = authentication = Authentication(
-                self._sasl,
+                self._sasl.mechanisms,
+                state.users,
                 self.config,
                 clock=self._clock,
                 call_later=state.call_later,
                 on_refused=refused,
-                changes=scram,
             )
             authentication.open_request = dispatcher.open_request
 

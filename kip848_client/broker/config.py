@@ -44,6 +44,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     flush_messages: Annotated[int, Property("log.flush.interval.messages", minimum=1, maximum=INT64_MAX)] = INT64_MAX
     retention_check_interval_ms: Annotated[int, Property("log.retention.check.interval.ms")] = 0
     """0 means never; see `LogCleaner`."""
+    cleaner_backoff_ms: Annotated[int, Property("log.cleaner.backoff.ms")] = 0
+    """The same for compaction."""
     fetch_session_slots: Annotated[int, Property("max.incremental.fetch.session.cache.slots")] = 1000
     fetch_bytes_max: Annotated[int, Property("fetch.max.bytes", minimum=1024)] = 57_671_680
 
@@ -153,6 +155,7 @@ _OF_KAFKA: Final[Mapping[str, int]] = {
     "transactional_id_check_interval_ms": 3_600_000,
     "default_replication_factor": 1,
     "retention_check_interval_ms": 300_000,
+    "cleaner_backoff_ms": 15_000,
 }
 """Where the profile ``kafka`` differs."""
 _PROPERTIES: Final = properties_of(BrokerConfig)

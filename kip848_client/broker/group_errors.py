@@ -6,6 +6,8 @@ errors of the protocol are the coordinator's.
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec.structs import replace
 
 from kip848_client.coordinator.core.requests import GroupMessage
@@ -14,6 +16,9 @@ from kip848_client.wire.messages.join_group import JoinGroupRequest
 from kip848_client.wire.schema import Response
 
 __all__ = ["refusal"]
+
+_NULL_PROTOCOL_VERSION: Final = 7
+"""From this version on JoinGroup has null for a protocol that was not chosen."""
 
 
 def refusal(message: GroupMessage, *, code: int, api_version: int, reason: str | None = None) -> Response:
@@ -24,5 +29,6 @@ def refusal(message: GroupMessage, *, code: int, api_version: int, reason: str |
     """
     answer: Response = refused(message, api_version=api_version, code=code, message=reason)
     if isinstance(message, JoinGroupRequest):
-        return replace(answer, protocol_name="", member_id=message.member_id)
+        name = None if api_version >= _NULL_PROTOCOL_VERSION else ""
+        return replace(answer, protocol_name=name, member_id=message.member_id)
     return answer

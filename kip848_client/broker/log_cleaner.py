@@ -1,7 +1,7 @@
 """Retention and compaction: deletes the records that the configuration of their topic keeps no longer.
 
-Runs on request, and every ``log.retention.check.interval.ms``. The profile ``default`` turns the interval off, so that
-a test loses no records while it waits.
+Runs on request, and every ``log.retention.check.interval.ms`` and ``log.cleaner.backoff.ms``. The profile ``default``
+turns these off, so that a test loses no records while it waits.
 
 Source:
     apache/kafka ``UnifiedLog.deleteOldSegments``, ``Cleaner``. Here a batch takes the place of a segment, and
@@ -11,9 +11,12 @@ Source:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Callable, Mapping
 from typing import Final
 from uuid import UUID
+
+import msgspec
 
 from kip848_client.broker.topic_configs import CLEANUP_POLICY, config_of
 from kip848_client.broker.topics import Topic, TopicRegistry
@@ -44,21 +47,42 @@ def retained_from(log: PartitionLog, configs: Mapping[str, str], *, wall_ms: int
     return start
 
 
+class _Job(msgspec.Struct, eq=False):
+    """Something that is done again and again, and when it is due next."""
+
+    run: Callable[[], object]
+    interval_ms: int
+    due_ms: int
+
+
 class LogCleaner:
     """Applies retention and compaction to the topics of a broker. Lives on the broker's loop.
 
     Args:
-        interval_ms: time between two rounds; with 0 it cleans on request only.
+        retention_interval_ms: time between two rounds of retention; with 0 on request only.
+        compaction_interval_ms: likewise.
     """
 
     def __init__(
-        self, topics: TopicRegistry, *, clock: Clock, loop: asyncio.AbstractEventLoop, interval_ms: int
+        self,
+        topics: TopicRegistry,
+        *,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        retention_interval_ms: int,
+        compaction_interval_ms: int,
     ) -> None:
         self._topics = topics
         self._clock = clock
         self._loop = loop
-        self._interval_ms: Final = interval_ms
-        self._due_ms = clock.now_ms() + interval_ms
+        self._jobs: Final = [
+            _Job(job, interval_ms, clock.now_ms() + interval_ms)
+            for job, interval_ms in (
+                (self.apply_retention, retention_interval_ms),
+                (self._compact_dirty_topics, compaction_interval_ms),
+            )
+            if interval_ms
+        ]
         self._timer: asyncio.TimerHandle | None = None
         # Tombstone -> when a pass first saw it as the last record of its key.
         self._tombstones: dict[tuple[UUID, int, int], int] = {}
@@ -72,17 +96,15 @@ class LogCleaner:
 
     def run_due(self) -> None:
         """Clean if it is time."""
-        if not self._interval_ms or self._clock.now_ms() < self._due_ms:
-            return
-        self._due_ms = self._clock.now_ms() + self._interval_ms
+        for job in self._jobs:
+            if self._clock.now_ms() < job.due_ms:
+                continue
+            job.due_ms = self._clock.now_ms() + job.interval_ms
+            with contextlib.suppress(
+                DataDirError, BrokerError
+            ):  # the data folder reports them; the next round tries again
+                job.run()
         self._arm_timer()
-        try:
-            self.apply_retention()
-            for topic in tuple(self._topics):
-                if "compact" in _policies(topic):
-                    self._compact_dirty(topic)
-        except (DataDirError, BrokerError):
-            pass  # the data folder has reported it; the next round tries again
 
     def apply_retention(self, topic: Topic | None = None) -> dict[TopicPartition, int]:
         """Delete what *topic*, or each topic, keeps no longer; return the new starts of the partitions that lost any.
@@ -120,6 +142,11 @@ class LogCleaner:
             if count:
                 gone[TopicPartition(topic.name, partition)] = count
         return gone
+
+    def _compact_dirty_topics(self) -> None:
+        for topic in tuple(self._topics):
+            if "compact" in _policies(topic):
+                self._compact_dirty(topic)
 
     def _compact_dirty(self, topic: Topic) -> None:
         least = float(config_of(topic.configs, "min.cleanable.dirty.ratio"))
@@ -176,8 +203,8 @@ class LogCleaner:
 
     def _arm_timer(self) -> None:
         self.close()
-        if self._interval_ms and not isinstance(self._clock, ManualClock):
-            delay_ms = max(self._due_ms - self._clock.now_ms(), 1)
+        if self._jobs and not isinstance(self._clock, ManualClock):
+            delay_ms = max(min(job.due_ms for job in self._jobs) - self._clock.now_ms(), 1)
             self._timer = self._loop.call_later(delay_ms / 1000, self.run_due)
 
 

@@ -148,7 +148,8 @@ class Placement:
             factor = min(len(placed[0].replicas), len(self._living))
             start = self._nodes.index(placed[0].replicas[0]) if placed[0].replicas[0] in self._nodes else 0
             assignments = self._striped(start, range(len(placed), count), factor)
-        self.check_assignments(assignments)
+        else:
+            self.check_assignments(assignments, factor=len(placed[0].replicas))
         placed += [PlacedPartition(replicas, self._first_living(replicas)) for replicas in assignments]
 
     def restore(self, topic: TopicKey, placed: Sequence[PlacedPartition]) -> bool:
@@ -198,8 +199,11 @@ class Placement:
             )
         return replication_factor
 
-    def check_assignments(self, assignments: Iterable[tuple[int, ...]]) -> None:
-        """Refuse replicas on nodes that are not there.
+    def check_assignments(self, assignments: Iterable[tuple[int, ...]], *, factor: int | None = None) -> None:
+        """Refuse replicas on nodes that are not there, and partitions with different numbers of replicas.
+
+        Args:
+            factor: replicas of each partition of the topic until now; None if it is new.
 
         Raises:
             BrokerError: INVALID_REPLICA_ASSIGNMENT.
@@ -215,6 +219,21 @@ class Placement:
                     f"The manual partition assignment includes brokers {list(replicas)}, but {known}.",
                     code=ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 )
+            factor = len(replicas) if factor is None else factor
+            if len(replicas) != factor:
+                raise BrokerError(
+                    f"The manual partition assignment includes a partition with {len(replicas)} replica(s), but this "
+                    f"is not consistent with previous partitions, which have {factor} replica(s).",
+                    code=ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                )
+
+    def check_added(self, topic: uuid.UUID, assignments: Iterable[tuple[int, ...]]) -> None:
+        """`check_assignments` for partitions that an existing topic has more from now on.
+
+        Raises:
+            BrokerError: INVALID_REPLICA_ASSIGNMENT.
+        """
+        self.check_assignments(assignments, factor=len(self.get(topic, 0).replicas))
 
     # --- asking
 

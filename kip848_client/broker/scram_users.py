@@ -64,11 +64,11 @@ class Users:
     """The users of one broker.
 
     Args:
-        sasl: those that it was given, and the mechanisms that it offers.
+        sasl: those that it was given, and the mechanisms that it offers; None without logins.
         changes: what was altered since.
     """
 
-    def __init__(self, sasl: BrokerSasl, changes: ScramChanges) -> None:
+    def __init__(self, sasl: BrokerSasl | None, changes: ScramChanges) -> None:
         self._changes: Final = changes
         self._give(sasl)
 
@@ -106,13 +106,13 @@ class Users:
         self._changes.add(changes)
         self._apply(changes)
 
-    def _give(self, sasl: BrokerSasl) -> None:
-        self._passwords = dict(sasl.users)
+    def _give(self, sasl: BrokerSasl | None) -> None:
+        self._passwords = {} if sasl is None else dict(sasl.users)
         self._credentials = {
             (user, mechanism): make_credential(mechanism, password, salt=secrets.token_bytes(SALT_BYTES))
-            for mechanism in sasl.mechanisms
+            for mechanism in (() if sasl is None else sasl.mechanisms)
             if mechanism != PlainServer.mechanism
-            for user, password in sasl.users.items()
+            for user, password in self._passwords.items()
         }
         self._apply(dict(self._changes.items()))
 

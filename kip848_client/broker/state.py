@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kip848_client.broker.nodes import Node, Nodes
     from kip848_client.broker.offsets_topic import OffsetsTopic
     from kip848_client.broker.placement import Placement
+    from kip848_client.broker.scram_users import Users
     from kip848_client.broker.topics import TopicRegistry
     from kip848_client.broker.transaction_shards import TransactionShards
     from kip848_client.broker.transactions import TransactionHost
@@ -44,6 +45,7 @@ class BrokerState(msgspec.Struct, eq=False):
         served: API key -> (lowest, highest) version that is served.
         loop: the loop of the broker's own thread; all state here is touched from it alone.
         data_dir: folder of everything durable, or None if memory is all there is.
+        users: who can log in; empty without logins, unless AlterUserScramCredentials made some.
         authentication: who may use a connection; None admits every client.
         access: who may do what; None if every client may do everything.
         fetch_sessions: of each node, since it was started last.
@@ -62,6 +64,7 @@ class BrokerState(msgspec.Struct, eq=False):
     cleaner: LogCleaner
     journal: Journal
     data_dir: Path | None
+    users: Users
     authentication: Authentication | None = None
     access: Access | None = None
     fetch_sessions: dict[int, FetchSessions] = msgspec.field(default_factory=dict)

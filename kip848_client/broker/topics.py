@@ -302,7 +302,7 @@ class TopicRegistry:
         topic = self.check_add_partitions(name, count)
         previous = topic.partition_count
         if assignments is not None:
-            self.placement.check_assignments(assignments)
+            self.placement.check_added(topic.topic_id, assignments)
         if self._data_dir is not None:
             self._data_dir.set_partition_count(topic.topic_id, count)
         epoch = topic.partitions[0].leader_epoch

@@ -88,6 +88,12 @@ def parse_worker_config(
     refresh_ms = reader.integer("units.refresh.interval.ms", default=5_000, low=10, high=86_400_000)
     sync_timeout_ms = reader.integer("worker.sync.timeout.ms", default=3_000, low=1, high=3_600_000)
     unsync_backoff_ms = reader.integer("worker.unsync.backoff.ms", default=300_000, low=1, high=86_400_000)
+    if margin_ms > rebalance_timeout_ms // 2:
+        reader.refuse(
+            f"fence.margin.ms ({margin_ms}) must not be above half of rebalance.timeout.ms ({rebalance_timeout_ms}): "
+            "while the coordinator waits for units to stop, they are given away after that time",
+            None,
+        )
     reader.check()
     connections = parse_consumer_config({key: value for key, value in reader.conf.items() if key not in _OWN})
     return WorkerConfig(

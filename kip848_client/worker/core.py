@@ -327,7 +327,13 @@ class WorkerCore:
     def _accepted(self, response: ConnectGroupHeartbeatResponse, sent_ms: int, offers: bool, *, is_old: bool) -> None:
         self._backoff_ms = self._settings.retry_backoff_ms
         self._interval_ms = max(1, response.heartbeat_interval_ms)
-        self._session_ms = response.session_timeout_ms
+        if response.session_timeout_ms != self._session_ms:
+            self._session_ms = response.session_timeout_ms
+            given_ms, margin_ms = self._settings.fence_margin_ms, self._margin_ms()
+            if given_ms not in (None, margin_ms):
+                self._note(
+                    "margin_changed", given_ms=given_ms, margin_ms=margin_ms, session_timeout_ms=self._session_ms
+                )
         self._status = response.assignor_status
         self._confirmed_ms = sent_ms  # W9: the session began no earlier than this
         if self._planning is not None and offers:

@@ -100,6 +100,8 @@ BY_CLUSTER: Final = {
     ApiKey.DESCRIBE_ACLS,
     ApiKey.CREATE_ACLS,
     ApiKey.DELETE_ACLS,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
 }
 BY_GROUP: Final = {
     *(ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.OFFSET_DELETE, ApiKey.FIND_COORDINATOR),
@@ -251,6 +253,17 @@ def altered(broker: EmbeddedBroker, **fields: list[dict[str, object]]) -> dict[s
         login.call(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=b"\0admin\0secret")
         results = login.call(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, **fields).results
     return {result.user: result.error_code for result in results}
+
+
+def test_scram_users_are_administered_at_a_broker_without_logins_too(tmp_path: Path) -> None:
+    """A set-up script of a cluster runs against a plain listener first, as on Kafka."""
+    upsert = {"name": "new", "mechanism": 1, "iterations": 4096, "salt": b"salt", "salted_password": b"x" * 32}
+    with EmbeddedBroker(data_dir=tmp_path) as broker, RawConnection(broker.bootstrap_servers) as client:
+        assert client.call(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, upsertions=[upsert]).results[0].error_code == 0
+        described = client.call(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=None).results
+        assert [each.user for each in described] == ["new"]
+    with EmbeddedBroker(data_dir=tmp_path, sasl=BrokerSasl({"admin": "secret"}, mechanisms=("PLAIN",))) as broker:
+        assert altered(broker, deletions=[{"name": "new", "mechanism": 1}]) == {"new": 0}
 
 
 @pytest.mark.parametrize("durable", [False, True], ids=["memory", "folder"])

@@ -34,8 +34,19 @@ def test_api_versions_lists_exactly_what_has_a_file(connection: RawConnection, v
     response = connection.ask(API_VERSIONS, version=version)
     assert response.error_code == ErrorCode.NONE
     assert [(api.api_key, api.min_version, api.max_version) for api in response.api_keys] == [
-        (api.api_key, api.version_min, api.version_max) for api in load_apis() if api.extension != "sasl"
+        (api.api_key, api.version_min if api.api_key != ApiKey.PRODUCE else 0, api.version_max)
+        for api in load_apis()
+        if api.extension != "sasl"
     ]
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_old_versions_of_produce_are_advertised_and_close_the_connection(
+    connection: RawConnection, version: int
+) -> None:
+    """As on Kafka 4: librdkafka up to 2.10.1 compresses only for brokers that know them, and never sends them."""
+    connection.socket.sendall(frame(struct.pack(">hhih", ApiKey.PRODUCE, version, 1, -1) + bytes(10)))
+    assert connection.is_closed_by_peer()
 
 
 @pytest.mark.parametrize(

@@ -186,6 +186,17 @@ def test_too_few_replicas_refuse_those_who_want_all(broker: EmbeddedBroker, at: 
     assert produced(at(1), 0, acks=1) == 0
 
 
+def test_a_marker_goes_to_the_leader_and_other_nodes_say_why_not(at: At) -> None:
+    """An administrator's tool looks for the leader again, or for the partition."""
+    topic = {"name": TOPIC, "partition_indexes": [0]}
+    marker = {"producer_id": 5, "producer_epoch": 0, "transaction_result": False, "topics": [topic]}
+    codes = [
+        at(node).call(ApiKey.WRITE_TXN_MARKERS, 1, markers=[marker]).markers[0].topics[0].partitions[0].error_code
+        for node in NODES
+    ]
+    assert codes == [0, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
 def test_a_consumer_beyond_a_lost_record_is_told_where_the_log_ends(broker: EmbeddedBroker, at: At) -> None:
     """Scenario 44. Truncation by an unclean leader could not be tested at all (KIP-320)."""
     for _ in range(5):
@@ -213,6 +224,11 @@ def test_a_topic_has_the_replicas_that_it_asks_for(broker: EmbeddedBroker, at: A
     by_hand = [{"partition_index": 0, "broker_ids": [3, 1]}]
     assert created("t5", num_partitions=-1, assignments=by_hand).replication_factor == 2
     assert broker.leader("t5", 0) == 3
+    uneven = [*by_hand, {"partition_index": 1, "broker_ids": [3]}]
+    assert created("t7", num_partitions=-1, assignments=uneven).error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    for replicas, code in (([2], ErrorCode.INVALID_REPLICA_ASSIGNMENT), ([2, 3], 0)):
+        grown = [{"name": "t5", "count": 2, "assignments": [{"broker_ids": replicas}]}]
+        assert at(1).call(ApiKey.CREATE_PARTITIONS, 3, topics=grown).results[0].error_code == code
     broker.create_topic("t6", replication_factor=3)
     metadata = at(1).call(ApiKey.METADATA, 12, topics=[{"name": "t6"}])
     assert sorted(metadata.topics[0].partitions[0].replica_nodes) == [1, 2, 3]
@@ -277,6 +293,15 @@ def test_one_node_coordinates_and_the_others_say_that_they_do_not(at: At, api: A
         request = ROWS[api](scene, version)
         refused = [ErrorCode.NOT_COORDINATOR in error_codes(at(node).ask(request, version=version)) for node in NODES]
         assert sorted(refused) == [False, True, True], version
+
+
+@pytest.mark.parametrize(("version", "name"), [(6, ""), (7, None)])
+def test_a_join_at_the_wrong_node_names_no_protocol(at: At, version: int, name: str | None) -> None:
+    """A client that checks the name before the error would see a protocol that does not exist."""
+    fields: dict[str, Any] = {"group_id": "g", "session_timeout_ms": 10_000, "protocol_type": "consumer"}
+    answers = [at(node).call(ApiKey.JOIN_GROUP, version, **fields, member_id="m") for node in NODES]
+    refused = [answer for answer in answers if answer.error_code == ErrorCode.NOT_COORDINATOR]
+    assert [answer.protocol_name for answer in refused] == [name, name]
 
 
 def test_one_request_about_groups_of_several_nodes_is_answered_group_by_group(at: At) -> None:

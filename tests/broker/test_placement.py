@@ -101,6 +101,7 @@ def test_a_restart_leads_everything_where_it_was_with_the_next_epoch() -> None:
         ({"replication_factor": 4}, ErrorCode.INVALID_REPLICATION_FACTOR),
         ({"assignments": [(1, 4)]}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         ({"assignments": [(1, 1)]}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ({"assignments": [(1, 2), (3,)]}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
 def test_replicas_on_nodes_that_are_not_there_are_refused(arguments: dict[str, object], code: ErrorCode) -> None:

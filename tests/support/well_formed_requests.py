@@ -425,6 +425,12 @@ _FIELDS: Final[Mapping[int, Callable[[Scene, int], Fields]]] = {
         "include_authorized_operations": True,
     },
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: lambda scene, _: {"topics": [{"name": scene.topic}]},
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: lambda scene, _: {"users": None},
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: lambda scene, _: {
+        "upsertions": [
+            {"name": "alice", "mechanism": 1, "iterations": 4096, "salt": b"salt", "salted_password": b"x" * 32}
+        ]
+    },
     ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT: _stranger,
     ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT: lambda scene, version: _stranger(scene, version) | {"group_epoch": 1},
 }

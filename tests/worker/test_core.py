@@ -251,6 +251,15 @@ def test_units_stop_the_margin_before_the_lease_ends(margin_ms: int | None, ends
     assert running(fence_margin_ms=margin_ms).core.view().lease_ends_ms == ends_ms
 
 
+def test_a_margin_that_does_not_fit_the_session_is_said_once() -> None:
+    """An operator who set it would rely on a time that is not kept."""
+    bench = running(fence_margin_ms=99_000)
+    bench.pass_time(INTERVAL_MS)
+    bench.answer(1)
+    fields = {"given_ms": 99_000, "margin_ms": 44_999, "session_timeout_ms": 45_000}
+    assert bench.notes().count(Noted("margin_changed", fields)) == 1
+
+
 def test_what_was_taken_back_before_it_started_is_confirmed() -> None:
     """W14: the coordinator removes a worker that does not answer, and gives away what it still runs."""
     bench = running()

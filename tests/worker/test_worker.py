@@ -260,6 +260,7 @@ def test_a_runner_that_fails_rests_and_is_reported(fleet: Fleet) -> None:
         ({}, ["a", "a"], "twice"),
         ({}, [Unit("a", -2)], "index"),
         ({"auto.offset.reset": "earliest"}, ["a"], "not a setting of a worker"),
+        ({"fence.margin.ms": 6_000, "rebalance.timeout.ms": 10_000}, ["a"], "half of rebalance.timeout.ms"),
     ],
 )
 def test_a_wrong_configuration_is_refused(conf: dict[str, str], units: Any, text: str) -> None:

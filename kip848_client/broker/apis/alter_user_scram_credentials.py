@@ -1,6 +1,7 @@
-"""AlterUserScramCredentials (51): set and delete what users log in with. Only with SASL (KIP-554).
+"""AlterUserScramCredentials (51): set and delete what users log in with (KIP-554).
 
-A client that is logged in stays so until its session ends.
+A client that is logged in stays so until its session ends. Without SASL nobody logs in, but a data folder keeps the
+credentials for a start with it.
 
 Source:
     apache/kafka ``ScramControlManager.alterCredentials``.
@@ -32,7 +33,6 @@ from kip848_client.wire.sasl_scram import ITERATIONS_MIN, ScramCredential, crede
 
 API_KEY: Final = ApiKey.ALTER_USER_SCRAM_CREDENTIALS
 VERSIONS: Final = (0, 0)
-EXTENSION: Final = "sasl"
 
 _ITERATIONS_MAX: Final = 16_384
 
@@ -42,8 +42,7 @@ def handle(
 ) -> AlterUserScramCredentialsResponse:
     """Alter user by user; one that is wrong does not stop the others."""
     del context
-    assert broker.authentication is not None, "the API is served with SASL only"
-    users = broker.authentication.users
+    users = broker.users
     asked: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]
     times_named = Counter(each.name for each in asked)
     failed: dict[str, BrokerError] = {}

@@ -34,6 +34,10 @@ GROUP_VERSION: Final = "group.version"
 TRANSACTION_VERSION: Final = "transaction.version"
 """Kafka's feature for transactions; level 2 = each end of one moves the producer's epoch on (KIP-890)."""
 
+_ADVERTISED_FROM: Final = {ApiKey.PRODUCE: 0}
+"""Where the lowest version that is advertised is not served. librdkafka up to 2.10.1 takes it for the oldest message
+format, and compresses with gzip, snappy or lz4 only if that is below 3 (KAFKA-18659)."""
+
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """The software names and versions of clients that Kafka accepts (KIP-511)."""
 
@@ -70,6 +74,6 @@ def unsupported_version(broker: BrokerState) -> ApiVersionsResponse:
 
 def _served(broker: BrokerState) -> tuple[ApiVersion, ...]:
     return tuple(
-        ApiVersion(api_key=api_key, min_version=lowest, max_version=highest)
+        ApiVersion(api_key=api_key, min_version=_ADVERTISED_FROM.get(ApiKey(api_key), lowest), max_version=highest)
         for api_key, (lowest, highest) in broker.served.items()
     )

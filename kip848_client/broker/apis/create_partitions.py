@@ -66,7 +66,7 @@ def _grow(
                     code=ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 )
             assignments = [assignment.broker_ids for assignment in asked.assignments]
-            broker.placement.check_assignments(assignments)
+            broker.placement.check_added(topic.topic_id, assignments)
         if not validate_only:
             broker.topics.add_partitions(asked.name, asked.count, assignments=assignments)
     except BrokerError as error:

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials (50): who can log in by SCRAM; no secret leaves the broker. Only with SASL (KIP-554).
+"""DescribeUserScramCredentials (50): who can log in by SCRAM; no secret leaves the broker (KIP-554).
 
 Source:
     apache/kafka ``ScramImage.describe``.
@@ -27,7 +27,6 @@ from kip848_client.wire.sasl_scram import ScramCredential
 
 API_KEY: Final = ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS
 VERSIONS: Final = (0, 0)
-EXTENSION: Final = "sasl"
 
 requires = whole_cluster(Operation.DESCRIBE)
 
@@ -37,8 +36,7 @@ def handle(
 ) -> DescribeUserScramCredentialsResponse:
     """Describe the users that are named, or all."""
     del context
-    assert broker.authentication is not None, "the API is served with SASL only"
-    known = broker.authentication.users.scram_users()
+    known = broker.users.scram_users()
     named = Counter(user.name for user in request.users) if request.users else dict.fromkeys(known, 1)
     return DescribeUserScramCredentialsResponse(
         error_message=None,

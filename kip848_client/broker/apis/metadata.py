@@ -2,7 +2,7 @@
 
 Null means all topics and an empty list none, but in version 0, which has no null, the empty list means all. Topics are
 asked for by name, or from version 12 by id. A topic that is not there is made only if the client allows it and
-``auto.create.topics.enable`` is on.
+``auto.create.topics.enable`` is on; the answer does not know of it yet.
 
 Source:
     apache/kafka ``KafkaApis.handleTopicMetadataRequest``.
@@ -102,7 +102,8 @@ def _one(broker: BrokerState, asked: MetadataRequestTopic, may_create: bool, ope
             check_topic_name(name)
             if not (may_create and broker.config.auto_create_topics):
                 return _error(name, ZERO_UUID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, operations)
-            topic = broker.topics.create(name, broker.config.default_partitions)
+            broker.topics.create(name, broker.config.default_partitions)
+            return _error(name, ZERO_UUID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, operations)  # it is there from now on
         except BrokerError as error:
             return _error(name, ZERO_UUID, error.code, operations)
         except DataDirError:

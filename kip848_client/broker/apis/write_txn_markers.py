@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from kip848_client.broker.access import Permit
 from kip848_client.broker.acls import Operation
-from kip848_client.broker.apis._partitions import find_log, find_topic
+from kip848_client.broker.apis._partitions import find_log, find_topic, is_replica
 from kip848_client.broker.apis._permissions import CLUSTER_FAILED, Outcome, deny
 from kip848_client.broker.context import RequestContext, Slices
 from kip848_client.broker.state import BrokerState
@@ -55,6 +55,12 @@ def handle(broker: BrokerState, request: WriteTxnMarkersRequest, context: Reques
 def _write(broker: BrokerState, marker: WritableTxnMarker, name: str, index: int, node_id: int) -> int:
     topic = find_topic(broker.topics, name=name, topic_id=ZERO_UUID, by_id=False)
     log = find_log(broker, topic, index, node_id=node_id)
+    if (
+        log is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        and not isinstance(topic, ErrorCode)
+        and not is_replica(broker, topic, index, node_id=node_id)
+    ):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if isinstance(log, ErrorCode):
         return log
     assert not isinstance(topic, ErrorCode)

@@ -19,6 +19,7 @@ from kip848_client.broker.log import DataDir
 from kip848_client.broker.log_cleaner import LogCleaner
 from kip848_client.broker.nodes import Nodes
 from kip848_client.broker.offsets_topic import OffsetsTopic
+from kip848_client.broker.scram_users import ScramChanges, Users
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topics import TopicRegistry
 from kip848_client.broker.transactions import TransactionHost
@@ -112,9 +113,16 @@ def a_broker(
             clock=clock,
             loop=cast("asyncio.AbstractEventLoop", None),
         ),
-        cleaner=LogCleaner(registry, clock=clock, loop=cast("asyncio.AbstractEventLoop", None), interval_ms=0),
+        cleaner=LogCleaner(
+            registry,
+            clock=clock,
+            loop=cast("asyncio.AbstractEventLoop", None),
+            retention_interval_ms=0,
+            compaction_interval_ms=0,
+        ),
         journal=NullJournal(),
         data_dir=None,
+        users=Users(None, ScramChanges()),
     )
 
 
