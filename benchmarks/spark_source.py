@@ -43,7 +43,12 @@ from kip848_client.spark import register, spark_session
 from tests.interop.conftest import create_topic
 from tests.interop.kafka_broker import KafkaBroker
 
-CASES = {"100 B": (100, 800_000, 8), "1 KiB": (1_024, 200_000, 8), "200 partitions": (100, 800_000, 200)}
+CASES = {
+    "100 B": (100, 800_000, 8),
+    "1 KiB": (1_024, 200_000, 8),
+    "200 partitions": (100, 800_000, 200),
+    "200 partitions, 1 KiB": (1_024, 100_000, 200),
+}
 """Bytes and number of records, and partitions."""
 
 QUICK_SHARE = 8

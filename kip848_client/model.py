@@ -79,6 +79,19 @@ class OffsetAndMetadata(msgspec.Struct, frozen=True):
     metadata: str = ""
 
 
+class OffsetRange(msgspec.Struct, frozen=True):
+    """Records of one partition from `start` up to, and without, `end`."""
+
+    partition: TopicPartition
+    start: int
+    end: int
+
+    @property
+    def rows(self) -> int:
+        """How many offsets; fewer records if some were compacted away or belong to aborted transactions."""
+        return self.end - self.start
+
+
 class SubscriptionPattern(msgspec.Struct, frozen=True):
     """A subscription by regular expression: RE2 syntax, matched against the whole topic name by the coordinator.
 

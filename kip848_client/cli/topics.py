@@ -26,7 +26,7 @@ from kip848_client.cli.tables import table
 from kip848_client.config.security import OWN_SECURITY_KEYS
 from kip848_client.errors import ConfigError, ConnectionLostError, ErrorCode, RequestTimeoutError, error_for_code
 from kip848_client.json_text import to_json
-from kip848_client.model import TopicPartition
+from kip848_client.model import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -313,7 +313,7 @@ def _records(arguments: argparse.Namespace) -> int:
     try:
         for number in wanted:
             if left and number in starts and number in ends:
-                for batch in reader.read(TopicPartition(name, number), start=starts[number], end=ends[number]):
+                for _, batch in reader.read([OffsetRange(TopicPartition(name, number), starts[number], ends[number])]):
                     shown = batch[:left]
                     left -= len(shown)
                     sys.stdout.buffer.write(b"".join(spell(message) + b"\n" for message in shown))

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 
 from kip848_client.client.log_offsets import LogOffsets
 from kip848_client.errors import ConfigError
-from kip848_client.model import TopicPartition, describe_partitions
+from kip848_client.model import OffsetRange, TopicPartition, describe_partitions
 from kip848_client.spark.data_loss import data_loss
 from kip848_client.spark.fetch import check_settings, log_offsets
 from kip848_client.spark.filters import EVERYTHING, Narrowed
 from kip848_client.spark.group_offsets import GroupOffsets, begin_at_committed
-from kip848_client.spark.offsets import OffsetRange
 from kip848_client.spark.options import SourceOptions
 from kip848_client.spark.places import find_place
 from kip848_client.spark.planner import Task, cut_tasks

@@ -14,8 +14,8 @@ from kip848_client.client.log_offsets import LogOffsets
 from kip848_client.client.range_reader import READER_DEFAULTS, RangeReader, RecordsGoneError
 from kip848_client.config import ConfigValue, parse_consumer_config
 from kip848_client.config.security import check_data_plane
+from kip848_client.model import OffsetRange
 from kip848_client.spark.data_loss import data_loss
-from kip848_client.spark.offsets import OffsetRange
 from kip848_client.spark.options import SourceOptions
 from kip848_client.spark.schema import arrow_records
 
@@ -65,17 +65,29 @@ def log_offsets(options: SourceOptions) -> LogOffsets:
 
 
 def read_ranges(ranges: Iterable[OffsetRange], options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """Read *ranges*, one after the other.
+    """Read *ranges*; records of one partition are in order.
 
     Raises:
         DataLossError: records are gone, and failOnDataLoss is on.
         Kip848Error: they could not be read.
     """
-    reader = _reader(options)
     schema = arrow_records(include_headers=options.include_headers)
-    for each in ranges:
-        for messages in _read_range(reader, each, options):
-            yield to_arrow(messages, each, schema)
+    reader = _reader(options)
+    left = list(ranges)
+    while left:
+        positions = {each: each.start for each in left}
+        try:
+            for each, messages in reader.read(left):
+                yield to_arrow(messages, each, schema)
+                last = messages[-1].offset()
+                assert last is not None
+                positions[each] = last + 1
+            return
+        except RecordsGoneError as error:
+            if options.fail_on_data_loss:
+                raise data_loss(str(error)) from error
+            positions[error.where] = _next_begin(error.where, positions[error.where], options)
+        left = [OffsetRange(each.partition, at, each.end) for each, at in positions.items() if at < each.end]
 
 
 def to_arrow(messages: list[Message], source: OffsetRange, schema: pa.Schema) -> pa.RecordBatch:
@@ -111,23 +123,11 @@ def _headers(message: Message) -> list[dict[str, object]] | None:
     return [{"key": key, "value": content} for key, content in pairs]
 
 
-def _read_range(reader: RangeReader, each: OffsetRange, options: SourceOptions) -> Iterator[list[Message]]:
-    start = each.start
-    while start < each.end:
-        try:
-            for messages in reader.read(each.partition, start=start, end=each.end):
-                yield messages
-                last = messages[-1].offset()
-                assert last is not None
-                start = last + 1
-            return
-        except RecordsGoneError as error:
-            if options.fail_on_data_loss:
-                raise data_loss(str(error)) from error
-            begin = log_offsets(options).begins([each.partition])
-            if begin.get(each.partition, each.end) <= start:
-                return  # the topic is gone, or was made anew: nothing of this range is left
-            start = begin[each.partition]
+def _next_begin(where: OffsetRange, position: int, options: SourceOptions) -> int:
+    """Where a range goes on whose records at *position* are gone; its end if none are left."""
+    begin = log_offsets(options).begins([where.partition]).get(where.partition, where.end)
+    # A log that begins before is that of a topic that was made anew.
+    return begin if begin > position else where.end
 
 
 def _reader(options: SourceOptions) -> RangeReader:

@@ -14,12 +14,12 @@ from uuid import UUID
 
 from kip848_client.client.log_offsets import LogOffsets
 from kip848_client.errors import Kip848Error
-from kip848_client.model import TopicPartition, describe_partitions
+from kip848_client.model import OffsetRange, TopicPartition, describe_partitions
 from kip848_client.spark.data_loss import data_loss
 from kip848_client.spark.gate import Gate
 from kip848_client.spark.group_offsets import GroupOffsets, begin_at_committed
 from kip848_client.spark.marks import Mark
-from kip848_client.spark.offsets import OffsetRange, StreamOffset
+from kip848_client.spark.offsets import StreamOffset
 from kip848_client.spark.options import SourceOptions
 from kip848_client.spark.places import find_place
 from kip848_client.spark.settling import Outlook

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kip848_client.model import TopicPartition
-from kip848_client.spark.offsets import OffsetRange
+from kip848_client.model import OffsetRange, TopicPartition
 
 
 class Gate:

@@ -33,11 +33,11 @@ from kip848_client.errors import (
 )
 from kip848_client.journal import JsonLinesJournal
 from kip848_client.member.events import LeaveMode
-from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition, describe_partitions
+from kip848_client.model import OffsetAndMetadata, OffsetRange, TopicIdPartition, TopicPartition, describe_partitions
 from kip848_client.spark.data_loss import data_loss
 from kip848_client.spark.gate import Gate
 from kip848_client.spark.marks import Mark
-from kip848_client.spark.offsets import OffsetRange, StreamOffset
+from kip848_client.spark.offsets import StreamOffset
 from kip848_client.spark.options import SourceOptions
 from kip848_client.spark.places import find_place
 from kip848_client.spark.settling import Outlook, outlook

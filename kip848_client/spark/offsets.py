@@ -13,26 +13,13 @@ from uuid import UUID
 import msgspec
 
 from kip848_client.errors import Kip848Error
-from kip848_client.model import TopicPartition
+from kip848_client.model import OffsetRange, TopicPartition
 
 VERSION: Final = 1
 
 
 class OffsetFormatError(Kip848Error):
     """An offset in a checkpoint that this version cannot read."""
-
-
-class OffsetRange(msgspec.Struct, frozen=True):
-    """Records of one partition from `start` up to, and without, `end`."""
-
-    partition: TopicPartition
-    start: int
-    end: int
-
-    @property
-    def rows(self) -> int:
-        """How many offsets; fewer records if some were compacted away or belong to aborted transactions."""
-        return self.end - self.start
 
 
 class StreamOffset(msgspec.Struct, frozen=True):

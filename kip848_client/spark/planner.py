@@ -6,8 +6,7 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from kip848_client.model import TopicPartition
-from kip848_client.spark.offsets import OffsetRange
+from kip848_client.model import OffsetRange, TopicPartition
 
 Task: TypeAlias = tuple[OffsetRange, ...]
 """The ranges of one task, in the order of reading."""

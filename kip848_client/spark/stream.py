@@ -18,14 +18,14 @@ from uuid import UUID, uuid4
 import msgspec
 
 from kip848_client.errors import ConfigError
-from kip848_client.model import TopicPartition
+from kip848_client.model import OffsetRange, TopicPartition
 from kip848_client.spark.data_loss import data_loss
 from kip848_client.spark.fetch import check_settings, log_offsets
 from kip848_client.spark.fixed import FixedPartitions
 from kip848_client.spark.group_offsets import GroupOffsets
 from kip848_client.spark.marks import Mark
 from kip848_client.spark.membership import Membership
-from kip848_client.spark.offsets import OffsetRange, StreamOffset
+from kip848_client.spark.offsets import StreamOffset
 from kip848_client.spark.options import SourceOptions
 from kip848_client.spark.planner import Task, cut_tasks, plan_ranges
 from kip848_client.spark.selection import matching_topics

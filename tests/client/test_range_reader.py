@@ -12,7 +12,7 @@ from kip848_client.client.range_reader import RangeReader, RecordsGoneError
 from kip848_client.config import parse_consumer_config
 from kip848_client.errors import RequestTimeoutError
 from kip848_client.faults import rewrite
-from kip848_client.model import TopicPartition
+from kip848_client.model import OffsetRange, TopicPartition
 from kip848_client.wire.messages.fetch import FetchResponse
 from tests.spark.arrange import produce
 
@@ -35,7 +35,7 @@ def reader(broker: EmbeddedBroker) -> Iterator[RangeReader]:
 
 
 def offsets(reader: RangeReader, partition: TopicPartition, start: int, end: int) -> list[int | None]:
-    return [message.offset() for batch in reader.read(partition, start=start, end=end) for message in batch]
+    return [message.offset() for _, batch in reader.read([OffsetRange(partition, start, end)]) for message in batch]
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 1), (0, 20_000), (9_999, 10_001), (19_999, 20_000), (5, 5)])
@@ -50,9 +50,25 @@ def test_ranges_follow_each_other_on_one_reader(reader: RangeReader) -> None:
     assert found == [list(range(start, start + 10)) for start in (500, 0, 510, 0)]
 
 
+def test_small_ranges_are_read_together(broker: EmbeddedBroker, reader: RangeReader) -> None:
+    """A task that read fifty of them one by one waited for the end of a fetch after each: ten milliseconds."""
+    for topic in ("invoices", "payments"):
+        broker.create_topic(topic, 25)
+        produce(broker.bootstrap_servers, topic, 20, partitions=25)
+    names = [TopicPartition(topic, number) for topic in ("invoices", "payments") for number in range(25)]
+    ranges = [OffsetRange(name, start, start + 8) for start in (3, 11) for name in names]
+    found: dict[OffsetRange, list[int | None]] = {}
+    for each, messages in reader.read(ranges):
+        assert {(message.topic(), message.partition()) for message in messages} == {each.partition}
+        found.setdefault(each, []).extend(message.offset() for message in messages)
+
+    assert found == {each: list(range(each.start, each.end)) for each in ranges}
+    assert len(broker.requests.of("fetch")) < len(names)
+
+
 def test_a_reader_that_was_given_up_can_be_used_again(reader: RangeReader) -> None:
     """A task that fails in mid-range leaves its reader to the next task."""
-    batches = reader.read(ORDERS, start=0, end=20_000)
+    batches = reader.read([OffsetRange(ORDERS, 0, 20_000)])
     next(batches)
     batches.close()
 
@@ -61,8 +77,8 @@ def test_a_reader_that_was_given_up_can_be_used_again(reader: RangeReader) -> No
 
 def test_a_log_that_ends_before_the_range_is_an_error(reader: RangeReader) -> None:
     """It was cut short, or the topic made anew, since the range was planned; half a range would look like a whole."""
-    batches = reader.read(ORDERS, start=19_990, end=25_000)
-    assert [message.offset() for message in next(batches)] == list(range(19_990, 20_000))
+    batches = reader.read([OffsetRange(ORDERS, 19_990, 25_000)])
+    assert [message.offset() for message in next(batches)[1]] == list(range(19_990, 20_000))
     with pytest.raises(
         RecordsGoneError, match="orders-0 was read up to 20000 and ends at 20000, although it went to 25"
     ):

@@ -11,10 +11,9 @@ from confluent_kafka import Producer
 
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.client.range_reader import RangeReader
-from kip848_client.model import TopicPartition
+from kip848_client.model import OffsetRange, TopicPartition
 from kip848_client.spark import fetch
 from kip848_client.spark.fetch import read_ranges
-from kip848_client.spark.offsets import OffsetRange
 from kip848_client.spark.options import parse_options
 from tests.spark.arrange import options
 
@@ -59,6 +58,18 @@ def read(address: str, **changed: object) -> int:
     chosen = parse_options(options(address, changed, streaming=False), streaming=False)
     ranges = [OffsetRange(TopicPartition("orders", number), 0, 5) for number in range(2)]
     return sum(batch.num_rows for batch in read_ranges(ranges, chosen))
+
+
+def test_what_is_gone_of_one_range_is_left_out_and_the_others_are_whole(
+    broker: EmbeddedBroker, address: str, readers: OrderedDict[tuple[object, ...], RangeReader]
+) -> None:
+    """With failOnDataLoss=false a task that meets a gap reads what is left, and nothing twice."""
+    broker.delete_records("orders", 1, 40)
+    chosen = parse_options(options(address, {"failOnDataLoss": False}, streaming=False), streaming=False)
+    ranges = [OffsetRange(TopicPartition("orders", number), 20, 60) for number in range(4)]
+    found = [(row["partition"], row["offset"]) for batch in read_ranges(ranges, chosen) for row in batch.to_pylist()]
+
+    assert sorted(found) == [(number, at) for number in range(4) for at in range(40 if number == 1 else 20, 60)]
 
 
 def test_tasks_of_one_query_share_a_reader(address: str, readers: OrderedDict[tuple[object, ...], RangeReader]) -> None:

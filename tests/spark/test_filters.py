@@ -18,9 +18,9 @@ from pyspark.sql.datasource import (
 )
 
 from kip848_client.broker import EmbeddedBroker
+from kip848_client.model import OffsetRange
 from kip848_client.spark.batch import plan_batch
 from kip848_client.spark.filters import narrowed
-from kip848_client.spark.offsets import OffsetRange
 from kip848_client.spark.options import parse_options
 from tests.spark.arrange import MARCH_2026_MS, options, partition, produce
 

@@ -8,9 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kip848_client.model import TopicPartition
+from kip848_client.model import OffsetRange, TopicPartition
 from kip848_client.spark.gate import Gate
-from kip848_client.spark.offsets import OffsetRange
 
 P = [TopicPartition("orders", number) for number in range(4)]
 some = st.frozensets(st.sampled_from(P), min_size=1)

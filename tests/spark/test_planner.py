@@ -7,8 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kip848_client.model import TopicPartition
-from kip848_client.spark.offsets import OffsetRange
+from kip848_client.model import OffsetRange, TopicPartition
 from kip848_client.spark.planner import cut_range, cut_tasks, plan_ranges, share_rows
 
 P = [TopicPartition("orders", number) for number in range(8)]
