@@ -7,6 +7,7 @@ transaction may be ended from elsewhere is what the sinks of Flink rest on, too 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -25,9 +26,11 @@ from kip848_client.errors import (
     error_for_code,
 )
 from kip848_client.wire.connection import Connection, open_connection
+from kip848_client.wire.messages.describe_cluster import DescribeClusterRequest
 from kip848_client.wire.messages.describe_transactions import DescribeTransactionsRequest
 from kip848_client.wire.messages.end_txn import EndTxnRequest
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
+from kip848_client.wire.messages.list_transactions import ListTransactionsRequest
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
 AnswerT = TypeVar("AnswerT")
@@ -42,6 +45,8 @@ _END_VERSION_MAX: Final = 4
 
 _OFFSETS_BY_NAME: Final = 9
 """The last version of OffsetFetch that names topics."""
+
+_ONGOING: Final = "Ongoing"
 
 _PASSING: Final = RETRIABLE | {ErrorCode.CONCURRENT_TRANSACTIONS}
 
@@ -83,12 +88,32 @@ class TransactionEnds:
             )
             (found,) = answer.transaction_states
             _check(found.error_code, f"transaction {transactional_id!r} cannot be described")
-            if found.transaction_state != "Ongoing":
+            if found.transaction_state != _ONGOING:
                 raise Kip848Error(
                     f"transaction {transactional_id!r} is {found.transaction_state}, although it was just written: "
                     "another producer has the same transactional id"
                 )
             return OpenTransaction(transactional_id, found.producer_id, found.producer_epoch)
+
+        return self._run(ask)
+
+    def ongoing(self, transactional_ids: re.Pattern[str]) -> tuple[list[OpenTransaction], list[str]]:
+        """The open transactions whose ids match, and what is wrong with nodes that could not be asked.
+
+        Raises:
+            Kip848Error: no node of the cluster answers.
+        """
+
+        async def ask(cluster: _Cluster) -> tuple[list[OpenTransaction], list[str]]:
+            found: list[OpenTransaction] = []
+            silent: list[str] = []
+            for address in await cluster.nodes():
+                try:
+                    connection = await cluster.connection(address)
+                    found += await _ongoing_at(connection, transactional_ids, timeout_ms=self._timeout_ms)
+                except Kip848Error as error:
+                    silent.append(str(error))
+            return found, silent
 
         return self._run(ask)
 
@@ -162,10 +187,38 @@ class _Cluster:
         answer = await self._bootstrap.send(request, timeout_ms=self._timeout_ms)
         found = answer.coordinators[0] if many else answer
         _check(found.error_code, f"coordinator of {key!r}")
-        address = found.host, found.port
+        return await self.connection((found.host, found.port))
+
+    async def nodes(self) -> list[tuple[str, int]]:
+        answer = await self._bootstrap.send(DescribeClusterRequest(), timeout_ms=self._timeout_ms)
+        _check(answer.error_code, "nodes of the cluster")
+        return [(broker.host, broker.port) for broker in answer.brokers]
+
+    async def connection(self, address: tuple[str, int]) -> Connection:
         if address not in self._connections:
             self._connections[address] = await _connect(self._stack, self._opener, *address, self._timeout_ms)
         return self._connections[address]
+
+
+async def _ongoing_at(
+    connection: Connection, transactional_ids: re.Pattern[str], *, timeout_ms: int
+) -> list[OpenTransaction]:
+    """The open transactions of one coordinator whose ids match."""
+    listed = await connection.send(ListTransactionsRequest(state_filters=(_ONGOING,)), timeout_ms=timeout_ms)
+    _check(listed.error_code, f"transactions of {connection.peer}")
+    names = tuple(
+        each.transactional_id
+        for each in listed.transaction_states
+        if transactional_ids.fullmatch(each.transactional_id)
+    )
+    if not names:
+        return []
+    described = await connection.send(DescribeTransactionsRequest(transactional_ids=names), timeout_ms=timeout_ms)
+    return [
+        OpenTransaction(each.transactional_id, each.producer_id, each.producer_epoch)
+        for each in described.transaction_states
+        if each.transaction_state == _ONGOING
+    ]
 
 
 @asynccontextmanager

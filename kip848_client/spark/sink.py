@@ -57,8 +57,8 @@ class KafkaBatchWriter(DataSourceArrowWriter):
         decide([each.written for each in messages if isinstance(each, TaskWritten)], self._options, batch=None)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Abort the transactions of the tasks that were done."""
-        take_back(messages, self._options)
+        """Abort what the tasks have written."""
+        give_up(self._options)
 
 
 def check_columns(schema: StructType, options: SinkOptions) -> None:
@@ -77,8 +77,3 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
         raise ConfigError("there is no column value: give that name to the bytes or the text of the records")
     if "topic" not in found and options.topic is None:
         raise ConfigError("there is no topic: set the option topic, or have a column topic")
-
-
-def take_back(messages: list[WriterCommitMessage | None], options: SinkOptions) -> None:
-    """Abort the transactions of the tasks that were done."""
-    give_up([each.written if isinstance(each, TaskWritten) else None for each in messages], options)

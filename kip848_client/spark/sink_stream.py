@@ -10,12 +10,13 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from kip848_client.errors import ConfigError
-from kip848_client.spark.sink import TaskWritten, take_back
+from kip848_client.spark.sink import TaskWritten
 from kip848_client.spark.sink_options import SinkOptions
-from kip848_client.spark.sink_task import BatchId, decide, write_task
+from kip848_client.spark.sink_task import BatchId, decide, give_up, write_task
 
 _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
+_RUN: Final = "spark.jobGroup.id"
 """Spark's local properties of a task."""
 
 
@@ -30,7 +31,8 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         context = TaskContext.get()
         assert context is not None
         query, number = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
-        batch = BatchId(query, int(number)) if query is not None and number is not None else None
+        run = context.getLocalProperty(_RUN) or ""
+        batch = BatchId(query, int(number), run) if query is not None and number is not None else None
         if batch is None and self._options.transactional_id is not None:
             raise ConfigError("Spark does not tell which batch this is: leave kafka.transactional.id out")
         return TaskWritten(write_task(iterator, self._options, task=context.partitionId(), batch=batch), batch)
@@ -42,5 +44,5 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
             decide([each.written for each in told], self._options, batch=told[0].batch)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Abort the transactions of the tasks that were done."""
-        take_back(messages, self._options)
+        """Abort what the tasks have written."""
+        give_up(self._options)

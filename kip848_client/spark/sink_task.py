@@ -8,11 +8,14 @@ Spark repeats tasks and batches. With transactions it is done in two phases:
    decision. Then it commits them.
 
 A batch that is repeated finds the note: its tasks write nothing, and the driver commits again what is in the note. A
-batch without a note is written anew; the producer of a task aborts what the one before it has left open.
+batch without a note is written anew; the producer of a task aborts what the one before it has left open. An earlier
+run may have had more tasks: the driver aborts what they have left, with the first batch that a run decides on.
 """
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
@@ -21,21 +24,30 @@ import pyarrow as pa
 
 from kip848_client.client.record_writer import RecordWriter
 from kip848_client.client.transaction_ends import OpenTransaction, TransactionEnds
-from kip848_client.errors import ConfigError
+from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.model import TopicPartition
 from kip848_client.spark.group_offsets import GroupOffsets
 from kip848_client.spark.sink_options import SinkOptions
 
+_log = logging.getLogger("kip848_client.spark")
+
 _PREFIX: Final = "kip848-sink "
+_LEFTOVERS_TIMEOUT_MS: Final = 10_000
 _NOTE_LENGTH_MAX: Final = 4_096
 """offset.metadata.max.bytes of Kafka."""
 
 
 class BatchId(msgspec.Struct, frozen=True):
-    """A batch of a streaming query; *query* is what Spark's checkpoint names it."""
+    """A batch of a streaming query.
+
+    Args:
+        query: as Spark's checkpoint names it.
+        run: from one start of the query to its end; blank if Spark does not tell.
+    """
 
     query: str
     number: int
+    run: str = ""
 
 
 class Note(msgspec.Struct, frozen=True, array_like=True):
@@ -43,11 +55,17 @@ class Note(msgspec.Struct, frozen=True, array_like=True):
 
     Args:
         transactions: task, producer id and producer epoch of each.
+        run: that decided, and has aborted what earlier ones left; blank if it could not.
     """
 
     query: str
     number: int
     transactions: tuple[tuple[int, int, int], ...]
+    run: str = ""
+
+    def opened(self, prefix: str) -> list[OpenTransaction]:
+        """The transactions."""
+        return [OpenTransaction(f"{prefix}-{task}", *producer) for task, *producer in self.transactions]
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -101,8 +119,12 @@ def decide(written: Sequence[Written], options: SinkOptions, *, batch: BatchId |
         return
     ends = TransactionEnds(options.control, timeout_ms=options.timeout_ms)
     transactions = [each.transaction for each in written if each.transaction is not None]
+    notes = _notes(options)
+    note = None if batch is None else _decision(notes, batch)
+    run = "" if batch is None else batch.run
+    if not run or all(each.run != run for each in notes):
+        run = run if _abort_leftovers(options, notes, but=transactions) else ""
     if batch is not None:
-        note = decided(options, batch)
         if note is None:
             note = Note(
                 batch.query,
@@ -112,6 +134,7 @@ def decide(written: Sequence[Written], options: SinkOptions, *, batch: BatchId |
                     for each in written
                     if each.transaction is not None
                 ),
+                run,
             )
             topic = next((each.topic for each in written if each.topic is not None), None)
             if topic is None:
@@ -120,15 +143,14 @@ def decide(written: Sequence[Written], options: SinkOptions, *, batch: BatchId |
         elif transactions:
             # Another run of the query decided while this one wrote: what that one wrote stands.
             ends.end(transactions, commit=False)
-        transactions = [OpenTransaction(f"{prefix}-{task}", *producer) for task, *producer in note.transactions]
+        transactions = note.opened(prefix)
     ends.end(transactions, commit=True)
 
 
-def give_up(written: Iterable[Written | None], options: SinkOptions) -> None:
+def give_up(options: SinkOptions) -> None:
     """The batch failed: abort what its tasks have left open, so that readers need not wait for the time-out."""
-    transactions = [each.transaction for each in written if each is not None and each.transaction is not None]
-    if transactions:
-        TransactionEnds(options.control, timeout_ms=options.timeout_ms).end(transactions, commit=False)
+    if options.transactional_id is not None:
+        _abort_leftovers(options, _notes(options), but=())
 
 
 def decided(options: SinkOptions, batch: BatchId) -> Note | None:
@@ -137,14 +159,40 @@ def decided(options: SinkOptions, batch: BatchId) -> Note | None:
     Raises:
         Kip848Error: no answer.
     """
+    return _decision(_notes(options), batch)
+
+
+def _decision(notes: Iterable[Note], batch: BatchId) -> Note | None:
+    return next((note for note in notes if note.query == batch.query and note.number >= batch.number), None)
+
+
+def _notes(options: SinkOptions) -> list[Note]:
     assert options.transactional_id is not None
-    notes = TransactionEnds(options.control, timeout_ms=options.timeout_ms).notes(options.transactional_id)
-    for text in notes:
-        if text.startswith(_PREFIX):
-            note = msgspec.json.decode(text[len(_PREFIX) :], type=Note)
-            if note.query == batch.query and note.number >= batch.number:
-                return note
-    return None
+    texts = TransactionEnds(options.control, timeout_ms=options.timeout_ms).notes(options.transactional_id)
+    return [msgspec.json.decode(text[len(_PREFIX) :], type=Note) for text in texts if text.startswith(_PREFIX)]
+
+
+def _abort_leftovers(options: SinkOptions, notes: Iterable[Note], *, but: Iterable[OpenTransaction]) -> bool:
+    """Abort every open transaction of the sink, except *but* and those that *notes* decide to commit.
+
+    Returns:
+        Whether none is left. What is left ends by its time-out: no reason to fail a batch.
+    """
+    prefix = options.transactional_id
+    assert prefix is not None
+    kept = {*but, *(each for note in notes for each in note.opened(prefix))}
+    ends = TransactionEnds(options.control, timeout_ms=min(options.timeout_ms, _LEFTOVERS_TIMEOUT_MS))
+    try:
+        found, silent = ends.ongoing(re.compile(rf"{re.escape(prefix)}-\d+"))
+        left = [each for each in found if each not in kept]
+        if left:
+            _log.warning("aborting what an earlier run has left: %s", ", ".join(each.transactional_id for each in left))
+            ends.end(left, commit=False)
+    except Kip848Error as error:
+        silent = [str(error)]
+    if silent:
+        _log.warning("readers of committed records may wait for an earlier run's transactions: %s", "; ".join(silent))
+    return not silent
 
 
 def _keep(note: Note, topic: str, options: SinkOptions) -> None:

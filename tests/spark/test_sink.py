@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 
+import msgspec
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import DataType, LongType, StringType, StructField, StructType
 
 from kip848_client import Consumer
 from kip848_client.broker import EmbeddedBroker
-from kip848_client.errors import BrokerError, ConfigError
+from kip848_client.client.transaction_ends import OpenTransaction, TransactionEnds
+from kip848_client.errors import BrokerError, ConfigError, ConnectionLostError
 from kip848_client.spark import sink_task
 from kip848_client.spark.sink import check_columns
 from kip848_client.spark.sink_options import parse_sink_options
@@ -88,17 +91,68 @@ def test_another_query_with_the_same_id_is_not_taken_for_one_that_was_repeated(s
 def test_a_batch_that_failed_is_aborted_at_once(servers: str) -> None:
     """Readers would wait for the end of the transactions until they time out."""
     options = transactional(servers)
-    give_up([*write_both(options), None], options)
+    write_both(options)
+    give_up(options)
     write_task(rows("d"), sink(servers), task=0, batch=None)
 
     assert seen(servers) == Counter("d")
+
+
+def test_a_run_with_fewer_tasks_ends_what_an_earlier_run_has_left(servers: str) -> None:
+    """A restart with fewer cores: readers stood still until the transactions of the other tasks timed out."""
+    options, other = transactional(servers), transactional(servers, transactional_id="billing-eu")
+    for task in range(4):
+        write_task(rows(f"interrupted {task}"), options, task=task, batch=BATCH)
+    elsewhere = write_both(other, BatchId("elsewhere", 1))
+    again = msgspec.structs.replace(BATCH, run="the second")
+    decide([write_task(rows("a", "b"), options, task=0, batch=again)], options, batch=again)
+    decide(elsewhere, other, batch=BatchId("elsewhere", 1))
+    write_task(rows(*"xyz"), sink(servers), task=0, batch=None)
+
+    assert seen(servers) == Counter("ababcxyz")
+
+
+def test_a_batch_that_was_decided_on_is_not_aborted_when_its_end_fails(
+    servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark calls abort() after a commit() that raised; the restarted query found its batch lost."""
+    options = transactional(servers)
+    written = write_both(options)
+    with monkeypatch.context() as patched:
+        patched.setattr(TransactionEnds, "end", lambda *_, **__: (_ for _ in ()).throw(ConnectionLostError("away")))
+        with pytest.raises(ConnectionLostError):
+            decide(written, options, batch=BATCH)
+    give_up(options)
+    decide(write_both(options), options, batch=BATCH)
+
+    assert seen(servers) == Counter("abc")
+
+
+def test_a_run_looks_once_for_what_was_left(servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It asks every node of the cluster: too much for each batch of a second."""
+    options = transactional(servers)
+    asked: list[TransactionEnds] = []
+    ongoing = TransactionEnds.ongoing
+
+    def noted(ends: TransactionEnds, names: re.Pattern[str]) -> tuple[list[OpenTransaction], list[str]]:
+        asked.append(ends)
+        return ongoing(ends, names)
+
+    monkeypatch.setattr(TransactionEnds, "ongoing", noted)
+    for run in ("first", "second"):
+        for number in range(2):
+            batch = BatchId("q", number if run == "first" else number + 2, run)
+            decide([write_task(rows("a"), options, task=0, batch=batch)], options, batch=batch)
+
+    assert len(asked) == 2
+    assert seen(servers) == Counter("aaaa")
 
 
 def test_a_transaction_that_was_aborted_after_the_decision_fails_the_query(servers: str) -> None:
     """It timed out while the driver was down: what is lost must not be a success."""
     options = transactional(servers)
     written = write_both(options)
-    give_up(written[:1], options)
+    give_up(options)
     for _ in range(2):
         with pytest.raises(BrokerError, match="'billing-0' was not committed"):
             decide(written, options, batch=BATCH)

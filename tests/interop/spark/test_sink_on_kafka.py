@@ -24,3 +24,16 @@ def test_a_batch_is_seen_once(kafka_broker: KafkaBroker | ExternalKafka, kafka_t
     decide([write_task(rows("d"), options, task=0, batch=following)], options, batch=following)
 
     assert seen(servers, topic) == Counter("abcd")
+
+
+def test_what_an_earlier_run_has_left_is_ended(
+    kafka_broker: KafkaBroker | ExternalKafka, kafka_topic: CreateTopic
+) -> None:
+    """Whether ListTransactions names them, and EndTxn takes them, is Kafka's own business, too."""
+    servers, topic, transactional_id = kafka_broker.bootstrap_servers, kafka_topic(partitions=1), unique_name("sink")
+    options = transactional(servers, topic, transactional_id)
+    for task in range(3):
+        write_task(rows("interrupted"), options, task=task, batch=BATCH)
+    decide([write_task(rows("a"), options, task=0, batch=BATCH)], options, batch=BATCH)
+
+    assert seen(servers, topic) == Counter("a")
