@@ -40,6 +40,7 @@ def start_query(spark: SparkSession, bootstrap_servers: str, folder: Path) -> St
         spark.readStream.format("kip848")
         .option("kafka.bootstrap.servers", bootstrap_servers)
         .option("kafka.group.id", GROUP)
+        .option("shareGroup", "true")
         .option("kafka.client.id", folder.name)
         .option("subscribe", TOPIC)
         .option("auto.offset.reset", "earliest")

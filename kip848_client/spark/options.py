@@ -52,6 +52,7 @@ class SourceOptions(Confidential, frozen=True):
             without records waits for a group that has not settled.
         lookup_timeout_ms: how long one question to brokers may take, with everything that is tried again for it.
         event_log: file on the driver's machine that the member's events are appended to.
+        share_group: whether other streams of the Spark session may read the same topics in the group.
     """
 
     HIDDEN: ClassVar[frozenset[str]] = frozenset({"client"})
@@ -76,6 +77,7 @@ class SourceOptions(Confidential, frozen=True):
     first_assignment_ms: int | None
     lookup_timeout_ms: int
     event_log: str | None
+    share_group: bool
 
     @property
     def group_id(self) -> str | None:
@@ -123,6 +125,7 @@ _OTHERS: Final = (
     "bootstrap.servers",
     "firstAssignmentTimeout",
     "eventLog",
+    "shareGroup",
 )
 KNOWN: Final[Mapping[str, str]] = {
     name.lower(): name for name in (*_SELECTION, *_STARTING, *_ENDING, *_OTHERS, "groupIdPrefix", "path")
@@ -135,6 +138,7 @@ _STREAM_ONLY: Final = (
     "maxTriggerDelay",
     "firstAssignmentTimeout",
     "eventLog",
+    "shareGroup",
 )
 
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -220,6 +224,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool, cores: int | N
         first_assignment_ms=reader.duration_ms("firstAssignmentTimeout", default=None),
         lookup_timeout_ms=reader.kafka_number("default.api.timeout.ms", low=1) or LOOKUP_TIMEOUT_MS,
         event_log=reader.text("eventLog"),
+        share_group=reader.flag("shareGroup", default=False),
     )
 
 

@@ -29,6 +29,7 @@ __all__ = ["StopWatch", "stop_gracefully"]
 _log = logging.getLogger("kip848_client.spark")
 
 LOOK_EVERY_S: Final = 0.1
+_FOLDER: Final = Path(tempfile.gettempdir()) / f"kip848-spark-{os.getuid()}"
 
 
 def stop_gracefully(query: StreamingQuery, timeout_s: float = 300.0) -> bool:
@@ -103,9 +104,8 @@ class _Wish:
     """The two files of one query."""
 
     def __init__(self, query: str) -> None:
-        folder = Path(tempfile.gettempdir()) / f"kip848-spark-{os.getuid()}"
-        self._wanted: Final = folder / f"{query}.stop"
-        self._left: Final = folder / f"{query}.left"
+        self._wanted: Final = _FOLDER / f"{query}.stop"
+        self._left: Final = _FOLDER / f"{query}.left"
 
     @property
     def granted(self) -> bool:
@@ -114,7 +114,7 @@ class _Wish:
 
     def write(self, ends: Iterable[Mapping[str, Any]]) -> None:
         """Ask, with what is complete."""
-        self._private_folder()
+        private_folder()
         self._replace(self._wanted, msgspec.json.encode(list(ends)))
 
     def read(self) -> list[Mapping[str, Any]] | None:
@@ -128,7 +128,7 @@ class _Wish:
 
     def grant(self) -> None:
         """Say that the query has left."""
-        self._private_folder()
+        private_folder()
         self._replace(self._left, b"")
 
     def remove(self) -> None:
@@ -136,18 +136,24 @@ class _Wish:
         self._wanted.unlink(missing_ok=True)
         self._left.unlink(missing_ok=True)
 
-    def _private_folder(self) -> None:
-        folder = self._wanted.parent
-        folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
-        if found.st_uid != os.getuid() or found.st_mode & 0o077:
-            raise ConfigError(f"{folder} belongs to another account, or others may write there: remove it")
-
     @staticmethod
     def _replace(path: Path, content: bytes) -> None:
         part = path.with_suffix(path.suffix + ".part")
         part.write_bytes(content)
         part.replace(path)
+
+
+def private_folder() -> Path:
+    """The folder for files that processes of one account on this machine share; it is made.
+
+    Raises:
+        ConfigError: others could write there.
+    """
+    _FOLDER.mkdir(mode=0o700, exist_ok=True)
+    found = _FOLDER.lstat()
+    if found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise ConfigError(f"{_FOLDER} belongs to another account, or others may write there: remove it")
+    return _FOLDER
 
 
 def _complete(query: StreamingQuery) -> Iterator[dict[str, Any]]:

@@ -29,6 +29,7 @@ from kip848_client.spark.offsets import StreamOffset
 from kip848_client.spark.options import SourceOptions
 from kip848_client.spark.planner import Task, cut_tasks, plan_ranges
 from kip848_client.spark.selection import matching_topics
+from kip848_client.spark.session_group import SessionGroup
 from kip848_client.spark.settling import NotOwnedError, Outlook
 from kip848_client.spark.stopping import StopWatch
 
@@ -138,13 +139,17 @@ class Ownership(Protocol):
 class Stream:
     """The driver's side of one query. Nothing is joined before the first trigger.
 
+    Args:
+        session: process id of the Spark session's JVM; None to let its streams divide the partitions of a group.
+
     Raises:
         ConfigError: librdkafka refuses a setting.
     """
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, *, session: int | None = None) -> None:
         check_settings(options)
         self._options = options
+        self._session_group = _session_group(options, session)
         self._log = log_offsets(options)
         self._source: Ownership | None = None
         self._planned: dict[str, Any] | None = None
@@ -291,6 +296,8 @@ class Stream:
             self._watch.close()
         if self._source is not None:
             self._source.close()
+        if self._session_group is not None:
+            self._session_group.close()
 
     def _write_down(
         self, source: Ownership, accepted: tuple[OffsetRange, ...], positions: Mapping[TopicPartition, int]
@@ -363,6 +370,12 @@ class Stream:
     def _joined(self, restored: StreamOffset) -> Ownership:
         """Join, in the first call; *restored* is where an earlier run came to."""
         if self._source is None:
+            if self._session_group is not None:
+                pattern = self._options.subscription.pattern
+                topics = matching_topics(self._options.subscription, self._log)
+                self._session_group.enter(
+                    {*self._options.subscription.topics, *topics, *([pattern] if pattern else [])}
+                )
             self._written = frozenset(restored.positions)
             self._query, self._batch = restored.query or uuid4().hex, restored.batch
             restored = msgspec.structs.replace(restored, query=self._query)
@@ -534,3 +547,11 @@ class Stream:
                 self._options.poll_timeout_ms / 1_000,
                 limit_ms / 1_000,
             )
+
+
+def _session_group(options: SourceOptions, session: int | None) -> SessionGroup | None:
+    """What keeps two streams of the session apart; None if they may read in one group."""
+    if session is None or options.assigned or options.share_group:
+        return None
+    assert options.group_id is not None, "options are checked"
+    return SessionGroup(session, cluster=options.client["bootstrap.servers"], group_id=options.group_id)

@@ -67,8 +67,11 @@ class KafkaStreamReader(DataSourceStreamReader):
         if self._stream is None:
             from kip848_client.spark.stream import Stream
 
-            _leave_when_terminated()
-            self._stream = Stream(self._options)
+            session = None
+            if _in_process_of_query():
+                _leave_when_terminated()
+                session = os.getppid()
+            self._stream = Stream(self._options, session=session)
         return self._stream
 
 
@@ -98,16 +101,18 @@ class EarlierStreamReader(KafkaStreamReader):
         return [] if start == end else super().partitions(start, end)
 
 
+def _in_process_of_query() -> bool:
+    """Whether this is the process that lives as long as a query, started by the session's JVM; tests have none."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return getattr(spec, "name", None) == _RUNNER and threading.current_thread() is threading.main_thread()
+
+
 def _leave_when_terminated() -> None:
     """Let SIGTERM end in ``stop()``, in the process of a query.
 
     Spark ends that process with SIGTERM when the query stops, fails or is complete, and calls nothing before; the
     group would wait for the session to expire. It sends the signal twice: the second must not cut the leave short.
     """
-    main = sys.modules.get("__main__")
-    spec = getattr(main, "__spec__", None)
-    if getattr(spec, "name", None) != _RUNNER or threading.current_thread() is not threading.main_thread():
-        return
 
     def terminated(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
