@@ -28,6 +28,7 @@ from kip848_client.broker.shards import refuse_waiters
 from kip848_client.broker.snapshots import GroupSnapshot, classic_snapshot, snapshot_of
 from kip848_client.broker.topic_images import TopicImages
 from kip848_client.clock import Clock, ManualClock
+from kip848_client.coordinator.classic.classic_group import ClassicGroupChanged
 from kip848_client.coordinator.consumer.subscriptions import resolve
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.core.events import to_journal
@@ -45,14 +46,13 @@ from kip848_client.coordinator.core.requests import (
 )
 from kip848_client.coordinator.core.result import (
     ArmTimer,
-    ClassicGroupChanged,
     CoordinatorRecord,
     CoordinatorResult,
     ResolveRegexes,
-    RoundChanged,
     SoftChange,
 )
 from kip848_client.coordinator.core.timers import TimerKey, TimerKind
+from kip848_client.coordinator.modern.assignment_round import RoundChanged
 from kip848_client.errors import ConfigError, DataDirError, ErrorCode, IllegalStateError
 from kip848_client.journal import Journal
 from kip848_client.logs import BROKER_LOGGER, LogEvent, log_event

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from kip848_client.coordinator.consumer.consumer_group import GroupState
-from kip848_client.coordinator.consumer.snapshot import GroupSnapshot, MemberSnapshot
 from kip848_client.coordinator.consumer.subscriptions import resolve
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.core.config import CoordinatorConfig
@@ -21,6 +20,7 @@ from kip848_client.coordinator.core.requests import (
 from kip848_client.coordinator.core.result import CoordinatorRecord, CoordinatorResult, Reply, ResolveRegexes
 from kip848_client.coordinator.core.topics import TopicInfo, TopicsImage
 from kip848_client.coordinator.modern.member_record import MemberState
+from kip848_client.coordinator.snapshot import GroupSnapshot, MemberSnapshot
 
 __all__ = [
     "GroupCoordinator",

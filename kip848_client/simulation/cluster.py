@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+from kip848_client.coordinator.classic.classic_group import ClassicGroupChanged
 from kip848_client.coordinator.consumer import subscriptions
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.core.config import CoordinatorConfig
@@ -24,7 +25,6 @@ from kip848_client.coordinator.core.requests import (
     TopicsChanged,
 )
 from kip848_client.coordinator.core.result import (
-    ClassicGroupChanged,
     CoordinatorRecord,
     CoordinatorResult,
     ResolveRegexes,
@@ -351,7 +351,7 @@ class CoordinatorHost:
         event = ApiRequest(
             number,
             api_version,
-            request,  # type: ignore[arg-type]  # members send nothing else to their coordinator
+            request,
             self._world.wall_ms,
             client_id,
             "/simulated",

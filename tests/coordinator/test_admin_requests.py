@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import pytest
 
-from kip848_client.coordinator import GroupState
+from kip848_client.coordinator import GroupCoordinator, GroupState
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedGroup
 from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
@@ -167,11 +169,18 @@ def test_nothing_is_kept_of_a_group_that_was_deleted() -> None:
     h.group_id = "plain"
     h.join("a", ["foo"])
     h.heartbeat("a", -1)
-    kept = {name for name, value in vars(h.coordinator._state).items() if isinstance(value, dict | set) and value}
-    assert {"metadata_check_due", "regex_check_due", "heard", "target_computed_ms", "_subscriptions"} <= kept
+    kept = {name for name, value in _collections(h.coordinator) if value}
+    assert {"groups", "metadata_check_due", "regex_check_due", "_heard", "computed_ms", "_of_groups"} <= kept
     h.send(DeleteGroupsRequest(groups_names=("g", "workers", "plain")), version=2)
-    for name, value in vars(h.coordinator._state).items():
-        assert not isinstance(value, dict | set) or not {"g", "workers", "plain"} & set(value), name
+    for name, value in _collections(h.coordinator):
+        assert not {"g", "workers", "plain"} & set(value), name
+
+
+def _collections(coordinator: GroupCoordinator) -> Iterator[tuple[str, Iterable[object]]]:
+    """The dictionaries and sets of the state and of its parts."""
+    state = coordinator._state
+    for owner in (state, *state._parts.values()):
+        yield from ((name, value) for name, value in vars(owner).items() if isinstance(value, dict | set))
 
 
 def _delete_offsets(h: Harness, group_id: str) -> OffsetDeleteResponse:

@@ -138,7 +138,7 @@ class Crowd:
                 if isinstance(request, ConsumerGroupHeartbeatRequest):
                     self.heartbeats.append(self.now_ms)
                 version = VERSIONS[ApiKey(request.WIRE.api_key)][1]
-                message = ApiRequest(next(self._request_ids), version, request, 0, "c", "/h")  # type: ignore[arg-type]
+                message = ApiRequest(next(self._request_ids), version, request, 0, "c", "/h")
                 result = self._coordinator.handle(message, now_ms=self.now_ms)
                 self._finish(result)
                 (reply,) = result.replies

@@ -44,6 +44,7 @@ from kip848_client.coordinator.consumer.consumer_heartbeat import take_steps
 from kip848_client.coordinator.consumer.steady_heartbeat import steady_member
 from kip848_client.coordinator.core.offset_store import CommittedOffset
 from kip848_client.coordinator.modern.assignment_round import AssignmentRound
+from kip848_client.coordinator.modern.modern_group import Group
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages import message_pair
@@ -448,7 +449,7 @@ class Harness:
 
     def _group_states(self) -> dict[str, GroupState]:
         """The states of all groups of the new protocol."""
-        return {group_id: group.state for group_id, group in self.coordinator._state.all_groups().items()}
+        return {group.group_id: group.state for group in _modern_groups(self.coordinator)}
 
     def _compare_told_states(self, result: CoordinatorResult, before: Mapping[str, GroupState]) -> None:
         """A result tells the state that its records lead to, and nothing if that is the same."""
@@ -484,6 +485,10 @@ class Harness:
 
     def _group_ids(self) -> set[str]:
         return {self.group_id, *self.coordinator.groups()}
+
+
+def _modern_groups(coordinator: GroupCoordinator) -> list[Group[Any, Any]]:
+    return [group for group in coordinator._state.groups.values() if isinstance(group, Group)]
 
 
 def told(response: ConsumerGroupHeartbeatResponse) -> Assignment:

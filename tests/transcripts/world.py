@@ -374,7 +374,7 @@ class TranscriptConsumer:
         version = VERSIONS[request.WIRE.api_key][1]
         if effect.max_version is not None:
             version = min(version, effect.max_version)
-        number = world.harness.post(request, version=version, client_id=self.name)  # type: ignore[arg-type]
+        number = world.harness.post(request, version=version, client_id=self.name)
         world.show_coordinator()
         response = world.harness.answers.get(number)
         if response is None:

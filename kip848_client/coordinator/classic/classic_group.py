@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import ClassVar, Final
 
 import msgspec
 
+from kip848_client.coordinator.core.offset_store import OffsetExpiry
+from kip848_client.coordinator.core.state import CoordinatorState
 from kip848_client.errors import ProtocolError
 from kip848_client.wire.messages import group_records as wire
 from kip848_client.wire.messages.consumer_protocol import CONSUMER_PROTOCOL, decode_subscription
@@ -93,6 +95,8 @@ class ClassicGroup(msgspec.Struct, frozen=True):
         is_logged: the log holds a record of this group.
     """
 
+    kind: ClassVar[str] = "classic"
+
     group_id: str
     state: ClassicState = ClassicState.EMPTY
     is_initial: bool = False
@@ -143,12 +147,44 @@ class ClassicGroup(msgspec.Struct, frozen=True):
         every = len(self.members)
         return protocol_type == self.protocol_type and any(self.protocol_counts.get(name, 0) == every for name in names)
 
-    def is_subscribed_to(self, topic: str) -> bool:
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no members."""
+        return self.state is ClassicState.EMPTY
+
+    @property
+    def has_private_topics(self) -> bool:
+        """Whether its members are no consumers, so that only they know which topics they read."""
+        return bool(self.members) and self.protocol_type != CONSUMER_PROTOCOL
+
+    @property
+    def offset_expiry(self) -> OffsetExpiry:
+        """In a group that is empty the retention counts from when its last member went.
+
+        Source:
+            Kafka's ``ClassicGroup.offsetExpirationCondition``; KIP-211.
+        """
+        ends_group = not self.size
+        if self.protocol_type is None:
+            return OffsetExpiry(ends_group=ends_group)
+        if self.state is ClassicState.EMPTY:
+            since_ms = None if self.state_timestamp_ms == -1 else self.state_timestamp_ms
+            return OffsetExpiry(since_ms=since_ms, ends_group=ends_group)
+        may_expire = self.state is ClassicState.STABLE and self.protocol_type == CONSUMER_PROTOCOL
+        # Otherwise what its members read is not known, or not yet.
+        return OffsetExpiry(may_expire=may_expire, ends_group=ends_group)
+
+    def reads(self, topic: str) -> bool:
         """Whether members read *topic*; all topics if their subscriptions cannot be read."""
-        return self.subscribed_topics is None or topic in self.subscribed_topics
+        return bool(self.members) and (self.subscribed_topics is None or topic in self.subscribed_topics)
+
+    def tombstones(self) -> Iterator[wire.GroupRecord]:
+        """Type 2: no classic group of this name any more."""
+        yield wire.GroupRecord(wire.GroupMetadataKey(group=self.group_id), None)
 
     def check_invariants(self) -> None:
         """Assert what must hold between two events."""
+        assert self.exists, f"nothing is left of the classic group {self.group_id!r}"
         ids = self.members.keys()
         if self.state is ClassicState.EMPTY:
             assert not self.members, f"{self.group_id!r} is Empty and has members"
@@ -174,6 +210,25 @@ class ClassicGroup(msgspec.Struct, frozen=True):
             assert self.protocol_counts.get(self.protocol or "") == len(self.members), (
                 f"not every member supports {self.protocol!r}"
             )
+
+
+class ClassicGroupChanged(msgspec.Struct, frozen=True):
+    """A classic group is now this; None: there is none. Overrides what replay has made of the group's record."""
+
+    group_id: str
+    group: ClassicGroup | None
+
+    def apply(self, state: CoordinatorState) -> None:
+        """Replace the group, or forget it."""
+        put_classic_group(state, self.group_id, self.group)
+
+
+def put_classic_group(state: CoordinatorState, group_id: str, group: ClassicGroup | None) -> None:
+    """Replace a classic group whole; None: there is none. A group of another kind stays."""
+    if group is not None:
+        state.put_group(group)
+    elif state.find(ClassicGroup, group_id) is not None:
+        state.forget_group(group_id)
 
 
 def transition(group: ClassicGroup, state: ClassicState, *, wall_ms: int) -> ClassicGroup:
@@ -293,6 +348,11 @@ def with_assignments(group: ClassicGroup, assignments: Mapping[str, bytes]) -> C
             for member_id, member in group.members.items()
         },
     )
+
+
+def group_record(group: ClassicGroup) -> wire.GroupRecord:
+    """Type 2: a classic group after a completed rebalance, or empty."""
+    return wire.GroupRecord(wire.GroupMetadataKey(group=group.group_id), to_value(group))
 
 
 def to_value(group: ClassicGroup) -> wire.GroupMetadataValue:

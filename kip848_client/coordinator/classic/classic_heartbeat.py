@@ -1,18 +1,18 @@
-"""Heartbeats of a classic group's members, and the check of their commits. Both restart the member's session.
+"""Heartbeats of a classic group's members, which restart the member's session.
 
-Source: Kafka's ``GroupMetadataManager.classicGroupHeartbeat``, ``ClassicGroup.validateOffsetCommit``.
+Source: Kafka's ``GroupMetadataManager.classicGroupHeartbeat``.
 """
 
 from __future__ import annotations
 
 from kip848_client.coordinator.classic.classic_group import ClassicGroup, ClassicMember, ClassicState
-from kip848_client.coordinator.classic.classic_lookup import check_generation, find_member
+from kip848_client.coordinator.classic.classic_lookup import check_generation, existing_group, find_member
+from kip848_client.coordinator.core.kind import Kinds
 from kip848_client.coordinator.core.refusal import Refused
 from kip848_client.coordinator.core.requests import ApiRequest
 from kip848_client.coordinator.core.result import ArmTimer, CoordinatorResult, Reply
 from kip848_client.coordinator.core.state import CoordinatorState
 from kip848_client.coordinator.core.timers import TimerKey, TimerKind
-from kip848_client.coordinator.migration.mixed_groups import group_of_new_protocol
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
@@ -24,13 +24,13 @@ def handle_heartbeat(
     try:
         if not message.group_id:
             raise Refused(ErrorCode.INVALID_GROUP_ID, "Heartbeat names no group.")
-        mixed = group_of_new_protocol(state, message.group_id)
-        if mixed is not None:
-            code, timers = mixed.beat(message, now_ms=now_ms)
+        other = state.part(Kinds).classic_side(message.group_id)
+        if other is not None:
+            code, timers = other.beat(message, now_ms=now_ms)
             return CoordinatorResult(
-                replies=(Reply(request.request_id, HeartbeatResponse(error_code=code)),), soft=timers
+                replies=(Reply(request.request_id, HeartbeatResponse(error_code=code)),), soft=tuple(timers)
             )
-        group = state.existing_classic_group(message.group_id)
+        group = existing_group(state, message.group_id)
         member = find_member(group, member_id=message.member_id, instance_id=message.group_instance_id)
         check_generation(group, message.generation_id)
     except Refused as refused:
@@ -49,29 +49,3 @@ def session_restart(group: ClassicGroup, member: ClassicMember, *, now_ms: int) 
         deadline_ms=now_ms + member.session_timeout_ms,
         member_epoch=group.generation,
     )
-
-
-def check_commit(
-    group: ClassicGroup,
-    *,
-    member_id: str,
-    instance_id: str | None,
-    generation: int,
-    is_transactional: bool = False,
-) -> ClassicMember | None:
-    """The member that commits; None for a sender outside the group that commits to a group without members.
-
-    Args:
-        is_transactional: it commits in a transaction, which may go on while the group waits for its assignment.
-
-    Raises:
-        Refused: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION; REBALANCE_IN_PROGRESS between the answer
-            to JoinGroup and the one to SyncGroup.
-    """
-    if generation < 0 and group.state is ClassicState.EMPTY:
-        return None
-    member = find_member(group, member_id=member_id, instance_id=instance_id)
-    check_generation(group, generation)
-    if group.state is ClassicState.COMPLETING and not is_transactional:
-        raise Refused(ErrorCode.REBALANCE_IN_PROGRESS, f"Group {group.group_id} waits for its assignment.")
-    return member

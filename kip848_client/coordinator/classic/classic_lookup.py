@@ -1,13 +1,30 @@
-"""Finds the member of a request to a classic group, and checks its ids and generation. Reads only."""
+"""Finds the group and the member of a request to a classic group, and checks its ids and generation. Reads only."""
 
 from __future__ import annotations
 
 import random
 import uuid
+from typing import Final
 
 from kip848_client.coordinator.classic.classic_group import ClassicGroup, ClassicMember
 from kip848_client.coordinator.core.refusal import Refused
+from kip848_client.coordinator.core.state import CoordinatorState
 from kip848_client.errors import ErrorCode
+
+MEMBER_ID_ROUND_VERSION: Final = 4
+"""From this version of JoinGroup on, a dynamic member is sent an id first (KIP-394)."""
+
+
+def existing_group(state: CoordinatorState, group_id: str) -> ClassicGroup:
+    """The classic group of this id.
+
+    Raises:
+        Refused: UNKNOWN_MEMBER_ID: there is no such group.
+    """
+    group = state.find(ClassicGroup, group_id)
+    if group is None:
+        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"There is no classic group {group_id}.")
+    return group
 
 
 def find_member(group: ClassicGroup, *, member_id: str, instance_id: str | None) -> ClassicMember:

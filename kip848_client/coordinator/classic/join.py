@@ -22,15 +22,13 @@ from kip848_client.coordinator.classic.classic_group import (
     with_member,
     with_replacement,
 )
-from kip848_client.coordinator.classic.classic_lookup import find_member, new_classic_member_id
+from kip848_client.coordinator.classic.classic_lookup import MEMBER_ID_ROUND_VERSION, find_member, new_classic_member_id
 from kip848_client.coordinator.classic.rebalance import ClassicOutcome, refused_join
+from kip848_client.coordinator.core.kind import Kinds
 from kip848_client.coordinator.core.refusal import Refused
 from kip848_client.coordinator.core.requests import ApiRequest
 from kip848_client.coordinator.core.result import CoordinatorResult, Reply
 from kip848_client.coordinator.core.state import CoordinatorState
-from kip848_client.coordinator.migration.mixed_group import MEMBER_ID_ROUND_VERSION
-from kip848_client.coordinator.migration.mixed_groups import group_of_new_protocol
-from kip848_client.coordinator.offsets import deletion
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
@@ -48,10 +46,14 @@ def handle_join(
         return _refuse(request, ErrorCode.INVALID_GROUP_ID, member_id=member_id)
     if not shortest <= message.session_timeout_ms <= longest:
         return _refuse(request, ErrorCode.INVALID_SESSION_TIMEOUT, member_id=member_id)
-    mixed = group_of_new_protocol(state, group_id)
-    if mixed is not None and mixed.group.members:
-        return mixed.join(request, message, rebalance_timeout_ms=_rebalance_timeout_ms(message), now_ms=now_ms)
-    group = state.classic.get(group_id)
+    other = state.groups.get(group_id)
+    if other is not None and not isinstance(other, ClassicGroup):
+        side = state.part(Kinds).classic_side(group_id)
+        if side is None:
+            return _refuse(request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id=member_id)
+        if not other.is_empty:
+            return side.join(request, message, rebalance_timeout_ms=_rebalance_timeout_ms(message), now_ms=now_ms)
+    group = state.find(ClassicGroup, group_id)
     if group is None:
         if member_id:
             return _refuse(request, ErrorCode.UNKNOWN_MEMBER_ID, member_id=member_id)
@@ -61,10 +63,10 @@ def handle_join(
     outcome = ClassicOutcome(state, group, now_ms=now_ms, wall_ms=request.wall_ms)
     join = _Join(outcome, request, message)
     join.run()
-    if mixed is not None and outcome.group.exists:
-        # The classic group replaces an empty group of the new protocol; the offsets stay.
+    if other is not None and not isinstance(other, ClassicGroup) and outcome.group.exists:
+        # The classic group replaces an empty group of another kind; the offsets stay.
         # The first join of a group writes no other record.
-        outcome.batch.records.extend(deletion.tombstones_of(state, group_id))
+        outcome.batch.records.extend(other.tombstones())
     return outcome.result()
 
 

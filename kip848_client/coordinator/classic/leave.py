@@ -1,39 +1,65 @@
-"""LeaveGroup for a classic group: a member leaves, or an administrator removes static members.
+"""LeaveGroup: members leave, or an administrator removes them, from a group of any kind.
 
 Source: Kafka's ``GroupMetadataManager.classicGroupLeaveToClassicGroup``; KIP-345 (several members in one request).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
 from kip848_client.coordinator.classic.classic_group import ClassicGroup
 from kip848_client.coordinator.classic.classic_lookup import find_member
 from kip848_client.coordinator.classic.rebalance import ClassicOutcome
+from kip848_client.coordinator.core.kind import Kinds
 from kip848_client.coordinator.core.refusal import Refused
 from kip848_client.coordinator.core.requests import ApiRequest
-from kip848_client.coordinator.core.result import CoordinatorResult
+from kip848_client.coordinator.core.result import CoordinatorResult, Reply
 from kip848_client.coordinator.core.state import CoordinatorState
-from kip848_client.coordinator.modern.departure import leave_response, leaving_members
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.leave_group import (
     LeaveGroupRequest,
+    LeaveGroupResponse,
     MemberIdentity,
+    MemberResponse,
 )
+
+_SEVERAL_VERSION: Final = 3
+"""From this version of LeaveGroup on, a request names several members, and each gets its own code."""
 
 
 def handle_leave(
-    state: CoordinatorState, request: ApiRequest, message: LeaveGroupRequest, group: ClassicGroup, *, now_ms: int
+    state: CoordinatorState, request: ApiRequest, message: LeaveGroupRequest, *, now_ms: int
 ) -> CoordinatorResult:
-    """Answer one LeaveGroup: each member has its own code, and the group rebalances once for all of them."""
-    outcome = ClassicOutcome(state, group, now_ms=now_ms, wall_ms=request.wall_ms)
-    leaving = leaving_members(message, api_version=request.api_version)
-    codes = [_leave(outcome, identity) for identity in leaving]
+    """Answer one LeaveGroup: each member has its own code."""
+    if not message.group_id:
+        refused = LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+        return CoordinatorResult(replies=(Reply(request.request_id, refused),))
+    leaving = _leaving_members(message, api_version=request.api_version)
+    group = state.groups.get(message.group_id)
+    codes: Sequence[ErrorCode] = [ErrorCode.UNKNOWN_MEMBER_ID] * len(leaving)
+    result = CoordinatorResult()
+    if group is not None:
+        kind = state.part(Kinds).of(group)
+        codes, result = kind.remove_members(group, leaving, now_ms=now_ms, wall_ms=request.wall_ms)
+    reply = Reply(request.request_id, _response(leaving, codes, api_version=request.api_version))
+    return replace(result, replies=(*result.replies, reply))
+
+
+def remove_members(
+    state: CoordinatorState, group: ClassicGroup, leaving: Sequence[MemberIdentity], *, now_ms: int, wall_ms: int
+) -> tuple[Sequence[ErrorCode], CoordinatorResult]:
+    """Remove members of a classic group, which rebalances once for all of them."""
+    outcome = ClassicOutcome(state, group, now_ms=now_ms, wall_ms=wall_ms)
+    codes = [_remove(outcome, identity) for identity in leaving]
     if ErrorCode.NONE in codes:
         outcome.after_removal()
-    outcome.reply(request.request_id, leave_response(leaving, codes, api_version=request.api_version))
-    return outcome.result()
+    return codes, outcome.result()
 
 
-def _leave(outcome: ClassicOutcome, identity: MemberIdentity) -> ErrorCode:
+def _remove(outcome: ClassicOutcome, identity: MemberIdentity) -> ErrorCode:
     group, member_id = outcome.group, identity.member_id
     if not member_id:
         # An administrator removes a static member without knowing its id.
@@ -49,3 +75,20 @@ def _leave(outcome: ClassicOutcome, identity: MemberIdentity) -> ErrorCode:
         return refused.code
     outcome.remove([member_id], reason="leave")
     return ErrorCode.NONE
+
+
+def _leaving_members(message: LeaveGroupRequest, *, api_version: int) -> Sequence[MemberIdentity]:
+    """The members that leave; before version 3 a request names one, in a field of its own."""
+    return message.members if api_version >= _SEVERAL_VERSION else (MemberIdentity(member_id=message.member_id),)
+
+
+def _response(leaving: Sequence[MemberIdentity], codes: Sequence[ErrorCode], *, api_version: int) -> LeaveGroupResponse:
+    """The code of each member, in the order of the request; before version 3 the code of the only one."""
+    if api_version < _SEVERAL_VERSION:
+        return LeaveGroupResponse(error_code=codes[0])
+    return LeaveGroupResponse(
+        members=tuple(
+            MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=code)
+            for identity, code in zip(leaving, codes, strict=True)
+        )
+    )

@@ -15,19 +15,19 @@ import msgspec
 
 from kip848_client.coordinator.classic.classic_group import (
     ClassicGroup,
+    ClassicGroupChanged,
     ClassicMember,
     ClassicState,
     Parked,
+    group_record,
     next_generation,
-    to_value,
     transition,
     with_assignments,
     without,
 )
-from kip848_client.coordinator.consumer.consumer_records import classic_group_record
 from kip848_client.coordinator.core.batch import Batch
 from kip848_client.coordinator.core.events import FactValue, GroupEvent
-from kip848_client.coordinator.core.result import ArmTimer, CancelTimer, ClassicGroupChanged, CoordinatorResult, Reply
+from kip848_client.coordinator.core.result import ArmTimer, CancelTimer, CoordinatorResult, Reply
 from kip848_client.coordinator.core.state import CoordinatorState
 from kip848_client.coordinator.core.timers import TimerKey, TimerKind
 from kip848_client.errors import ErrorCode
@@ -63,7 +63,7 @@ class ClassicOutcome:
         group = self.group
         if self._is_logged:
             self.group = group = msgspec.structs.replace(group, is_logged=True)
-            self.batch.records.append(classic_group_record(group.group_id, to_value(group)))
+            self.batch.records.append(group_record(group))
         if group is not self._before:
             self.batch.soft.append(ClassicGroupChanged(group.group_id, group if group.exists else None))
             if group.state is not self._before.state:
@@ -355,11 +355,10 @@ def refused_join(code: ErrorCode, *, member_id: str, api_version: int) -> JoinGr
     )
 
 
-def time_is_up(state: CoordinatorState, key: TimerKey, *, now_ms: int, wall_ms: int) -> CoordinatorResult:
-    """Handle a timer of a classic group. Ignored if the group or the member is gone."""
-    group = state.classic.get(key.group_id)
-    if group is None:
-        return CoordinatorResult(soft=(CancelTimer(key),))
+def time_is_up(
+    state: CoordinatorState, group: ClassicGroup, key: TimerKey, *, now_ms: int, wall_ms: int
+) -> CoordinatorResult:
+    """Handle a timer of a classic group. Ignored if the member is gone."""
     outcome = ClassicOutcome(state, group, now_ms=now_ms, wall_ms=wall_ms)
     outcome.batch.soft.append(CancelTimer(key))  # first: what follows may arm it again
     outcome.time_is_up(key)
@@ -368,9 +367,10 @@ def time_is_up(state: CoordinatorState, key: TimerKey, *, now_ms: int, wall_ms: 
 
 def refuse_all(state: CoordinatorState, *, code: ErrorCode) -> CoordinatorResult:
     """Answer every parked request with *code*."""
+    groups = state.all_of(ClassicGroup)
     replies = [
         reply
-        for _, group in sorted(state.classic.items())
+        for group in sorted(groups, key=lambda one: one.group_id)
         for reply in (
             *[
                 Reply(parked.request_id, refused_join(code, member_id=member_id, api_version=parked.api_version))
@@ -381,7 +381,7 @@ def refuse_all(state: CoordinatorState, *, code: ErrorCode) -> CoordinatorResult
     ]
     changed = [
         ClassicGroupChanged(group.group_id, msgspec.structs.replace(group, awaiting_join={}, awaiting_sync={}))
-        for group in state.classic.values()
+        for group in groups
     ]
     return CoordinatorResult(replies=tuple(replies), soft=tuple(changed))
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import Final
 
 from kip848_client.coordinator.classic.classic_group import ClassicState, Parked
-from kip848_client.coordinator.classic.classic_lookup import check_generation, find_member
+from kip848_client.coordinator.classic.classic_lookup import check_generation, existing_group, find_member
 from kip848_client.coordinator.classic.rebalance import ClassicOutcome
+from kip848_client.coordinator.core.kind import Kinds
 from kip848_client.coordinator.core.refusal import Refused
 from kip848_client.coordinator.core.requests import ApiRequest
 from kip848_client.coordinator.core.result import CoordinatorResult, Reply
 from kip848_client.coordinator.core.state import CoordinatorState
-from kip848_client.coordinator.migration.mixed_groups import group_of_new_protocol
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -39,10 +39,10 @@ def _sync(state: CoordinatorState, request: ApiRequest, message: SyncGroupReques
         raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "SyncGroup names no protocol.")
     if not message.group_id:
         raise Refused(ErrorCode.INVALID_GROUP_ID, "SyncGroup names no group.")
-    mixed = group_of_new_protocol(state, message.group_id)
-    if mixed is not None:
-        return mixed.sync(request, message, now_ms=now_ms)
-    group = state.existing_classic_group(message.group_id)
+    other = state.part(Kinds).classic_side(message.group_id)
+    if other is not None:
+        return other.sync(request, message, now_ms=now_ms)
+    group = existing_group(state, message.group_id)
     member = find_member(group, member_id=message.member_id, instance_id=message.group_instance_id)
     check_generation(group, message.generation_id)
     _check_protocol(message.protocol_type, group.protocol_type, what="type")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from kip848_client.assignors.unit_plans import UNIT_PLANS
-from kip848_client.coordinator.connect.connect_group import ConnectGroup, GroupWorker
+from kip848_client.coordinator.connect.connect_group import ConnectGroup, GroupWorker, existing_group
 from kip848_client.coordinator.connect.units import count_units, write_held, write_units
-from kip848_client.coordinator.connect.worker_departure import existing_group
 from kip848_client.coordinator.connect.worker_steps import assignor_status
-from kip848_client.coordinator.consumer.target_assignment import choose_name
 from kip848_client.coordinator.core.refusal import Refused
 from kip848_client.coordinator.core.requests import ApiRequest
 from kip848_client.coordinator.core.result import CoordinatorResult, Reply
 from kip848_client.coordinator.core.state import CoordinatorState
+from kip848_client.coordinator.modern.assignment_round import Rounds
 from kip848_client.coordinator.modern.client_assignment import client_assignor
+from kip848_client.coordinator.modern.server_assignors import choose_name
 from kip848_client.wire.messages.connect_group_describe import (
     ConnectGroupDescribeRequest,
     ConnectGroupDescribeResponse,
@@ -35,7 +35,7 @@ def describe_group(state: CoordinatorState, group_id: str) -> DescribedGroup:
         group = existing_group(state, group_id)
     except Refused as refused:
         return DescribedGroup(group_id=group_id, error_code=refused.code, error_message=refused.message)
-    flying = state.rounds.get(group_id)
+    flying = state.part(Rounds).in_flight.get(group_id)
     choice = client_assignor(state, group)
     return DescribedGroup(
         group_id=group_id,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from collections.abc import Iterator
+from typing import ClassVar, Final, TypeAlias
 
 import msgspec
 
 from kip848_client.coordinator.connect.units import Catalogue, Units, stored_held, stored_units
+from kip848_client.coordinator.core.group_configs import GroupConfig
+from kip848_client.coordinator.core.refusal import Refused
+from kip848_client.coordinator.core.state import CoordinatorState
 from kip848_client.coordinator.modern.member_record import (
     NO_METADATA,
     AssignmentMetadata,
@@ -17,8 +21,9 @@ from kip848_client.coordinator.modern.member_record import (
     read_classic,
 )
 from kip848_client.coordinator.modern.modern_group import Group, read_state
+from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages import connect_group_records as wire
-from kip848_client.wire.messages.group_records import RecordKey, RecordValue
+from kip848_client.wire.messages.group_records import GroupRecord, RecordKey, RecordValue
 
 
 class WorkerMetadata(SharedMetadata, frozen=True):
@@ -58,6 +63,8 @@ _NO_STATE: Final = AssignorState()
 class ConnectGroup(Group[str, WorkerMetadata]):
     """One group. Read anything; change nothing except by `replay`."""
 
+    kind: ClassVar[str] = "connect"
+
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id, metadata=_NO_METADATA)
         self.catalogue = Catalogue()
@@ -75,6 +82,19 @@ class ConnectGroup(Group[str, WorkerMetadata]):
     def is_client_side(self) -> bool:
         """Whether workers compute the target."""
         return self.computing_count > 0
+
+    def session_timeout_ms(self, config: GroupConfig) -> int:
+        """``connect.session.timeout.ms``."""
+        return config.connect_session_timeout_ms
+
+    def tombstones(self) -> Iterator[GroupRecord]:
+        """Tombstones for all its records, in the order that replay demands."""
+        group_id = self.group_id
+        for member_id in self.sorted_member_ids:
+            yield from worker_tombstones(group_id, member_id=member_id)
+        yield GroupRecord(wire.ConnectGroupTargetMetadataKey(group_id=group_id), None)
+        yield GroupRecord(wire.ConnectGroupCatalogKey(group_id=group_id), None)
+        yield GroupRecord(wire.ConnectGroupMetadataKey(group_id=group_id), None)
 
     def replay(self, key: RecordKey, value: RecordValue | None) -> bool:
         """Bring the group to what one of its records says; see `ConsumerGroup.replay`.
@@ -137,6 +157,26 @@ class ConnectGroup(Group[str, WorkerMetadata]):
     def _count_metadata(self, metadata: WorkerMetadata, change: int) -> None:
         super()._count_metadata(metadata, change)
         self.computing_count += change * metadata.computes
+
+
+def worker_tombstones(group_id: str, *, member_id: str) -> Iterator[GroupRecord]:
+    """Everything of one worker, in the order that replay demands."""
+    yield GroupRecord(wire.ConnectGroupCurrentMemberKey(group_id=group_id, member_id=member_id), None)
+    yield GroupRecord(wire.ConnectGroupTargetMemberKey(group_id=group_id, member_id=member_id), None)
+    yield GroupRecord(wire.ConnectGroupMemberKey(group_id=group_id, member_id=member_id), None)
+
+
+def existing_group(state: CoordinatorState, group_id: str) -> ConnectGroup:
+    """The connect group of this id.
+
+    Raises:
+        Refused: GROUP_ID_NOT_FOUND.
+    """
+    group = state.known_group(group_id)
+    if isinstance(group, ConnectGroup):
+        return group
+    what = "not found" if group is None else "is not a connect group"
+    raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
 
 
 def _read_metadata(value: wire.ConnectGroupMemberValue) -> WorkerMetadata:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import msgspec
 
-from kip848_client.coordinator.connect.connect_group import AssignorState, ConnectGroup, WorkerMetadata
+from kip848_client.coordinator.connect.connect_group import AssignorState, WorkerMetadata
 from kip848_client.coordinator.connect.units import Catalogue, Units, write_held, write_units
 from kip848_client.coordinator.modern.member_record import NO_METADATA, AssignmentMetadata, Current
 from kip848_client.wire.messages import connect_group_records as wire
@@ -119,20 +117,3 @@ def current_record(group_id: str, *, member_id: str, current: Current[str], sequ
             sequence=sequence,
         ),
     )
-
-
-def worker_tombstones(group_id: str, *, member_id: str) -> Iterator[GroupRecord]:
-    """Everything of one worker, in the order that replay demands."""
-    yield GroupRecord(wire.ConnectGroupCurrentMemberKey(group_id=group_id, member_id=member_id), None)
-    yield GroupRecord(wire.ConnectGroupTargetMemberKey(group_id=group_id, member_id=member_id), None)
-    yield GroupRecord(wire.ConnectGroupMemberKey(group_id=group_id, member_id=member_id), None)
-
-
-def group_tombstones(group: ConnectGroup) -> Iterator[GroupRecord]:
-    """Everything of a connect group, in the order that replay demands."""
-    group_id = group.group_id
-    for member_id in group.sorted_member_ids:
-        yield from worker_tombstones(group_id, member_id=member_id)
-    yield GroupRecord(wire.ConnectGroupTargetMetadataKey(group_id=group_id), None)
-    yield catalogue_tombstone(group_id)
-    yield GroupRecord(wire.ConnectGroupMetadataKey(group_id=group_id), None)

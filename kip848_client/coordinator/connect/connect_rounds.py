@@ -13,15 +13,14 @@ from msgspec.structs import replace
 
 from kip848_client.coordinator.connect import connect_records
 from kip848_client.coordinator.connect.classic_workers import classic_bytes
-from kip848_client.coordinator.connect.connect_group import AssignorState, ConnectGroup, GroupWorker
+from kip848_client.coordinator.connect.connect_group import AssignorState, ConnectGroup, GroupWorker, existing_group
 from kip848_client.coordinator.connect.units import Units, read_units, write_units
-from kip848_client.coordinator.connect.worker_departure import existing_group
 from kip848_client.coordinator.core.batch import Batch
 from kip848_client.coordinator.core.refusal import Refused
 from kip848_client.coordinator.core.requests import ApiRequest
-from kip848_client.coordinator.core.result import CoordinatorResult, Reply, TargetComputed
+from kip848_client.coordinator.core.result import CoordinatorResult, Reply
 from kip848_client.coordinator.core.state import CoordinatorState
-from kip848_client.coordinator.modern.assignment_round import PreparedConnectGroup
+from kip848_client.coordinator.modern.assignment_round import Prepared, Rounds, TargetComputed
 from kip848_client.coordinator.modern.client_assignment import RoundPlanner, client_assignor
 from kip848_client.coordinator.modern.computed_target import (
     find_round,
@@ -49,6 +48,18 @@ from kip848_client.wire.messages.connect_group_prepare_assignment import (
 _Part = tuple[Units, AssignmentMetadata]
 
 
+class PreparedConnectGroup(Prepared, frozen=True):
+    """A connect group.
+
+    Args:
+        readable: member id -> (least, greatest) version of assignment metadata that it reads.
+        units: the catalogue: name -> indexes.
+    """
+
+    readable: Mapping[str, tuple[int, int]]
+    units: Mapping[str, tuple[int, ...]]
+
+
 def handle_prepare(
     state: CoordinatorState, request: ApiRequest, message: ConnectGroupPrepareAssignmentRequest, *, now_ms: int
 ) -> CoordinatorResult:
@@ -72,7 +83,7 @@ def handle_prepare(
         units=group.catalogue.units,
     )
     planner.prepared(worker, prepared, now_ms=now_ms)
-    installed_ms = state.target_computed_ms.get(group.group_id)
+    installed_ms = state.part(Rounds).computed_ms.get(group.group_id)
     response = ConnectGroupPrepareAssignmentResponse(
         group_epoch=group.group_epoch,
         assignment_epoch=group.target_epoch,
@@ -96,7 +107,7 @@ def handle_install(
         prepared = prepared_for(flying, message, kind=PreparedConnectGroup)
         parts, deferred = ({}, {}) if message.error else _read_assignment(prepared, message)
     except Refused as refused:
-        note_refusal(batch, state.connect.get(message.group_id), member_id=message.member_id, refused=refused)
+        note_refusal(batch, state.find(ConnectGroup, message.group_id), member_id=message.member_id, refused=refused)
         refusal = ConnectGroupInstallAssignmentResponse(error_code=refused.code, error_message=refused.message)
         return batch.result(Reply(request.request_id, refusal))
     epoch, group_id = prepared.group_epoch, group.group_id

@@ -34,7 +34,6 @@ class MixedConnectGroup(MixedGroup[str, WorkerMetadata, ClassicWorker]):
     """See the module."""
 
     protocol_type: ClassVar[str] = CONNECT_PROTOCOL
-    kind: ClassVar[str] = "connect"
 
     def __init__(self, state: CoordinatorState, group: ConnectGroup) -> None:
         super().__init__(state, group)

@@ -8,21 +8,21 @@ from msgspec.structs import replace
 
 from kip848_client.coordinator.connect import connect_records
 from kip848_client.coordinator.connect.connect_conversion import downgrade
-from kip848_client.coordinator.connect.connect_group import ConnectGroup, GroupWorker
+from kip848_client.coordinator.connect.connect_group import ConnectGroup, GroupWorker, existing_group, worker_tombstones
+from kip848_client.coordinator.connect.heard import Heard
 from kip848_client.coordinator.core.batch import Batch
-from kip848_client.coordinator.core.refusal import Refused
 from kip848_client.coordinator.core.requests import ApiRequest
-from kip848_client.coordinator.core.result import CoordinatorResult, Heard, Reply
+from kip848_client.coordinator.core.result import CoordinatorResult, Reply
 from kip848_client.coordinator.core.state import CoordinatorState
 from kip848_client.coordinator.core.timers import ArmedTimer, TimerKey
 from kip848_client.coordinator.migration.conversion import can_downgrade
 from kip848_client.coordinator.modern.departure import (
     leave_for_a_while,
-    leave_group,
     leaving_member,
     member_late,
     note_leaving,
     note_removed,
+    remove_named,
 )
 from kip848_client.coordinator.modern.member_record import STATIC_LEAVE_EPOCH
 from kip848_client.errors import ErrorCode
@@ -30,20 +30,7 @@ from kip848_client.wire.messages.connect_group_heartbeat import (
     ConnectGroupHeartbeatRequest,
     ConnectGroupHeartbeatResponse,
 )
-from kip848_client.wire.messages.leave_group import LeaveGroupRequest
-
-
-def existing_group(state: CoordinatorState, group_id: str) -> ConnectGroup:
-    """The connect group of this id.
-
-    Raises:
-        Refused: GROUP_ID_NOT_FOUND.
-    """
-    group = state.connect.get(group_id)
-    if group is None:
-        what = "is not a connect group" if group_id in state.groups or state.is_classic(group_id) else "not found"
-        raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
-    return group
+from kip848_client.wire.messages.leave_group import MemberIdentity
 
 
 def leave(
@@ -68,15 +55,15 @@ def leave(
     return batch.result(Reply(request.request_id, response))
 
 
-def handle_leave_group(
-    state: CoordinatorState, request: ApiRequest, message: LeaveGroupRequest, group: ConnectGroup, *, now_ms: int
-) -> CoordinatorResult:
-    """Answer one LeaveGroup: of workers on the classic protocol, or of an administrator."""
+def remove_members(
+    state: CoordinatorState, group: ConnectGroup, leaving: Sequence[MemberIdentity], *, now_ms: int, wall_ms: int
+) -> tuple[Sequence[ErrorCode], CoordinatorResult]:
+    """Remove the workers that a LeaveGroup names: those on the classic protocol send it, or an administrator does."""
 
     def remove(group: ConnectGroup, batch: Batch, workers: Sequence[GroupWorker]) -> None:
-        _remove(state, group, batch, workers, reason="leave", now_ms=now_ms, wall_ms=request.wall_ms)
+        _remove(state, group, batch, workers, reason="leave", now_ms=now_ms, wall_ms=wall_ms)
 
-    return leave_group(request, message, group, remove=remove)
+    return remove_named(group, leaving, remove=remove)
 
 
 def time_is_up(
@@ -115,7 +102,7 @@ def _remove(
         batch.add(turn.result())
         return
     for member_id in sorted(gone):
-        batch.records += connect_records.worker_tombstones(group_id, member_id=member_id)
+        batch.records += worker_tombstones(group_id, member_id=member_id)
         batch.soft.append(Heard(group_id, member_id, None))
     installer = "" if group.last_installer in gone else group.last_installer
     batch.records.append(connect_records.group_record(group_id, epoch=epoch, last_installer=installer))

@@ -11,17 +11,18 @@ from kip848_client.coordinator.classic.classic_group import ClassicGroup
 from kip848_client.coordinator.connect import worker_departure
 from kip848_client.coordinator.connect.connect_conversion import upgrade
 from kip848_client.coordinator.connect.connect_group import ConnectGroup, GroupWorker, WorkerMetadata
+from kip848_client.coordinator.connect.heard import Heard, HeardHeartbeats
 from kip848_client.coordinator.connect.units import write_held, write_units
 from kip848_client.coordinator.connect.worker_steps import WorkerSteps
 from kip848_client.coordinator.connect.worker_validation import ReadHeartbeat, read_heartbeat
-from kip848_client.coordinator.consumer import consumer_records
 from kip848_client.coordinator.core.batch import Batch
 from kip848_client.coordinator.core.refusal import Refused, invalid_request
 from kip848_client.coordinator.core.requests import ApiRequest
-from kip848_client.coordinator.core.result import CoordinatorResult, Heard, Reply
+from kip848_client.coordinator.core.result import CoordinatorResult, Reply
 from kip848_client.coordinator.core.state import CoordinatorState
 from kip848_client.coordinator.modern.member_lookup import find_member
 from kip848_client.coordinator.modern.member_record import JOIN_EPOCH, Current
+from kip848_client.coordinator.modern.refused_heartbeat import refuse_heartbeat
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.classic_connect_protocol import CONNECT_PROTOCOL
 from kip848_client.wire.messages.connect_group_heartbeat import (
@@ -34,16 +35,17 @@ from kip848_client.wire.messages.connect_group_heartbeat import (
 def handle_heartbeat(
     state: CoordinatorState, request: ApiRequest, message: ConnectGroupHeartbeatRequest, *, now_ms: int
 ) -> CoordinatorResult:
-    """Answer one ConnectGroupHeartbeat.
-
-    Raises:
-        Refused: the code for the answer; nothing changed.
-    """
-    read = read_heartbeat(message, bytes_max=state.config.client_assignors_bytes_max)
-    _check_sequence(state, message)
-    if message.member_epoch < 0:
-        return worker_departure.leave(state, request, message, now_ms=now_ms)
-    return _Heartbeat(state, request, message, read, now_ms=now_ms).run()
+    """Answer one ConnectGroupHeartbeat. One that is refused changes nothing."""
+    try:
+        read = read_heartbeat(message, bytes_max=state.config.client_assignors_bytes_max)
+        _check_sequence(state, message)
+        if message.member_epoch < 0:
+            return worker_departure.leave(state, request, message, now_ms=now_ms)
+        return _Heartbeat(state, request, message, read, now_ms=now_ms).run()
+    except Refused as refused:
+        response = ConnectGroupHeartbeatResponse(error_code=refused.code, error_message=refused.message)
+        group = state.find(ConnectGroup, message.group_id)
+        return refuse_heartbeat(state, request, message, refused, response, group=group)
 
 
 def _check_sequence(state: CoordinatorState, message: ConnectGroupHeartbeatRequest) -> None:
@@ -54,9 +56,9 @@ def _check_sequence(state: CoordinatorState, message: ConnectGroupHeartbeatReque
     Raises:
         Refused: COORDINATOR_NOT_AVAILABLE, after which a worker tries again; nothing changed.
     """
-    group = state.connect.get(message.group_id)
+    group = state.find(ConnectGroup, message.group_id)
     logged = -1 if group is None else group.logged_sequences.get(message.member_id, -1)
-    heard = max(logged, state.heard.get(message.group_id, {}).get(message.member_id, -1))
+    heard = max(logged, state.part(HeardHeartbeats).latest(message.group_id, message.member_id))
     if -1 < message.sequence <= heard:
         raise Refused(
             ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -112,19 +114,20 @@ class _Heartbeat:
 
     def _find_group(self) -> ConnectGroup:
         state, group_id = self._state, self._message.group_id
-        group = state.connect.get(group_id)
+        group = state.find(ConnectGroup, group_id)
         if group is not None:
             return group
-        classic = state.classic.get(group_id)
+        other = state.groups.get(group_id)
         is_join = self._message.member_epoch == JOIN_EPOCH
-        if classic is not None and classic.members and is_join:
-            return self._upgrade(classic)
-        if group_id in state.groups or state.offsets.has_group(group_id) or (classic is not None and classic.size):
+        if isinstance(other, ClassicGroup) and other.members and is_join:
+            return self._upgrade(other)
+        is_left = isinstance(other, ClassicGroup) and not other.size
+        if (other is not None and not is_left) or state.offsets.has_group(group_id):
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a connect group.")
         if not is_join:
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Connect group {group_id} not found.")
-        if classic is not None:
-            self._batch.records.append(consumer_records.classic_group_tombstone(group_id))
+        if other is not None:
+            self._batch.records += other.tombstones()
         return ConnectGroup(group_id)
 
     def _upgrade(self, classic: ClassicGroup) -> ConnectGroup:

@@ -11,13 +11,13 @@ from typing import Final
 
 from kip848_client.assignors.unit_plans import UNIT_PLANS
 from kip848_client.coordinator.connect import connect_records
-from kip848_client.coordinator.connect.connect_group import ConnectGroup, GroupWorker, WorkerMetadata
+from kip848_client.coordinator.connect.connect_group import ConnectGroup, GroupWorker, WorkerMetadata, worker_tombstones
+from kip848_client.coordinator.connect.heard import Heard
 from kip848_client.coordinator.connect.units import Catalogue, Units, check_catalogue
-from kip848_client.coordinator.consumer.target_assignment import choose_name
 from kip848_client.coordinator.core.batch import Batch
 from kip848_client.coordinator.core.refusal import Refused
-from kip848_client.coordinator.core.result import Heard
 from kip848_client.coordinator.core.state import CoordinatorState
+from kip848_client.coordinator.modern.assignment_round import Rounds
 from kip848_client.coordinator.modern.client_assignment import RoundPlanner, client_assignor
 from kip848_client.coordinator.modern.client_assignors import asks_for_a_target, check_versions, choice_after
 from kip848_client.coordinator.modern.current_assignment import MustRejoinError, Owned, Target, reconcile
@@ -31,6 +31,7 @@ from kip848_client.coordinator.modern.member_record import (
     MemberState,
 )
 from kip848_client.coordinator.modern.member_timers import arm_member_timers
+from kip848_client.coordinator.modern.server_assignors import choose_name
 from kip848_client.errors import ErrorCode
 from kip848_client.model import Unit
 
@@ -126,7 +127,9 @@ class WorkerSteps:
             )
         if current is not updated.current:
             updated = Member(updated.member_id, metadata, current)
-        arm_member_timers(self._state, batch, updated, changed=current is not member.current, now_ms=self._now_ms)
+        arm_member_timers(
+            self._state, group, batch, updated, changed=current is not member.current, now_ms=self._now_ms
+        )
         if batch.records:
             self._note(found, updated, is_join=is_join)
         return updated
@@ -222,7 +225,7 @@ class WorkerSteps:
         if self._is_client_side(found, updated.metadata):
             self._ask_a_worker(found, updated)
             return
-        if group.group_id in self._state.rounds:
+        if group.group_id in self._state.part(Rounds).in_flight:
             RoundPlanner(self._state, group, self._batch, group_epoch=self._group_epoch, speaker=updated).end()
         plan = self._plan(found, updated)
         batch = self._batch
@@ -298,7 +301,7 @@ class WorkerSteps:
         """Move a static worker's place to its new id, before anything of its heartbeat is applied."""
         group, batch = self._group, self._batch
         group_id = group.group_id
-        batch.records += connect_records.worker_tombstones(group_id, member_id=replaced.member_id)
+        batch.records += worker_tombstones(group_id, member_id=replaced.member_id)
         batch.records += [
             connect_records.worker_record(group_id, member_id=member.member_id, metadata=member.metadata),
             connect_records.target_record(

@@ -6,20 +6,26 @@ here. Nothing is decided here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar, Final
 from uuid import UUID
 
 import msgspec
 
+from kip848_client.coordinator.consumer import consumer_records
 from kip848_client.coordinator.consumer.consumer_records import (
     read_assignment_metadata,
     read_member_metadata,
     read_partition_epochs,
     read_target,
 )
+from kip848_client.coordinator.core.group_configs import GroupConfig
+from kip848_client.coordinator.core.offset_store import OffsetExpiry
+from kip848_client.coordinator.core.refusal import Refused
+from kip848_client.coordinator.core.state import CoordinatorState
 from kip848_client.coordinator.modern.member_record import Current, CurrentAssignment, Member, MemberMetadata
 from kip848_client.coordinator.modern.modern_group import Group, GroupState, count, derive_state, read_state
+from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages import group_records as wire
 
 __all__ = ["ConsumerGroup", "GroupState", "ResolvedRegex", "derive_state"]
@@ -45,6 +51,8 @@ _NO_METADATA: Final = MemberMetadata()
 class ConsumerGroup(Group[UUID, MemberMetadata]):
     """One group. Read anything; change nothing except by `replay`."""
 
+    kind: ClassVar[str] = "consumer"
+
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id, metadata=_NO_METADATA)
         self.metadata_hash = 0
@@ -60,6 +68,34 @@ class ConsumerGroup(Group[UUID, MemberMetadata]):
         self._subscribed: frozenset[str] | None = frozenset()
 
     # Reading
+
+    @property
+    def offset_expiry(self) -> OffsetExpiry:
+        """The retention counts from each commit; a group without members goes with its last offset."""
+        return OffsetExpiry(ends_group=not self.members)
+
+    def reads(self, topic: str) -> bool:
+        """Whether a member subscribes to *topic*."""
+        return topic in self.subscribed_topics
+
+    def session_timeout_ms(self, config: GroupConfig) -> int:
+        """``consumer.session.timeout.ms``."""
+        return config.session_timeout_ms
+
+    def tombstones(self) -> Iterator[wire.GroupRecord]:
+        """Tombstones for all its records but the offsets, in the order that replay demands."""
+        group_id = self.group_id
+        for member_id in self.sorted_member_ids:
+            yield consumer_records.current_tombstone(group_id, member_id=member_id)
+            yield consumer_records.target_tombstone(group_id, member_id=member_id)
+            yield consumer_records.member_metadata_tombstone(group_id, member_id=member_id)
+        for member_id in sorted(self.target.keys() - self.members.keys()):
+            yield consumer_records.target_tombstone(group_id, member_id=member_id)
+        yield consumer_records.target_epoch_tombstone(group_id)
+        for regex in sorted(self.resolved_regexes):
+            yield consumer_records.regex_tombstone(group_id, regex=regex)
+        yield consumer_records.partition_metadata_tombstone(group_id)
+        yield consumer_records.group_epoch_tombstone(group_id)
 
     def topics_of(self, metadata: MemberMetadata) -> frozenset[str]:
         """Names that a member subscribes to: by name, and by its pattern as far as that is resolved."""
@@ -186,6 +222,19 @@ class ConsumerGroup(Group[UUID, MemberMetadata]):
         if metadata.subscribed_topic_regex is not None:
             count(self.regex_subscribers, metadata.subscribed_topic_regex, change)
             self._subscribed = None
+
+
+def existing_group(state: CoordinatorState, group_id: str) -> ConsumerGroup:
+    """The consumer group of this id.
+
+    Raises:
+        Refused: GROUP_ID_NOT_FOUND.
+    """
+    group = state.known_group(group_id)
+    if isinstance(group, ConsumerGroup):
+        return group
+    what = "not found" if group is None else "is not a consumer group"
+    raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
 
 
 def _read_current(value: wire.ConsumerGroupCurrentMemberAssignmentValue) -> CurrentAssignment:

@@ -1,29 +1,38 @@
 """ConsumerGroupHeartbeat of a member that joins or stays: find the member, apply its fields, take the steps, answer.
 
-All records of a heartbeat are one atomic batch. The steps are in `member_steps`, leaving is in `departure`.
+All records of a heartbeat are one atomic batch. The steps are in `member_steps`, leaving is in `consumer_departure`.
 """
 
 from __future__ import annotations
 
-from kip848_client.assignors import TopicPartitions
-from kip848_client.coordinator.consumer import consumer_records
+from collections.abc import Mapping
+
+from kip848_client.assignors import ServerAssignor, TopicPartitions
+from kip848_client.coordinator.classic.classic_group import ClassicGroup
+from kip848_client.coordinator.consumer.consumer_conversion import is_settled, upgrade
+from kip848_client.coordinator.consumer.consumer_departure import leave
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
 from kip848_client.coordinator.consumer.heartbeat_answer import Waiting, extended_assignment, plain_assignment, waiting
-from kip848_client.coordinator.consumer.heartbeat_validation import validate_heartbeat
 from kip848_client.coordinator.consumer.member_steps import MemberSteps
 from kip848_client.coordinator.consumer.steady_heartbeat import answer_steady, steady_member
+from kip848_client.coordinator.consumer.subscriptions import Subscriptions
 from kip848_client.coordinator.core.batch import Batch
 from kip848_client.coordinator.core.config import CoordinatorConfig
 from kip848_client.coordinator.core.refusal import Refused, invalid_request
 from kip848_client.coordinator.core.requests import ApiRequest
 from kip848_client.coordinator.core.result import CoordinatorResult, Reply
 from kip848_client.coordinator.core.state import CoordinatorState
-from kip848_client.coordinator.migration.conversion import is_settled, upgrade
 from kip848_client.coordinator.modern.client_assignors import read_offers
 from kip848_client.coordinator.modern.current_assignment import OwnedPartitions
-from kip848_client.coordinator.modern.departure import leave
 from kip848_client.coordinator.modern.member_lookup import find_member
-from kip848_client.coordinator.modern.member_record import JOIN_EPOCH, ClientAssignor, GroupMember, MemberMetadata
+from kip848_client.coordinator.modern.member_record import (
+    JOIN_EPOCH,
+    STATIC_LEAVE_EPOCH,
+    ClientAssignor,
+    GroupMember,
+    MemberMetadata,
+)
+from kip848_client.coordinator.modern.refused_heartbeat import refuse_heartbeat
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     Assignment,
@@ -35,21 +44,23 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
 def handle_heartbeat(
     state: CoordinatorState, request: ApiRequest, message: ConsumerGroupHeartbeatRequest, *, now_ms: int
 ) -> CoordinatorResult:
-    """Answer one ConsumerGroupHeartbeat.
-
-    Raises:
-        Refused: the code for the answer; nothing changed.
+    """Answer one ConsumerGroupHeartbeat. One that is refused changes nothing.
 
     Source:
         KIP-848 "Heartbeat Handling"; Kafka's ``GroupMetadataManager.consumerGroupHeartbeat``.
     """
-    validate_heartbeat(message, api_version=request.api_version, assignors=state.assignors)
-    if message.member_epoch < 0:
-        return leave(state, request, message, now_ms=now_ms)
-    steady = steady_member(state, request, message)
-    if steady is not None:
-        return answer_steady(state, request, steady, now_ms=now_ms)
-    return take_steps(state, request, message, now_ms=now_ms)
+    try:
+        validate_heartbeat(message, api_version=request.api_version, assignors=state.assignors)
+        if message.member_epoch < 0:
+            return leave(state, request, message, now_ms=now_ms)
+        steady = steady_member(state, request, message)
+        if steady is not None:
+            return answer_steady(state, request, steady, now_ms=now_ms)
+        return take_steps(state, request, message, now_ms=now_ms)
+    except Refused as refused:
+        response = ConsumerGroupHeartbeatResponse(error_code=refused.code, error_message=refused.message)
+        group = state.find(ConsumerGroup, message.group_id)
+        return refuse_heartbeat(state, request, message, refused, response, group=group)
 
 
 def take_steps(
@@ -58,9 +69,53 @@ def take_steps(
     """Find the member and take the three steps, for a heartbeat that may change something.
 
     Raises:
-        Refused: as `handle_heartbeat`.
+        Refused: the code for the answer; nothing changed.
     """
     return _Heartbeat(state, request, message, now_ms=now_ms).run()
+
+
+def validate_heartbeat(
+    message: ConsumerGroupHeartbeatRequest, *, api_version: int, assignors: Mapping[str, ServerAssignor]
+) -> None:
+    """Refuse what the protocol does not allow. The order of these checks is Kafka's.
+
+    Raises:
+        Refused: INVALID_REQUEST, or UNSUPPORTED_ASSIGNOR for an assignor that is not configured.
+
+    Source:
+        Kafka's ``GroupCoordinatorService.throwIfConsumerGroupHeartbeatRequestIsInvalid``; KIP-848 (a rebalance timeout
+        must be positive); KIP-1082 (from v1 on the member makes its own id).
+    """
+    epoch = message.member_epoch
+    if not message.member_id.strip() and (api_version >= 1 or epoch != JOIN_EPOCH):
+        raise invalid_request("MemberId can't be empty.")
+    if not message.group_id.strip():
+        raise invalid_request("GroupId can't be empty.")
+    if message.instance_id is not None and not message.instance_id.strip():
+        raise invalid_request("InstanceId can't be empty.")
+    if message.rack_id is not None and not message.rack_id.strip():
+        raise invalid_request("RackId can't be empty.")
+    if epoch == JOIN_EPOCH:
+        _validate_join(message)
+    elif epoch < 0:
+        if epoch == STATIC_LEAVE_EPOCH and message.instance_id is None:
+            raise invalid_request("InstanceId can't be null.")
+        if epoch < STATIC_LEAVE_EPOCH:
+            raise invalid_request("MemberEpoch is invalid.")
+    if message.server_assignor is not None and message.server_assignor not in assignors:
+        raise Refused(
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"ServerAssignor {message.server_assignor} is not supported. Supported assignors: {', '.join(assignors)}.",
+        )
+
+
+def _validate_join(message: ConsumerGroupHeartbeatRequest) -> None:
+    if message.rebalance_timeout_ms <= 0:
+        raise invalid_request("RebalanceTimeoutMs must be provided in first request.")
+    if message.topic_partitions is None or message.topic_partitions:
+        raise invalid_request("TopicPartitions must be empty when (re-)joining.")
+    if message.subscribed_topic_names is None and message.subscribed_topic_regex is None:
+        raise invalid_request("Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.")
 
 
 class _Heartbeat:
@@ -108,24 +163,21 @@ class _Heartbeat:
 
     def _find_group(self) -> ConsumerGroup:
         group_id = self._message.group_id
-        group = self._state.groups.get(group_id)
-        if group is not None:
+        known = self._state.known_group(group_id)
+        if isinstance(known, ConsumerGroup):
+            return known
+        if known is None and self._message.member_epoch != JOIN_EPOCH:
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
+        if known is None:
+            return ConsumerGroup(group_id)
+        if self._message.member_epoch != JOIN_EPOCH or not isinstance(known, ClassicGroup):
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+        if known.members:
+            group = upgrade(self._state, known, self._batch, now_ms=self._now_ms, wall_ms=self._request.wall_ms)
+            self._is_unsettled = not is_settled(self._state, known, group)
             return group
-        is_classic = self._state.is_classic(group_id)
-        if self._message.member_epoch != JOIN_EPOCH:
-            raise Refused(
-                ErrorCode.GROUP_ID_NOT_FOUND,
-                f"Group {group_id} is not a consumer group." if is_classic else f"Consumer group {group_id} not found.",
-            )
-        self._state.check_not_connect(group_id)
-        classic = self._state.classic.get(group_id)
-        if classic is not None and classic.members:
-            group = upgrade(self._state, classic, self._batch, now_ms=self._now_ms, wall_ms=self._request.wall_ms)
-            self._is_unsettled = not is_settled(self._state, classic, group)
-            return group
-        if is_classic:
-            # A classic group without members, or offsets alone, make room for the new group; the offsets stay.
-            self._batch.records.append(consumer_records.classic_group_tombstone(group_id))
+        # A classic group without members, or offsets alone, make room for the new group; the offsets stay.
+        self._batch.records += known.tombstones()
         return ConsumerGroup(group_id)
 
     # What it says
@@ -178,7 +230,7 @@ class _Heartbeat:
         )
 
     def _waiting(self, member: GroupMember, *, target: TopicPartitions) -> Waiting:
-        subscribed = self._state.topic_ids(self._group, member.metadata)
+        subscribed = self._state.part(Subscriptions).of_member(self._group, member.metadata)
         return waiting(member.current, target=target, subscribed=subscribed)
 
 

@@ -149,16 +149,6 @@ def regex_tombstone(group_id: str, *, regex: str) -> GroupRecord:
     return GroupRecord(wire.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None)
 
 
-def classic_group_record(group_id: str, value: wire.GroupMetadataValue) -> GroupRecord:
-    """Type 2: a classic group after a completed rebalance, or empty."""
-    return GroupRecord(wire.GroupMetadataKey(group=group_id), value)
-
-
-def classic_group_tombstone(group_id: str) -> GroupRecord:
-    """Type 2: no classic group of this name any more."""
-    return GroupRecord(wire.GroupMetadataKey(group=group_id), None)
-
-
 def read_member_metadata(value: wire.ConsumerGroupMemberMetadataValue) -> MemberMetadata:
     """The inverse of `member_metadata_record`."""
     return MemberMetadata(

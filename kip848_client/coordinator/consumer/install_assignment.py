@@ -7,6 +7,7 @@ changed since, so that a group that changes often still makes progress. The next
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from uuid import UUID
 
 import msgspec
@@ -14,13 +15,14 @@ from msgspec.structs import replace
 
 from kip848_client.assignors import TopicPartitions
 from kip848_client.coordinator.consumer import consumer_records
-from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
+from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup, existing_group
+from kip848_client.coordinator.consumer.subscriptions import Subscriptions
 from kip848_client.coordinator.core.batch import Batch
 from kip848_client.coordinator.core.refusal import Refused
 from kip848_client.coordinator.core.requests import ApiRequest
-from kip848_client.coordinator.core.result import CoordinatorResult, Reply, TargetComputed
+from kip848_client.coordinator.core.result import CoordinatorResult, Reply
 from kip848_client.coordinator.core.state import CoordinatorState
-from kip848_client.coordinator.modern.assignment_round import PreparedGroup
+from kip848_client.coordinator.modern.assignment_round import Prepared, TargetComputed
 from kip848_client.coordinator.modern.client_assignment import RoundPlanner, client_assignor
 from kip848_client.coordinator.modern.computed_target import (
     find_round,
@@ -44,6 +46,18 @@ from kip848_client.wire.messages.consumer_group_prepare_assignment import (
 )
 
 
+class PreparedGroup(Prepared, frozen=True):
+    """A consumer group.
+
+    Args:
+        subscriptions: member id -> ids of the topics that it subscribes to and that exist.
+        topics: id of every subscribed topic -> number of its partitions.
+    """
+
+    subscriptions: Mapping[str, tuple[UUID, ...]]
+    topics: Mapping[UUID, int]
+
+
 class SubmittedTarget(msgspec.Struct, frozen=True):
     """One member's part of the target that a member computed and submitted with Install."""
 
@@ -60,7 +74,7 @@ def handle_prepare(
     """Answer one ConsumerGroupPrepareAssignment with a snapshot of the group. Only the last snapshot counts."""
     batch = Batch(message.group_id)
     try:
-        group, _ = find_round(state, message, find_group=state.existing_group)
+        group, _ = find_round(state, message, find_group=partial(existing_group, state))
         member = group.members[message.member_id]
         planner = RoundPlanner(state, group, batch, group_epoch=group.group_epoch)
         assignor_name = planner.renew(client_assignor(state, group), member_id=member.member_id)
@@ -70,7 +84,8 @@ def handle_prepare(
         refusal = ConsumerGroupPrepareAssignmentResponse(error_code=refused.code, error_message=refused.message)
         return batch.result(Reply(request.request_id, refusal))
     subscriptions = {
-        member_id: state.topic_ids(group, group.members[member_id].metadata) for member_id in group.sorted_member_ids
+        member_id: state.part(Subscriptions).of_member(group, group.members[member_id].metadata)
+        for member_id in group.sorted_member_ids
     }
     subscribed = sorted({topic_id for topic_ids in subscriptions.values() for topic_id in topic_ids})
     prepared = PreparedGroup(
@@ -107,14 +122,14 @@ def handle_install(
     """Answer one ConsumerGroupInstallAssignment. A refused one changes nothing; the member may try again."""
     batch = Batch(message.group_id)
     try:
-        group, flying = find_round(state, message, find_group=state.existing_group)
+        group, flying = find_round(state, message, find_group=partial(existing_group, state))
         prepared = prepared_for(flying, message, kind=PreparedGroup)
         submitted = None
         if not message.error:
             bytes_max = state.config.client_assignors_bytes_max
             submitted = read_assignment(prepared, message.members, bytes_max=bytes_max)
     except Refused as refused:
-        note_refusal(batch, state.groups.get(message.group_id), member_id=message.member_id, refused=refused)
+        note_refusal(batch, state.find(ConsumerGroup, message.group_id), member_id=message.member_id, refused=refused)
         refusal = ConsumerGroupInstallAssignmentResponse(error_code=refused.code, error_message=refused.message)
         return batch.result(Reply(request.request_id, refusal))
     epoch = prepared.group_epoch
@@ -233,7 +248,7 @@ def _target_kept(
     """The current target without deleted or unsubscribed topics; it becomes the target of the newer epoch."""
     target = {}
     for member_id in group.sorted_member_ids:
-        subscribed = state.topic_ids(group, group.members[member_id].metadata)
+        subscribed = state.part(Subscriptions).of_member(group, group.members[member_id].metadata)
         kept = group.target_metadata_of(member_id)
         if kept.assignor not in ("", assignor):
             kept = NO_METADATA  # of another assignor, to which the error means nothing

@@ -11,13 +11,14 @@ import uuid
 from kip848_client.assignors import TopicPartitions
 from kip848_client.coordinator.consumer import consumer_records, subscriptions
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
-from kip848_client.coordinator.consumer.heartbeat_facts import note_heartbeat
+from kip848_client.coordinator.consumer.subscriptions import MetadataChecked, Subscriptions
 from kip848_client.coordinator.consumer.target_assignment import choose_assignor, compute_target
 from kip848_client.coordinator.core.batch import Batch
 from kip848_client.coordinator.core.requests import ApiRequest
-from kip848_client.coordinator.core.result import CancelTimer, MetadataChecked, TargetComputed
+from kip848_client.coordinator.core.result import CancelTimer
 from kip848_client.coordinator.core.state import CoordinatorState
 from kip848_client.coordinator.core.timers import TimerKey, TimerKind
+from kip848_client.coordinator.modern.assignment_round import Rounds, TargetComputed
 from kip848_client.coordinator.modern.client_assignment import RoundPlanner, client_assignor
 from kip848_client.coordinator.modern.client_assignors import Choice, asks_for_a_target, check_versions
 from kip848_client.coordinator.modern.current_assignment import MustRejoinError, OwnedPartitions, Target, reconcile
@@ -101,12 +102,14 @@ class MemberSteps:
         current = self._reconcile(updated, target=self.target, subscription_changed=subscription_changed)
         if current is not updated.current:
             updated = Member(updated.member_id, updated.metadata, current)
-        arm_member_timers(self._state, self._batch, updated, changed=current is not member.current, now_ms=self._now_ms)
+        arm_member_timers(
+            self._state, group, self._batch, updated, changed=current is not member.current, now_ms=self._now_ms
+        )
         if member.metadata.classic is not None and metadata.classic is None:
             kinds = (TimerKind.MIXED_JOIN, TimerKind.MIXED_SYNC)
             self._batch.soft += [CancelTimer(TimerKey(kind, group.group_id, member.member_id)) for kind in kinds]
         if self._batch.records or is_join:
-            note_heartbeat(
+            _note_heartbeat(
                 self._batch,
                 group,
                 found=found,
@@ -143,10 +146,10 @@ class MemberSteps:
         """Bump the group epoch if what the target depends on has changed."""
         state, group = self._state, self._group
         reason = self._reason_to_bump(found, updated.metadata)
-        if reason is None and group.group_id not in state.metadata_check_due:
+        if reason is None and group.group_id not in state.part(Subscriptions).metadata_check_due:
             return
         topics = group.subscribed_topics_after(old=_counted(found), new=updated.metadata)
-        metadata_hash = state.metadata_hash(topics)
+        metadata_hash = state.part(Subscriptions).metadata_hash(topics)
         if reason is None and metadata_hash != group.metadata_hash:
             reason = "topics_changed"
         self._batch.soft.append(MetadataChecked(group.group_id))
@@ -262,7 +265,7 @@ class MemberSteps:
 
     def _may_compute(self) -> bool:
         """Whether the assignment interval has passed; the first target of a group never waits."""
-        computed_ms = self._state.target_computed_ms.get(self._group.group_id)
+        computed_ms = self._state.part(Rounds).computed_ms.get(self._group.group_id)
         if computed_ms is None or not self._group.target_epoch:
             return True
         interval_ms = self._state.group_config(self._group.group_id).assignment_interval_ms
@@ -286,7 +289,7 @@ class MemberSteps:
             holder = group.holders(topic_id).get(partition)
             return holder is None or holder == updated.member_id
 
-        subscribed = frozenset(self._state.topic_ids(group, updated.metadata))
+        subscribed = frozenset(self._state.part(Subscriptions).of_member(group, updated.metadata))
         try:
             current = reconcile(
                 start,
@@ -337,3 +340,52 @@ class MemberSteps:
 
 def _counted(found: FoundMember) -> tuple[MemberMetadata, ...]:
     return () if found.counted is None else (found.counted,)
+
+
+def _note_heartbeat(
+    batch: Batch,
+    group: ConsumerGroup,
+    *,
+    found: FoundMember,
+    updated: GroupMember,
+    is_join: bool,
+    group_epoch: int,
+    target_epoch: int,
+) -> None:
+    """Add an event to the event log for each change.
+
+    Args:
+        updated: the member as the heartbeat leaves it.
+        group_epoch: after the heartbeat, as *target_epoch*.
+    """
+    current, metadata = updated.current, updated.metadata
+    if is_join:
+        batch.happened(
+            "member_joined",
+            member=updated,
+            group_epoch=group_epoch,
+            fields={"topics": list(metadata.subscribed_topic_names), "instance_id": metadata.instance_id},
+        )
+    elif not metadata.subscribes_like(found.member.metadata):
+        batch.happened(
+            "subscription_changed",
+            member=updated,
+            group_epoch=group_epoch,
+            fields={"topics": list(metadata.subscribed_topic_names), "regex": metadata.subscribed_topic_regex},
+        )
+    if current is not found.member.current:
+        batch.happened(
+            "member_assignment_changed",
+            member=updated,
+            group_epoch=group_epoch,
+            fields={
+                "state": current.state.name,
+                "assigned": current.assigned,
+                "pending_revocation": current.pending_revocation,
+            },
+        )
+    batch.state_changed(
+        old=group.state,
+        new=group.state_after(updated, group_epoch=group_epoch, target_epoch=target_epoch, replaced=found.replaced),
+        group_epoch=group_epoch,
+    )

@@ -7,17 +7,17 @@ from uuid import UUID
 
 from kip848_client.coordinator.classic.classic_group import Parked
 from kip848_client.coordinator.classic.rebalance import ClassicOutcome
-from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
-from kip848_client.coordinator.consumer.member_steps import MemberSteps
-from kip848_client.coordinator.core.batch import Batch
-from kip848_client.coordinator.core.requests import ApiRequest
-from kip848_client.coordinator.core.state import CoordinatorState
-from kip848_client.coordinator.migration.conversion import (
+from kip848_client.coordinator.consumer.consumer_conversion import (
     assignment_bytes,
     begin_downgrade,
     classic_metadata,
     partitions_by_id,
 )
+from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
+from kip848_client.coordinator.consumer.member_steps import MemberSteps
+from kip848_client.coordinator.core.batch import Batch
+from kip848_client.coordinator.core.requests import ApiRequest
+from kip848_client.coordinator.core.state import CoordinatorState
 from kip848_client.coordinator.migration.mixed_group import MixedGroup
 from kip848_client.coordinator.modern.member_lookup import FoundMember
 from kip848_client.coordinator.modern.member_record import ClassicProtocols, GroupMember, MemberMetadata, SharedMetadata
@@ -33,7 +33,6 @@ class MixedConsumerGroup(MixedGroup[UUID, MemberMetadata, ConsumerProtocolSubscr
     """See the module."""
 
     protocol_type: ClassVar[str] = CONSUMER_PROTOCOL
-    kind: ClassVar[str] = "consumer"
 
     def __init__(self, state: CoordinatorState, group: ConsumerGroup) -> None:
         super().__init__(state, group)

@@ -6,6 +6,8 @@ heartbeats. The tests with random groups compare the two for every heartbeat tha
 
 from __future__ import annotations
 
+from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
+from kip848_client.coordinator.consumer.subscriptions import Subscriptions
 from kip848_client.coordinator.core.requests import ApiRequest
 from kip848_client.coordinator.core.result import ArmTimer, CoordinatorResult, Reply
 from kip848_client.coordinator.core.state import CoordinatorState
@@ -21,7 +23,7 @@ def steady_member(
     state: CoordinatorState, request: ApiRequest, message: ConsumerGroupHeartbeatRequest
 ) -> GroupMember | None:
     """The member if neither it nor the group has changes; else None."""
-    group = state.groups.get(message.group_id)
+    group = state.find(ConsumerGroup, message.group_id)
     member = None if group is None else group.members.get(message.member_id)
     if group is None or member is None:
         return None
@@ -30,7 +32,7 @@ def steady_member(
         epoch == current.member_epoch == group.target_epoch == group.group_epoch
         and current.state is MemberState.STABLE
         and not group.regex_subscribers
-        and message.group_id not in state.metadata_check_due
+        and message.group_id not in state.part(Subscriptions).metadata_check_due
     )
     says_nothing_new = (
         message.topic_partitions is None

@@ -1,4 +1,4 @@
-"""Subscriptions by pattern: check a pattern, match it against the topics, and apply the matches.
+"""The topics that members subscribe to, by name and by pattern: their ids, and when patterns are matched.
 
 Matching takes long with many topics, so it is a task of the shell: a result carries `ResolveRegexes`, the shell calls
 `resolve` on any thread and hands in `RegexResolved` as an event. Until then a new pattern matches nothing, and the
@@ -11,18 +11,168 @@ The syntax is RE2's, which always ends in linear time; Python's `re` accepts oth
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+from uuid import UUID
+
+import msgspec
 
 from kip848_client.coordinator.consumer import consumer_records
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
 from kip848_client.coordinator.core.batch import Batch
 from kip848_client.coordinator.core.refusal import Refused
 from kip848_client.coordinator.core.requests import RegexResolved
-from kip848_client.coordinator.core.result import CoordinatorResult, ResolutionEnded, ResolutionStarted, ResolveRegexes
-from kip848_client.coordinator.core.state import CoordinatorState
+from kip848_client.coordinator.core.result import CoordinatorResult, ResolveRegexes
+from kip848_client.coordinator.core.state import CoordinatorState, StatePart
+from kip848_client.coordinator.core.topics import TopicsImage
 from kip848_client.coordinator.modern.member_record import MemberMetadata
 from kip848_client.errors import ErrorCode
 from kip848_client.patterns import PATTERN_LENGTH_MAX, Pattern, compiled
+
+_REMEMBERED_MAX: Final = 100_000
+"""Entries kept in one memo before it is emptied."""
+
+
+class Subscriptions(StatePart):
+    """What is due in each group, and what was worked out from subscriptions and the topics as they are now."""
+
+    def __init__(self, state: CoordinatorState) -> None:
+        super().__init__(state)
+        self.metadata_check_due: Final[set[str]] = set()
+        """Groups whose next heartbeat compares the topics with those that the group epoch accounts for."""
+        self.regex_check_due: Final[set[str]] = set()
+        """Groups whose patterns were not matched since the load."""
+        self.resolutions_running: Final[set[str]] = set()
+        """Groups whose patterns are being matched."""
+        self._image = TopicsImage()
+        self._of_groups: dict[str, _GroupTopics] = {}
+        self._of_members: dict[tuple[int, int], tuple[object, object, tuple[UUID, ...]]] = {}
+        self._shared_ids: dict[tuple[UUID, ...], tuple[UUID, ...]] = {}
+        self._hashes: dict[frozenset[str], int] = {}
+
+    def forget(self, group_id: str) -> None:
+        """Drop what is kept of a group that is gone."""
+        self.metadata_check_due.discard(group_id)
+        self.regex_check_due.discard(group_id)
+        self._of_groups.pop(group_id, None)
+
+    def of_member(self, group: ConsumerGroup, metadata: MemberMetadata) -> tuple[UUID, ...]:
+        """Ids of the topics that exist and that a member subscribes to, ascending. Equal results are one object."""
+        self._follow_topics()
+        names, regex = metadata.subscribed_topic_names, metadata.subscribed_topic_regex
+        resolved = None if regex is None else group.resolved_regexes.get(regex)
+        key = (id(names), id(resolved))  # by identity: hashing a thousand names for each member would cost too much
+        remembered = self._of_members.get(key)
+        if remembered is not None and remembered[0] is names and remembered[1] is resolved:
+            return remembered[2]
+        ids = self._image.ids_of(group.topics_of(metadata))
+        ids = self._shared_ids.setdefault(ids, ids)
+        if len(self._of_members) >= _REMEMBERED_MAX:
+            self._of_members.clear()
+        self._of_members[key] = (names, resolved, ids)
+        return ids
+
+    def of_group(self, group: ConsumerGroup) -> Mapping[str, tuple[UUID, ...]]:
+        """`of_member` of every member, in no order; kept from call to call, so it must not be changed."""
+        self._follow_topics()
+        changes = group.metadata_changes
+        known = self._of_groups.get(group.group_id)
+        if known is None or known.changes is not changes or group.regex_subscribers:
+            known = self._of_groups[group.group_id] = _GroupTopics(changes)
+            members: Iterable[str] = group.members
+        else:
+            members = changes[known.read :]
+        for member_id in members:
+            member = group.members.get(member_id)
+            if member is None:
+                known.topic_ids.pop(member_id, None)
+            else:
+                known.topic_ids[member_id] = self.of_member(group, member.metadata)
+        known.read = len(changes)
+        return known.topic_ids
+
+    def metadata_hash(self, topics: frozenset[str]) -> int:
+        """`TopicsImage.metadata_hash` of *topics*, remembered."""
+        self._follow_topics()
+        remembered = self._hashes.get(topics)
+        if remembered is None:
+            if len(self._hashes) >= _REMEMBERED_MAX:
+                self._hashes.clear()
+            remembered = self._hashes[topics] = self._image.metadata_hash(topics)
+        return remembered
+
+    def _follow_topics(self) -> None:
+        """Forget what was worked out for the topics as they were before."""
+        if self._image is not self.state.image:
+            self._image = self.state.image
+            self._of_groups.clear()
+            self._of_members.clear()
+            self._shared_ids.clear()
+            self._hashes.clear()
+
+
+class _GroupTopics(msgspec.Struct, eq=False):
+    """What `Subscriptions.of_group` remembers of one group."""
+
+    changes: list[str]
+    """`ConsumerGroup.metadata_changes` that were read."""
+    read: int = 0
+    """How many of them."""
+    topic_ids: dict[str, tuple[UUID, ...]] = msgspec.field(default_factory=dict)
+
+
+class MetadataChecked(msgspec.Struct, frozen=True):
+    """The group epoch accounts for the topics as they are now."""
+
+    group_id: str
+
+    def apply(self, state: CoordinatorState) -> None:
+        """No check is due."""
+        state.part(Subscriptions).metadata_check_due.discard(self.group_id)
+
+
+class MetadataCheckDue(msgspec.Struct, frozen=True):
+    """Topics of these groups changed: the next heartbeat of any member looks."""
+
+    group_ids: tuple[str, ...]
+
+    def apply(self, state: CoordinatorState) -> None:
+        """A check is due."""
+        state.part(Subscriptions).metadata_check_due.update(self.group_ids)
+
+
+class AllChecksDue(msgspec.Struct, frozen=True):
+    """These groups were loaded: topics may have changed, and may have come that a pattern matches."""
+
+    group_ids: tuple[str, ...]
+
+    def apply(self, state: CoordinatorState) -> None:
+        """Both checks are due."""
+        subscriptions = state.part(Subscriptions)
+        subscriptions.metadata_check_due.update(self.group_ids)
+        subscriptions.regex_check_due.update(self.group_ids)
+
+
+class ResolutionStarted(msgspec.Struct, frozen=True):
+    """The patterns of a group are being matched."""
+
+    group_id: str
+
+    def apply(self, state: CoordinatorState) -> None:
+        """Start no other match of this group meanwhile."""
+        subscriptions = state.part(Subscriptions)
+        subscriptions.regex_check_due.discard(self.group_id)
+        subscriptions.resolutions_running.add(self.group_id)
+
+
+class ResolutionEnded(msgspec.Struct, frozen=True):
+    """They were matched, or could not be."""
+
+    group_id: str
+
+    def apply(self, state: CoordinatorState) -> None:
+        """Another match may start."""
+        state.part(Subscriptions).resolutions_running.discard(self.group_id)
 
 
 def check_regex(pattern: str) -> None:
@@ -72,6 +222,7 @@ def resolution_due(
         patterns are matched again, since topics may have been created meanwhile; and a wall clock that goes back delays
         nothing.
     """
+    due = state.part(Subscriptions)
     own = new.subscribed_topic_regex
     regexes = dict(group.regex_subscribers)
     if old is not None and old.subscribed_topic_regex is not None:
@@ -79,7 +230,7 @@ def resolution_due(
     if own is not None:
         regexes[own] = regexes.get(own, 0) + 1
     subscribed = {regex for regex, count in regexes.items() if count}
-    if not subscribed or group.group_id in state.resolutions_running:
+    if not subscribed or group.group_id in due.resolutions_running:
         return None
     resolved = [group.resolved_regexes[regex] for regex in subscribed if regex in group.resolved_regexes]
     last_ms = max((entry.timestamp_ms for entry in group.resolved_regexes.values()), default=None)
@@ -88,7 +239,7 @@ def resolution_due(
     is_due = (
         last_ms is None
         or len(resolved) < len(subscribed)
-        or group.group_id in state.regex_check_due
+        or group.group_id in due.regex_check_due
         or any(not state.topics_created_version <= entry.version <= state.image.version for entry in resolved)
         or wall_ms > last_ms + state.config.consumer_regex_refresh_interval_ms
     )
@@ -105,7 +256,7 @@ def regex_resolved(state: CoordinatorState, event: RegexResolved) -> Coordinator
     """
     batch = Batch(event.group_id)
     batch.soft.append(ResolutionEnded(event.group_id))
-    group = state.groups.get(event.group_id)
+    group = state.find(ConsumerGroup, event.group_id)
     if group is None:
         return batch.result()
     topics = {regex: found for regex, found in sorted(event.topics.items()) if regex in group.regex_subscribers}
@@ -115,7 +266,7 @@ def regex_resolved(state: CoordinatorState, event: RegexResolved) -> Coordinator
         )
         for regex, found in topics.items()
     ]
-    metadata_hash = state.metadata_hash(group.subscribed_topics_with(topics))
+    metadata_hash = state.part(Subscriptions).metadata_hash(group.subscribed_topics_with(topics))
     # The hash alone moves where a pattern took the place of one that matched something.
     if (
         metadata_hash != group.metadata_hash

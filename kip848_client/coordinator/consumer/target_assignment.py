@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 
 from kip848_client.assignors import SERVER_ASSIGNORS, GroupAssignment, GroupSpec, ServerAssignor
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
+from kip848_client.coordinator.consumer.subscriptions import Subscriptions
 from kip848_client.coordinator.core.refusal import Refused
 from kip848_client.coordinator.core.state import CoordinatorState
-from kip848_client.coordinator.modern.member_record import GroupMember, KeyT, MemberMetadata, MetadataT
-from kip848_client.coordinator.modern.modern_group import Group
+from kip848_client.coordinator.modern.member_record import GroupMember, MemberMetadata
+from kip848_client.coordinator.modern.server_assignors import choose_name
 from kip848_client.errors import ErrorCode
 
 
@@ -39,30 +40,6 @@ def choose_assignor(
     return assignors[choose_name(group, names=tuple(assignors), old=old, new=new)]
 
 
-def choose_name(
-    group: Group[KeyT, MetadataT],
-    *,
-    names: Sequence[str],
-    old: MetadataT | None = None,
-    new: MetadataT | None = None,
-) -> str:
-    """The assignor that most members ask for; if votes are equal or there are none, the first one configured.
-
-    Args:
-        names: the configured ones, in order.
-        old: metadata of a member that changes, as counted in *group*; None if it is new.
-        new: its metadata after the change.
-
-    Source:
-        Kafka's ``ConsumerGroup.computePreferredServerAssignor``; the tie is ours, Kafka leaves it to a map's order.
-    """
-    votes = dict(group.assignor_votes)
-    for metadata, change in ((old, -1), (new, 1)):
-        if metadata is not None and metadata.server_assignor is not None:
-            votes[metadata.server_assignor] = votes.get(metadata.server_assignor, 0) + change
-    return max(names, key=lambda name: votes.get(name, 0))
-
-
 def compute_target(
     state: CoordinatorState, group: ConsumerGroup, *, member: GroupMember, replaced: GroupMember | None
 ) -> ComputedTarget:
@@ -84,7 +61,8 @@ def compute_target(
         member_ids.append(member.member_id)
         member_ids.sort()
     updated_id = member.member_id
-    known = {**state.subscriptions(group), updated_id: state.topic_ids(group, member.metadata)}
+    known_topics = state.part(Subscriptions)
+    known = {**known_topics.of_group(group), updated_id: known_topics.of_member(group, member.metadata)}
     spec = GroupSpec(
         subscriptions={member_id: known[member_id] for member_id in member_ids},
         topics=state.image.partition_counts,

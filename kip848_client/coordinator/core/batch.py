@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
-from typing import Any
 
-from kip848_client.coordinator.core.events import FactValue, GroupEvent
+from kip848_client.coordinator.core.events import EventMember, FactValue, GroupEvent
 from kip848_client.coordinator.core.result import (
     CancelTimer,
     CoordinatorRecord,
@@ -15,8 +15,6 @@ from kip848_client.coordinator.core.result import (
     SoftChange,
 )
 from kip848_client.coordinator.core.timers import TimerKey, TimerKind
-from kip848_client.coordinator.modern.member_record import Member
-from kip848_client.coordinator.modern.modern_group import GroupState
 
 
 class Batch:
@@ -37,7 +35,7 @@ class Batch:
         self,
         event: str,
         *,
-        member: Member[Any, Any] | None = None,
+        member: EventMember | None = None,
         group_epoch: int,
         fields: Mapping[str, FactValue],
     ) -> None:
@@ -47,14 +45,14 @@ class Batch:
                 event=event,
                 group_id=self.group_id,
                 member_id=None if member is None else member.member_id,
-                client_id=None if member is None else member.metadata.client_id,
-                member_epoch=None if member is None else member.current.member_epoch,
+                client_id=None if member is None else member.client_id,
+                member_epoch=None if member is None else member.member_epoch,
                 group_epoch=group_epoch,
                 fields=fields,
             )
         )
 
-    def state_changed(self, *, old: GroupState, new: GroupState, group_epoch: int) -> None:
+    def state_changed(self, *, old: enum.StrEnum, new: enum.StrEnum, group_epoch: int) -> None:
         """Note a change of the group's state; nothing if it did not change."""
         if old is not new:
             self.happened("group_state_changed", group_epoch=group_epoch, fields={"old": str(old), "new": str(new)})

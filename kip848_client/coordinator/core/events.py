@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeAlias, cast
+from typing import Protocol, TypeAlias, cast
 from uuid import UUID
 
 import msgspec
@@ -25,6 +25,22 @@ FactValue: TypeAlias = (
 )
 """A scalar, names, numbers by name, partitions by topic id or units by name, or those by member id. Topic ids become
 names when the event is written."""
+
+
+class EventMember(Protocol):
+    """What an event says of a member."""
+
+    @property
+    def member_id(self) -> str:
+        """Its id."""
+
+    @property
+    def client_id(self) -> str:
+        """The ``client.id`` of its client."""
+
+    @property
+    def member_epoch(self) -> int:
+        """The epoch that it is at."""
 
 
 class GroupEvent(msgspec.Struct, frozen=True):

@@ -52,6 +52,20 @@ class PendingOffset(msgspec.Struct, frozen=True):
     is_superseded: bool = False
 
 
+class OffsetExpiry(msgspec.Struct, frozen=True):
+    """When the offsets of a group expire.
+
+    Args:
+        may_expire: False: all of them stay, for what its members read is not known, or not yet.
+        since_ms: the retention counts from then, in ms since 1970; None: from each commit.
+        ends_group: the group goes with its last offset.
+    """
+
+    may_expire: bool = True
+    since_ms: int | None = None
+    ends_group: bool = False
+
+
 _NONE: Final[Mapping[str, Mapping[int, CommittedOffset]]] = {}
 
 

@@ -8,48 +8,10 @@ from typing import TypeAlias
 import msgspec
 
 from kip848_client.coordinator.core.topics import TopicsImage
-from kip848_client.wire.messages.connect_group_describe import ConnectGroupDescribeRequest
-from kip848_client.wire.messages.connect_group_heartbeat import ConnectGroupHeartbeatRequest
-from kip848_client.wire.messages.connect_group_install_assignment import ConnectGroupInstallAssignmentRequest
-from kip848_client.wire.messages.connect_group_prepare_assignment import ConnectGroupPrepareAssignmentRequest
-from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from kip848_client.wire.messages.consumer_group_install_assignment import ConsumerGroupInstallAssignmentRequest
-from kip848_client.wire.messages.consumer_group_prepare_assignment import ConsumerGroupPrepareAssignmentRequest
-from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
-from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest
-from kip848_client.wire.messages.heartbeat import HeartbeatRequest
-from kip848_client.wire.messages.join_group import JoinGroupRequest
-from kip848_client.wire.messages.leave_group import LeaveGroupRequest
-from kip848_client.wire.messages.list_groups import ListGroupsRequest
-from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
-from kip848_client.wire.messages.offset_delete import OffsetDeleteRequest
-from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
-from kip848_client.wire.messages.sync_group import SyncGroupRequest
-from kip848_client.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+from kip848_client.wire.schema import Request, Response
 
-GroupMessage: TypeAlias = (
-    JoinGroupRequest
-    | SyncGroupRequest
-    | HeartbeatRequest
-    | LeaveGroupRequest
-    | ConsumerGroupHeartbeatRequest
-    | ConsumerGroupPrepareAssignmentRequest
-    | ConsumerGroupInstallAssignmentRequest
-    | ConsumerGroupDescribeRequest
-    | ConnectGroupHeartbeatRequest
-    | ConnectGroupPrepareAssignmentRequest
-    | ConnectGroupInstallAssignmentRequest
-    | ConnectGroupDescribeRequest
-    | OffsetCommitRequest
-    | TxnOffsetCommitRequest
-    | OffsetFetchRequest
-    | OffsetDeleteRequest
-    | ListGroupsRequest
-    | DescribeGroupsRequest
-    | DeleteGroupsRequest
-)
-"""The requests that a group coordinator answers."""
+GroupMessage: TypeAlias = Request[Response]
+"""A request that a group coordinator answers; `GroupCoordinator.API_KEYS` says which these are."""
 
 
 class ApiRequest(msgspec.Struct, frozen=True):

@@ -13,16 +13,15 @@ The shell works through a `CoordinatorResult` in this order, and drops it whole 
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import msgspec
 
-from kip848_client.coordinator.classic.classic_group import ClassicGroup
 from kip848_client.coordinator.core.events import GroupEvent
 from kip848_client.coordinator.core.group_configs import GroupConfig
+from kip848_client.coordinator.core.state import CoordinatorState
 from kip848_client.coordinator.core.timers import TimerKey
 from kip848_client.coordinator.core.topics import TopicsImage
-from kip848_client.coordinator.modern.assignment_round import AssignmentRound
 from kip848_client.wire.messages.group_records import GroupRecord
 from kip848_client.wire.schema import Response
 
@@ -37,6 +36,13 @@ class Reply(msgspec.Struct, frozen=True):
     response: Response
 
 
+class SoftChange(Protocol):
+    """A change of soft state, declared beside the state that it changes. `GroupCoordinator.apply` applies it."""
+
+    def apply(self, state: CoordinatorState) -> None:
+        """Make the change."""
+
+
 class ArmTimer(msgspec.Struct, frozen=True):
     """Start a timer, or move it."""
 
@@ -44,36 +50,29 @@ class ArmTimer(msgspec.Struct, frozen=True):
     deadline_ms: int
     member_epoch: int
 
+    def apply(self, state: CoordinatorState) -> None:
+        """Arm it."""
+        state.timers.arm(self.key, deadline_ms=self.deadline_ms, member_epoch=self.member_epoch)
+
 
 class CancelTimer(msgspec.Struct, frozen=True):
     """Stop a timer, if it runs."""
 
     key: TimerKey
 
-
-class MetadataChecked(msgspec.Struct, frozen=True):
-    """The group epoch accounts for the topics as they are now."""
-
-    group_id: str
-
-
-class MetadataCheckDue(msgspec.Struct, frozen=True):
-    """Topics of these groups changed: the next heartbeat of any member looks."""
-
-    group_ids: tuple[str, ...]
-
-
-class TargetComputed(msgspec.Struct, frozen=True):
-    """A target was computed now; the next one has to wait for the assignment interval."""
-
-    group_id: str
-    now_ms: int
+    def apply(self, state: CoordinatorState) -> None:
+        """Cancel it."""
+        state.timers.cancel(self.key)
 
 
 class TopicsReplaced(msgspec.Struct, frozen=True):
     """The cluster's topics are now these."""
 
     image: TopicsImage
+
+    def apply(self, state: CoordinatorState) -> None:
+        """Put the image into the place of the one before."""
+        state.replace_image(self.image)
 
 
 class GroupConfigReplaced(msgspec.Struct, frozen=True):
@@ -82,55 +81,12 @@ class GroupConfigReplaced(msgspec.Struct, frozen=True):
     group_id: str
     config: GroupConfig | None
 
-
-class ResolutionStarted(msgspec.Struct, frozen=True):
-    """The patterns of a group are being matched."""
-
-    group_id: str
-
-
-class ResolutionEnded(msgspec.Struct, frozen=True):
-    """They were matched, or could not be."""
-
-    group_id: str
-
-
-class RoundChanged(msgspec.Struct, frozen=True):
-    """The round of a group that is in flight is now this one; None: none is."""
-
-    group_id: str
-    round: AssignmentRound | None
-
-
-class Heard(msgspec.Struct, frozen=True):
-    """The worker's heartbeats up to this one came; None: it is not a worker any more."""
-
-    group_id: str
-    member_id: str
-    sequence: int | None
-
-
-class ClassicGroupChanged(msgspec.Struct, frozen=True):
-    """A classic group is now this; None: there is none. Overrides what replay has made of the group's record."""
-
-    group_id: str
-    group: ClassicGroup | None
-
-
-SoftChange: TypeAlias = (
-    ArmTimer
-    | CancelTimer
-    | MetadataChecked
-    | MetadataCheckDue
-    | TargetComputed
-    | RoundChanged
-    | Heard
-    | ClassicGroupChanged
-    | ResolutionStarted
-    | ResolutionEnded
-    | TopicsReplaced
-    | GroupConfigReplaced
-)
+    def apply(self, state: CoordinatorState) -> None:
+        """Keep them, or forget those that were kept."""
+        if self.config is None:
+            state.group_configs.pop(self.group_id, None)
+        else:
+            state.group_configs[self.group_id] = self.config
 
 
 class ResolveRegexes(msgspec.Struct, frozen=True):

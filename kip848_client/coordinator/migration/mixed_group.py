@@ -13,15 +13,16 @@ Source: KIP-848 "Supporting Online Consumer Group Upgrade"; Kafka's ``GroupMetad
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import ClassVar, Final, Generic, TypeVar
 
 from msgspec.structs import replace
 
 from kip848_client.coordinator.classic.classic_group import ClassicState, Parked
-from kip848_client.coordinator.classic.classic_lookup import new_classic_member_id
+from kip848_client.coordinator.classic.classic_lookup import MEMBER_ID_ROUND_VERSION, new_classic_member_id
 from kip848_client.coordinator.classic.rebalance import ClassicOutcome, refused_join
 from kip848_client.coordinator.core.batch import Batch
+from kip848_client.coordinator.core.kind import ClassicSide
 from kip848_client.coordinator.core.refusal import Refused
 from kip848_client.coordinator.core.requests import ApiRequest
 from kip848_client.coordinator.core.result import ArmTimer, CancelTimer, CoordinatorResult, Reply
@@ -43,19 +44,14 @@ from kip848_client.wire.messages.heartbeat import HeartbeatRequest
 from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-MEMBER_ID_ROUND_VERSION: Final = 4
-"""From this version of JoinGroup on, a dynamic member is sent an id first (KIP-394)."""
-
 SaidT = TypeVar("SaidT")
 
 
-class MixedGroup(ABC, Generic[KeyT, MetadataT, SaidT]):
+class MixedGroup(ClassicSide, Generic[KeyT, MetadataT, SaidT]):
     """A group of the new protocol that has, or may get, members on the classic one."""
 
     protocol_type: ClassVar[str]
     """What its members put into ``protocol_type``."""
-    kind: ClassVar[str]
-    """For messages: "consumer" or "connect"."""
 
     def __init__(self, state: CoordinatorState, group: Group[KeyT, MetadataT]) -> None:
         self.state: Final = state
@@ -198,12 +194,14 @@ class MixedGroup(ABC, Generic[KeyT, MetadataT, SaidT]):
     def _check(self, message: JoinGroupRequest) -> None:
         state, group = self.state, self.group
         if state.config.migration_policy == "disabled":
-            raise _inconsistent(f"Group {group.group_id} is a {self.kind} group, and the online migration is disabled.")
+            raise _inconsistent(
+                f"Group {group.group_id} is a {self.group.kind} group, and the online migration is disabled."
+            )
         if message.member_id not in group.members:
             if len(group.members) >= self.size_max:
                 raise Refused(
                     ErrorCode.GROUP_MAX_SIZE_REACHED,
-                    f"The {self.kind} group {group.group_id} has reached its maximum capacity of {self.size_max} "
+                    f"The {self.group.kind} group {group.group_id} has reached its maximum capacity of {self.size_max} "
                     "members.",
                 )
             if message.group_instance_id not in group.static_members:

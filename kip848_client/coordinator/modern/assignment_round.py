@@ -1,4 +1,4 @@
-"""The round in flight: which member computes the target of a group, and the snapshot that it got. Values only.
+"""The round in flight: which member computes the target of a group, and the snapshot that it got. Decides nothing.
 
 Soft state: lost with the process, and started again by the first heartbeat after a load.
 """
@@ -6,9 +6,11 @@ Soft state: lost with the process, and started again by the first heartbeat afte
 from __future__ import annotations
 
 from collections.abc import Mapping
-from uuid import UUID
+from typing import Final
 
 import msgspec
+
+from kip848_client.coordinator.core.state import CoordinatorState, StatePart
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -21,30 +23,6 @@ class Prepared(msgspec.Struct, frozen=True):
 
     group_epoch: int
     instance_ids: Mapping[str, str]
-
-
-class PreparedGroup(Prepared, frozen=True):
-    """A consumer group.
-
-    Args:
-        subscriptions: member id -> ids of the topics that it subscribes to and that exist.
-        topics: id of every subscribed topic -> number of its partitions.
-    """
-
-    subscriptions: Mapping[str, tuple[UUID, ...]]
-    topics: Mapping[UUID, int]
-
-
-class PreparedConnectGroup(Prepared, frozen=True):
-    """A connect group.
-
-    Args:
-        readable: member id -> (least, greatest) version of assignment metadata that it reads.
-        units: the catalogue: name -> indexes.
-    """
-
-    readable: Mapping[str, tuple[int, int]]
-    units: Mapping[str, tuple[int, ...]]
 
 
 class AssignmentRound(msgspec.Struct, frozen=True):
@@ -61,3 +39,45 @@ class AssignmentRound(msgspec.Struct, frozen=True):
     is_notified: bool = False
     tried: frozenset[str] = msgspec.field(default_factory=frozenset)
     prepared: Prepared | None = None
+
+
+class Rounds(StatePart):
+    """The rounds in flight, and when targets were computed last."""
+
+    def __init__(self, state: CoordinatorState) -> None:
+        super().__init__(state)
+        self.in_flight: Final[dict[str, AssignmentRound]] = {}
+        """Groups whose target a member is to compute."""
+        self.computed_ms: Final[dict[str, int]] = {}
+        """Group -> when its last target was computed."""
+
+    def forget(self, group_id: str) -> None:
+        """Drop what is kept of a group that is gone."""
+        self.in_flight.pop(group_id, None)
+        self.computed_ms.pop(group_id, None)
+
+
+class RoundChanged(msgspec.Struct, frozen=True):
+    """The round of a group that is in flight is now this one; None: none is."""
+
+    group_id: str
+    round: AssignmentRound | None
+
+    def apply(self, state: CoordinatorState) -> None:
+        """Keep the round, or forget the one that was in flight."""
+        rounds = state.part(Rounds).in_flight
+        if self.round is None:
+            rounds.pop(self.group_id, None)
+        else:
+            rounds[self.group_id] = self.round
+
+
+class TargetComputed(msgspec.Struct, frozen=True):
+    """A target was computed now; the next one has to wait for the assignment interval."""
+
+    group_id: str
+    now_ms: int
+
+    def apply(self, state: CoordinatorState) -> None:
+        """Remember the time."""
+        state.part(Rounds).computed_ms[self.group_id] = self.now_ms

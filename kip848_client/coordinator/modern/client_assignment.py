@@ -16,10 +16,10 @@ from typing import Final, Generic
 from msgspec.structs import replace
 
 from kip848_client.coordinator.core.batch import Batch
-from kip848_client.coordinator.core.result import ArmTimer, CancelTimer, RoundChanged
+from kip848_client.coordinator.core.result import ArmTimer, CancelTimer
 from kip848_client.coordinator.core.state import CoordinatorState
 from kip848_client.coordinator.core.timers import TimerKey, TimerKind
-from kip848_client.coordinator.modern.assignment_round import AssignmentRound, Prepared
+from kip848_client.coordinator.modern.assignment_round import AssignmentRound, Prepared, RoundChanged, Rounds
 from kip848_client.coordinator.modern.client_assignors import Choice, choice_after, pick_member
 from kip848_client.coordinator.modern.member_record import (
     STATIC_LEAVE_EPOCH,
@@ -67,7 +67,7 @@ class RoundPlanner(Generic[KeyT, MetadataT]):
         self._batch: Final = batch
         self._group_epoch: Final = group_epoch
         self._speaker: Final = speaker
-        self.round = state.rounds.get(group.group_id)
+        self.round = state.part(Rounds).in_flight.get(group.group_id)
 
     def end(self) -> None:
         """End the round: no member computes a target."""
@@ -218,7 +218,7 @@ def members_gone(
     group_epoch: int,
 ) -> None:
     """Members leave the group for good: if one was to compute the target, another one does, or the coordinator."""
-    if group.group_id not in state.rounds:
+    if group.group_id not in state.part(Rounds).in_flight:
         return
     planner = RoundPlanner(state, group, batch, group_epoch=group_epoch)
     if planner.round is None or (planner.round.member_id not in member_ids and planner.is_for_all()):
@@ -232,7 +232,7 @@ def members_gone(
 
 def member_away(state: CoordinatorState, group: Group[KeyT, MetadataT], batch: Batch, *, member_id: str) -> None:
     """A static member leaves for a while: choose another member if it was to compute the target."""
-    if group.group_id in state.rounds:
+    if group.group_id in state.part(Rounds).in_flight:
         planner = RoundPlanner(state, group, batch, group_epoch=group.group_epoch)
         planner.move_on(client_assignor(state, group), failed=member_id, leaves=True, reason="member_left")
 

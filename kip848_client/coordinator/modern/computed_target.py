@@ -3,22 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from kip848_client.coordinator.core.batch import Batch
 from kip848_client.coordinator.core.refusal import Refused, invalid_request
 from kip848_client.coordinator.core.state import CoordinatorState
-from kip848_client.coordinator.modern.assignment_round import AssignmentRound, Prepared
+from kip848_client.coordinator.modern.assignment_round import AssignmentRound, Prepared, Rounds
 from kip848_client.coordinator.modern.member_lookup import unknown_member
 from kip848_client.coordinator.modern.modern_group import Group
 from kip848_client.errors import ErrorCode
-from kip848_client.wire.messages.connect_group_install_assignment import ConnectGroupInstallAssignmentRequest
-from kip848_client.wire.messages.connect_group_prepare_assignment import ConnectGroupPrepareAssignmentRequest
-from kip848_client.wire.messages.consumer_group_install_assignment import ConsumerGroupInstallAssignmentRequest
-from kip848_client.wire.messages.consumer_group_prepare_assignment import ConsumerGroupPrepareAssignmentRequest
 
-InstallRequest: TypeAlias = ConsumerGroupInstallAssignmentRequest | ConnectGroupInstallAssignmentRequest
-PrepareRequest: TypeAlias = ConsumerGroupPrepareAssignmentRequest | ConnectGroupPrepareAssignmentRequest
+
+class PrepareRequest(Protocol):
+    """A request of the chosen member, in every kind of group."""
+
+    @property
+    def group_id(self) -> str:
+        """The group."""
+
+    @property
+    def member_id(self) -> str:
+        """The sender."""
+
+    @property
+    def member_epoch(self) -> int:
+        """The epoch that it is at."""
+
+
+class InstallRequest(PrepareRequest, Protocol):
+    """Such a request with a computed target."""
+
+    @property
+    def group_epoch(self) -> int:
+        """The epoch that the target was prepared for."""
+
 
 GroupT = TypeVar("GroupT", bound=Group[Any, Any])
 PreparedT = TypeVar("PreparedT", bound=Prepared)
@@ -26,7 +44,7 @@ PartT = TypeVar("PartT")
 
 
 def find_round(
-    state: CoordinatorState, message: PrepareRequest | InstallRequest, *, find_group: Callable[[str], GroupT]
+    state: CoordinatorState, message: PrepareRequest, *, find_group: Callable[[str], GroupT]
 ) -> tuple[GroupT, AssignmentRound]:
     """The group, and the round that the sender was chosen for.
 
@@ -52,7 +70,7 @@ def find_round(
             f"Member {member.member_id} is at epoch {member.current.member_epoch}, not {message.member_epoch}; "
             "try again after the next heartbeat.",
         )
-    flying = state.rounds.get(group.group_id)
+    flying = state.part(Rounds).in_flight.get(group.group_id)
     if flying is None or flying.member_id != member.member_id:
         raise not_chosen(group, member_id=member.member_id)
     return group, flying

@@ -1,4 +1,7 @@
-"""The departure of members: a member leaves, an administrator removes it, or one of its timers fires."""
+"""The departure of members of any group with heartbeats: a member leaves or is removed, or one of its timers fires.
+
+Which records are written is the business of each kind: its *remove*.
+"""
 
 from __future__ import annotations
 
@@ -7,68 +10,22 @@ from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
-from kip848_client.coordinator.consumer import consumer_records, subscriptions
-from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
 from kip848_client.coordinator.core.batch import Batch
 from kip848_client.coordinator.core.refusal import Refused
-from kip848_client.coordinator.core.requests import ApiRequest
-from kip848_client.coordinator.core.result import CancelTimer, CoordinatorRecord, CoordinatorResult, Reply
+from kip848_client.coordinator.core.result import CancelTimer, CoordinatorRecord, CoordinatorResult
 from kip848_client.coordinator.core.state import CoordinatorState
 from kip848_client.coordinator.core.timers import ArmedTimer, TimerKey, TimerKind
-from kip848_client.coordinator.migration.conversion import can_downgrade, downgrade
 from kip848_client.coordinator.modern import client_assignment
-from kip848_client.coordinator.modern.member_lookup import Heartbeat, away, static_member, unknown_member
-from kip848_client.coordinator.modern.member_record import (
-    STATIC_LEAVE_EPOCH,
-    Current,
-    GroupMember,
-    KeyT,
-    Member,
-    MetadataT,
-)
+from kip848_client.coordinator.modern.member_lookup import MemberHeartbeat, static_member, unknown_member
+from kip848_client.coordinator.modern.member_record import Current, KeyT, Member, MetadataT
 from kip848_client.coordinator.modern.modern_group import Group, derive_state
 from kip848_client.errors import ErrorCode
-from kip848_client.wire.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
-from kip848_client.wire.messages.leave_group import (
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    MemberIdentity,
-    MemberResponse,
-)
+from kip848_client.wire.messages.leave_group import MemberIdentity
 
 GroupT = TypeVar("GroupT", bound=Group[Any, Any])
 
-_SEVERAL_VERSION = 3
-"""From this version of LeaveGroup on, a request names several members, and each gets its own code."""
 
-
-def leave(
-    state: CoordinatorState, request: ApiRequest, message: ConsumerGroupHeartbeatRequest, *, now_ms: int
-) -> CoordinatorResult:
-    """Answer a heartbeat with epoch -1 (gone for good) or -2 (a static member that will be back).
-
-    Unlike other heartbeats, a leave carries no epoch that could be checked.
-
-    Raises:
-        Refused: GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID; nothing changed.
-    """
-    group = state.existing_group(message.group_id)
-    member = leaving_member(group, message)
-    batch = Batch(group.group_id)
-    if message.member_epoch == STATIC_LEAVE_EPOCH:
-        left = away(member.current)
-        record = consumer_records.current_record(group.group_id, member_id=member.member_id, current=left)
-        leave_for_a_while(state, group, batch, member, left=left, record=record)
-    else:
-        _remove(state, group, batch, members=(member,), reason="leave", now_ms=now_ms, wall_ms=request.wall_ms)
-    response = ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=message.member_epoch)
-    return batch.result(Reply(request.request_id, response))
-
-
-def leaving_member(group: Group[KeyT, MetadataT], message: Heartbeat) -> Member[KeyT, MetadataT]:
+def leaving_member(group: Group[KeyT, MetadataT], message: MemberHeartbeat) -> Member[KeyT, MetadataT]:
     """The member that a heartbeat with a negative epoch is about.
 
     Raises:
@@ -82,25 +39,13 @@ def leaving_member(group: Group[KeyT, MetadataT], message: Heartbeat) -> Member[
     return member
 
 
-def handle_leave_group(
-    state: CoordinatorState, request: ApiRequest, message: LeaveGroupRequest, *, now_ms: int
-) -> CoordinatorResult:
-    """Answer one LeaveGroup for a consumer group, or for a group that does not exist."""
-
-    def remove(group: ConsumerGroup, batch: Batch, members: Sequence[GroupMember]) -> None:
-        _remove(state, group, batch, members=members, reason="leave", now_ms=now_ms, wall_ms=request.wall_ms)
-
-    return leave_group(request, message, state.groups.get(message.group_id), remove=remove)
-
-
-def leave_group(
-    request: ApiRequest,
-    message: LeaveGroupRequest,
-    group: GroupT | None,
+def remove_named(
+    group: GroupT,
+    leaving: Sequence[MemberIdentity],
     *,
     remove: Callable[[GroupT, Batch, Sequence[Member[Any, Any]]], None],
-) -> CoordinatorResult:
-    """Answer one LeaveGroup: an administrator removes members by id, or static ones by instance id alone.
+) -> tuple[Sequence[ErrorCode], CoordinatorResult]:
+    """LeaveGroup: an administrator removes members by id, or static ones by instance id alone.
 
     Each member has its own code. Those that are found leave together: the group epoch moves by one.
 
@@ -110,13 +55,9 @@ def leave_group(
     Source:
         Kafka's ``GroupMetadataManager.classicGroupLeaveToConsumerGroup``; KIP-345.
     """
-    leaving = leaving_members(message, api_version=request.api_version)
-    if not message.group_id:
-        refused = LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-        return CoordinatorResult(replies=(Reply(request.request_id, refused),))
-    batch = Batch(message.group_id)
+    batch = Batch(group.group_id)
     gone: dict[str, Member[Any, Any]] = {}
-    codes: list[int] = []
+    codes: list[ErrorCode] = []
     for identity in leaving:
         found = _named_member(group, identity)
         if isinstance(found, ErrorCode):
@@ -124,34 +65,14 @@ def leave_group(
         else:
             gone[found.member_id] = found
             codes.append(ErrorCode.NONE)
-    if group is not None and gone:
+    if gone:
         remove(group, batch, tuple(gone.values()))
-    response = leave_response(leaving, codes, api_version=request.api_version)
-    return batch.result(Reply(request.request_id, response))
+    return codes, batch.result()
 
 
-def leaving_members(message: LeaveGroupRequest, *, api_version: int) -> Sequence[MemberIdentity]:
-    """The members that leave; before version 3 a request names one, in a field of its own."""
-    return message.members if api_version >= _SEVERAL_VERSION else (MemberIdentity(member_id=message.member_id),)
-
-
-def leave_response(leaving: Sequence[MemberIdentity], codes: Sequence[int], *, api_version: int) -> LeaveGroupResponse:
-    """The code of each member, in the order of the request; before version 3 the code of the only one."""
-    if api_version < _SEVERAL_VERSION:
-        return LeaveGroupResponse(error_code=codes[0])
-    return LeaveGroupResponse(
-        members=tuple(
-            MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=code)
-            for identity, code in zip(leaving, codes, strict=True)
-        )
-    )
-
-
-def _named_member(group: Group[Any, Any] | None, identity: MemberIdentity) -> Member[Any, Any] | ErrorCode:
+def _named_member(group: Group[Any, Any], identity: MemberIdentity) -> Member[Any, Any] | ErrorCode:
     """The member that *identity* names, or an error code. An empty member id matches any holder of the instance id."""
     member_id, instance_id = identity.member_id, identity.group_instance_id
-    if group is None:
-        return ErrorCode.UNKNOWN_MEMBER_ID
     if instance_id is None:
         return group.members.get(member_id, ErrorCode.UNKNOWN_MEMBER_ID)
     try:
@@ -185,47 +106,6 @@ def leave_for_a_while(
         new=group.state_after(gone, group_epoch=group.group_epoch, target_epoch=group.target_epoch),
         group_epoch=group.group_epoch,
     )
-
-
-def _remove(
-    state: CoordinatorState,
-    group: ConsumerGroup,
-    batch: Batch,
-    *,
-    members: Sequence[GroupMember],
-    reason: str,
-    now_ms: int,
-    wall_ms: int,
-) -> None:
-    """Remove one or more members from the group, and bump the group epoch once.
-
-    The next heartbeat of another member computes the target. If no member is left, the target is current by definition
-    and its epoch follows at once. If only members on the classic protocol are left, the group becomes classic.
-    """
-    group_id = group.group_id
-    if can_downgrade(state, group, gone=members):
-        note_leaving(batch, members, reason=reason, group_epoch=group.group_epoch)
-        gone_ids = frozenset(member.member_id for member in members)
-        downgrade(state, group, batch, gone=gone_ids, now_ms=now_ms, wall_ms=wall_ms)
-        return
-    gone = [member.metadata for member in members]
-    for member in members:
-        batch.records += [
-            consumer_records.current_tombstone(group_id, member_id=member.member_id),
-            consumer_records.target_tombstone(group_id, member_id=member.member_id),
-            consumer_records.member_metadata_tombstone(group_id, member_id=member.member_id),
-        ]
-    for regex in subscriptions.forgotten_regexes(group, old=gone):
-        batch.records.append(consumer_records.regex_tombstone(group_id, regex=regex))
-    epoch = group.group_epoch + 1
-    topics = group.subscribed_topics_after(old=gone)
-    batch.records.append(
-        consumer_records.group_epoch_record(group_id, epoch=epoch, metadata_hash=state.metadata_hash(topics))
-    )
-    left = len(group.members) - len(members)
-    if not left:
-        batch.records.append(consumer_records.target_epoch_record(group_id, epoch=epoch, timestamp_ms=wall_ms))
-    note_removed(state, group, batch, members, reason=reason)
 
 
 def note_removed(
@@ -271,20 +151,13 @@ _REASONS: Final[Mapping[TimerKind, str]] = {
 """Timers that remove a member, and the reason in the event log."""
 
 
-def time_is_up(
-    state: CoordinatorState, key: TimerKey, timer: ArmedTimer, *, now_ms: int, wall_ms: int
-) -> CoordinatorResult:
-    """Handle a timer of a consumer group that fired."""
-
-    def remove(group: ConsumerGroup, batch: Batch, members: Sequence[GroupMember], reason: str) -> None:
-        _remove(state, group, batch, members=members, reason=reason, now_ms=now_ms, wall_ms=wall_ms)
-
-    return member_late(state, state.groups.get(key.group_id), key, timer, remove=remove)
+MEMBER_TIMERS: Final = frozenset({*_REASONS, TimerKind.CLIENT_ASSIGNMENT})
+"""The timers of members of these groups."""
 
 
 def member_late(
     state: CoordinatorState,
-    group: GroupT | None,
+    group: GroupT,
     key: TimerKey,
     timer: ArmedTimer,
     *,
@@ -296,8 +169,8 @@ def member_late(
         remove: removes members, for a reason.
     """
     batch = Batch(key.group_id)
-    member = None if group is None else group.members.get(key.member_id)
-    if group is not None and member is not None:
+    member = group.members.get(key.member_id)
+    if member is not None:
         match key.kind:
             case TimerKind.REBALANCE if member.current.member_epoch != timer.member_epoch:
                 pass

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from typing import Any, Generic, TypeAlias
+from typing import Any, Generic, Protocol, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -29,10 +29,26 @@ from kip848_client.coordinator.modern.member_record import (
 )
 from kip848_client.coordinator.modern.modern_group import Group
 from kip848_client.errors import ErrorCode
-from kip848_client.wire.messages.connect_group_heartbeat import ConnectGroupHeartbeatRequest
-from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
-Heartbeat: TypeAlias = ConsumerGroupHeartbeatRequest | ConnectGroupHeartbeatRequest
+
+class MemberHeartbeat(Protocol):
+    """A heartbeat of any kind of group, as far as it says who sends it."""
+
+    @property
+    def group_id(self) -> str:
+        """The group."""
+
+    @property
+    def member_id(self) -> str:
+        """The sender; empty: the coordinator chooses an id."""
+
+    @property
+    def member_epoch(self) -> int:
+        """The epoch that it is at; 0: it joins; below: it leaves."""
+
+    @property
+    def instance_id(self) -> str | None:
+        """The instance id of a static member."""
 
 
 class Found(msgspec.Struct, Generic[KeyT, MetadataT], frozen=True):
@@ -61,7 +77,7 @@ FoundMember: TypeAlias = Found[UUID, MemberMetadata]
 def find_member(
     state: CoordinatorState,
     group: Group[KeyT, MetadataT],
-    message: Heartbeat,
+    message: MemberHeartbeat,
     *,
     owned: Owned[KeyT] | None,
     size_max: int,
@@ -101,7 +117,7 @@ def find_member(
 
 def _find_static(
     group: Group[KeyT, MetadataT],
-    message: Heartbeat,
+    message: MemberHeartbeat,
     *,
     member_id: str,
     known: Member[KeyT, MetadataT] | None,

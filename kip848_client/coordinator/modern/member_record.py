@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Hashable, Iterable, Mapping
-from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 from uuid import UUID
 
 import msgspec
 
-from kip848_client.wire.messages.connect_group_records import ClassicWorkerMetadata
-from kip848_client.wire.messages.group_records import ClassicMemberMetadata
+from kip848_client.wire.messages.group_record_keys import ClassicProtocol
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 """With a number, what a group assigns: topic ids in a consumer group, names of units in a connect group."""
@@ -122,7 +121,19 @@ class ClassicProtocols(msgspec.Struct, frozen=True):
         return frozenset(name for name, _ in self.protocols)
 
 
-def read_classic(value: ClassicMemberMetadata | ClassicWorkerMetadata) -> ClassicProtocols:
+class StoredClassicMember(Protocol):
+    """What a record of any kind of group has of a member on the classic protocol."""
+
+    @property
+    def session_timeout_ms(self) -> int:
+        """How long it may be silent."""
+
+    @property
+    def supported_protocols(self) -> tuple[ClassicProtocol, ...]:
+        """The assignors that it offers."""
+
+
+def read_classic(value: StoredClassicMember) -> ClassicProtocols:
     """What a record has of a member on the classic protocol."""
     return ClassicProtocols(
         session_timeout_ms=value.session_timeout_ms,
@@ -200,6 +211,16 @@ class Member(msgspec.Struct, Generic[KeyT, MetadataT], frozen=True):
     member_id: str
     metadata: MetadataT
     current: Current[KeyT]
+
+    @property
+    def client_id(self) -> str:
+        """The ``client.id`` of its client."""
+        return self.metadata.client_id
+
+    @property
+    def member_epoch(self) -> int:
+        """The epoch that it is at."""
+        return self.current.member_epoch
 
     def is_reconciled_to(self, epoch: int) -> bool:
         """Whether it owns its whole target of *epoch*."""

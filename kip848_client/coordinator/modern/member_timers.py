@@ -1,16 +1,25 @@
-"""The timers that every answered request of a member arms, in every kind of group."""
+"""The timers of members: those that every answered request arms, and those that start after a load."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from kip848_client.coordinator.core.batch import Batch
 from kip848_client.coordinator.core.result import ArmTimer, CancelTimer
 from kip848_client.coordinator.core.state import CoordinatorState
 from kip848_client.coordinator.core.timers import TimerKey, TimerKind
-from kip848_client.coordinator.modern.member_record import KeyT, Member, MemberState, MetadataT
+from kip848_client.coordinator.modern.member_record import ClassicProtocols, KeyT, Member, MemberState, MetadataT
+from kip848_client.coordinator.modern.modern_group import Group
 
 
 def arm_member_timers(
-    state: CoordinatorState, batch: Batch, member: Member[KeyT, MetadataT], *, changed: bool, now_ms: int
+    state: CoordinatorState,
+    group: Group[KeyT, MetadataT],
+    batch: Batch,
+    member: Member[KeyT, MetadataT],
+    *,
+    changed: bool,
+    now_ms: int,
 ) -> None:
     """Restart the member's session, and limit the time for a revocation.
 
@@ -23,7 +32,7 @@ def arm_member_timers(
     soft.append(
         ArmTimer(
             TimerKey(TimerKind.SESSION, group_id, member_id),
-            deadline_ms=now_ms + state.session_timeout_ms(group_id, member),
+            deadline_ms=now_ms + session_timeout_ms(state, group, member),
             member_epoch=epoch,
         )
     )
@@ -35,3 +44,28 @@ def arm_member_timers(
         soft.append(ArmTimer(key, deadline_ms=deadline_ms, member_epoch=epoch))
     else:
         soft.append(CancelTimer(key))
+
+
+def session_timeout_ms(state: CoordinatorState, group: Group[KeyT, MetadataT], member: Member[KeyT, MetadataT]) -> int:
+    """How long a member may be silent; one on the classic protocol has said so itself."""
+    classic: ClassicProtocols | None = member.metadata.classic
+    if classic is not None:
+        return classic.session_timeout_ms
+    return group.session_timeout_ms(state.group_config(group.group_id))
+
+
+def timers_after_load(state: CoordinatorState, group: Group[KeyT, MetadataT], *, now_ms: int) -> Iterator[ArmTimer]:
+    """Start every member's session again, and the time to revoke partitions."""
+    for member in group.members.values():
+        epoch = member.current.member_epoch
+        yield ArmTimer(
+            TimerKey(TimerKind.SESSION, group.group_id, member.member_id),
+            deadline_ms=now_ms + session_timeout_ms(state, group, member),
+            member_epoch=epoch,
+        )
+        if member.current.pending_revocation:  # a static member that is away has none in any state
+            yield ArmTimer(
+                TimerKey(TimerKind.REBALANCE, group.group_id, member.member_id),
+                deadline_ms=now_ms + member.metadata.rebalance_timeout_ms,
+                member_epoch=epoch,
+            )

@@ -8,11 +8,14 @@ record that concerns it, so live and reloaded state cannot differ. No decision i
 from __future__ import annotations
 
 import enum
+from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Final, Generic, TypeVar
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import ClassVar, Final, Generic, TypeVar
 
+from kip848_client.coordinator.core.group_configs import GroupConfig
+from kip848_client.coordinator.core.offset_store import OffsetExpiry
 from kip848_client.coordinator.modern.member_record import (
     NO_METADATA,
     AssignmentMetadata,
@@ -25,6 +28,7 @@ from kip848_client.coordinator.modern.member_record import (
     MetadataT,
 )
 from kip848_client.errors import IllegalStateError
+from kip848_client.wire.messages.group_records import GroupRecord
 
 
 class GroupState(enum.StrEnum):
@@ -61,7 +65,7 @@ def derive_state(*, member_count: int, reconciled_count: int, group_epoch: int, 
 _NO_HOLDERS: Final[Mapping[int, str]] = {}
 
 
-class Group(Generic[KeyT, MetadataT]):
+class Group(ABC, Generic[KeyT, MetadataT]):
     """One group. Read anything; change nothing except by the `replay` of its kind.
 
     Args:
@@ -96,7 +100,50 @@ class Group(Generic[KeyT, MetadataT]):
         self._sorted_ids: list[str] = []
         self._holders: dict[KeyT, dict[int, str]] = {}
 
+    # What differs between kinds
+
+    kind: ClassVar[str]
+    """Kafka's word for its type."""
+
+    @abstractmethod
+    def session_timeout_ms(self, config: GroupConfig) -> int:
+        """How long a member may be silent, unless it speaks the classic protocol."""
+
+    @abstractmethod
+    def tombstones(self) -> Iterator[GroupRecord]:
+        """Tombstones for all its records but the offsets, in the order that replay demands."""
+
     # Reading
+
+    @property
+    def protocol_type(self) -> str:
+        """What its members say they are."""
+        return self.kind
+
+    @property
+    def size(self) -> int:
+        """Number of members."""
+        return len(self.members)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no members."""
+        return not self.members
+
+    @property
+    def has_private_topics(self) -> bool:
+        """False: what its members read is in their metadata."""
+        return False
+
+    @property
+    def offset_expiry(self) -> OffsetExpiry:
+        """The retention counts from each commit."""
+        return OffsetExpiry()
+
+    def reads(self, topic: str) -> bool:
+        """Whether members read *topic*."""
+        del topic
+        return False
 
     @property
     def state(self) -> GroupState:

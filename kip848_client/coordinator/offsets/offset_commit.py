@@ -1,17 +1,17 @@
-"""OffsetCommit and TxnOffsetCommit: which member may commit which partitions, and the records of the offsets.
+"""OffsetCommit and TxnOffsetCommit: which partitions are stored, and the records of their offsets.
 
+Which member may commit is decided by the kind of its group: `consumer.consumer_commit`, `classic.classic_commit`.
 Offsets of a transaction stay pending until the transaction coordinator ends it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import Final
 from uuid import UUID
 
-from kip848_client.coordinator.classic.classic_heartbeat import check_commit as check_classic_commit
-from kip848_client.coordinator.classic.classic_heartbeat import session_restart
-from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
 from kip848_client.coordinator.core.batch import Batch
+from kip848_client.coordinator.core.kind import Commit, Kinds, kind_with_offsets, route
 from kip848_client.coordinator.core.offset_store import (
     CommittedOffset,
     offset_record,
@@ -20,11 +20,9 @@ from kip848_client.coordinator.core.offset_store import (
 )
 from kip848_client.coordinator.core.refusal import Refused
 from kip848_client.coordinator.core.requests import ApiRequest, TransactionEnded
-from kip848_client.coordinator.core.result import CoordinatorRecord, CoordinatorResult, Reply
+from kip848_client.coordinator.core.result import CoordinatorRecord, CoordinatorResult, Reply, SoftChange
 from kip848_client.coordinator.core.state import CoordinatorState
 from kip848_client.coordinator.core.topics import TopicInfo
-from kip848_client.coordinator.modern.member_lookup import unknown_member
-from kip848_client.coordinator.modern.member_record import GroupMember, PartitionEpochs
 from kip848_client.errors import ErrorCode
 from kip848_client.model import ZERO_UUID
 from kip848_client.wire.messages.offset_commit import (
@@ -138,10 +136,15 @@ def _commit(
         found is not None and _exists(found, partition) for topic, found in topics for partition in topic.partitions
     ):
         try:
-            is_transactional = transaction is not None
-            _check_member(
-                state, request, message, topics, batch=batch, is_transactional=is_transactional, now_ms=now_ms
+            commit = Commit(
+                member_id=message.member_id,
+                instance_id=message.group_instance_id,
+                epoch=message.generation_id_or_member_epoch,
+                api_version=request.api_version,
+                is_transactional=transaction is not None,
+                partitions=_storable(state, topics),
             )
+            batch.soft += _check_member(state, message.group_id, commit, now_ms=now_ms)
         except Refused as refusal:
             refused = refusal.code
     answered = tuple(
@@ -173,92 +176,39 @@ def _commit(
     return batch, answered
 
 
-def may_commit(member: GroupMember, *, epoch: int, partitions: Iterable[tuple[UUID, int]]) -> bool:
-    """Whether *member* may commit *partitions* with *epoch*.
-
-    With its current epoch it may commit any partition, even one that it does not own. With an older epoch it may commit
-    partitions that it still holds and that were assigned to it at that epoch or before.
-    """
-    current = member.current
-    if epoch >= current.member_epoch:
-        return epoch == current.member_epoch
-    return all(
-        _given_by(current.assigned, topic_id, partition, epoch=epoch)
-        or _given_by(current.pending_revocation, topic_id, partition, epoch=epoch)
-        for topic_id, partition in partitions
-    )
-
-
-def _given_by(held: PartitionEpochs, topic_id: UUID, partition: int, *, epoch: int) -> bool:
-    given = held.get(topic_id, {}).get(partition)
-    return given is not None and given <= epoch
-
-
 def _find_topic(state: CoordinatorState, topic: OffsetCommitRequestTopic, *, api_version: int) -> TopicInfo | None:
     if api_version >= _TOPIC_IDS_VERSION:
         return state.image.by_id.get(topic.topic_id)
     return state.image.by_name.get(topic.name)
 
 
-def _check_member(
-    state: CoordinatorState,
-    request: ApiRequest,
-    message: OffsetCommitRequest,
-    topics: list[tuple[OffsetCommitRequestTopic, TopicInfo | None]],
-    *,
-    batch: Batch,
-    is_transactional: bool,
-    now_ms: int,
-) -> None:
-    """Raise `Refused` unless the sender may commit. A commit restarts the session of a member of a classic group.
+def _check_member(state: CoordinatorState, group_id: str, commit: Commit, *, now_ms: int) -> Sequence[SoftChange]:
+    """Raise `Refused` unless the sender may commit; timers that the commit restarts. The group's kind decides.
 
     A group that does not exist or has no members accepts commits without an epoch: from consumers that assign
     partitions themselves, and from administrators. A transaction may commit to any group if it names no member.
     """
-    group_id, epoch = message.group_id, message.generation_id_or_member_epoch
-    names_member = epoch >= 0 or message.member_id or message.group_instance_id is not None
-    state.check_not_connect(group_id)
-    group: ConsumerGroup | None = state.groups.get(group_id)
-    classic = state.classic.get(group_id)
-    if group is None and classic is None:
-        if epoch < 0:
-            if not state.has_room_for_group(group_id):
-                raise Refused(ErrorCode.POLICY_VIOLATION, f"kip848.groups.max is {state.config.groups_max}.")
-            return
-        if state.offsets.has_group(group_id):
-            raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group_id} has no members.")
-        is_known = request.api_version >= 9 and not is_transactional
-        code = ErrorCode.GROUP_ID_NOT_FOUND if is_known else ErrorCode.ILLEGAL_GENERATION
-        raise Refused(code, f"Group {group_id} not found.")
-    if is_transactional and not names_member:
+    group = state.groups.get(group_id)
+    if group is None:
+        _check_without_group(state, group_id, commit)
+        return ()
+    kind = kind_with_offsets(state, group)
+    names_member = commit.epoch >= 0 or commit.member_id or commit.instance_id is not None
+    if commit.is_transactional and not names_member:
+        return ()
+    return kind.check_commit(group, commit, now_ms=now_ms)
+
+
+def _check_without_group(state: CoordinatorState, group_id: str, commit: Commit) -> None:
+    if commit.epoch < 0:
+        if not state.has_room_for_group(group_id):
+            raise Refused(ErrorCode.POLICY_VIOLATION, f"kip848.groups.max is {state.config.groups_max}.")
         return
-    if classic is not None:
-        committing = check_classic_commit(
-            classic,
-            member_id=message.member_id,
-            instance_id=message.group_instance_id,
-            generation=epoch,
-            is_transactional=is_transactional,
-        )
-        if committing is not None and not is_transactional:
-            batch.soft.append(session_restart(classic, committing, now_ms=now_ms))
-        return
-    assert group is not None
-    if epoch < 0 and not group.members:
-        return
-    member = group.members.get(message.member_id)
-    if member is None:
-        raise unknown_member(group, member_id=message.member_id)
-    is_classic = is_transactional or member.metadata.classic is not None
-    if request.api_version < 9 and not is_classic:
-        raise Refused(
-            ErrorCode.UNSUPPORTED_VERSION, "OffsetCommit version 9 or above must be used by members of consumer groups."
-        )
-    if not may_commit(member, epoch=epoch, partitions=_storable(state, topics)):
-        raise Refused(
-            ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH,
-            f"Member {member.member_id} is at epoch {member.current.member_epoch} and sent {epoch}.",
-        )
+    if state.offsets.has_group(group_id):
+        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group_id} has no members.")
+    is_known = commit.api_version >= 9 and not commit.is_transactional
+    code = ErrorCode.GROUP_ID_NOT_FOUND if is_known else ErrorCode.ILLEGAL_GENERATION
+    raise Refused(code, f"Group {group_id} not found.")
 
 
 def _storable(
@@ -337,8 +287,9 @@ def _note(state: CoordinatorState, batch: Batch, message: OffsetCommitRequest, *
         for partition in topic.partitions
     }
     group = state.groups.get(message.group_id)
-    member = None if group is None else group.members.get(message.member_id)
-    group_epoch = 0 if group is None else group.group_epoch
+    member, group_epoch = None, 0
+    if group is not None:
+        member, group_epoch = state.part(Kinds).of(group).committing(group, message.member_id)
     if refused:
         batch.happened(
             "commit_refused", member=member, group_epoch=group_epoch, fields={"error": refused.name, "offsets": offsets}
@@ -350,3 +301,9 @@ def _note(state: CoordinatorState, batch: Batch, message: OffsetCommitRequest, *
 def _name(state: CoordinatorState, topic: OffsetCommitRequestTopic) -> str:
     found = state.image.by_id.get(topic.topic_id)
     return str(topic.topic_id) if found is None else found.name
+
+
+ROUTES: Final = (
+    route(OffsetCommitRequest, handle_offset_commit),
+    route(TxnOffsetCommitRequest, handle_txn_offset_commit),
+)

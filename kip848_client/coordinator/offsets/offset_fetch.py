@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 from uuid import UUID
 
 import msgspec
 
+from kip848_client.coordinator.core.kind import kind_with_offsets, timeless
 from kip848_client.coordinator.core.offset_store import CommittedOffset
 from kip848_client.coordinator.core.refusal import Refused
 from kip848_client.coordinator.core.requests import ApiRequest
 from kip848_client.coordinator.core.result import CoordinatorResult, Reply
 from kip848_client.coordinator.core.state import CoordinatorState
-from kip848_client.coordinator.modern.member_lookup import unknown_member
 from kip848_client.errors import ErrorCode
 from kip848_client.model import ZERO_UUID
 from kip848_client.wire.messages.offset_fetch import (
@@ -107,21 +108,13 @@ def _fetch_group(
 
 
 def _check_member(state: CoordinatorState, group: OffsetFetchRequestGroup) -> None:
-    """Raise `Refused` if the sender names a member that the group does not have, or another epoch."""
-    state.check_not_connect(group.group_id)
-    if group.member_id is None and group.member_epoch < 0:
-        return
+    """Raise `Refused` if the sender names a member and may not fetch; the group's kind decides."""
     stored = state.groups.get(group.group_id)
     if stored is None:
         return
-    member = stored.members.get(group.member_id or "")
-    if member is None:
-        raise unknown_member(stored, member_id=group.member_id or "")
-    if member.current.member_epoch != group.member_epoch:
-        raise Refused(
-            ErrorCode.STALE_MEMBER_EPOCH if member.metadata.classic is None else ErrorCode.ILLEGAL_GENERATION,
-            f"Member {member.member_id} is at epoch {member.current.member_epoch} and sent {group.member_epoch}.",
-        )
+    kind = kind_with_offsets(state, stored)
+    if group.member_id is not None or group.member_epoch >= 0:
+        kind.check_fetch(stored, member_id=group.member_id or "", member_epoch=group.member_epoch)
 
 
 class _Fetch(msgspec.Struct, frozen=True):
@@ -197,3 +190,6 @@ class _Fetch(msgspec.Struct, frozen=True):
             metadata=committed.metadata,
             error_code=error,
         )
+
+
+ROUTES: Final = (timeless(OffsetFetchRequest, handle_offset_fetch),)

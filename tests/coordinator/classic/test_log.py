@@ -6,7 +6,13 @@ import pytest
 from msgspec.structs import replace
 
 from kip848_client.coordinator import CoordinatorResult
-from kip848_client.coordinator.classic.classic_group import ClassicState, from_value, to_value
+from kip848_client.coordinator.classic.classic_group import (
+    ClassicGroup,
+    ClassicState,
+    from_value,
+    group_record,
+    to_value,
+)
 from kip848_client.coordinator.consumer import consumer_records as records
 from kip848_client.coordinator.core.requests import CoordinatorStops, OffsetRetentionDue
 from kip848_client.errors import ErrorCode, IllegalStateError
@@ -118,7 +124,7 @@ def test_a_log_in_which_a_group_is_of_both_kinds_is_damaged(first: str) -> None:
     """No coordinator writes that; guessing which one it is would give partitions away twice."""
     h = ClassicHarness()
     both = [
-        records.classic_group_record("g", GroupMetadataValue(protocol_type="consumer", generation=1)),
+        group_record(ClassicGroup("g", protocol_type="consumer", generation=1)),
         records.group_epoch_record("g", epoch=1, metadata_hash=0),
     ]
     one, other = both if first == "classic" else both[::-1]

@@ -277,6 +277,6 @@ def test_a_log_that_deletes_a_group_with_workers_is_damaged() -> None:
     """No coordinator writes that; the workers would run what the next group gives to others."""
     harness = ConnectHarness()
     harness.enter("w1", catalogue=(1, "A"))
-    *_, tombstone = records.group_tombstones(harness.connect)
+    *_, tombstone = harness.connect.tombstones()
     with pytest.raises(IllegalStateError):
         harness.coordinator.replay(tombstone)

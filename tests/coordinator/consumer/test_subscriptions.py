@@ -12,6 +12,8 @@ from hypothesis import given
 from msgspec.structs import replace
 
 from kip848_client.coordinator import GroupState, RegexResolved, ResolveRegexes, TopicInfo, TopicsImage, resolve
+from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
+from kip848_client.coordinator.consumer.subscriptions import Subscriptions
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.errors import ErrorCode
 from tests.support.coordinator_harness import FAST, Harness
@@ -355,15 +357,24 @@ _MEMBERS = ("m1", "m2", "m3")
 _TOPICS = ("t0", "t1", "t2")
 
 
+def _consumers(coordinator: GroupCoordinator) -> ConsumerGroup:
+    group = coordinator.group("g")
+    assert group is not None
+    return group
+
+
 def _read(coordinator: GroupCoordinator) -> Mapping[str, tuple[UUID, ...]]:
     state = coordinator._state
-    return dict(state.subscriptions(state.groups["g"]))
+    return dict(state.part(Subscriptions).of_group(_consumers(coordinator)))
 
 
 def _from_nothing(coordinator: GroupCoordinator) -> Mapping[str, tuple[UUID, ...]]:
     state = coordinator._state
-    group = state.groups["g"]
-    return {member_id: state.topic_ids(group, member.metadata) for member_id, member in group.members.items()}
+    group = _consumers(coordinator)
+    return {
+        member_id: state.part(Subscriptions).of_member(group, member.metadata)
+        for member_id, member in group.members.items()
+    }
 
 
 @given(
@@ -404,4 +415,4 @@ def test_a_long_history_of_changes_is_not_kept() -> None:
         assert _read(h.coordinator) == _from_nothing(h.coordinator)
         h.heartbeat("m1", -1)
         assert _read(h.coordinator) == _from_nothing(h.coordinator)
-    assert len(h.coordinator._state.groups["g"].metadata_changes) < 150
+    assert len(_consumers(h.coordinator).metadata_changes) < 150

@@ -10,10 +10,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from kip848_client.assignors import SERVER_ASSIGNORS
 from kip848_client.coordinator import CoordinatorResult, GroupState, MemberState
+from kip848_client.coordinator.classic.classic_group import ClassicGroup
+from kip848_client.coordinator.consumer.consumer_departure import time_is_up
 from kip848_client.coordinator.core.result import CancelTimer
 from kip848_client.coordinator.core.state import CoordinatorState
 from kip848_client.coordinator.core.timers import ArmedTimer, TimerKey, TimerKind, Timers
-from kip848_client.coordinator.modern.departure import time_is_up
 from kip848_client.errors import ErrorCode
 from tests.support.coordinator_harness import Harness
 
@@ -134,24 +135,33 @@ def test_a_loaded_coordinator_does_not_wait_for_what_a_member_gave_up_by_leaving
 
 
 def test_a_timer_that_is_out_of_date_does_nothing() -> None:
-    """A timer of a member that moved on, is gone, or whose group is gone, has no effect."""
+    """A timer of a member that moved on, or is gone, has no effect."""
     h = _group()
     h.heartbeat("a", 1)
     assert h.member("a").state is MemberState.UNREVOKED_PARTITIONS
-    state = CoordinatorState(h.config, rng=random.Random(0), assignors=SERVER_ASSIGNORS)
-    state.groups["g"] = h.load_group()
+    state = CoordinatorState(h.config, rng=random.Random(0), assignors=SERVER_ASSIGNORS, offsets_only=ClassicGroup)
+    group = h.load_group()
     for kind, member_id, epoch in (
         (TimerKind.REBALANCE, "a", 0),
         (TimerKind.REBALANCE, "gone", 1),
         (TimerKind.SESSION, "gone", 1),
     ):
         key = TimerKey(kind, "g", member_id)
-        result = time_is_up(state, key, ArmedTimer(deadline_ms=0, member_epoch=epoch), now_ms=0, wall_ms=0)
+        result = time_is_up(state, group, key, ArmedTimer(deadline_ms=0, member_epoch=epoch), now_ms=0, wall_ms=0)
         assert (result.records, result.soft) == ((), (CancelTimer(key),))
-    stale = TimerKey(TimerKind.SESSION, "other", "a")
-    assert not time_is_up(state, stale, ArmedTimer(deadline_ms=0, member_epoch=1), now_ms=0, wall_ms=0).records
     due = TimerKey(TimerKind.REBALANCE, "g", "a")
-    assert time_is_up(state, due, ArmedTimer(deadline_ms=0, member_epoch=1), now_ms=0, wall_ms=0).records
+    assert time_is_up(state, group, due, ArmedTimer(deadline_ms=0, member_epoch=1), now_ms=0, wall_ms=0).records
+
+
+def test_a_timer_whose_group_is_gone_is_cancelled() -> None:
+    """Otherwise it stays due, and no later timer of any group fires."""
+    h = _group()
+    for kind in (TimerKind.SESSION, TimerKind.CLASSIC_JOIN):
+        key = TimerKey(kind, "other", "a")
+        h.coordinator._state.timers.arm(key, deadline_ms=h.now_ms - 1, member_epoch=1)
+        result = h.coordinator.expire(now_ms=h.now_ms, wall_ms=h.wall_ms)
+        assert (result.records, result.soft) == ((), (CancelTimer(key),))
+        h.coordinator.apply(result)
 
 
 def test_a_failed_append_leaves_the_timer_due() -> None:

@@ -6,14 +6,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kip848_client.coordinator import coordinator
+from kip848_client.coordinator.classic import classic_commit, classic_heartbeat, classic_kind, rebalance
 from kip848_client.coordinator.classic import classic_group as group
-from kip848_client.coordinator.classic import classic_heartbeat, rebalance
-from kip848_client.coordinator.classic.classic_lookup import find_member
-from kip848_client.coordinator.migration import conversion as migration
+from kip848_client.coordinator.consumer import consumer_conversion, consumer_departure
 from kip848_client.coordinator.migration import mixed_group
-from kip848_client.coordinator.modern import departure
-from kip848_client.coordinator.offsets import offset_commit
 from kip848_client.member.classic_group import ClassicGroup
 from kip848_client.member.classic_plan import ClassicPlan
 from tests.simulation.known_bugs.registry import Patch, known_bug
@@ -43,13 +39,13 @@ def _(patch: Patch) -> None:
 
 @known_bug("a downgrade records what members hold, and not their target", "K6", scenario="migration")
 def _(patch: Patch) -> None:
-    begin = migration.begin_downgrade
+    begin = consumer_conversion.begin_downgrade
 
     def held(*group: Any, members: Any, targets: Any, **times: Any) -> Any:
         left = list(members)
         return begin(*group, members=left, targets={one.member_id: one.current.assigned for one in left}, **times)
 
-    patch.setattr(migration, "begin_downgrade", held)
+    patch.setattr(consumer_conversion, "begin_downgrade", held)
 
 
 @known_bug("members of a mixed group are not sent to join again", "L1", scenario="migration")
@@ -59,12 +55,12 @@ def _(patch: Patch) -> None:
 
 @known_bug("a load forgets the generation", "K8", "S3", scenario="classic")
 def _(patch: Patch) -> None:
-    patch.setattr(coordinator, "from_value", lambda name, value: replace(group.from_value(name, value), generation=1))
+    patch.setattr(classic_kind, "from_value", lambda name, value: replace(group.from_value(name, value), generation=1))
 
 
 @known_bug("a group of classic members alone stays a consumer group", "K9", scenario="migration")
 def _(patch: Patch) -> None:
-    patch.setattr(departure, "can_downgrade", lambda *_, **__: False)
+    patch.setattr(consumer_departure, "can_downgrade", lambda *_, **__: False)
 
 
 @known_bug("a heartbeat of any generation counts", "K11", scenario="classic")
@@ -74,11 +70,7 @@ def _(patch: Patch) -> None:
 
 @known_bug("a commit of any generation counts", "K11", scenario="classic")
 def _(patch: Patch) -> None:
-    patch.setattr(
-        offset_commit,
-        "check_classic_commit",
-        lambda one, *, member_id, instance_id, **_: find_member(one, member_id=member_id, instance_id=instance_id),
-    )
+    patch.setattr(classic_commit, "check_generation", lambda *_: None)
 
 
 @known_bug("a leader gives away what is still owned", "C1", scenario="classic")

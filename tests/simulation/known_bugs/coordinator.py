@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from kip848_client.assignors import GroupAssignment, GroupSpec
 from kip848_client.assignors.uniform import UniformAssignor
+from kip848_client.coordinator.consumer import consumer_commit
 from kip848_client.coordinator.consumer import consumer_records as records
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup, GroupState
 from kip848_client.coordinator.coordinator import GroupCoordinator
@@ -20,7 +21,6 @@ from kip848_client.coordinator.modern import member_lookup as membership
 from kip848_client.coordinator.modern import modern_group as group
 from kip848_client.coordinator.modern.current_assignment import Target
 from kip848_client.coordinator.modern.member_record import CurrentAssignment, GroupMember
-from kip848_client.coordinator.offsets import offset_commit as coordinator_commit
 from tests.simulation.known_bugs.registry import Patch, known_bug
 
 
@@ -111,7 +111,7 @@ def _(patch: Patch) -> None:
 
     def apply(self: GroupCoordinator, result: CoordinatorResult) -> None:
         original(self, result)
-        for consumers in self._state.groups.values():
+        for consumers in self._state.all_of(ConsumerGroup):
             consumers.metadata_hash = 1
 
     patch.setattr(GroupCoordinator, "apply", apply)
@@ -119,7 +119,7 @@ def _(patch: Patch) -> None:
 
 @known_bug("a commit is accepted with any epoch of a member", "S11", seed=50)
 def _(patch: Patch) -> None:
-    patch.setattr(coordinator_commit, "may_commit", lambda member, *, epoch, partitions: True)
+    patch.setattr(consumer_commit, "may_commit", lambda member, *, epoch, partitions: True)
 
 
 @known_bug("a member may take any time to give up partitions", "L3", "S7", scenario="zombies")

@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from kip848_client.assignors import GroupAssignment, GroupSpec
 from kip848_client.assignors.uniform import UniformAssignor
-from kip848_client.coordinator.consumer import member_steps
+from kip848_client.coordinator.consumer import consumer_departure, consumer_kind, member_steps
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.core.result import ArmTimer, CancelTimer, CoordinatorResult
 from kip848_client.coordinator.core.timers import TimerKey, TimerKind
-from kip848_client.coordinator.modern import current_assignment, departure, member_timers
+from kip848_client.coordinator.modern import current_assignment, member_timers
 from kip848_client.coordinator.modern import member_lookup as membership
 from kip848_client.coordinator.modern.current_assignment import Target
 from kip848_client.coordinator.modern.member_record import CurrentAssignment, GroupMember, MemberState
@@ -35,7 +35,7 @@ from tests.simulation.known_bugs.registry import Patch, known_bug
 
 @known_bug("the time to give up partitions runs on after they were given up (KAFKA-16249)", "S7")
 def _(patch: Patch) -> None:
-    apply, time_is_up = GroupCoordinator.apply, departure.time_is_up
+    apply, time_is_up = GroupCoordinator.apply, consumer_departure.time_is_up
 
     def applied(self: GroupCoordinator, result: CoordinatorResult) -> None:
         kept = tuple(
@@ -45,23 +45,22 @@ def _(patch: Patch) -> None:
         )
         apply(self, replace(result, soft=kept))
 
-    def fires(state: Any, key: TimerKey, timer: Any, **times: int) -> CoordinatorResult:
-        group = state.groups.get(key.group_id)
-        member = None if group is None else group.members.get(key.member_id)
+    def fires(state: Any, group: Any, key: TimerKey, timer: Any, **times: int) -> CoordinatorResult:
+        member = group.members.get(key.member_id)
         if member is not None and key.kind is TimerKind.REBALANCE:
             timer = timer._replace(member_epoch=member.current.member_epoch)
-        return time_is_up(state, key, timer, **times)
+        return time_is_up(state, group, key, timer, **times)
 
     patch.setattr(GroupCoordinator, "apply", applied)
-    patch.setattr(departure, "time_is_up", fires)
+    patch.setattr(consumer_kind, "time_is_up", fires)
 
 
 @known_bug("who waits for partitions of others is removed after its own time to give up (KAFKA-16249)", "S7")
 def _(patch: Patch) -> None:
     original = member_timers.arm_member_timers
 
-    def arm(state: Any, batch: Any, member: GroupMember, *, changed: bool, now_ms: int) -> None:
-        original(state, batch, member, changed=changed, now_ms=now_ms)
+    def arm(state: Any, group: Any, batch: Any, member: GroupMember, *, changed: bool, now_ms: int) -> None:
+        original(state, group, batch, member, changed=changed, now_ms=now_ms)
         if member.current.state is MemberState.UNRELEASED_PARTITIONS and changed:
             key = TimerKey(TimerKind.REBALANCE, batch.group_id, member.member_id)
             deadline_ms = now_ms + member.metadata.rebalance_timeout_ms // 8

@@ -7,11 +7,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from kip848_client.coordinator.consumer import consumer_heartbeat as heartbeat
+from kip848_client.coordinator.consumer.subscriptions import MetadataCheckDue
 from kip848_client.coordinator.coordinator import GroupCoordinator
-from kip848_client.coordinator.core.result import ArmTimer, CoordinatorResult, MetadataCheckDue, SoftChange
+from kip848_client.coordinator.core.result import ArmTimer, CoordinatorResult, SoftChange
 from kip848_client.coordinator.core.timers import TimerKind
 from kip848_client.coordinator.modern import member_lookup as membership
-from kip848_client.coordinator.offsets import deletion, offset_fetch
+from kip848_client.coordinator.offsets import offset_deletion, offset_fetch
 from kip848_client.member.discovery import Discovery
 from kip848_client.member.leaving import Leaving
 from kip848_client.member.positions import Positions
@@ -114,5 +115,5 @@ def _(patch: Patch) -> None:
     def read(committed: Any, *, index: int, topic_id: Any, error: Any) -> Any:
         return original(committed, index=index, topic_id=ZERO_UUID, error=error)
 
-    patch.setattr(deletion, "offsets_of_topics", lambda state, names: [])
+    patch.setattr(offset_deletion, "offsets_of_topics", lambda state, names: [])
     patch.setattr(offset_fetch._Fetch, "_partition", staticmethod(read))

@@ -1,0 +1,13 @@
+"""The kinds of groups that the coordinator has: a new kind is one more row here. See `core.kind.GroupKind`."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from kip848_client.coordinator.classic.classic_kind import ClassicKind
+from kip848_client.coordinator.connect.connect_kind import ConnectKind
+from kip848_client.coordinator.consumer.consumer_kind import ConsumerKind
+from kip848_client.coordinator.core.kind import GroupKind
+
+KINDS: Final[tuple[type[GroupKind[Any]], ...]] = (ClassicKind, ConsumerKind, ConnectKind)
+"""In the order in which they are loaded."""
