@@ -5,7 +5,7 @@
 #   make demo-spark  two Spark queries share a consumer group, and count each flight once (Java is installed if missing)
 #   make test     the tests that need nothing but Python, without the slow ones: minutes
 #   make test-slow  the slow ones: Spark's jobs, sweeps, churn, demos, programs of the documents
-#   make check    lint, format, types, import contracts, import circles
+#   make check    lint, format, types, import contracts, import circles, rooms of a size that one reads
 #   make simulate  50,000 simulated groups with faults, or as many as four minutes allow; some thousands that no other
 #                  commit has played; the same digests twice
 #   make mutants MUTANTS="kip848_client.member.heartbeat.*"  put small bugs into a module, to see whether tests notice
@@ -85,6 +85,7 @@ check: venv
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 	$(PYTHON) -m tests.source.import_circles
+	$(PYTHON) -m tests.source.rooms
 
 format: venv
 	$(VENV)/bin/ruff check --fix .

@@ -1,6 +1,6 @@
 """The registry of messages: API key -> request and response class. One file per API in this folder, imported on use.
 
-A new API is one file, found by the name of its key.
+A new API is one file, found by the name of its key. More than 16 files, one for each.
 """
 
 from __future__ import annotations

@@ -1,0 +1,41 @@
+"""Every folder of the package is a room that a reader can take in, and imports go one way between rooms."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.source.rooms import FILES_MAX, PACKAGE, PENDING, REASON, crowded, ordered_packages, unordered
+
+
+def test_no_folder_has_more_files_than_a_reader_takes_in_without_a_reason() -> None:
+    """A new line gets lost where fifty files stand side by side."""
+    assert sorted(set(crowded(PACKAGE)) - set(PENDING)) == []
+
+
+def test_the_folders_of_a_package_have_an_order() -> None:
+    """Without one, the next import runs back up, and no room can be read alone."""
+    assert sorted(set(unordered(PACKAGE, ordered_packages())) - set(PENDING)) == []
+
+
+def test_what_is_to_be_sorted_is_not_sorted_yet() -> None:
+    """A row that is left behind would let the folder fill up again."""
+    unsorted = {*crowded(PACKAGE), *unordered(PACKAGE, ordered_packages())}
+    assert sorted(set(PENDING) - unsorted) == []
+
+
+def test_a_crowded_folder_and_one_without_order_are_found(tmp_path: Path) -> None:
+    """Proves that the check sees what it is there for."""
+    for name, count, text in (
+        ("", 0, ""),
+        ("room", FILES_MAX - 1, ""),
+        ("hall", FILES_MAX, ""),
+        ("row", FILES_MAX, f"{REASON}, one for each API."),
+    ):
+        folder = tmp_path / "package" / name
+        folder.mkdir()
+        (folder / "__init__.py").write_text(f'"""{text}"""', encoding="utf-8")
+        for number in range(count):
+            (folder / f"file_{number}.py").touch()
+    assert crowded(tmp_path / "package") == ["hall"]
+    assert unordered(tmp_path / "package", ordered=()) == [""]
+    assert unordered(tmp_path / "package", ordered=("package",)) == []
