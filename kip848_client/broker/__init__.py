@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from kip848_client.broker.broker import EmbeddedBroker as EmbeddedBroker
-    from kip848_client.broker.faults import FaultRule as FaultRule
-    from kip848_client.broker.faults import Faults as Faults
-    from kip848_client.broker.logged_request import LoggedRequest as LoggedRequest
-    from kip848_client.broker.nodes import NodeSnapshot as NodeSnapshot
-    from kip848_client.broker.proxy import FaultProxy as FaultProxy
-    from kip848_client.broker.records import BrokerRecord as BrokerRecord
-    from kip848_client.broker.records import NewRecord as NewRecord
-    from kip848_client.broker.request_log import RequestLog as RequestLog
-    from kip848_client.broker.security import BrokerSasl as BrokerSasl
-    from kip848_client.broker.security import BrokerTls as BrokerTls
-    from kip848_client.broker.snapshots import GroupSnapshot as GroupSnapshot
-    from kip848_client.broker.snapshots import MemberSnapshot as MemberSnapshot
-    from kip848_client.broker.transactions import TransactionSnapshot as TransactionSnapshot
+    from kip848_client.broker.cluster.nodes import NodeSnapshot as NodeSnapshot
+    from kip848_client.broker.coordinators.snapshots import GroupSnapshot as GroupSnapshot
+    from kip848_client.broker.coordinators.snapshots import MemberSnapshot as MemberSnapshot
+    from kip848_client.broker.coordinators.transaction_host import TransactionSnapshot as TransactionSnapshot
+    from kip848_client.broker.net.faults import FaultRule as FaultRule
+    from kip848_client.broker.net.faults import Faults as Faults
+    from kip848_client.broker.net.listener_security import BrokerSasl as BrokerSasl
+    from kip848_client.broker.net.listener_security import BrokerTls as BrokerTls
+    from kip848_client.broker.net.logged_request import LoggedRequest as LoggedRequest
+    from kip848_client.broker.net.request_log import RequestLog as RequestLog
+    from kip848_client.broker.proxy.fault_proxy import FaultProxy as FaultProxy
+    from kip848_client.broker.topics.records import BrokerRecord as BrokerRecord
+    from kip848_client.broker.topics.records import NewRecord as NewRecord
 
 __all__ = [
     "BrokerRecord",
@@ -42,20 +42,20 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "BrokerRecord": "kip848_client.broker.records",
-    "NewRecord": "kip848_client.broker.records",
-    "BrokerSasl": "kip848_client.broker.security",
-    "BrokerTls": "kip848_client.broker.security",
+    "BrokerRecord": "kip848_client.broker.topics.records",
+    "NewRecord": "kip848_client.broker.topics.records",
+    "BrokerSasl": "kip848_client.broker.net.listener_security",
+    "BrokerTls": "kip848_client.broker.net.listener_security",
     "EmbeddedBroker": "kip848_client.broker.broker",
-    "FaultProxy": "kip848_client.broker.proxy",
-    "FaultRule": "kip848_client.broker.faults",
-    "Faults": "kip848_client.broker.faults",
-    "GroupSnapshot": "kip848_client.broker.snapshots",
-    "LoggedRequest": "kip848_client.broker.logged_request",
-    "MemberSnapshot": "kip848_client.broker.snapshots",
-    "NodeSnapshot": "kip848_client.broker.nodes",
-    "RequestLog": "kip848_client.broker.request_log",
-    "TransactionSnapshot": "kip848_client.broker.transactions",
+    "FaultProxy": "kip848_client.broker.proxy.fault_proxy",
+    "FaultRule": "kip848_client.broker.net.faults",
+    "Faults": "kip848_client.broker.net.faults",
+    "GroupSnapshot": "kip848_client.broker.coordinators.snapshots",
+    "LoggedRequest": "kip848_client.broker.net.logged_request",
+    "MemberSnapshot": "kip848_client.broker.coordinators.snapshots",
+    "NodeSnapshot": "kip848_client.broker.cluster.nodes",
+    "RequestLog": "kip848_client.broker.net.request_log",
+    "TransactionSnapshot": "kip848_client.broker.coordinators.transaction_host",
 }
 
 

@@ -21,8 +21,28 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Self, TypeVar, as
 
 import msgspec
 
-from kip848_client.broker.access import Access, AclStore, principal_of
-from kip848_client.broker.acls import (
+from kip848_client.broker.apis import ApiTable, load_apis
+from kip848_client.broker.cluster.fail_over import FailOver, node_snapshots
+from kip848_client.broker.cluster.nodes import Nodes, NodeSnapshot
+from kip848_client.broker.config import BrokerConfig, Profile
+from kip848_client.broker.coordinators.group_admin import (
+    OffsetsByPartition,
+    committed_offsets,
+    expire_assignment,
+    expire_session,
+    force_rebalance,
+    member_of,
+    remove_member,
+)
+from kip848_client.broker.coordinators.group_configs import GroupConfigStore
+from kip848_client.broker.coordinators.group_host import GroupHost
+from kip848_client.broker.coordinators.group_metrics import GroupMetrics
+from kip848_client.broker.coordinators.group_shards import Groups, GroupShards
+from kip848_client.broker.coordinators.snapshots import GroupSnapshot
+from kip848_client.broker.coordinators.transaction_host import TransactionHost, abort_orphans
+from kip848_client.broker.coordinators.transaction_shards import TransactionShards
+from kip848_client.broker.dispatch import Dispatcher
+from kip848_client.broker.metadata.acls import (
     ANY_HOST,
     CLUSTER_NAME,
     Acl,
@@ -32,49 +52,35 @@ from kip848_client.broker.acls import (
     Permission,
     ResourceType,
 )
-from kip848_client.broker.apis import ApiTable, load_apis
-from kip848_client.broker.append_watchers import Watch
-from kip848_client.broker.async_waits import awaited
-from kip848_client.broker.authentication import Authentication
-from kip848_client.broker.config import BrokerConfig, Profile
-from kip848_client.broker.context import RequestContext
-from kip848_client.broker.data_folder import new_cluster_id
-from kip848_client.broker.dispatch import Dispatcher
-from kip848_client.broker.fail_over import FailOver, node_snapshots
-from kip848_client.broker.faults import Faults
-from kip848_client.broker.fetch_sessions import FetchSessions
-from kip848_client.broker.group_admin import (
-    OffsetsByPartition,
-    committed_offsets,
-    expire_assignment,
-    expire_session,
-    force_rebalance,
-    member_of,
-    remove_member,
+from kip848_client.broker.metadata.placement import GROUP_OFFSETS, TRANSACTION_STATE, CoordinatorTopic, Placement
+from kip848_client.broker.metadata.topic_configs import PARTITION_RACKS, racks_to_text
+from kip848_client.broker.net.async_waits import awaited
+from kip848_client.broker.net.context import RequestContext
+from kip848_client.broker.net.faults import Faults
+from kip848_client.broker.net.listener_security import (
+    BrokerSasl,
+    BrokerTls,
+    check_exposure,
+    protocol_name,
+    server_context,
 )
-from kip848_client.broker.group_configs import GroupConfigStore
-from kip848_client.broker.group_log import GroupLog, MemoryGroupLog
-from kip848_client.broker.group_metrics import GroupMetrics
-from kip848_client.broker.group_shards import Groups, GroupShards
-from kip848_client.broker.groups import GroupHost
-from kip848_client.broker.log import DataDir, Repair
-from kip848_client.broker.log_cleaner import LogCleaner
-from kip848_client.broker.logged_request import api_title
-from kip848_client.broker.loop_thread import LoopThread
-from kip848_client.broker.nodes import Nodes, NodeSnapshot
-from kip848_client.broker.offsets_topic import OffsetsTopic
-from kip848_client.broker.placement import GROUP_OFFSETS, TRANSACTION_STATE, CoordinatorTopic, Placement
-from kip848_client.broker.records import BrokerRecord, Content, Headers, NewRecord, append_records, read_records
-from kip848_client.broker.request_log import RequestLog
-from kip848_client.broker.scram_users import ScramChanges, Users
-from kip848_client.broker.security import BrokerSasl, BrokerTls, check_exposure, protocol_name, server_context
-from kip848_client.broker.server import Server
-from kip848_client.broker.snapshots import GroupSnapshot
+from kip848_client.broker.net.logged_request import api_title
+from kip848_client.broker.net.loop_thread import LoopThread
+from kip848_client.broker.net.request_log import RequestLog
+from kip848_client.broker.net.server import Server
+from kip848_client.broker.security.access import Access, AclStore, principal_of
+from kip848_client.broker.security.authentication import Authentication
+from kip848_client.broker.security.scram_users import ScramChanges, Users
 from kip848_client.broker.state import BrokerState
-from kip848_client.broker.topic_configs import PARTITION_RACKS, racks_to_text
-from kip848_client.broker.topic_images import TopicImages
-from kip848_client.broker.topic_names import KnownTopics
-from kip848_client.broker.topics import (
+from kip848_client.broker.storage.data_dir import DataDir, Repair
+from kip848_client.broker.storage.data_folder import new_cluster_id
+from kip848_client.broker.storage.group_log import GroupLog, MemoryGroupLog
+from kip848_client.broker.topics.append_watchers import Watch
+from kip848_client.broker.topics.fetch_sessions import FetchSessions
+from kip848_client.broker.topics.log_cleaner import LogCleaner
+from kip848_client.broker.topics.offsets_topic import OffsetsTopic
+from kip848_client.broker.topics.records import BrokerRecord, Content, Headers, NewRecord, append_records, read_records
+from kip848_client.broker.topics.registry import (
     PartitionsAdded,
     Topic,
     TopicChange,
@@ -83,8 +89,8 @@ from kip848_client.broker.topics import (
     TopicReconfigured,
     TopicRegistry,
 )
-from kip848_client.broker.transaction_shards import TransactionShards
-from kip848_client.broker.transactions import TransactionHost, abort_orphans
+from kip848_client.broker.topics.topic_images import TopicImages
+from kip848_client.broker.topics.topic_names import KnownTopics
 from kip848_client.clock import Clock, ManualClock, SystemClock
 from kip848_client.coordinator.classic.classic_group import ClassicState
 from kip848_client.coordinator.core.timers import TimerKind
@@ -106,7 +112,7 @@ from kip848_client.logs import BROKER_LOGGER, LogEvent, log_event
 from kip848_client.model import TopicPartition
 
 if TYPE_CHECKING:
-    from kip848_client.broker.transactions import TransactionSnapshot
+    from kip848_client.broker.coordinators.transaction_host import TransactionSnapshot
     from kip848_client.telemetry import Figure
 
 __all__ = ["EmbeddedBroker"]

@@ -20,10 +20,10 @@ from typing import Any, Final, cast
 
 from kip848_client.broker.apis import Api, ApiTable
 from kip848_client.broker.apis.api_versions import unsupported_version
-from kip848_client.broker.context import RequestContext, Slices
-from kip848_client.broker.faults import Faults
-from kip848_client.broker.request_log import RequestLog
-from kip848_client.broker.server import ClientConnection
+from kip848_client.broker.net.context import RequestContext, Slices
+from kip848_client.broker.net.faults import Faults
+from kip848_client.broker.net.request_log import RequestLog
+from kip848_client.broker.net.server import ClientConnection
 from kip848_client.broker.state import BrokerState
 from kip848_client.errors import ErrorCode, Kip848Error, ProtocolError, UnsupportedVersionError
 from kip848_client.journal import JournalEvent

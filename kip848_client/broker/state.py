@@ -17,18 +17,18 @@ from kip848_client.broker.config import BrokerConfig
 from kip848_client.clock import Clock, TimerHandle
 
 if TYPE_CHECKING:
-    from kip848_client.broker.access import Access
-    from kip848_client.broker.authentication import Authentication
-    from kip848_client.broker.fetch_sessions import FetchSessions
-    from kip848_client.broker.group_shards import Groups
-    from kip848_client.broker.log_cleaner import LogCleaner
-    from kip848_client.broker.nodes import Node, Nodes
-    from kip848_client.broker.offsets_topic import OffsetsTopic
-    from kip848_client.broker.placement import Placement
-    from kip848_client.broker.scram_users import Users
-    from kip848_client.broker.topics import TopicRegistry
-    from kip848_client.broker.transaction_shards import TransactionShards
-    from kip848_client.broker.transactions import TransactionHost
+    from kip848_client.broker.cluster.nodes import Node, Nodes
+    from kip848_client.broker.coordinators.group_shards import Groups
+    from kip848_client.broker.coordinators.transaction_host import TransactionHost
+    from kip848_client.broker.coordinators.transaction_shards import TransactionShards
+    from kip848_client.broker.metadata.placement import Placement
+    from kip848_client.broker.security.access import Access
+    from kip848_client.broker.security.authentication import Authentication
+    from kip848_client.broker.security.scram_users import Users
+    from kip848_client.broker.topics.fetch_sessions import FetchSessions
+    from kip848_client.broker.topics.log_cleaner import LogCleaner
+    from kip848_client.broker.topics.offsets_topic import OffsetsTopic
+    from kip848_client.broker.topics.registry import TopicRegistry
     from kip848_client.journal import Journal
 
 __all__ = ["BrokerState"]

@@ -11,7 +11,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from kip848_client.broker.security import BROKER_MECHANISMS, BrokerSasl, BrokerTls
+from kip848_client.broker.net.listener_security import BROKER_MECHANISMS, BrokerSasl, BrokerTls
 from kip848_client.errors import ConfigError
 
 

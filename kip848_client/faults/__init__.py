@@ -1,7 +1,7 @@
 """The fault vocabulary: which request (`rules`), what is done to it (`actions`), and what that means (`perform`).
 
 Pure: no socket, clock or thread. The embedded broker (`EmbeddedBroker.faults`), the proxy before a real broker
-(`kip848_client.broker.proxy.FaultProxy`) and the simulation share it. Written for tests of programs::
+(`kip848_client.broker.proxy.fault_proxy.FaultProxy`) and the simulation share it. Written for tests of programs::
 
     from kip848_client.faults import ALWAYS, error, lose_reply
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kip848_client.broker.group_log import MemoryGroupLog
+from kip848_client.broker.storage.group_log import MemoryGroupLog
 from kip848_client.errors import DataDirError
 
 

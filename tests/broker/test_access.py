@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from kip848_client.broker import BrokerSasl, EmbeddedBroker
-from kip848_client.broker.security import distinguished_name
+from kip848_client.broker.net.listener_security import distinguished_name
 from kip848_client.errors import ConfigError, ErrorCode, IllegalStateError
 from kip848_client.model import ZERO_UUID
 from kip848_client.wire.api_keys import ApiKey

@@ -11,8 +11,8 @@ import hypothesis.strategies as st
 import pytest
 
 from kip848_client.broker import EmbeddedBroker
-from kip848_client.broker.fetch_sessions import PARTITIONS_MAX, STALE_MS, FetchSessions, OpenedOut
-from kip848_client.broker.logged_request import LoggedRequest
+from kip848_client.broker.net.logged_request import LoggedRequest
+from kip848_client.broker.topics.fetch_sessions import PARTITIONS_MAX, STALE_MS, FetchSessions, OpenedOut
 from kip848_client.errors import ErrorCode
 from kip848_client.faults import error
 from kip848_client.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData

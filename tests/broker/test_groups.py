@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from kip848_client.broker import EmbeddedBroker
-from kip848_client.broker.group_log import MemoryGroupLog
-from kip848_client.broker.log import DataDir
+from kip848_client.broker.storage.data_dir import DataDir
+from kip848_client.broker.storage.group_log import MemoryGroupLog
 from kip848_client.clock import ManualClock
 from kip848_client.errors import ErrorCode
 from kip848_client.journal import MemoryJournal
@@ -271,7 +271,7 @@ def test_patterns_whose_match_failed_are_matched_again(
     """A match that fails once must not leave its group without topics for ever."""
     member = Member(connection)
     with monkeypatch.context() as broken:
-        broken.setattr("kip848_client.broker.groups.resolve", lambda *_, **__: 1 // 0)
+        broken.setattr("kip848_client.broker.coordinators.group_host.resolve", lambda *_, **__: 1 // 0)
         assert member.join(subscribed_topic_regex="ord.*").error_code == ErrorCode.NONE
         assert member.heartbeat().error_code == ErrorCode.NONE
     member.heartbeat()

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from kip848_client.broker import EmbeddedBroker, NewRecord
-from kip848_client.broker.records import partition_for
+from kip848_client.broker.topics.records import partition_for
 from kip848_client.clock import ManualClock
 from kip848_client.errors import BrokerError, ErrorCode, MessageValueError, RequestTimeoutError
 

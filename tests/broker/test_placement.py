@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from kip848_client.broker.placement import (
+from kip848_client.broker.metadata.placement import (
     GROUP_OFFSETS,
     NO_LEADER,
     PlacedPartition,

@@ -12,8 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from kip848_client.broker import EmbeddedBroker
-from kip848_client.broker.context import RequestContext
-from kip848_client.broker.request_log import RequestLog
+from kip848_client.broker.net.context import RequestContext
+from kip848_client.broker.net.request_log import RequestLog
 from kip848_client.clock import ManualClock
 from kip848_client.errors import ErrorCode, RequestTimeoutError
 from kip848_client.faults import drop, error, lose_reply

@@ -6,8 +6,8 @@ from contextlib import nullcontext
 
 import pytest
 
-from kip848_client.broker.topics import STORAGE_FAILED
-from kip848_client.broker.transaction_admission import TransactionAdmission, code_in
+from kip848_client.broker.coordinators.transaction_admission import TransactionAdmission, code_in
+from kip848_client.broker.topics.registry import STORAGE_FAILED
 from kip848_client.errors import BrokerError, ErrorCode
 from kip848_client.partition_log import PartitionLog
 from kip848_client.transactions.transaction import TopicPartition

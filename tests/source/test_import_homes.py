@@ -29,7 +29,10 @@ HOMES: dict[str, tuple[str, ...]] = {
     "tenacity": ("client/log_offsets.py", "client/request_sender.py"),
     "transitions": ("member/states.py",),
     "re2": ("patterns.py",),
-    "anyio": ("wire/connection.py", "wire/session.py", "aio/", "client/", "broker/async_waits.py", "worker/host.py"),
+    "anyio": (
+        *("wire/connection.py", "wire/session.py"),
+        *("aio/", "client/", "broker/net/async_waits.py", "worker/host.py"),
+    ),
     "trio": ("aio/reading_task.py",),  # for type checkers only
     "cramjam": ("wire/compression.py",),
     "fastcrc": ("wire/record_batch.py",),

@@ -26,8 +26,8 @@ import pkgutil
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final, NamedTuple
 
-from kip848_client.broker.access import Check
-from kip848_client.broker.context import RequestContext, Slices
+from kip848_client.broker.net.context import RequestContext, Slices
+from kip848_client.broker.security.access import Check
 from kip848_client.broker.state import BrokerState
 from kip848_client.wire.schema import Request, Response
 

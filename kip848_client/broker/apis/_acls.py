@@ -5,7 +5,15 @@ from __future__ import annotations
 import enum
 from typing import TypeVar
 
-from kip848_client.broker.acls import CLUSTER_NAME, Acl, AclFilter, Operation, PatternType, Permission, ResourceType
+from kip848_client.broker.metadata.acls import (
+    CLUSTER_NAME,
+    Acl,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
 from kip848_client.errors import BrokerError, ErrorCode
 from kip848_client.wire.messages.create_acls import AclCreation
 from kip848_client.wire.messages.delete_acls import DeleteAclsFilter

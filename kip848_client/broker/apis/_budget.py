@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kip848_client.broker.topics import PARTITIONS_MAX
+from kip848_client.broker.topics.registry import PARTITIONS_MAX
 from kip848_client.errors import BrokerError, ErrorCode
 
 CREATED_MAX: Final = 1_000

@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
+from kip848_client.broker.metadata.topic_configs import TOPIC_CONFIG_DEFAULTS, check_topic_configs
+from kip848_client.broker.metadata.topic_name_rules import check_topic_name
 from kip848_client.broker.state import BrokerState
-from kip848_client.broker.topic_configs import TOPIC_CONFIG_DEFAULTS, check_topic_configs
-from kip848_client.broker.topic_name_rules import check_topic_name
-from kip848_client.broker.topics import STORAGE_FAILED, Topic, TopicRegistry
+from kip848_client.broker.topics.registry import STORAGE_FAILED, Topic, TopicRegistry
 from kip848_client.errors import BrokerError, ConfigError, DataDirError, ErrorCode
 from kip848_client.wire.messages.alter_configs import AlterConfigsResourceResponse
 

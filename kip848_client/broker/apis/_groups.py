@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kip848_client.broker.context import RequestContext
+from kip848_client.broker.net.context import RequestContext
 from kip848_client.broker.state import BrokerState
 from kip848_client.coordinator.core.requests import GroupMessage
 

@@ -6,9 +6,9 @@ import uuid
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from kip848_client.broker.placement import GROUP_OFFSETS, NO_LEADER, TopicKey
+from kip848_client.broker.metadata.placement import GROUP_OFFSETS, NO_LEADER, TopicKey
 from kip848_client.broker.state import BrokerState
-from kip848_client.broker.topics import Topic, TopicRegistry
+from kip848_client.broker.topics.registry import Topic, TopicRegistry
 from kip848_client.errors import ErrorCode
 from kip848_client.partition_log import PartitionLog
 

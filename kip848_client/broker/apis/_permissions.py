@@ -12,11 +12,11 @@ from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
-from kip848_client.broker.access import Narrowed, Permit
-from kip848_client.broker.acls import Operation, ResourceType
 from kip848_client.broker.apis._configs import ResourceType as ConfigResourceType
 from kip848_client.broker.apis._partitions import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS
-from kip848_client.broker.group_errors import refusal
+from kip848_client.broker.coordinators.group_errors import refusal
+from kip848_client.broker.metadata.acls import Operation, ResourceType
+from kip848_client.broker.security.access import Narrowed, Permit
 from kip848_client.errors import ErrorCode
 from kip848_client.faults import replies
 from kip848_client.model import ZERO_UUID

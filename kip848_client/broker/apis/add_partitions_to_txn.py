@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from kip848_client.broker.access import Permit
-from kip848_client.broker.acls import Operation, ResourceType
 from kip848_client.broker.apis._permissions import (
     CLUSTER_FAILED,
     TOPIC_FAILED,
@@ -21,9 +19,11 @@ from kip848_client.broker.apis._permissions import (
     deny,
     may_write_transaction,
 )
-from kip848_client.broker.context import RequestContext
+from kip848_client.broker.coordinators.transaction_admission import code_in
+from kip848_client.broker.metadata.acls import Operation, ResourceType
+from kip848_client.broker.net.context import RequestContext
+from kip848_client.broker.security.access import Permit
 from kip848_client.broker.state import BrokerState
-from kip848_client.broker.transaction_admission import code_in
 from kip848_client.error_codes import ErrorCode
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.add_partitions_to_txn import (

@@ -12,7 +12,7 @@ from typing import Final
 
 from kip848_client.broker.apis._configs import alter_each, change_configs, check_distinct_keys, value_of
 from kip848_client.broker.apis._permissions import alter_configs
-from kip848_client.broker.context import RequestContext, Slices
+from kip848_client.broker.net.context import RequestContext, Slices
 from kip848_client.broker.state import BrokerState
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.alter_configs import (

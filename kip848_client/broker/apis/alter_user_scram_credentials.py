@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from kip848_client.broker.access import Permit
-from kip848_client.broker.acls import Operation
 from kip848_client.broker.apis._permissions import CLUSTER_FAILED, TEXTS, Outcome
 from kip848_client.broker.apis._scram import MECHANISMS
-from kip848_client.broker.cluster_log import CredentialKey
-from kip848_client.broker.context import RequestContext
+from kip848_client.broker.metadata.acls import Operation
+from kip848_client.broker.net.context import RequestContext
+from kip848_client.broker.security.access import Permit
 from kip848_client.broker.state import BrokerState
-from kip848_client.broker.topics import STORAGE_FAILED
+from kip848_client.broker.storage.cluster_log import CredentialKey
+from kip848_client.broker.topics.registry import STORAGE_FAILED
 from kip848_client.errors import BrokerError, DataDirError, ErrorCode
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.alter_user_scram_credentials import (

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kip848_client.broker.access import Permit
-from kip848_client.broker.acls import Operation, ResourceType
 from kip848_client.broker.apis._groups import to_group_coordinator
 from kip848_client.broker.apis._permissions import TOPIC_FAILED, Outcome, read_group
-from kip848_client.broker.group_errors import refusal
+from kip848_client.broker.coordinators.group_errors import refusal
+from kip848_client.broker.metadata.acls import Operation, ResourceType
+from kip848_client.broker.security.access import Permit
 from kip848_client.wire.api_keys import ApiKey
 
 API_KEY: Final = ApiKey.CONSUMER_GROUP_HEARTBEAT

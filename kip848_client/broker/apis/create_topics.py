@@ -12,14 +12,14 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from kip848_client.broker.access import Narrowed, Permit
-from kip848_client.broker.acls import Operation, ResourceType
 from kip848_client.broker.apis._budget import Budget
 from kip848_client.broker.apis._permissions import TEXTS, TOPIC_FAILED, split
-from kip848_client.broker.context import RequestContext, Slices
+from kip848_client.broker.metadata.acls import Operation, ResourceType
+from kip848_client.broker.metadata.topic_configs import effective_topic_configs
+from kip848_client.broker.net.context import RequestContext, Slices
+from kip848_client.broker.security.access import Narrowed, Permit
 from kip848_client.broker.state import BrokerState
-from kip848_client.broker.topic_configs import effective_topic_configs
-from kip848_client.broker.topics import STORAGE_FAILED
+from kip848_client.broker.topics.registry import STORAGE_FAILED
 from kip848_client.errors import BrokerError, DataDirError, ErrorCode
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.create_topics import (

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from kip848_client.broker.acls import Acl, Operation
 from kip848_client.broker.apis._acls import NO_AUTHORIZER, filter_of
 from kip848_client.broker.apis._permissions import whole_cluster
-from kip848_client.broker.context import RequestContext
+from kip848_client.broker.metadata.acls import Acl, Operation
+from kip848_client.broker.net.context import RequestContext
 from kip848_client.broker.state import BrokerState
-from kip848_client.broker.topics import STORAGE_FAILED
+from kip848_client.broker.topics.registry import STORAGE_FAILED
 from kip848_client.errors import BrokerError, DataDirError, ErrorCode
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.delete_acls import (

@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final
 
-from kip848_client.broker.access import Permit
-from kip848_client.broker.acls import Operation, ResourceType
 from kip848_client.broker.apis._permissions import TOPIC_FAILED, Outcome, may_on_topic, may_see_topic, name_of, narrow
-from kip848_client.broker.context import RequestContext, Slices
+from kip848_client.broker.metadata.acls import Operation, ResourceType
+from kip848_client.broker.net.context import RequestContext, Slices
+from kip848_client.broker.security.access import Permit
 from kip848_client.broker.state import BrokerState
-from kip848_client.broker.topics import STORAGE_FAILED, Topic
+from kip848_client.broker.topics.registry import STORAGE_FAILED, Topic
 from kip848_client.errors import BrokerError, DataDirError, ErrorCode
 from kip848_client.model import ZERO_UUID
 from kip848_client.wire.api_keys import ApiKey

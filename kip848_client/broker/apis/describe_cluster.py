@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from kip848_client.broker.access import Narrowed, Permit
 from kip848_client.broker.apis._partitions import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED
 from kip848_client.broker.apis._permissions import with_cluster_operations
-from kip848_client.broker.context import RequestContext
+from kip848_client.broker.net.context import RequestContext
+from kip848_client.broker.security.access import Narrowed, Permit
 from kip848_client.broker.state import BrokerState
 from kip848_client.error_codes import ErrorCode
 from kip848_client.wire.api_keys import ApiKey

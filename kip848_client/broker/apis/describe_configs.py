@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from kip848_client.broker.acls import Operation
 from kip848_client.broker.apis._budget import DESCRIBED_MAX, Budget
 from kip848_client.broker.apis._configs import (
     ConfigSource,
@@ -24,9 +23,14 @@ from kip848_client.broker.apis._configs import (
 )
 from kip848_client.broker.apis._permissions import each_config
 from kip848_client.broker.config import BrokerConfig
-from kip848_client.broker.context import RequestContext, Slices
+from kip848_client.broker.metadata.acls import Operation
+from kip848_client.broker.metadata.topic_configs import (
+    MAX_MESSAGE_BYTES,
+    TOPIC_CONFIG_DEFAULTS,
+    effective_topic_configs,
+)
+from kip848_client.broker.net.context import RequestContext, Slices
 from kip848_client.broker.state import BrokerState
-from kip848_client.broker.topic_configs import MAX_MESSAGE_BYTES, TOPIC_CONFIG_DEFAULTS, effective_topic_configs
 from kip848_client.errors import BrokerError, ErrorCode
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.describe_configs import (

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from kip848_client.broker.access import Narrowed, Permit
-from kip848_client.broker.acls import Operation, ResourceType
 from kip848_client.broker.apis._groups import to_group_coordinator
 from kip848_client.broker.apis._permissions import GROUP_FAILED, split, with_group_operations
+from kip848_client.broker.metadata.acls import Operation, ResourceType
+from kip848_client.broker.security.access import Narrowed, Permit
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 

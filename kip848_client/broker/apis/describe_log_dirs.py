@@ -13,11 +13,11 @@ import shutil
 from collections.abc import Mapping
 from typing import Final
 
-from kip848_client.broker.access import Permit
-from kip848_client.broker.acls import Operation
 from kip848_client.broker.apis._partitions import is_replica
 from kip848_client.broker.apis._permissions import CLUSTER_FAILED, Outcome
-from kip848_client.broker.context import RequestContext
+from kip848_client.broker.metadata.acls import Operation
+from kip848_client.broker.net.context import RequestContext
+from kip848_client.broker.security.access import Permit
 from kip848_client.broker.state import BrokerState
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.describe_log_dirs import (

@@ -6,9 +6,9 @@ from typing import Final
 
 from kip848_client.broker.apis._partitions import find_log, find_topic
 from kip848_client.broker.apis._permissions import read_topics
-from kip848_client.broker.context import RequestContext
+from kip848_client.broker.net.context import RequestContext
 from kip848_client.broker.state import BrokerState
-from kip848_client.broker.topics import Topic
+from kip848_client.broker.topics.registry import Topic
 from kip848_client.error_codes import ErrorCode
 from kip848_client.model import ZERO_UUID
 from kip848_client.wire.api_keys import ApiKey

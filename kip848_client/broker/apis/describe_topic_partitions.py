@@ -12,14 +12,14 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from kip848_client.broker.access import Narrowed, Permit
-from kip848_client.broker.acls import Operation
 from kip848_client.broker.apis._partitions import TOPIC_OPERATIONS, partition_states
 from kip848_client.broker.apis._permissions import TOPIC_FAILED, may_on_topic, shown_topics, split
-from kip848_client.broker.context import RequestContext
+from kip848_client.broker.metadata.acls import Operation
+from kip848_client.broker.metadata.topic_name_rules import check_topic_name
+from kip848_client.broker.net.context import RequestContext
+from kip848_client.broker.security.access import Narrowed, Permit
 from kip848_client.broker.state import BrokerState
-from kip848_client.broker.topic_name_rules import check_topic_name
-from kip848_client.broker.topics import Topic
+from kip848_client.broker.topics.registry import Topic
 from kip848_client.errors import BrokerError, ErrorCode
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.describe_topic_partitions import (

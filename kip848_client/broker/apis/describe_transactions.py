@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from kip848_client.broker.access import Narrowed, Permit
-from kip848_client.broker.acls import Operation, ResourceType
 from kip848_client.broker.apis._permissions import TRANSACTIONAL_ID_FAILED, split, visible
-from kip848_client.broker.context import RequestContext
+from kip848_client.broker.metadata.acls import Operation, ResourceType
+from kip848_client.broker.net.context import RequestContext
+from kip848_client.broker.security.access import Narrowed, Permit
 from kip848_client.broker.state import BrokerState
 from kip848_client.error_codes import ErrorCode
 from kip848_client.wire.api_keys import ApiKey

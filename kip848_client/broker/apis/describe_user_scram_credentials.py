@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
-from kip848_client.broker.acls import Operation
 from kip848_client.broker.apis._permissions import whole_cluster
 from kip848_client.broker.apis._scram import NUMBERS
-from kip848_client.broker.context import RequestContext
+from kip848_client.broker.metadata.acls import Operation
+from kip848_client.broker.net.context import RequestContext
 from kip848_client.broker.state import BrokerState
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.api_keys import ApiKey

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from kip848_client.broker.access import Permit
 from kip848_client.broker.apis._permissions import TRANSACTIONAL_ID_FAILED, Outcome, deny, may_write_transaction
-from kip848_client.broker.context import RequestContext
+from kip848_client.broker.coordinators.transaction_admission import code_in
+from kip848_client.broker.net.context import RequestContext
+from kip848_client.broker.security.access import Permit
 from kip848_client.broker.state import BrokerState
-from kip848_client.broker.transaction_admission import code_in
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 

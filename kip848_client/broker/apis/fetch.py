@@ -24,14 +24,14 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from kip848_client.broker.acls import Operation
 from kip848_client.broker.apis._partitions import current_leader, find_log, find_readable_topic, placement_key
 from kip848_client.broker.apis._permissions import each_topic
-from kip848_client.broker.append_watchers import Watch
-from kip848_client.broker.context import RequestContext
-from kip848_client.broker.placement import NO_LEADER
+from kip848_client.broker.metadata.acls import Operation
+from kip848_client.broker.metadata.placement import NO_LEADER
+from kip848_client.broker.net.context import RequestContext
 from kip848_client.broker.state import BrokerState
-from kip848_client.broker.topics import Topic
+from kip848_client.broker.topics.append_watchers import Watch
+from kip848_client.broker.topics.registry import Topic
 from kip848_client.clock import TimerHandle
 from kip848_client.errors import BrokerError, ErrorCode
 from kip848_client.partition_log import PartitionLog

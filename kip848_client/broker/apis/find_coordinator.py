@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kip848_client.broker.access import Permit
-from kip848_client.broker.acls import Operation, ResourceType
 from kip848_client.broker.apis._permissions import GROUP_FAILED, TRANSACTIONAL_ID_FAILED, Outcome, deny, narrow
-from kip848_client.broker.context import RequestContext
-from kip848_client.broker.placement import GROUP_OFFSETS, NO_LEADER, TRANSACTION_STATE, CoordinatorTopic
+from kip848_client.broker.metadata.acls import Operation, ResourceType
+from kip848_client.broker.metadata.placement import GROUP_OFFSETS, NO_LEADER, TRANSACTION_STATE, CoordinatorTopic
+from kip848_client.broker.net.context import RequestContext
+from kip848_client.broker.security.access import Permit
 from kip848_client.broker.state import BrokerState
 from kip848_client.error_codes import ErrorCode
 from kip848_client.wire.api_keys import ApiKey

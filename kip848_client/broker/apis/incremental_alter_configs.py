@@ -22,7 +22,7 @@ from kip848_client.broker.apis._configs import (
     value_of,
 )
 from kip848_client.broker.apis._permissions import alter_configs
-from kip848_client.broker.context import RequestContext, Slices
+from kip848_client.broker.net.context import RequestContext, Slices
 from kip848_client.broker.state import BrokerState
 from kip848_client.errors import BrokerError, ErrorCode
 from kip848_client.wire.api_keys import ApiKey

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from kip848_client.broker.access import Narrowed, Permit
-from kip848_client.broker.acls import Operation, ResourceType
 from kip848_client.broker.apis._groups import to_group_coordinator
+from kip848_client.broker.metadata.acls import Operation, ResourceType
+from kip848_client.broker.security.access import Narrowed, Permit
 from kip848_client.wire.api_keys import ApiKey
 
 API_KEY: Final = ApiKey.LIST_GROUPS

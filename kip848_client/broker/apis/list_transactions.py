@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from kip848_client.broker.access import Narrowed, Permit
-from kip848_client.broker.acls import Operation, ResourceType
-from kip848_client.broker.context import RequestContext
+from kip848_client.broker.metadata.acls import Operation, ResourceType
+from kip848_client.broker.net.context import RequestContext
+from kip848_client.broker.security.access import Narrowed, Permit
 from kip848_client.broker.state import BrokerState
 from kip848_client.error_codes import ErrorCode
 from kip848_client.patterns import compiled

@@ -16,8 +16,6 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from kip848_client.broker.access import Narrowed, Permit
-from kip848_client.broker.acls import Operation, ResourceType
 from kip848_client.broker.apis._partitions import (
     CLUSTER_OPERATIONS,
     OPERATIONS_NOT_ASKED,
@@ -31,10 +29,12 @@ from kip848_client.broker.apis._permissions import (
     split,
     with_cluster_operations,
 )
-from kip848_client.broker.context import RequestContext
+from kip848_client.broker.metadata.acls import Operation, ResourceType
+from kip848_client.broker.metadata.topic_name_rules import check_topic_name
+from kip848_client.broker.net.context import RequestContext
+from kip848_client.broker.security.access import Narrowed, Permit
 from kip848_client.broker.state import BrokerState
-from kip848_client.broker.topic_name_rules import check_topic_name
-from kip848_client.broker.topics import STORAGE_FAILED, Topic
+from kip848_client.broker.topics.registry import STORAGE_FAILED, Topic
 from kip848_client.errors import BrokerError, DataDirError, ErrorCode
 from kip848_client.model import ZERO_UUID
 from kip848_client.wire.api_keys import ApiKey

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kip848_client.broker.access import Permit
-from kip848_client.broker.acls import Operation
 from kip848_client.broker.apis._groups import to_group_coordinator
 from kip848_client.broker.apis._permissions import Outcome, read_topics, whole_group
+from kip848_client.broker.metadata.acls import Operation
+from kip848_client.broker.security.access import Permit
 from kip848_client.wire.api_keys import ApiKey
 
 API_KEY: Final = ApiKey.OFFSET_DELETE

@@ -6,8 +6,6 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from kip848_client.broker.access import Narrowed, Permit
-from kip848_client.broker.acls import Operation, ResourceType
 from kip848_client.broker.apis._groups import to_group_coordinator
 from kip848_client.broker.apis._permissions import (
     GROUP_FAILED,
@@ -18,7 +16,9 @@ from kip848_client.broker.apis._permissions import (
     split,
     visible,
 )
-from kip848_client.broker.group_errors import refusal
+from kip848_client.broker.coordinators.group_errors import refusal
+from kip848_client.broker.metadata.acls import Operation, ResourceType
+from kip848_client.broker.security.access import Narrowed, Permit
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.offset_fetch import (
     OffsetFetchRequest,

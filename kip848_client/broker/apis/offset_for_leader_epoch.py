@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kip848_client.broker.access import Permit
-from kip848_client.broker.acls import Operation
 from kip848_client.broker.apis._partitions import find_log, find_readable_topic
 from kip848_client.broker.apis._permissions import Outcome, describe_topics
-from kip848_client.broker.context import RequestContext
+from kip848_client.broker.metadata.acls import Operation
+from kip848_client.broker.net.context import RequestContext
+from kip848_client.broker.security.access import Permit
 from kip848_client.broker.state import BrokerState
-from kip848_client.broker.topics import Topic
+from kip848_client.broker.topics.registry import Topic
 from kip848_client.error_codes import ErrorCode
 from kip848_client.model import ZERO_UUID
 from kip848_client.wire.api_keys import ApiKey

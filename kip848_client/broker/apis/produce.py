@@ -16,8 +16,6 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from kip848_client.broker.access import Permit
-from kip848_client.broker.acls import Operation
 from kip848_client.broker.apis._partitions import current_leader, find_log, find_topic
 from kip848_client.broker.apis._permissions import (
     TRANSACTIONAL_ID_FAILED,
@@ -26,11 +24,13 @@ from kip848_client.broker.apis._permissions import (
     each_topic,
     may_write_transaction,
 )
-from kip848_client.broker.context import RequestContext, Slices
-from kip848_client.broker.placement import NO_LEADER
+from kip848_client.broker.metadata.acls import Operation
+from kip848_client.broker.metadata.placement import NO_LEADER
+from kip848_client.broker.metadata.topic_configs import MIN_IN_SYNC, record_rules
+from kip848_client.broker.net.context import RequestContext, Slices
+from kip848_client.broker.security.access import Permit
 from kip848_client.broker.state import BrokerState
-from kip848_client.broker.topic_configs import MIN_IN_SYNC, record_rules
-from kip848_client.broker.topics import Topic
+from kip848_client.broker.topics.registry import Topic
 from kip848_client.clock import SystemClock
 from kip848_client.errors import BrokerError, ErrorCode, ProtocolError, RefusedRecordsError, error_name
 from kip848_client.producer_batches import NO_RULES, RecordAllowance, RecordRules

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from kip848_client.broker.apis._permissions import nothing
-from kip848_client.broker.authentication import illegal_state
-from kip848_client.broker.context import RequestContext
+from kip848_client.broker.net.context import RequestContext
+from kip848_client.broker.security.authentication import illegal_state
 from kip848_client.broker.state import BrokerState
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kip848_client.broker.apis._permissions import nothing
-from kip848_client.broker.context import RequestContext
+from kip848_client.broker.net.context import RequestContext
 from kip848_client.broker.state import BrokerState
 from kip848_client.error_codes import ErrorCode
 from kip848_client.wire.api_keys import ApiKey

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from kip848_client.broker.access import Permit
 from kip848_client.broker.apis._permissions import (
     TRANSACTIONAL_ID_FAILED,
     Outcome,
@@ -18,7 +17,8 @@ from kip848_client.broker.apis._permissions import (
     may_write_transaction,
     read_group_and_topics,
 )
-from kip848_client.broker.context import RequestContext
+from kip848_client.broker.net.context import RequestContext
+from kip848_client.broker.security.access import Permit
 from kip848_client.broker.state import BrokerState
 from kip848_client.error_codes import ErrorCode
 from kip848_client.faults.replies import refused

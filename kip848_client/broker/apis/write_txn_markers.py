@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kip848_client.broker.access import Permit
-from kip848_client.broker.acls import Operation
 from kip848_client.broker.apis._partitions import find_log, find_topic, is_replica
 from kip848_client.broker.apis._permissions import CLUSTER_FAILED, Outcome, deny
-from kip848_client.broker.context import RequestContext, Slices
+from kip848_client.broker.metadata.acls import Operation
+from kip848_client.broker.net.context import RequestContext, Slices
+from kip848_client.broker.security.access import Permit
 from kip848_client.broker.state import BrokerState
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import BrokerError

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from kip848_client.broker.cluster.nodes import Nodes
 from kip848_client.broker.config import BrokerConfig
-from kip848_client.broker.context import RequestContext, Slices
-from kip848_client.broker.group_log import MemoryGroupLog
-from kip848_client.broker.log import DataDir
-from kip848_client.broker.log_cleaner import LogCleaner
-from kip848_client.broker.nodes import Nodes
-from kip848_client.broker.offsets_topic import OffsetsTopic
-from kip848_client.broker.scram_users import ScramChanges, Users
+from kip848_client.broker.coordinators.transaction_host import TransactionHost
+from kip848_client.broker.net.context import RequestContext, Slices
+from kip848_client.broker.security.scram_users import ScramChanges, Users
 from kip848_client.broker.state import BrokerState
-from kip848_client.broker.topics import TopicRegistry
-from kip848_client.broker.transactions import TransactionHost
+from kip848_client.broker.storage.data_dir import DataDir
+from kip848_client.broker.storage.group_log import MemoryGroupLog
+from kip848_client.broker.topics.log_cleaner import LogCleaner
+from kip848_client.broker.topics.offsets_topic import OffsetsTopic
+from kip848_client.broker.topics.registry import TopicRegistry
 from kip848_client.clock import ManualClock
 from kip848_client.journal import NullJournal
 from kip848_client.wire.record_batch import Record, build_batch
@@ -30,7 +30,7 @@ from kip848_client.wire.schema import Request, Response
 from tests.support.messages import Fields, message
 
 if TYPE_CHECKING:
-    from kip848_client.broker.groups import GroupHost
+    from kip848_client.broker.coordinators.group_host import GroupHost
 
 
 class ManualTimer(msgspec.Struct, eq=False):

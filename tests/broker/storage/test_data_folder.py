@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from kip848_client.broker import EmbeddedBroker
-from kip848_client.broker.log import DataDir, Repair
-from kip848_client.broker.topics import TopicRegistry
+from kip848_client.broker.storage.data_dir import DataDir, Repair
+from kip848_client.broker.topics.registry import TopicRegistry
 from kip848_client.errors import BrokerError, DataDirError, DataDirForeignError
 from kip848_client.journal import MemoryJournal
 from tests.broker.storage.harness import a_batch, a_registry, opened

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kip848_client.broker.entry_file import EntryFile
+from kip848_client.broker.storage.entry_file import EntryFile
 from kip848_client.errors import DataDirCorruptError, DataDirError
 
 

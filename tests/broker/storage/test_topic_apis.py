@@ -18,7 +18,7 @@ from kip848_client.broker.apis import (
     metadata,
 )
 from kip848_client.broker.apis._partitions import TOPIC_OPERATIONS
-from kip848_client.broker.topics import PartitionsAdded, TopicChange, TopicCreated, TopicDeleted
+from kip848_client.broker.topics.registry import PartitionsAdded, TopicChange, TopicCreated, TopicDeleted
 from kip848_client.errors import ErrorCode
 from kip848_client.model import ZERO_UUID
 from kip848_client.wire.codec import encode_response

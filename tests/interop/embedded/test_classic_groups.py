@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kip848_client.broker import EmbeddedBroker
-from kip848_client.broker.logged_request import LoggedRequest
-from kip848_client.broker.snapshots import GroupSnapshot
+from kip848_client.broker.coordinators.snapshots import GroupSnapshot
+from kip848_client.broker.net.logged_request import LoggedRequest
 from kip848_client.faults import ALWAYS, close
 from kip848_client.model import TopicPartition
 from kip848_client.wire.api_keys import ApiKey

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from kip848_client.broker import EmbeddedBroker
-from kip848_client.broker.snapshots import GroupSnapshot
+from kip848_client.broker.coordinators.snapshots import GroupSnapshot
 from kip848_client.model import TopicPartition
 from tests.interop.embedded.clients import MemberThread, all_keys, continues_a_session, produce
 from tests.interop.embedded.java_member import JavaMember

@@ -1,0 +1,523 @@
+"""The host of a group coordinator: gives it requests, time and topics, and carries out its results.
+
+One event goes through `GroupCoordinator.handle` (or `expire`), its records into the log and through `replay`, its soft
+changes through `apply`; only then do the answers leave. If the records cannot be kept, nothing of the event happens
+and its client gets a retriable error.
+
+Lives on the broker's loop. The coordinator's timers run on the loop's time, or by `advance` on a `ManualClock`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import itertools
+import logging
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from kip848_client.broker.config import BrokerConfig
+from kip848_client.broker.coordinators.group_configs import GroupConfigStore
+from kip848_client.broker.coordinators.group_errors import refusal
+from kip848_client.broker.coordinators.group_metrics import GroupMetrics
+from kip848_client.broker.coordinators.shards import refuse_waiters
+from kip848_client.broker.coordinators.snapshots import GroupSnapshot, classic_snapshot, snapshot_of
+from kip848_client.broker.net.context import RequestContext
+from kip848_client.broker.storage.group_log import GroupLog
+from kip848_client.broker.topics.offsets_topic import KeyAndValue, OffsetsTopic
+from kip848_client.broker.topics.topic_images import TopicImages
+from kip848_client.clock import Clock, ManualClock
+from kip848_client.coordinator.classic.classic_group import ClassicGroupChanged
+from kip848_client.coordinator.consumer.subscriptions import resolve
+from kip848_client.coordinator.coordinator import GroupCoordinator
+from kip848_client.coordinator.core.events import to_journal
+from kip848_client.coordinator.core.group_configs import GroupConfig
+from kip848_client.coordinator.core.requests import (
+    ApiRequest,
+    ConfigChanged,
+    CoordinatorStops,
+    GroupMessage,
+    GroupRequest,
+    OffsetRetentionDue,
+    RegexResolved,
+    TopicsChanged,
+    TransactionEnded,
+)
+from kip848_client.coordinator.core.result import (
+    ArmTimer,
+    CoordinatorRecord,
+    CoordinatorResult,
+    ResolveRegexes,
+    SoftChange,
+)
+from kip848_client.coordinator.core.timers import TimerKey, TimerKind
+from kip848_client.coordinator.modern.assignment_round import RoundChanged
+from kip848_client.errors import ConfigError, DataDirError, ErrorCode, IllegalStateError
+from kip848_client.journal import Journal
+from kip848_client.logs import BROKER_LOGGER, LogEvent, log_event
+from kip848_client.wire.messages.connect_group_records import ConnectGroupRecordKey
+from kip848_client.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
+from kip848_client.wire.messages.group_records import (
+    PendingOffsetKey,
+    UnknownRecord,
+    decode_record,
+    encode_record_key,
+    encode_record_value,
+    group_of,
+)
+from kip848_client.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from kip848_client.wire.schema import Response
+
+if TYPE_CHECKING:
+    from kip848_client.telemetry import Figure
+
+__all__ = ["GroupHost", "Waiter"]
+
+
+_INTERNAL_REQUEST_ID: Final = 0
+_RETRY_MS: Final = 500
+"""Pause after a timer whose records could not be kept."""
+
+Waiter = tuple[str, Callable[[GroupSnapshot], bool], "concurrent.futures.Future[GroupSnapshot]"]
+
+
+class GroupHost:
+    """Runs one coordinator: for all groups of a single node, or for one partition of them (`group_shards`).
+
+    Args:
+        log: where its records are kept.
+        configs: where the overrides of single groups are kept.
+        images: the topics of the broker; every change is passed on to the coordinator.
+        offsets_topic: where others read what the log keeps.
+        metrics: what operators see of it.
+        has: whether a group is this coordinator's.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        log: GroupLog,
+        configs: GroupConfigStore,
+        images: TopicImages,
+        offsets_topic: OffsetsTopic,
+        metrics: GroupMetrics,
+        clock: Clock,
+        journal: Journal,
+        loop: asyncio.AbstractEventLoop,
+        has: Callable[[str], bool] = lambda _: True,
+    ) -> None:
+        self._coordinator: Final = GroupCoordinator(config.coordinator, rng=random.Random())
+        self._config: Final = config.coordinator
+        self._group_log: Final = log
+        self._configs: Final = configs
+        self._images: Final = images
+        self._offsets_topic: Final = offsets_topic
+        self._has: Final = has
+        self._clock: Final = clock
+        self._journal: Final = journal
+        self._loop: Final = loop
+        self._metrics: Final = metrics
+        self._waiting: Final[dict[int, RequestContext]] = {}
+        self._next_request_id = _INTERNAL_REQUEST_ID
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_deadline_ms: int | None = None
+        self._retention_interval_ms: Final = config.coordinator.offsets_retention_check_interval_ms
+        self._retention_due_ms = clock.now_ms() + self._retention_interval_ms
+        self._image_is_stale = True
+        self._waiters: list[Waiter] = []
+        self._closed = False
+        self._unsubscribe: Final = images.subscribe(self._topics_changed)
+
+    # --- life
+
+    def load(self) -> None:
+        """Give the coordinator every record of the log and then the topics; after that it serves.
+
+        Raises:
+            DataDirError: the log cannot be read.
+            ProtocolError: a record of the log is not what its type says.
+        """
+        self._metrics.load_begins()
+        known: list[tuple[CoordinatorRecord, KeyAndValue]] = []
+        for key, value in self._group_log.load():
+            record = decode_record(key, value)
+            if isinstance(record, UnknownRecord):
+                _warn(LogEvent.RECORD_SKIPPED, record_type=record.record_type)
+            else:
+                self._coordinator.replay(record)
+                known.append((record, (key, value)))
+        unpublished = [pair for pair in known if self._offsets_topic.is_empty(group_of(pair[0].key))]
+        self._publish(unpublished, wall_ms=self._clock.wall_ms())
+        self._refresh_topics()
+        for group_id in filter(self._has, self._configs.group_ids()):
+            try:
+                change = ConfigChanged(group_id, self._configs.get(group_id))
+                self._perform(self._coordinator.handle(change, now_ms=self._clock.now_ms()))
+            except ConfigError as error:  # the broker's own bounds are other ones now
+                _warn(LogEvent.GROUP_CONFIG_IGNORED, group_id=group_id, reason=error)
+        self._coordinator.loaded(now_ms=self._clock.now_ms())
+        self._metrics.loaded()
+        self._arm_timer()
+
+    def stop_coordinating(self) -> None:
+        """Answer the requests that wait for others, so that their clients look for a coordinator at once."""
+        self._perform(self._coordinator.handle(CoordinatorStops(), now_ms=self._clock.now_ms()))
+
+    def close(self) -> None:
+        """Stop timers and end all waits."""
+        self._metrics.close()
+        refuse_waiters(self.take_waiters())
+
+    def take_waiters(self) -> list[Waiter]:
+        """Stop: cancel timers, forget requests. Returns the calls that wait for a group, for its next coordinator."""
+        self._closed = True
+        self._unsubscribe()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._waiting.clear()
+        waiters, self._waiters = self._waiters, []
+        return waiters
+
+    # --- requests
+
+    def handle(self, message: GroupMessage, context: RequestContext) -> None:
+        """Give a group request to the coordinator; the answer goes to *context*, now or later."""
+        self._next_request_id = request_id = self._next_request_id + 1
+        self._waiting[request_id] = context
+        try:
+            self._submit(
+                ApiRequest(
+                    request_id=request_id,
+                    api_version=context.api_version,
+                    message=message,
+                    wall_ms=self._clock.wall_ms(),
+                    client_id=context.client_id or "",
+                    client_host=context.client_host,
+                )
+            )
+        except DataDirError as error:
+            # The operator must fix the cause. Until then clients keep their state and retry.
+            if context.done:
+                raise
+            self._forget(request_id)
+            context.reply(
+                refusal(
+                    message,
+                    code=ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                    reason=str(error),
+                    api_version=context.api_version,
+                )
+            )
+        except BaseException:
+            self._forget(request_id)
+            raise
+        if not context.done:
+            context.on_cancel(lambda: self._forget(request_id))
+
+    def why_not_here(self, group_id: str, node_id: int) -> ErrorCode:
+        """The error for a request about a group that came to *node_id*; NONE, for there is only this coordinator."""
+        del group_id, node_id
+        return ErrorCode.NONE
+
+    def ask(self, message: GroupMessage, *, api_version: int) -> Response:
+        """Answer a read-only request of the broker itself."""
+        self._refresh_topics()
+        result = self._coordinator.handle(
+            ApiRequest(
+                request_id=_INTERNAL_REQUEST_ID,
+                api_version=api_version,
+                message=message,
+                wall_ms=self._clock.wall_ms(),
+            ),
+            now_ms=self._clock.now_ms(),
+        )
+        assert not result.records, "the broker's own question changed the groups"
+        response: Response = result.replies[0].response
+        return response
+
+    def submit(self, message: GroupMessage, *, api_version: int) -> Response:
+        """Do a request of the broker's own, as if a client had sent it, and return its answer."""
+        answer = self.begin(message, api_version=api_version)
+        assert answer is not None, "a request that waits for others"
+        return answer
+
+    def begin(self, message: GroupMessage, *, api_version: int) -> Response | None:
+        """The same for a request that may wait for others: None if it does, and the later answer is not heard."""
+        self._refresh_topics()
+        request = ApiRequest(_INTERNAL_REQUEST_ID, api_version, message, wall_ms=self._clock.wall_ms())
+        result = self._coordinator.handle(request, now_ms=self._clock.now_ms())
+        self._perform(result)
+        answers = (reply.response for reply in result.replies if reply.request_id == _INTERNAL_REQUEST_ID)
+        return next(answers, None)
+
+    def end_transaction(self, producer_id: int, partitions: Iterable[int], *, commit: bool) -> None:
+        """Let the offsets count that a producer's transaction has committed, or drop them.
+
+        Args:
+            partitions: the partitions of ``__consumer_offsets`` that keep its groups.
+
+        Raises:
+            DataDirError: it could not be kept; they are pending as before.
+        """
+        del partitions  # one coordinator has them all
+        self._submit(TransactionEnded(producer_id, commit))
+
+    def let_time_run_out(self, kind: TimerKind, *, group_id: str, member_id: str) -> None:
+        """Move a member's deadline to now, and do what follows.
+
+        Raises:
+            IllegalStateError: that timer of the member does not run.
+        """
+        key, now_ms = TimerKey(kind, group_id, member_id), self._clock.now_ms()
+        if not self._coordinator.let_time_run_out(key, now_ms=now_ms):
+            raise IllegalStateError(f"no {kind} timer runs for member {member_id!r} of group {group_id!r}")
+        self.run_due()
+
+    def run_due(self) -> None:
+        """Do what is due by now."""
+        now_ms = self._clock.now_ms()
+        while True:
+            deadline_ms = self._coordinator.deadline_ms()
+            if deadline_ms is None or deadline_ms > now_ms:
+                break
+            self._refresh_topics()
+            self._perform(self._coordinator.expire(now_ms=now_ms, wall_ms=self._clock.wall_ms()))
+        if self._retention_due_ms <= now_ms:
+            self._retention_due_ms = now_ms + self._retention_interval_ms
+            self._submit(OffsetRetentionDue(self._clock.wall_ms()))
+
+    # --- configuration of groups
+
+    def config_defaults(self) -> Mapping[str, str]:
+        """The configuration of a group without overrides."""
+        return GroupConfig.of(self._config).properties()
+
+    def config_overrides(self, group_id: str) -> Mapping[str, str]:
+        """The overrides of a group, which need not exist."""
+        return self._configs.get(group_id)
+
+    def set_config_overrides(self, group_id: str, overrides: Mapping[str, str], *, validate_only: bool = False) -> None:
+        """Let a group override these and nothing else, from each member's next heartbeat on.
+
+        Raises:
+            ConfigError: a name is unknown or a value not allowed.
+            DataDirError: it could not be kept; the overrides are as before.
+        """
+        result = self._coordinator.handle(ConfigChanged(group_id, overrides), now_ms=self._clock.now_ms())
+        if not validate_only:
+            self._configs.replace(group_id, overrides)
+            self._perform(result)
+
+    # --- what others see
+
+    def group_ids(self) -> tuple[str, ...]:
+        """Ids of all groups, sorted."""
+        return tuple(sorted(group.group_id for group in self.listed()))
+
+    def figures(self) -> tuple[Figure, ...]:
+        """Metrics of the coordinator; see `telemetry.COORDINATOR_METRICS`."""
+        return self._metrics.figures(self.listed(), waiting=self.waiting_count)
+
+    @property
+    def waiting_count(self) -> int:
+        """Requests that the coordinator was given and has not answered."""
+        return len(self._waiting)
+
+    def listed(self) -> tuple[ListedGroup, ...]:
+        """All groups, as ListGroups describes them."""
+        response = self.ask(ListGroupsRequest(), api_version=5)
+        assert isinstance(response, ListGroupsResponse)
+        return response.groups
+
+    def snapshot(self, group_id: str) -> GroupSnapshot | None:
+        """A group as it is now; None if there is none of that id, or only offsets."""
+        classic = self._coordinator.classic_group(group_id)
+        if classic is not None:
+            return classic_snapshot(classic)
+        response = self.ask(ConsumerGroupDescribeRequest(group_ids=(group_id,)), api_version=1)
+        assert isinstance(response, ConsumerGroupDescribeResponse)
+        described = response.groups[0]
+        if described.error_code:
+            return None
+        flying = self._coordinator.round_in_flight(group_id)
+        return snapshot_of(described, computing_member=None if flying is None else flying.member_id)
+
+    def offered_assignors(self, group_id: str) -> tuple[Assignor, ...]:
+        """The client-side assignors of one member of a group; empty if it has none."""
+        group = self._coordinator.snapshot(group_id)
+        member = None if group is None else next(iter(group.members.values()), None)
+        return tuple(
+            Assignor(
+                name=offered.name,
+                minimum_version=offered.minimum_version,
+                maximum_version=offered.maximum_version,
+                reason=offered.reason,
+                metadata_version=offered.metadata_version,
+                metadata_bytes=offered.metadata_bytes,
+            )
+            for offered in (() if member is None else member.metadata.client_assignors)
+        )
+
+    @property
+    def has_waiters(self) -> bool:
+        """Whether any call waits for a group."""
+        return bool(self._waiters)
+
+    def add_waiter(
+        self,
+        group_id: str,
+        predicate: Callable[[GroupSnapshot], bool],
+        future: concurrent.futures.Future[GroupSnapshot],
+    ) -> None:
+        """Resolve *future* with the first snapshot of the group, from now on, for which *predicate* holds."""
+        self._waiters.append((group_id, predicate, future))
+        self._tell_waiters()
+
+    # --- inside
+
+    def _submit(self, request: GroupRequest) -> None:
+        self._refresh_topics()
+        self._perform(self._coordinator.handle(request, now_ms=self._clock.now_ms()))
+
+    def _perform(self, result: CoordinatorResult) -> None:
+        records, wall_ms = result.records, self._clock.wall_ms()
+        if records:
+            try:
+                written = [_to_bytes(record) for record in records]
+                self._group_log.append(written)
+            except DataDirError:
+                self._metrics.not_kept()
+                raise
+            self._metrics.kept(result.events)
+            for record in records:
+                self._coordinator.replay(record)
+            self._publish(zip(records, written, strict=True), wall_ms=wall_ms)
+        self._coordinator.apply(result)
+        for reply in result.replies:
+            context = self._waiting.pop(reply.request_id, None)
+            if context is not None:
+                context.reply(reply.response)
+        for task in result.tasks:
+            self._loop.call_soon(self._resolve, task)
+        for event in result.events:
+            self._journal.write(to_journal(event, ts_ms=wall_ms, topic_name=self._coordinator.topic_name))
+        self._arm_timer_for(result.soft)
+        if self._waiters and (
+            records or any(isinstance(change, RoundChanged | ClassicGroupChanged) for change in result.soft)
+        ):
+            self._tell_waiters()
+
+    def _publish(self, records: Iterable[tuple[CoordinatorRecord, KeyAndValue]], *, wall_ms: int) -> None:
+        """Add records to the topic that others read, by group."""
+        readable = (pair for pair in records if not isinstance(pair[0].key, PendingOffsetKey | ConnectGroupRecordKey))
+        for group_id, of_group in itertools.groupby(readable, key=lambda pair: group_of(pair[0].key)):
+            self._offsets_topic.append(group_id, [written for _, written in of_group], timestamp_ms=wall_ms)
+
+    def _resolve(self, task: ResolveRegexes) -> None:
+        # On the loop, in a turn of its own: RE2 takes microseconds a topic.
+        if self._closed:
+            return
+        wall_ms = self._clock.wall_ms()
+        try:
+            self._submit(resolve(task, wall_ms=wall_ms, is_visible=self._images.visible_to(task.group_id)))
+        except Exception as bug:  # noqa: BLE001 - logged, and ended below
+            # Without an end no pattern of that group would ever be matched again.
+            _report_bug(LogEvent.PATTERNS_NOT_RESOLVED, bug, group_id=task.group_id)
+            self._submit(RegexResolved(task.group_id, topics={}, version=task.image.version, wall_ms=wall_ms))
+
+    def _forget(self, request_id: int) -> None:
+        self._waiting.pop(request_id, None)
+
+    def _topics_changed(self) -> None:
+        # Several changes in one turn of the loop become one image; a request that comes sooner takes it along.
+        if not self._image_is_stale:
+            self._image_is_stale = True
+            self._loop.call_soon(self._refresh_topics)
+
+    def _refresh_topics(self) -> None:
+        if not self._image_is_stale or self._closed:
+            return
+        self._image_is_stale = False
+        try:
+            self._perform(self._coordinator.handle(TopicsChanged(self._images.current()), now_ms=self._clock.now_ms()))
+        except DataDirError:
+            self._image_is_stale = True  # the next request tries again
+            raise
+
+    def _arm_timer_for(self, changes: Sequence[SoftChange]) -> None:
+        """Arm the timer, unless *changes* only moved deadlines to a time after it fires."""
+        armed_ms = self._timer_deadline_ms
+        if armed_ms is not None:
+            for change in changes:
+                if change.__class__ is not ArmTimer or change.deadline_ms < armed_ms:
+                    break
+            else:
+                return
+        self._arm_timer()
+
+    def _arm_timer(self, *, not_before_ms: int = 0) -> None:
+        if isinstance(self._clock, ManualClock) or self._closed:
+            return
+        deadline_ms = max(self._deadline_ms(), not_before_ms)
+        armed_ms = self._timer_deadline_ms
+        if armed_ms is not None and armed_ms <= deadline_ms:
+            return  # it fires in time; whether something is due is decided then
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_deadline_ms = deadline_ms
+        delay_ms = max(deadline_ms - self._clock.now_ms(), 1)
+        self._timer = self._loop.call_later(delay_ms / 1000, self._timer_fired)
+
+    def _timer_fired(self) -> None:
+        self._timer = self._timer_deadline_ms = None
+        try:
+            self.run_due()
+        except DataDirError:  # the data folder has reported it; what was due stays due
+            self._arm_timer(not_before_ms=self._clock.now_ms() + _RETRY_MS)
+        except Exception as bug:  # noqa: BLE001 - logged, and tried again below
+            # Due timers stay due. Without another try no session of any group would ever run out again.
+            _report_bug(LogEvent.TIMER_FAILED, bug, retry_ms=_RETRY_MS)
+            self._arm_timer(not_before_ms=self._clock.now_ms() + _RETRY_MS)
+        else:
+            self._arm_timer()
+
+    def _deadline_ms(self) -> int:
+        deadline_ms = self._coordinator.deadline_ms()
+        return self._retention_due_ms if deadline_ms is None else min(deadline_ms, self._retention_due_ms)
+
+    def _tell_waiters(self) -> None:
+        left = []
+        for waiter in self._waiters:
+            group_id, predicate, future = waiter
+            if future.cancelled():
+                continue
+            snapshot = self.snapshot(group_id)
+            try:
+                fulfilled = snapshot is not None and predicate(snapshot)
+            except Exception as error:  # noqa: BLE001 - the predicate is a test's; it fails there and not here
+                if future.set_running_or_notify_cancel():
+                    future.set_exception(error)
+                continue
+            if not fulfilled:
+                left.append(waiter)
+            elif snapshot is not None and future.set_running_or_notify_cancel():
+                future.set_result(snapshot)
+        self._waiters = left
+
+
+def _to_bytes(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
+    return encode_record_key(record.key), None if record.value is None else encode_record_value(record.value)
+
+
+def _warn(event: LogEvent, **fields: object) -> None:
+    log_event(logging.WARNING, event, logger=BROKER_LOGGER, exc_info=None, **fields)
+
+
+def _report_bug(event: LogEvent, bug: Exception, **fields: object) -> None:
+    log_event(logging.ERROR, event, logger=BROKER_LOGGER, exc_info=bug, **fields)

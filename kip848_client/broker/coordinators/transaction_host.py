@@ -1,0 +1,409 @@
+"""The host of the transaction coordinator: keeps its records, writes the ends of transactions, runs its timers.
+
+No protocol rule but one: what each API answers in which version for an error of the coordinator. An outcome goes into
+the log, then through `TransactionCoordinator.replay`; only then is it answered. The end of a transaction is written
+into its partitions and groups in the same turn of the loop, or ``kip848.transaction.marker.delay.ms`` later.
+
+Lives on the broker's loop. Timers run on the loop's time, or by `run_due` on a `ManualClock`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from kip848_client.broker.config import BrokerConfig
+from kip848_client.broker.coordinators.group_shards import Groups
+from kip848_client.broker.coordinators.shards import refuse_waiters
+from kip848_client.broker.coordinators.transaction_admission import TransactionAdmission
+from kip848_client.broker.storage.group_log import GroupLog
+from kip848_client.broker.topics.registry import STORAGE_FAILED, TopicRegistry
+from kip848_client.clock import Clock, ManualClock
+from kip848_client.errors import BrokerError, DataDirError, ErrorCode, IllegalStateError
+from kip848_client.transactions.coordinator import Outcome, TransactionCoordinator
+from kip848_client.transactions.records import record_of, transaction_of
+from kip848_client.transactions.transaction import (
+    GROUP_OFFSETS_TOPIC,
+    TopicPartition,
+    Transaction,
+    TransactionState,
+)
+from kip848_client.wire.messages.init_producer_id import InitProducerIdRequest
+
+__all__ = ["TransactionHost", "TransactionSnapshot", "Waiter", "abort_orphans"]
+
+_MOVING_CLIENT: Final = 2
+
+_RETRY_MS: Final = 500
+"""Pause after the end of a transaction could not be written."""
+
+Waiter = tuple[str, str, "concurrent.futures.Future[TransactionSnapshot]"]
+
+
+class TransactionSnapshot(msgspec.Struct, frozen=True):
+    """One transactional id as it is at one moment.
+
+    Attributes:
+        state: as Kafka names it, for example ``Ongoing``.
+        partitions: topic and partition of everything that the open transaction has written to, ascending.
+        started_ms: when the last transaction began, in ms since 1970; -1 if there was none.
+    """
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    partitions: tuple[TopicPartition, ...]
+    started_ms: int
+
+
+class TransactionHost(TransactionAdmission):
+    """Runs one coordinator: for all ids of a single node, or for one partition of them (`transaction_shards`).
+
+    Args:
+        log: where its records are kept.
+        topics: where transactions write.
+        groups: whose offsets they commit.
+        coordinator_epoch: grows with each node that coordinates these ids after another one.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        log: GroupLog,
+        topics: TopicRegistry,
+        groups: Groups,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        coordinator_epoch: int = 0,
+    ) -> None:
+        self._coordinator: Final = TransactionCoordinator(
+            timeout_ms_max=config.transaction_timeout_ms_max,
+            expiration_ms=config.transactional_id_expiration_ms,
+            ids_max=config.transactional_ids_max,
+            new_producer_id=topics.new_producer_id,
+        )
+        self._log: Final = log
+        self._topics: Final = topics
+        self._groups: Final = groups
+        self._coordinator_epoch: Final = coordinator_epoch
+        self._clock: Final = clock
+        self._loop: Final = loop
+        self._marker_delay_ms: Final = config.transaction_marker_delay_ms
+        self._check_interval_ms: Final = config.transaction_check_interval_ms
+        self._check_from_ms = 0
+        self._forget_interval_ms: Final = config.transactional_id_check_interval_ms
+        self._forget_from_ms = 0
+        # Transactional id -> when its end is to be written.
+        self._ends: Final[dict[str, int]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self._waiters: list[Waiter] = []
+        self._closed = False
+
+    # --- life
+
+    def load(self) -> None:
+        """Replay every record of the log, and write the ends that were decided and not written.
+
+        Raises:
+            DataDirError: the log cannot be read.
+            ProtocolError: a record of the log is not what its version says.
+        """
+        for key, value in self._log.load():
+            self._coordinator.replay(transaction_of(key, value))
+        for transaction in self._coordinator:
+            if transaction.is_ending:
+                self._ends[transaction.transactional_id] = 0
+        self.run_due()
+
+    def close(self) -> None:
+        """Stop timers and end all waits."""
+        refuse_waiters(self.take_waiters())
+
+    def take_waiters(self) -> list[Waiter]:
+        """Stop: cancel timers. Returns the calls that wait for a transaction, for its next coordinator."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        waiters, self._waiters = self._waiters, []
+        return waiters
+
+    is_loading: Final = False
+    """Whether records are still read; requests come only afterwards."""
+
+    def at(self, node_id: int) -> TransactionHost:
+        """The service for clients of one node; there is only this one."""
+        del node_id
+        return self
+
+    # --- requests
+
+    def init_producer_id(self, request: InitProducerIdRequest) -> Outcome:
+        """See `TransactionCoordinator.init_producer_id`."""
+        return self._do(
+            lambda now_ms: self._coordinator.init_producer_id(
+                request.transactional_id or "",
+                timeout_ms=request.transaction_timeout_ms,
+                producer_id=request.producer_id,
+                epoch=request.producer_epoch,
+                now_ms=now_ms,
+            )
+        )
+
+    def add_partitions(
+        self, transactional_id: str, *, producer_id: int, epoch: int, partitions: frozenset[TopicPartition]
+    ) -> Outcome:
+        """See `TransactionCoordinator.add_partitions`."""
+        return self._do(
+            lambda now_ms: self._coordinator.add_partitions(
+                transactional_id, producer_id=producer_id, epoch=epoch, partitions=partitions, now_ms=now_ms
+            )
+        )
+
+    def verify(self, transactional_id: str, *, producer_id: int, epoch: int, partition: TopicPartition) -> ErrorCode:
+        """See `TransactionCoordinator.verify`."""
+        return self._coordinator.verify(transactional_id, producer_id=producer_id, epoch=epoch, partition=partition)
+
+    def end(self, transactional_id: str, *, producer_id: int, epoch: int, commit: bool, moves_epoch: bool) -> Outcome:
+        """See `TransactionCoordinator.end`."""
+        return self._do(
+            lambda now_ms: self._coordinator.end(
+                transactional_id,
+                producer_id=producer_id,
+                epoch=epoch,
+                commit=commit,
+                moves_epoch=moves_epoch,
+                now_ms=now_ms,
+            )
+        )
+
+    # --- what others do and see
+
+    def __iter__(self) -> Iterator[Transaction]:
+        """The state of every transactional id, by id."""
+        return iter(self._coordinator)
+
+    def get(self, transactional_id: str) -> Transaction | None:
+        """The state of one transactional id, or None."""
+        return self._coordinator.get(transactional_id)
+
+    def snapshots(self) -> tuple[TransactionSnapshot, ...]:
+        """All transactional ids, by id."""
+        return tuple(_snapshot_of(transaction) for transaction in self._coordinator)
+
+    def abort(self, transactional_id: str) -> None:
+        """Abort an open transaction and fence its producer.
+
+        Raises:
+            IllegalStateError: there is no such open transaction.
+            DataDirError: it could not be kept; the transaction is open as before.
+        """
+        outcome = self._coordinator.abort(transactional_id, now_ms=self._clock.wall_ms())
+        if outcome.error:
+            known = self._coordinator.get(transactional_id)
+            seen = "there is no such transactional id" if known is None else f"its state is {known.state.title}"
+            raise IllegalStateError(f"{transactional_id!r} has no open transaction to abort: {seen}")
+        self._finish(outcome)
+
+    def add_waiter(
+        self, transactional_id: str, state: str, future: concurrent.futures.Future[TransactionSnapshot]
+    ) -> None:
+        """Resolve *future* when the transactional id is in *state*."""
+        self._waiters.append((transactional_id, state, future))
+        self._tell_waiters()
+
+    def run_due(self) -> None:
+        """Write the ends that are due, abort what has taken too long, and forget ids that were not used for long."""
+        now_ms = self._clock.wall_ms()
+        for transactional_id, due_ms in tuple(self._ends.items()):
+            if due_ms <= now_ms:
+                self._write_end(transactional_id)
+        try:
+            if now_ms >= self._check_from_ms:
+                self._check_from_ms = now_ms + self._check_interval_ms
+                while (outcome := self._coordinator.expire(now_ms=now_ms)).transaction is not None:
+                    self._finish(outcome)
+            if now_ms >= self._forget_from_ms:
+                self._forget_from_ms = now_ms + self._forget_interval_ms
+                while (outcome := self._coordinator.forget(now_ms=now_ms)).transaction is not None:
+                    self._finish(outcome)
+        except DataDirError:  # the data folder has reported it; what was due stays due
+            self._check_from_ms = self._forget_from_ms = now_ms + _RETRY_MS
+        self._run_next()
+
+    # --- inside
+
+    def _do(self, question: Callable[[int], Outcome]) -> Outcome:
+        try:
+            outcome = question(self._clock.wall_ms())
+            self._finish(outcome)
+        except DataDirError:
+            # An operator has to cure it; until then clients should keep their state and ask again.
+            return Outcome(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return outcome
+
+    def _finish(self, outcome: Outcome) -> None:
+        transaction = outcome.transaction
+        if transaction is None:
+            return
+        self._log.append(tuple([record_of(change) for change in outcome.changes]))
+        for change in outcome.changes:
+            self._coordinator.replay(change)
+        if transaction.is_ending:
+            self._ends[transaction.transactional_id] = due_ms = transaction.updated_ms + self._marker_delay_ms
+            if not self._marker_delay_ms:
+                self._write_end(transaction.transactional_id)
+            else:
+                self._run_at(due_ms)
+        elif transaction.deadline_ms is not None:
+            self._run_at(max(transaction.deadline_ms + 1, self._check_from_ms))
+        elif self._timer is None:
+            self._run_next()
+        if self._waiters:
+            self._tell_waiters()
+
+    def admit(
+        self, transactional_id: str, *, producer_id: int, epoch: int, partition: TopicPartition, is_adding: bool
+    ) -> ErrorCode:
+        """See `TransactionAdmission.admit`."""
+        if is_adding:
+            outcome = self._do(
+                lambda now_ms: self._coordinator.add_partitions(
+                    transactional_id,
+                    producer_id=producer_id,
+                    epoch=epoch,
+                    partitions=(partition,),
+                    now_ms=now_ms,
+                    client_version=_MOVING_CLIENT,
+                )
+            )
+            error = outcome.error
+        else:
+            error = self.verify(transactional_id, producer_id=producer_id, epoch=epoch, partition=partition)
+        return ErrorCode.INVALID_PRODUCER_EPOCH if error is ErrorCode.PRODUCER_FENCED else error
+
+    def _write_end(self, transactional_id: str) -> None:
+        """Write the end of a transaction wherever it wrote; what cannot be written is tried again later."""
+        transaction = self._coordinator.get(transactional_id)
+        if transaction is None or not transaction.is_ending:
+            self._ends.pop(transactional_id, None)
+            return
+        try:
+            self._write_markers(transaction)
+            self._finish(self._coordinator.completed(transactional_id, now_ms=self._clock.wall_ms()))
+        except (DataDirError, BrokerError):  # the data folder has reported it
+            self._ends[transactional_id] = due_ms = self._clock.wall_ms() + _RETRY_MS
+            self._run_at(due_ms)
+        else:
+            self._ends.pop(transactional_id, None)
+
+    def _write_markers(self, transaction: Transaction) -> None:
+        group_partitions = [number for topic, number in sorted(transaction.partitions) if topic == GROUP_OFFSETS_TOPIC]
+        places = [
+            (topic, partition)
+            for name, partition in sorted(transaction.partitions)
+            if name != GROUP_OFFSETS_TOPIC
+            and (topic := self._topics.get(name)) is not None
+            and partition < topic.partition_count  # else it was deleted meanwhile
+        ]
+        for topic, partition in places:
+            if not self._topics.has_leader(topic, partition):
+                raise BrokerError(f"{topic.name}-{partition} has no leader", code=ErrorCode.LEADER_NOT_AVAILABLE)
+        for topic, partition in places:
+            try:
+                self._topics.append_marker(
+                    topic,
+                    partition,
+                    producer_id=transaction.producer_id,
+                    epoch=transaction.epoch,
+                    commit=transaction.commits,
+                    timestamp_ms=self._clock.wall_ms(),
+                    coordinator_epoch=self._coordinator_epoch,
+                    moves_epoch=transaction.client_version >= _MOVING_CLIENT,
+                )
+            except BrokerError as error:
+                if error.code == STORAGE_FAILED:
+                    raise
+                # An end with a later epoch is there already, written by hand (WriteTxnMarkers).
+        if group_partitions:
+            self._groups.end_transaction(transaction.producer_id, group_partitions, commit=transaction.commits)
+
+    def _run_next(self) -> None:
+        """Run again when anything is due."""
+        due = list(self._ends.values())
+        if (deadline_ms := self._coordinator.deadline_ms()) is not None:
+            due.append(max(deadline_ms + 1, self._check_from_ms))
+        if (expiration_ms := self._coordinator.expiration_ms()) is not None:
+            due.append(max(expiration_ms, self._forget_from_ms))
+        if due:
+            self._run_at(min(due))
+
+    def _run_at(self, due_ms: int) -> None:
+        """Run not later than *due_ms*. An earlier timer stays: it finds nothing to do, and sets the next one."""
+        if self._closed or isinstance(self._clock, ManualClock):
+            return
+        if self._timer is not None:
+            if self._timer_ms <= due_ms:
+                return
+            self._timer.cancel()
+        self._timer_ms = due_ms
+        delay_ms = max(due_ms - self._clock.wall_ms(), 1)
+        self._timer = self._loop.call_later(delay_ms / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.run_due()
+
+    def _tell_waiters(self) -> None:
+        left = []
+        for waiter in self._waiters:
+            transactional_id, state, future = waiter
+            known = self._coordinator.get(transactional_id)
+            if known is None or known.state.title != state:
+                left.append(waiter)
+            elif future.set_running_or_notify_cancel():
+                future.set_result(_snapshot_of(known))
+        self._waiters = left
+
+
+def abort_orphans(topics: TopicRegistry, transactions: Iterable[Transaction], *, now_ms: int) -> None:
+    """Abort what no transactional id knows: readers of committed records would wait for its end for ever.
+
+    That happens to a data folder whose transactions.log was lost.
+    """
+    known = {
+        transaction.producer_id
+        for transaction in transactions
+        if transaction.is_ending or transaction.state is TransactionState.ONGOING
+    }
+    for topic in topics:
+        for partition, log in enumerate(topic.partitions):
+            for producer_id in [each for each in log.open_transactions if each not in known]:
+                topics.append_marker(
+                    topic,
+                    partition,
+                    producer_id=producer_id,
+                    epoch=log.epoch_of(producer_id),
+                    commit=False,
+                    timestamp_ms=now_ms,
+                    moves_epoch=False,
+                )
+
+
+def _snapshot_of(transaction: Transaction) -> TransactionSnapshot:
+    return TransactionSnapshot(
+        transactional_id=transaction.transactional_id,
+        state=transaction.state.title,
+        producer_id=transaction.producer_id,
+        epoch=transaction.epoch,
+        timeout_ms=transaction.timeout_ms,
+        partitions=tuple(sorted(transaction.partitions)),
+        started_ms=transaction.started_ms,
+    )
