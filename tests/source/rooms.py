@@ -22,7 +22,6 @@ REASON: Final = "More than 16 files"
 PENDING: Final = (
     "",
     "assignors",
-    "broker",
     "cli",
     "client",
     "member",
