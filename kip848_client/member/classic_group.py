@@ -18,7 +18,7 @@ Does not own: the ways out of the group (`group_exit`), the requests of a round 
 (`classic_heartbeat`), runs (`classic_reconciler`), assignors (`classic_assignors`), topics (`topic_watch`).
 
 Source: Kafka's ``AbstractCoordinator`` and ``ConsumerCoordinator``; KIP-429, KIP-814; KAFKA-13419, KAFKA-12984.
-Rules: R200 to R223, R240 to R246 and R250 in docs/protocol.md.
+Rules: R200 to R223, R240 to R246, R250 and R265 in docs/protocol.md.
 """
 
 from __future__ import annotations
@@ -259,7 +259,9 @@ class ClassicGroup:
         else:
             self._go_on_to_join()
 
-    def _assignment_refused(self) -> bool:
+    def _assignment_refused(self, run: Run) -> bool:
+        if run.revoked:
+            self._wanted = self._wanted or "partitions were revoked"  # R265: others wait for them
         if self._wanted is None:
             return False
         self._claimed_generation = self._context.epoch

@@ -41,7 +41,7 @@ class ClassicReconciler(Runs):
         subscribes_to: Callable[[str], bool],
         on_prepared: Callable[[], None],
         on_assigned: Callable[[Run], None],
-        on_assignment_refused: Callable[[], bool],
+        on_assignment_refused: Callable[[Run], bool],
     ) -> None:
         super().__init__(context, commits=commits, positions=positions)
         self._subscribes_to = subscribes_to
@@ -77,6 +77,6 @@ class ClassicReconciler(Runs):
         self._on_assigned(run)
 
     def _assignment_ended(self, run: Run, error: BaseException | None) -> None:
-        if error is not None and self._on_assignment_refused():
+        if error is not None and self._on_assignment_refused(run):
             self.run = None  # joining again does not wait for a callback that may raise for ever
         super()._assignment_ended(run, error)

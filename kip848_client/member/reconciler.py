@@ -17,7 +17,7 @@ Does not own: sending the acknowledgement (`heartbeat`), entering and leaving th
 
 Source: KIP-848 "Reconciliation"; Kafka's ``AbstractMembershipManager.maybeReconcile``; KAFKA-16185, KAFKA-16460,
 KAFKA-18641, KAFKA-20145.
-Rules: R64 to R88 and R196 in docs/protocol.md.
+Rules: R64 to R88, R196 and R265 in docs/protocol.md.
 """
 
 from __future__ import annotations
@@ -213,6 +213,20 @@ class Reconciler(Runs):
         self._heartbeats.ack_due = True
         self._names.keep(self._used())
         self._context.move("reconciled")
+
+    def _assignment_ended(self, run: Run, error: BaseException | None) -> None:
+        under_way = run is self.run
+        super()._assignment_ended(run, error)
+        if error is not None and under_way:
+            self._acknowledge_revocation()
+
+    def _acknowledge_revocation(self) -> None:
+        """The assigned callback raised. Tell the coordinator what was revoked before: others wait for it (R265)."""
+        owned = frozenset((tip.topic_id, tip.partition) for tip in self._context.owned)
+        if not self.current.partitions <= owned:
+            # With its old number, so that it differs from the target: the assigned callback has to be called again.
+            self.current = LocalAssignment(self.current.partitions & owned, self.current.local_epoch)
+            self._heartbeats.ack_due = True
 
     # ------------------------------------------------------------------------------------------------- interruption
 

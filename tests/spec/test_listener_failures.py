@@ -45,6 +45,19 @@ def test_r86_an_assignment_that_fails_is_repeated_with_what_is_new() -> None:
     assert member.readable == ["t-0", "t-1", "t-2"]
 
 
+def test_r265_what_was_revoked_before_it_failed_is_acknowledged() -> None:
+    """Others wait for the revoked partition until the rebalance timeout, and the callback may raise for ever."""
+    member = revoking()
+    member.finish_call("revoked", "t-1")
+    member.finish_call("assigned", error=NO)
+    assert member.reported(member.expect_heartbeat()) == ONE
+    member.answer_heartbeat()
+    assert member.readable == ["t-0"]
+    member.poll()
+    member.finish_call("assigned")
+    assert member.reported(member.expect_heartbeat()) == ONE
+
+
 def test_r87_what_was_refused_can_be_revoked() -> None:
     """The application saw it, and may have opened something for it."""
     member = assigning()
