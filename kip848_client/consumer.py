@@ -224,7 +224,8 @@ class Consumer:
     def request_reassignment(self, reason: int) -> None:
         """Request a new assignment by the group's client-side assignor. Returns at once.
 
-        The local assignors' metadata() is called first, so that the new assignment uses the result.
+        The local assignors' metadata() is called first, so that the new assignment uses the result. Calls within one
+        second of another one count as one, with the last *reason*.
 
         Args:
             reason: a number that the assignor defines, -128..127 and not 0; `PartitionAssignor.assign` sees the last

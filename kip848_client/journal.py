@@ -99,6 +99,7 @@ CLIENT_EVENTS: Final[dict[str, str]] = {
     "local_assignor_ran": "assignor, group_epoch, members (how many), duration_ms: it computed a target",
     "local_assignor_failed": "error, partitions, members: a client-side assignor failed, or its result was refused",
     "assignors_unsupported": "missing: the server assigns, because the coordinator has no client-side assignment",
+    "group_restless": "assignments: how many in which time, with the same members and topics, and why",
     "hand_over_failed": "reason: partitions were given up before the others were known to be ready",
     "left_group": "the leave heartbeat was written, or could not be",
 }

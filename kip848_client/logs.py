@@ -68,6 +68,10 @@ class LogEvent(enum.StrEnum):
         "member.assignors_unsupported",
         "group_id, missing: the server assigns, because the coordinator has no client-side assignment",
     )
+    GROUP_RESTLESS = (
+        "member.group_restless",
+        "group_id, assignments: the group does not come to rest; how many, in which time, and why",
+    )
     ASSIGNORS_IDLE = (
         "member.assignors_idle",
         "group_id, assignors: while members of both protocols are in the group, its coordinator assigns",

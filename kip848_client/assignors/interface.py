@@ -24,6 +24,7 @@ __all__ = [
     "AssignmentSpec",
     "AssignorMetadata",
     "ConsumerGroupMetadata",
+    "METADATA_BYTES_MAX",
     "METADATA_UNREADABLE",
     "GroupAssignment",
     "MemberAssignment",
@@ -31,6 +32,7 @@ __all__ = [
     "NamedPartition",
     "PartitionAssignor",
     "PartitionRef",
+    "RETRY_REASON",
     "TopicSpec",
 ]
 
@@ -44,6 +46,13 @@ ASSIGNMENT_INVALID: Final = -2
 METADATA_UNREADABLE: Final = -3
 """Assignment error on the classic protocol: some member has metadata of a version that the leader's assignor does not
 read."""
+
+RETRY_REASON: Final = -1
+"""`MemberSpec.reason` of a member that asks for another assignment after the assignor failed in it."""
+
+METADATA_BYTES_MAX: Final = 65_536
+"""Longest `AssignorMetadata.metadata`: a coordinator keeps that of all members, a classic one in one record of a
+megabyte."""
 
 _INT8: Final = range(-128, 128)
 _INT16: Final = range(-(2**15), 2**15)
@@ -72,7 +81,7 @@ class AssignorMetadata(msgspec.Struct, frozen=True):
     """A member's metadata for the assignor, whichever member runs it.
 
     Args:
-        metadata: bytes of any meaning; only the assignor reads them.
+        metadata: bytes of any meaning, at most 64 KiB; only the assignor reads them.
         version: of the format of *metadata*; between the assignor's minimum and maximum version.
         reason: why it changed, -128..127; anything but 0 asks for a new assignment. A number of the assignor's own.
 
@@ -259,7 +268,8 @@ class PartitionAssignor(ABC):
         """Compute the target of every member.
 
         Every partition of *spec* must be given to exactly one member, and that member must subscribe to its topic.
-        Anything else, and anything raised, is logged and reported to the group as an assignment error.
+        Anything else, and anything raised, is logged and reported to the group as an assignment error; then this is
+        called again after a while.
         """
 
     def on_assignment(  # noqa: B027  not every assignor needs it

@@ -38,6 +38,7 @@ from kip848_client.member.assignor_events import (
     AssignorsUnsupported,
     CallOnAssignment,
     DescribeAssignors,
+    GroupRestless,
     RunAssignor,
 )
 from kip848_client.member.events import (
@@ -424,6 +425,9 @@ class HeartbeatRequestManager:
                 return False
             case AssignorsUnsupported(missing=missing):
                 self._observer.assignors_unsupported(missing)
+                return False
+            case GroupRestless(text=text):
+                self._observer.group_restless(text)
                 return False
             case HandOverFailed(reason=reason):
                 self._observer.hand_over_failed(reason)

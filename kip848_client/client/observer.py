@@ -374,6 +374,11 @@ class MemberObserver:
         self.log(logging.WARNING, LogEvent.ASSIGNORS_UNSUPPORTED, missing=lacks)
         self._write("assignors_unsupported", missing=lacks)
 
+    def group_restless(self, text: str) -> None:
+        """The group is assigned again and again, although its members and topics stay the same."""
+        self.log(logging.WARNING, LogEvent.GROUP_RESTLESS, assignments=text)
+        self._write("group_restless", assignments=text)
+
     def hand_over_failed(self, reason: str) -> None:
         """The member gives its partitions up without knowing that the others are ready."""
         self.log(logging.WARNING, LogEvent.HAND_OVER_FAILED, reason=reason)

@@ -29,6 +29,7 @@ __all__ = [
     "AssignorsUnsupported",
     "CallOnAssignment",
     "DescribeAssignors",
+    "GroupRestless",
     "OnAssignmentDone",
     "ReassignmentRequested",
     "RunAssignor",
@@ -139,4 +140,14 @@ class AssignorsUnsupported(msgspec.Struct, frozen=True):
     missing: tuple[str, ...]
 
 
-AssignorEffect: TypeAlias = AssignorCall | AssignorFailed | AssignorsUnsupported
+class GroupRestless(msgspec.Struct, frozen=True):
+    """Anywhere: the group needs assignment after assignment, although its members and topics stay the same.
+
+    Args:
+        text: how many, and why.
+    """
+
+    text: str
+
+
+AssignorEffect: TypeAlias = AssignorCall | AssignorFailed | AssignorsUnsupported | GroupRestless

@@ -11,7 +11,7 @@ user's code (`client.assignor_runner`), checks of an assignment (`assignors.chec
 
 Source: KIP-848 "Client Side Mode", "ConsumerGroupPrepareAssignment API", "ConsumerGroupInstallAssignment API"; no Kafka
 client ever had it.
-Rules: R155 to R167, R170, R171 and R175 in docs/protocol.md.
+Rules: R155 to R167, R170, R171, R175, R263, R264 and R266 in docs/protocol.md.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from kip848_client.assignors.interface import RETRY_REASON
 from kip848_client.error_codes import error_name
 from kip848_client.errors import ClientAssignorError, ClientAssignorsUnsupportedError, Kip848Error
 from kip848_client.member.assignor_calls import AssignorCalls
@@ -33,17 +34,20 @@ from kip848_client.member.assignor_events import (
     AssignorsDescribed,
     AssignorsUnsupported,
     DescribeAssignors,
+    GroupRestless,
     OnAssignmentDone,
     ReassignmentRequested,
     RunAssignor,
 )
 from kip848_client.member.assignor_notices import AssignorNotices
+from kip848_client.member.backoff import Backoff
 from kip848_client.member.context import Context
 from kip848_client.member.deadlines import earliest
 from kip848_client.member.error_tables import RoundErrorClass, round_error_class
 from kip848_client.member.events import Destination, MetadataUpdated, RequestFailed
 from kip848_client.member.failures import is_passing
 from kip848_client.member.heartbeat import Heartbeats
+from kip848_client.member.last_plan import RETRY_MS, RETRY_MS_MAX, WISH_MS, PlanInputs, Unrest
 from kip848_client.member.states import IN_GROUP, MEMBER
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor, ConsumerGroupHeartbeatResponse
@@ -110,6 +114,12 @@ class AssignorRound:
         """The same afterwards, until a heartbeat has sent it."""
         self._round: _Round | None = None
         self._describe_due_ms = 0
+        self._next_wish_ms = 0
+        """When request_reassignment() may be told again."""
+        self._retries: Final = Backoff(initial_ms=RETRY_MS, max_ms=RETRY_MS_MAX, rng=context.rng)
+        self._retry_ms: int | None = None
+        """When to ask for another assignment, because the assignor failed; None if it did not."""
+        self._unrest: Final = Unrest()
         self._usable = bool(self._described)
         """The member has assignors, and the coordinator may have the APIs that they need."""
         self._warned = False
@@ -159,14 +169,17 @@ class AssignorRound:
                     self._next_reason, self._carried = self._carried or self._next_reason, None
                     self._advertise()
             case ReassignmentRequested():
-                # The new assignment should be computed from fresh metadata, not from that of the last interval.
-                self._asked = event.reason
-                self._describe_due_ms = self._context.now_ms
+                self._ask(event.reason)
             case AssignorDone():
                 self._computed(event)
             case OnAssignmentDone():
                 self._calls.returned(event.call_id)
                 self._notices.given()
+
+    def _ask(self, reason: int) -> None:
+        """Ask for a new assignment, from fresh metadata. Requests within `WISH_MS` of one count as one."""
+        self._asked = reason
+        self._describe_due_ms = min(self._describe_due_ms, max(self._context.now_ms, self._next_wish_ms))
 
     def metadata_updated(self, event: MetadataUpdated) -> None:
         """Learn names of topics."""
@@ -175,9 +188,11 @@ class AssignorRound:
 
     def _take_reason(self) -> None:
         """Tell the reason, unless the coordinator would take it for that of an earlier request."""
-        if self._calls.stuck or self._context.phase not in IN_GROUP:
+        if self._context.phase not in IN_GROUP or (self._calls.stuck and self._context.now_ms >= self._next_wish_ms):
             # metadata() cannot be called soon: what is known of it has to do.
             self._next_reason = self._asked or self._carried or self._next_reason
+            if self._asked is not None:
+                self._next_wish_ms = self._context.now_ms + WISH_MS
             self._asked = self._carried = None
         if self._next_reason is not None and self._with(self._next_reason) != self._heartbeats.known_assignors:
             self._reason, self._next_reason = self._next_reason, None
@@ -205,6 +220,8 @@ class AssignorRound:
             self._reason = None
         if self._context.phase not in MEMBER:
             return
+        if response.should_compute_assignment or (response.assignment is not None and not response.assignment.error):
+            self._retry_ms = None  # another assignment is on its way, or there
         self._notices.receive(response.assignment)
         current = self._round
         if current is not None:
@@ -240,6 +257,9 @@ class AssignorRound:
         elif response.assignor_name in known:
             current.phase = RoundPhase.COMPUTING
             current.snapshot = response
+            inputs = PlanInputs.of(response, racks={}, reads_metadata=True)
+            if (text := self._unrest.planned(inputs, now_ms=self._context.now_ms)) is not None:
+                self._context.emit(GroupRestless(text))
         else:
             self._report(
                 f"the coordinator wants one by {response.assignor_name!r}, and this member has "
@@ -285,8 +305,17 @@ class AssignorRound:
             self._refused(current, "Install", response.error_code, response.error_message)
         else:
             self._round = None
+            self._plan_retry(current)
             # There is a new target: send a heartbeat now to get our part of it.
             self._context.expedite = True
+
+    def _plan_retry(self, current: _Round) -> None:
+        """The result of *current* was installed, or may have been: if it was an error, ask for another one later."""
+        if current.done is not None and current.done.error:
+            self._retries.failed(self._context.now_ms)
+            self._retry_ms = self._retries.ready_ms
+        elif current.done is not None:
+            self._retries.reset()
 
     def _repeat(self, current: _Round) -> None:
         if current.done is None:
@@ -311,6 +340,8 @@ class AssignorRound:
 
     def _unanswered(self, failure: RequestFailed) -> None:
         """The request may have arrived; the next heartbeat's answer shows whether it did."""
+        if self._round is not None:
+            self._plan_retry(self._round)
         self._round = None
         if not is_passing(failure):
             self._report(failure.message, assignor="")
@@ -328,12 +359,17 @@ class AssignorRound:
         """Abandon a call that exceeded its limit. No other one is made until it returns: no round waits for that."""
         if self._calls.watch() is not None and self._round is not None and self._round.phase is RoundPhase.COMPUTING:
             self._round = None
+        if self._retry_ms is not None and self._context.now_ms >= self._retry_ms:
+            self._retry_ms = None
+            self._ask(RETRY_REASON)
         self._take_reason()
 
     def advance(self) -> None:
         """Drop what is out of date, and make the next call. Must follow the heartbeat of this step."""
         context = self._context
         takes_part = self._usable and context.phase in MEMBER
+        if not takes_part:
+            self._retry_ms = None
         current = self._round
         if current is not None and not (takes_part and current.incarnation == context.incarnation):
             context.orphan(current.request_id)
@@ -355,6 +391,7 @@ class AssignorRound:
             self._describe_due_ms = self._context.now_ms + self._heartbeats.interval_ms
             if self._asked is not None:
                 self._carried, self._asked = self._asked, None
+                self._next_wish_ms = self._context.now_ms + WISH_MS
             self._calls.start(DescribeAssignors)
 
     def _describe_ms(self) -> int | None:
@@ -366,4 +403,5 @@ class AssignorRound:
     def deadline_ms(self) -> int | None:
         """When `watch`, `advance` or `holds_back` would change by time alone."""
         described_ms = self._describe_ms() if self._calls.free else None
-        return earliest((self._calls.deadline_ms(), self._notices.deadline_ms(), described_ms))
+        wish_ms = self._next_wish_ms if self._calls.stuck and self._asked is not None else None
+        return earliest((self._calls.deadline_ms(), self._notices.deadline_ms(), described_ms, wish_ms, self._retry_ms))

@@ -18,6 +18,7 @@ from kip848_client.assignors.check import checked
 from kip848_client.assignors.interface import (
     ASSIGNMENT_INVALID,
     ASSIGNOR_RAISED,
+    METADATA_BYTES_MAX,
     AssignmentSpec,
     AssignorMetadata,
     GroupAssignment,
@@ -59,6 +60,13 @@ def advertised(assignor: PartitionAssignor) -> Assignor:
         raise ClientAssignorError(
             f"metadata() of the client-side assignor {assignor.name!r} returned version {told.version}; the assignor "
             f"understands {assignor.minimum_version} to {assignor.maximum_version}",
+            assignor=assignor.name,
+        )
+    if len(told.metadata) > METADATA_BYTES_MAX:
+        raise ClientAssignorError(
+            f"metadata() of the client-side assignor {assignor.name!r} returned {len(told.metadata):,} bytes; at most "
+            f"{METADATA_BYTES_MAX:,} are sent, because the coordinator keeps the metadata of all members: send what "
+            "the assignor needs to know of this member, and keep the rest elsewhere",
             assignor=assignor.name,
         )
     return Assignor(
@@ -105,7 +113,11 @@ def compute(
         failure.__cause__ = error
         return AssignorDone(call.call_id, error=ASSIGNOR_RAISED), failure
     if assignment.error:
-        return AssignorDone(call.call_id, error=assignment.error), None
+        text = (
+            f"assign() of the client-side assignor {name!r} returned error {assignment.error}; every member keeps what "
+            "it has, and the assignor is called again later"
+        )
+        return AssignorDone(call.call_id, error=assignment.error), ClientAssignorError(text, assignor=name)
     return AssignorDone(call.call_id, install_members(assignment)), None
 
 

@@ -196,7 +196,7 @@ class ClassicGroup:
     def _begin_round(self, *, delayed: bool = False) -> None:
         """Join; the move to JOINING or REJOINING was made."""
         reason, self._wanted = self._wanted or "the group rebalances", None
-        self._assignors.stop_leading()
+        self._assignors.leader.stop()
         self._topics.stop()
         self._round.start(reason, delayed=delayed)
         if self._context.subscription.pattern is not None:
@@ -206,7 +206,7 @@ class ClassicGroup:
         """Forget the round in progress."""
         self._stop_matching()
         self._topics.stop()
-        self._assignors.stop_leading()
+        self._assignors.leader.stop()
         self._assignors.forget_notice()
         self._round.stop()
 
@@ -313,7 +313,7 @@ class ClassicGroup:
     def lead(self, members: tuple[JoinGroupResponseMember, ...]) -> None:
         """As in `RoundOwner`."""
         self._led_generation = self._context.epoch
-        self._assignors.lead(members, self._round)
+        self._assignors.leader.lead(members, self._round)
 
     def synced(self, assignment: ConsumerProtocolAssignment) -> None:
         """As in `RoundOwner`."""
@@ -356,7 +356,8 @@ class ClassicGroup:
         subscription = self._context.subscription
         if self._led_generation == self._context.epoch:
             # Also if it has just come back: what changed since its assignment is not assigned (R250).
-            topics, known = self._assignors.all_topics, self._assignors.described_topics
+            leader = self._assignors.leader
+            topics, known = leader.all_topics, leader.described_topics
             self._topics.watch(topics, known=known, pattern=subscription.pattern, matched=self._matched)
         elif self._round.is_leader or self._round.leader == "":
             # Compare with the first answer: this member does not know from which topics the assignment was made.

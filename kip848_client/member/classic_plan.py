@@ -149,6 +149,8 @@ class ClassicPlan:
         self._contested: Final[set[TopicPartition]] = set()
         """Partitions that several members of one generation claim."""
         self._left_out = False
+        self.wishes: Final = tuple(member.frame.wish if member.frame else 0 for member in self._members)
+        """Of each member, how often it called request_reassignment()."""
         self._settle_claims()
         self.snapshot: Final = self._snapshot()
         """The group, as an assignor is called with it."""

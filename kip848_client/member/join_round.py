@@ -127,6 +127,8 @@ class JoinRound:
         self._link: int | None = None
         self._commits_until_ms = 0
         self._assignments: tuple[SyncGroupRequestAssignment, ...] = ()
+        self._size = ""
+        """How large the leader's assignment makes the group, in words."""
         self._immediate = 0
         self._ids_given = 0
 
@@ -284,10 +286,14 @@ class JoinRound:
 
     # -------------------------------------------------------------------------------------------------------- sync
 
-    def assign(self, assignments: tuple[SyncGroupRequestAssignment, ...]) -> None:
-        """Send the leader's assignment."""
+    def assign(self, assignments: tuple[SyncGroupRequestAssignment, ...], *, size: str) -> None:
+        """Send the leader's assignment.
+
+        Args:
+            size: how large it makes the group, for an error of the coordinator.
+        """
         if self._step is _Step.LEAD:
-            self._assignments = assignments
+            self._assignments, self._size = assignments, size
             self._step = _Step.SYNC
 
     def _sync(self) -> None:
@@ -348,8 +354,7 @@ class JoinRound:
             case ClassicErrorClass.SURFACE_ROUND:
                 text = f"group {context.config.group_id!r}: the coordinator could not complete the rebalance"
                 if self._assignments:
-                    sync_bytes = sum(len(each.assignment) for each in self._assignments)
-                    text += f": the assignment of all members has {sync_bytes} bytes"
+                    text += f": {self._size}; a broker refuses a record above message.max.bytes (1 MiB by default)"
                 self._surface(error_for_code(code, text))
                 self.start("the coordinator failed", delayed=True)
             case _:

@@ -17,6 +17,7 @@ from kip848_client.member.assignor_events import (
     AssignorsUnsupported,
     CallOnAssignment,
     DescribeAssignors,
+    GroupRestless,
     RunAssignor,
 )
 from kip848_client.member.events import (
@@ -302,6 +303,8 @@ class SimulatedConsumer(Process):
                 self.assignor.call(effect)
             case AssignorFailed(error):
                 self.note("local_assignor_failed", error=error)
+            case GroupRestless(text):
+                self.note("group_restless", assignments=text)
             case DescribeTopics():
                 self.network.describe_topics(effect)
             case OffsetsFetched() | AssignorsUnsupported() | HandOverFailed():

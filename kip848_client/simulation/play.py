@@ -197,8 +197,6 @@ class Play:
                 stage.cluster.topics.create(name, partitions=partitions)
         for consumer in stage.consumers:
             consumer.behaviour = Behaviour()
-            if consumer.assignor.listens and not consumer.closed:
-                consumer.assignor.request_reassignment()  # an error that an assignor reported stays until then
         self._close_doubles()
         self._keep_full_subscriber()
         stage.note("healed")

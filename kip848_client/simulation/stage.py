@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from kip848_client.assignors.classic import EAGER
+from kip848_client.assignors.user_data import read_assignment_frame
 from kip848_client.coordinator.classic.classic_group import ClassicGroup, ClassicState
 from kip848_client.coordinator.core.config import CoordinatorConfig, MigrationPolicy
 from kip848_client.member.settings import GroupProtocol, MemberConfig, ResetPolicy
@@ -23,6 +24,7 @@ from kip848_client.simulation.scenario import Behaviour, Scenario
 from kip848_client.simulation.transactions import Producers
 from kip848_client.simulation.user_assignor import OFFERED, STRATEGIES, offered_classic
 from kip848_client.simulation.world import World
+from kip848_client.wire.messages.consumer_protocol import decode_assignment
 
 _MATCHING_MS: Final = (1, 1, 20, 150)
 """How long patterns are matched, in a run with probes; a cluster may have very many topics."""
@@ -261,6 +263,8 @@ class Stage(Ground):
             return False  # a topic that was created again has the name of the one that members still hold
         if group is None or not image.by_name.keys() <= group.subscribed_topics:
             return False
+        if any(group.target_metadata_of(member_id).error for member_id in members):
+            return False  # the assignor is called again
         return self._everything_is_read(living)
 
     def _is_calm(self, consumer: SimulatedConsumer) -> bool:
@@ -279,6 +283,8 @@ class Stage(Ground):
                 return False
             if view.state is not MemberState.STABLE or not self._is_calm(consumer):
                 return False
+        if any(_assignment_error(member.assignment) for member in group.members.values()):
+            return False  # the assignor is called again
         return not is_read or self._everything_is_read(living)
 
     def mend_forgotten_growth(self) -> None:
@@ -321,3 +327,8 @@ class Stage(Ground):
         held = {name: (seen.epoch, len(seen.held), len(seen.target)) for name, seen in self.mirror.members.items()}
         open_transactions = "" if self.producers is None else f"; {self.producers.picture()}"
         return f"group {state} {held}; {members}{open_transactions}"
+
+
+def _assignment_error(data: bytes) -> int:
+    """The error with which the leader of a classic group made this assignment."""
+    return read_assignment_frame(decode_assignment(data).user_data).error if data else 0

@@ -8,10 +8,12 @@ Does not own: the member's reaction (`member.assignor_round`).
 
 from __future__ import annotations
 
+import random
 from typing import Final, assert_never
 
 from kip848_client.assignors.classic import ClassicRange, CooperativeSticky, RoundRobin
 from kip848_client.assignors.interface import AssignmentSpec, AssignorMetadata, GroupAssignment, PartitionAssignor
+from kip848_client.assignors.plan import AssignmentPlan
 from kip848_client.assignors.spread import spread_by_weight
 from kip848_client.config.assignors import is_cooperative
 from kip848_client.member.assignor_events import (
@@ -59,9 +61,26 @@ class _Weighted(PartitionAssignor):
                 return spread_by_weight(spec, lambda member: int(member.metadata))
 
 
+class _Moody(_Weighted):
+    """Plans by something else than the group, such as the lag: two calls for one group give two plans."""
+
+    name = "moody"
+    mood = 0
+
+    def assign(self, spec: AssignmentSpec) -> GroupAssignment:
+        order = random.Random(self.mood).sample(list(spec.members), len(spec.members))
+        plan = AssignmentPlan(spec)
+        for partition in plan.unassigned:
+            plan.give(
+                partition, min(plan.may_take(partition), key=lambda taker: (plan.count(taker), order.index(taker)))
+            )
+        return plan.to_assignment()
+
+
 OFFERED: Final[tuple[Assignor, ...]] = (advertised(_Weighted()),)
 """What a process with an assignor of its own offers when it joins."""
 
+_OWN: Final[dict[str, type[_Weighted]]] = {_Weighted.name: _Weighted, _Moody.name: _Moody}
 _BUILT_IN: Final = {one.name: one for one in (ClassicRange(), RoundRobin(), CooperativeSticky())}
 
 STRATEGIES: Final = (
@@ -71,13 +90,14 @@ STRATEGIES: Final = (
     (("cooperative-sticky",), ("range", "cooperative-sticky")),
     ((_Weighted.name,),),
     ((_Weighted.name, "range"),),
+    ((_Moody.name,),),
 )
 """Names of assignors on the classic protocol: one element is drawn for a group, one of its tuples for each process."""
 
 
 def offered_classic(names: tuple[str, ...]) -> tuple[tuple[Assignor, ...], bool]:
     """The assignors of these names as a process offers them, and whether it keeps its partitions while it joins."""
-    assignors = tuple(_BUILT_IN.get(name) or _Weighted() for name in names)
+    assignors = tuple(_BUILT_IN.get(name) or _OWN[name]() for name in names)
     return tuple(map(advertised, assignors)), is_cooperative(assignors)
 
 
@@ -91,7 +111,8 @@ class UserAssignor:
         self._consumer = consumer
         self.listens = any(one.name not in _BUILT_IN for one in consumer.config.client_assignors)
         """The process has an assignor of its own, which hears of new targets."""
-        self._assignor = _Weighted()
+        own = [one.name for one in consumer.config.client_assignors if one.name in _OWN]
+        self._assignor: Final = _OWN[own[0]]() if own else _Weighted()
         self._busy = False
         self._last_call_id = 0
         self.asks = False
@@ -144,6 +165,8 @@ class UserAssignor:
                 if mischief == "hands in nonsense":
                     return AssignorDone(call_id, (InstallMember("nobody", (), 0, b""),))
                 self._assignor.mischief = mischief
+                if isinstance(self._assignor, _Moody):
+                    self._assignor.mood = self._consumer.draw(0, 1_000)
                 done, _ = compute([self._assignor, *_BUILT_IN.values()], effect)
                 return done
             case _:

@@ -70,6 +70,7 @@ def test_an_assignor_is_described_by_what_it_says_or_before_that_by_its_versions
         (OSError("no database"), "metadata() of the client-side assignor 'mine' raised OSError: no database"),
         (b"m", "returned bytes; it must be an AssignorMetadata"),
         (AssignorMetadata(version=3), "returned version 3; the assignor understands 0 to 2"),
+        (AssignorMetadata(bytes(65_537), version=1), "returned 65,537 bytes; at most 65,536 are sent"),
     ],
 )
 def test_metadata_that_cannot_be_sent_is_refused_by_name(told: object, says: str) -> None:

@@ -618,7 +618,7 @@ def test_a_leader_does_not_wait_for_its_assignor_behind_a_call_that_hangs() -> N
     member.answer_sync({"t": [0]})
     member.described_at_once = True
     member.finish_describing()
-    assert member.joining().reason == "the assignor can be called again", "or t-1 to t-5 would have no reader"
+    assert member.joining().reason == "the assignor works again", "or t-1 to t-5 would have no reader"
     member.answer_join(generation=3, leader="m-1", members=(own,))
     assert member.dealt() == {"m-1": SIX}
     member.answer_sync({"t": range(6)})
@@ -654,7 +654,7 @@ def test_an_assignment_that_the_coordinator_cannot_store_is_told_with_its_size()
     member = leading("range")
     member.answer_sync(error=ErrorCode.UNKNOWN_SERVER_ERROR)
     (surfaced,) = member.emitted(SurfaceError)
-    assert "bytes" in str(surfaced.error)
+    assert "with 64 bytes of its members: 23 of subscriptions" in str(surfaced.error)
     assert not member.requests(JoinGroupRequest)
     member.advance(200)
     assert member.joining().member_id == "m-1"
@@ -676,14 +676,25 @@ def test_an_assignment_that_brokers_may_refuse_for_its_size_is_reported() -> Non
     def sent_bytes() -> tuple[int, list[str]]:
         member = leading(assignor)
         (sync,) = member.requests(SyncGroupRequest)
-        return sum(len(each.assignment) for each in sync.assignments), member.failures
+        return sum(len(each.assignment) for each in sync.assignments) + 46, member.failures
 
     assignor.size = 900_001 - sent_bytes()[0]
     assert sent_bytes() == (900_000, [])
     assignor.size += 1
     sent, failures = sent_bytes()
     assert (sent, len(failures)) == (900_001, 1)
-    assert "the assignment has 900001 bytes" in failures[0]
+    assert "with 900,001 bytes of its members: 46 of subscriptions" in failures[0]
+
+
+def test_subscriptions_that_brokers_may_refuse_for_their_size_are_reported_with_their_members() -> None:
+    """The metadata of all members is in the same record: an operator has to hear whose is too long."""
+    others = [a_member(f"z-{index}", frame=SubscriptionFrame(metadata=bytes(60_000 + index))) for index in range(16)]
+    member = leading(Everything(), *others)
+    (text,) = member.failures
+    assert "the largest members: z-15 60,0" in text
+    member.answer_sync(error=ErrorCode.UNKNOWN_SERVER_ERROR)
+    (surfaced,) = member.emitted(SurfaceError)
+    assert "bytes of its members: 96" in str(surfaced.error)
 
 
 def test_a_leader_that_is_replaced_stops_assigning() -> None:

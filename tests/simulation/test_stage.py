@@ -66,6 +66,7 @@ def test_a_group_is_not_at_rest_while_an_assignor_that_hangs_keeps_a_wish_for_an
     play = Play(stage)
     play.safety()
     play.heal()
+    stage.living()[0].assignor.request_reassignment()
     assert any(consumer.assignor.asks for consumer in stage.living())
     assert play.wait_for_rest(60_000)
     assert not any(consumer.assignor.asks for consumer in stage.living())

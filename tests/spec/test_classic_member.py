@@ -24,7 +24,12 @@ from kip848_client.assignors.user_data import (
 )
 from kip848_client.error_codes import ErrorCode, error_name
 from kip848_client.errors import AuthenticationError, FatalGroupError, ProtocolError, TopicAuthorizationError
-from kip848_client.member.assignor_events import DescribeAssignors, ReassignmentRequested, RunAssignor
+from kip848_client.member.assignor_events import (
+    DescribeAssignors,
+    GroupRestless,
+    ReassignmentRequested,
+    RunAssignor,
+)
 from kip848_client.member.classic_heartbeat import EARLY_FIRST_MS
 from kip848_client.member.events import (
     ConnectCoordinator,
@@ -536,6 +541,144 @@ def test_r214_an_assignor_that_fails_moves_nothing_and_all_members_hear_of_it() 
     assert [(call.error, len(call.partitions)) for call in member.told][-1] == (7, 2)
 
 
+class Moody(PartitionAssignor):
+    """Gives everything to a member that does not depend on the group, as an assignor by lag or time may."""
+
+    name = "moody"
+    favourite = "z"
+    error: Exception | None = None
+
+    def assign(self, spec: AssignmentSpec) -> GroupAssignment:
+        if self.error is not None:
+            raise self.error
+        return GroupAssignment.of({self.favourite: spec.partitions})
+
+
+def moody_leader(assignor: Moody) -> ClassicMemberHarness:
+    """It owns all partitions, and leads generation 2 with a new member z."""
+    member = ClassicMemberHarness(assignors=(assignor,))
+    member.become_member(ALL)
+    member.listeners_finish = True
+    member.beat(REBALANCE)
+    ours = a_member("m-1", ALL, generation=1, frame=SubscriptionFrame())
+    member.answer_join(generation=2, leader="m-1", members=(ours, a_member("z", frame=SubscriptionFrame())))
+    return member
+
+
+@pytest.mark.parametrize(
+    ("frame", "runs"),
+    [(SubscriptionFrame(), 1), (SubscriptionFrame(wish=1), 2), (SubscriptionFrame(metadata=b"hot"), 2)],
+    ids=["unchanged", "asked", "other metadata"],
+)
+def test_r262_the_round_after_a_revocation_hands_out_the_rest_of_the_same_plan(
+    frame: SubscriptionFrame, runs: int
+) -> None:
+    """With another plan in each round an assignor that looks at the lag would keep the group rebalancing for ever."""
+    assignor = Moody()
+    member = moody_leader(assignor)
+    assert member.dealt() == {"m-1": [], "z": []}, "m-1 still owns what z gets"
+    member.answer_sync({})
+    member.poll()
+    assert member.joining().reason == "partitions were revoked"
+    assignor.favourite = "m-1"
+    members = (a_member("m-1", generation=2, frame=SubscriptionFrame()), a_member("z", frame=frame))
+    member.answer_join(generation=3, leader="m-1", members=members)
+    assert len(member.emitted(RunAssignor)) == runs
+    assert len(member.dealt()["z"]) == (6 if runs == 1 else 0)
+
+
+def test_r262_a_plan_that_was_handed_out_is_over() -> None:
+    """The next rebalance may be the only chance to look at the lag again."""
+    assignor = Moody()
+    member = moody_leader(assignor)
+    members = (a_member("m-1", frame=SubscriptionFrame()), a_member("z", frame=SubscriptionFrame()))
+    for generation, favourite in ((3, "z"), (4, "m-1")):
+        member.answer_sync({})
+        member.beat(REBALANCE)
+        assignor.favourite = favourite
+        member.answer_join(generation=generation, leader="m-1", members=members)
+        assert len(member.dealt()[favourite]) == 6
+
+
+def test_r263_a_group_that_does_not_come_to_rest_is_warned_of() -> None:
+    """A counter in metadata() rebalances a group for ever, and every rebalance by itself looks normal."""
+    member = moody_leader(Moody())
+    for generation in range(3, 13):
+        assert not member.emitted(GroupRestless)
+        member.answer_sync(error=REBALANCE)
+        frames = [SubscriptionFrame(metadata=str(generation).encode()) for _ in range(2)]
+        members = (a_member("m-1", frame=frames[0]), a_member("z", frame=frames[1]))
+        member.pass_time(1_000)
+        member.answer_join(generation=generation, leader="m-1", members=members)
+    (warning,) = member.emitted(GroupRestless)
+    assert warning.text == (
+        "10 assignments in 9 s with the same members and topics: metadata() returned something else (10 times)"
+    )
+
+
+def test_r264_an_assignor_that_failed_is_called_again_until_there_is_a_plan() -> None:
+    """A member left, and one exception would leave its partitions without a reader until the next change."""
+    assignor = Moody()
+    assignor.favourite, assignor.error = "m-1", OSError("database away")
+    member = ClassicMemberHarness(assignors=(assignor,))
+    member.become_member({"t": range(3)})
+    member.listeners_finish = True
+    member.beat(REBALANCE)
+    ours = a_member("m-1", {"t": range(3)}, generation=1, frame=SubscriptionFrame())
+    member.answer_join(generation=2, leader="m-1", members=(ours,))
+    assert member.dealt() == {"m-1": ["t-0", "t-1", "t-2"]}
+    member.answer_sync({"t": range(3)})
+    member.poll()
+    member.pass_time(1_000)
+    assert len(member.emitted(RunAssignor)) == 2
+    member.pass_time(1_500)
+    assert len(member.emitted(RunAssignor)) == 2, "a backoff that doubles"
+    assignor.error = None
+    assert not member.requests(JoinGroupRequest), "a failure costs no rebalance"
+    member.pass_time(500)
+    assert member.joining().reason == "the assignor works again"
+    member.answer_join(generation=3, leader="m-1", members=(ours,))
+    assert (len(member.emitted(RunAssignor)), len(member.dealt()["m-1"])) == (3, 6)
+
+
+def test_r265_an_assigned_callback_that_raises_does_not_hold_up_what_was_revoked() -> None:
+    """Others wait for the revoked partitions, up to max.poll.interval.ms, and the callback may raise for ever."""
+    member = cooperative()
+    member.beat(REBALANCE)
+    member.answer_join(generation=2)
+    member.answer_sync({"t": [0, 1]})
+    member.poll()
+    member.finish_call("revoked", "t-2", "t-3", "t-4", "t-5")
+    member.finish_call("assigned", error=ValueError("not now"))
+    assert (member.joining().reason, member.listed()) == ("partitions were revoked", ["t-0", "t-1"])
+    member.answer_join(generation=3)
+    member.answer_sync({"t": [0, 1]})
+    member.poll()
+    member.finish_call("assigned")
+    assert member.phase() is Phase.IN_SYNC
+
+
+def test_r266_several_wishes_within_a_second_cost_one_more_rebalance() -> None:
+    """An application asks for each record that it thinks misplaced; each rebalance stops it."""
+    member = ClassicMemberHarness(assignors=(First(),))
+    member.become_member({})
+    member.listeners_finish = True
+    joins = 0
+    for reason in range(1, 6):
+        member.step(ReassignmentRequested(reason))
+        if member.requests(JoinGroupRequest):
+            joins += 1
+            member.answer_join(generation=1 + joins)
+            member.answer_sync({})
+            member.poll()
+        member.advance(20)
+    assert joins == 1
+    member.pass_time(1_000)
+    frame = read_subscription_frame(member.said().user_data)
+    assert frame is not None
+    assert (frame.reason, frame.wish) == (5, 2)
+
+
 def test_r215_an_assignor_runs_only_if_it_reads_the_metadata_of_all() -> None:
     """What it cannot read it would misread."""
     member = ClassicMemberHarness(assignors=(First(),))
@@ -819,6 +962,7 @@ def test_r218_a_wish_of_the_application_makes_the_group_assign_anew() -> None:
     for generation, reason in ((2, 5), (3, 5), (4, 0)):
         if reason:
             member.step(ReassignmentRequested(reason))
+            member.pass_time(1_000)
         else:
             member.beat(REBALANCE)
         frames.append(read_subscription_frame(member.said().user_data))

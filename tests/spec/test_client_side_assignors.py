@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from kip848_client.assignors.interface import (
     ASSIGNMENT_INVALID,
     ASSIGNOR_RAISED,
+    RETRY_REASON,
     AssignmentSpec,
     GroupAssignment,
     PartitionAssignor,
@@ -211,8 +212,54 @@ def test_r159_a_second_request_is_told_apart_from_the_first(reason: int) -> None
     for _ in range(4):
         told.append(next_heartbeat(member).client_assignors)
         member.answer_heartbeat()
-    later = [(assignor(),), (assignor(reason=3),), (assignor(),), None]
-    assert told == (later if reason == 3 else [(assignor(reason=4),), (assignor(),), None, None])
+    assert told == [(assignor(),), (assignor(reason=reason),), (assignor(),), None]
+
+
+def test_r266_several_requests_within_a_second_count_as_one() -> None:
+    """Each one is a new epoch for the whole group."""
+    member = stable()
+    told = []
+    for reason in range(1, 6):
+        member.request_reassignment(reason)
+        for request in member.requests(ConsumerGroupHeartbeatRequest):
+            told.append(request.client_assignors)
+            member.answer_heartbeat()
+        member.advance(20)
+    assert told == [(assignor(reason=1),)]
+    for _ in range(3):
+        told.append(next_heartbeat(member).client_assignors)
+        member.answer_heartbeat()
+    assert told[1:] == [(assignor(),), (assignor(reason=5),), (assignor(),)]
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_r264_after_an_error_was_installed_the_member_asks_for_another_assignment(answered: bool) -> None:
+    """A member left, and one exception would leave its partitions without a reader until the next change."""
+    member = computing()
+    member.finish_assign(error=ASSIGNOR_RAISED)
+    if answered:
+        member.answer_install()
+    else:
+        (install,) = [item for item in member.sent if isinstance(item.request, ConsumerGroupInstallAssignmentRequest)]
+        member.step(RequestFailed(install.request_id, FailureKind.TIMED_OUT, "its answer was lost"))
+    told = []
+    for _ in range(4):
+        told.append(next_heartbeat(member).client_assignors)
+        member.answer_heartbeat()
+    assert (assignor(reason=RETRY_REASON),) in told
+
+
+def test_r264_it_does_not_ask_if_there_is_an_assignment_by_then() -> None:
+    """Another round came first: one more epoch would be for nothing."""
+    member = computing()
+    member.finish_assign(error=ASSIGNOR_RAISED)
+    member.answer_install()
+    next_heartbeat(member)
+    member.answer_heartbeat(epoch=8, assignment=BOTH)
+    member.reconcile()
+    for _ in range(4):
+        assert next_heartbeat(member).client_assignors is None
+        member.answer_heartbeat()
 
 
 def test_r159_a_request_during_a_heartbeat_goes_with_the_next_one() -> None:
