@@ -8,7 +8,7 @@
 #   make check    lint, format, types, import contracts, import circles, rooms of a size that one reads
 #   make simulate  50,000 simulated groups with faults, or as many as four minutes allow; some thousands that no other
 #                  commit has played; the same digests twice
-#   make mutants MUTANTS="kip848_client.member.heartbeat.*"  put small bugs into a module, to see whether tests notice
+#   make mutants MUTANTS="kip848_client.member.consumer.heartbeats.*"  put small bugs into a module, to see whether tests notice
 #   make docs     draw the parts of the documents anew that are made from the code
 #   make site     build the documentation as a site in dist/site; a broken link is an error
 #   make transcripts  play the conversations of tests/transcripts anew and write down what came of them

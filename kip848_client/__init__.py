@@ -90,8 +90,8 @@ if TYPE_CHECKING:
         UnsupportedVersionError,
         ValueDeserializationError,
     )
-    from kip848_client.member.events import LeaveMode
-    from kip848_client.member.states import MemberState
+    from kip848_client.member.core.events import LeaveMode
+    from kip848_client.member.core.states import MemberState
     from kip848_client.model import SubscriptionPattern, Unit
     from kip848_client.worker.events import OwnedUnit
     from kip848_client.worker.observer import WorkerHealth
@@ -199,8 +199,8 @@ _HOMES = {
     "WorkerHealth": ("kip848_client.worker.observer", "WorkerHealth"),
     "ConsumerHealth": ("kip848_client.client.health", "ConsumerHealth"),
     "PartitionHealth": ("kip848_client.client.health", "PartitionHealth"),
-    "MemberState": ("kip848_client.member.states", "MemberState"),
-    "LeaveMode": ("kip848_client.member.events", "LeaveMode"),
+    "MemberState": ("kip848_client.member.core.states", "MemberState"),
+    "LeaveMode": ("kip848_client.member.core.events", "LeaveMode"),
     **dict.fromkeys(
         """
         AssignorTimeoutError AuthenticationError BrokerError CatalogConflictError ClientAssignorError

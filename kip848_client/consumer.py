@@ -70,8 +70,8 @@ from kip848_client.errors import (
 )
 from kip848_client.journal import Journal
 from kip848_client.logs import LogEvent, log_event
-from kip848_client.member.events import AssignPartitions, LeaveMode
-from kip848_client.member.states import MemberState
+from kip848_client.member.core.events import AssignPartitions, LeaveMode
+from kip848_client.member.core.states import MemberState
 from kip848_client.model import (
     OffsetAndMetadata,
     SubscriptionPattern,

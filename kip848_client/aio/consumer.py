@@ -38,8 +38,8 @@ from kip848_client.consumer import (
 from kip848_client.errors import IllegalStateError, RequestTimeoutError
 from kip848_client.journal import Journal
 from kip848_client.logs import LogEvent
-from kip848_client.member.events import LeaveMode
-from kip848_client.member.states import MemberState
+from kip848_client.member.core.events import LeaveMode
+from kip848_client.member.core.states import MemberState
 from kip848_client.model import SubscriptionPattern, TopicPartition
 from kip848_client.other_clients import missing_attribute
 

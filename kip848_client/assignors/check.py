@@ -1,6 +1,6 @@
 """Is the result of an assignor one that can be applied? What a coordinator would refuse is found before it is sent.
 
-Does not own: what is done about a bad result (`kip848_client.member.assignor_round`).
+Does not own: what is done about a bad result (`kip848_client.member.consumer.assignor_round`).
 
 Source: KIP-848 "Assignment Validation".
 """

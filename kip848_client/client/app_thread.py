@@ -21,7 +21,7 @@ from kip848_client.client.queues import AppQueue
 from kip848_client.clock import Clock
 from kip848_client.errors import AuthenticationError, IllegalStateError, Kip848Error, RequestTimeoutError
 from kip848_client.logs import LogEvent
-from kip848_client.member.events import (
+from kip848_client.member.core.events import (
     AppPolled,
     AssignPartitions,
     CallAbandoned,

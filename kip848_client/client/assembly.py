@@ -30,10 +30,10 @@ from kip848_client.config.assignors import is_cooperative
 from kip848_client.config.reset import duration_ms
 from kip848_client.journal import Journal, NullJournal
 from kip848_client.logs import LogEvent, log_event
-from kip848_client.member.assignor_values import undescribed
-from kip848_client.member.events import MemberEvent
+from kip848_client.member.core.assignor_values import undescribed
+from kip848_client.member.core.events import MemberEvent
+from kip848_client.member.core.settings import ByDuration, GroupProtocol, MemberConfig, ResetPolicy
 from kip848_client.member.member import Member
-from kip848_client.member.settings import ByDuration, GroupProtocol, MemberConfig, ResetPolicy
 
 _ISOLATION_LEVELS: Final = {"read_uncommitted": 0, "read_committed": 1}
 

@@ -18,7 +18,7 @@ from typing import Final, assert_never
 from kip848_client.assignors.interface import PartitionAssignor
 from kip848_client.client.observer import MemberObserver
 from kip848_client.errors import AssignorTimeoutError, ClientAssignorError
-from kip848_client.member.assignor_events import (
+from kip848_client.member.core.assignor_events import (
     AssignorCall,
     AssignorEvent,
     AssignorsDescribed,
@@ -27,7 +27,7 @@ from kip848_client.member.assignor_events import (
     OnAssignmentDone,
     RunAssignor,
 )
-from kip848_client.member.assignor_values import advertised, announce, compute
+from kip848_client.member.core.assignor_values import advertised, announce, compute
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
 
 _STOP_TIMEOUT_S: Final = 0.5

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import msgspec
 
 from kip848_client.errors import Kip848Error
-from kip848_client.member.events import CommitDone, LeaveDone, OffsetsFetched
+from kip848_client.member.core.events import CommitDone, LeaveDone, OffsetsFetched
 from kip848_client.model import OffsetAndMetadata, TopicPartition
 from kip848_client.telemetry import OpenSpan
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sized
 
 from kip848_client.client.presence import AppPresence
 from kip848_client.clock import Clock
-from kip848_client.member.events import MemberView
-from kip848_client.member.statistics import Statistics
+from kip848_client.member.core.events import MemberView
+from kip848_client.member.core.statistics import Statistics
 
 UNKNOWN = -1.0
 """Something has not happened yet."""

@@ -19,8 +19,8 @@ from kip848_client.client.listener_invoker import ListenerEffect, ListenerInvoke
 from kip848_client.clock import Clock
 from kip848_client.errors import IllegalStateError, Kip848Error
 from kip848_client.logs import LogEvent
-from kip848_client.member.assignor_events import ReassignmentRequested
-from kip848_client.member.events import (
+from kip848_client.member.core.assignor_events import ReassignmentRequested
+from kip848_client.member.core.events import (
     CommitKind,
     CommitRequested,
     FetchOffsetsRequested,

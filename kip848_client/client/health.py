@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from kip848_client.client.group_member import GroupMember
-from kip848_client.member.states import MemberState
+from kip848_client.member.core.states import MemberState
 from kip848_client.model import TopicPartition
 
 __all__ = ["ConsumerHealth", "HealthProbe", "PartitionHealth"]

@@ -33,7 +33,7 @@ from kip848_client.client.requests import MemberRequest, RequestPerformer
 from kip848_client.clock import Clock
 from kip848_client.errors import IllegalStateError, Kip848Error, MaxPollExceededError
 from kip848_client.logs import LogEvent
-from kip848_client.member.assignor_events import (
+from kip848_client.member.core.assignor_events import (
     AssignorFailed,
     AssignorsUnsupported,
     CallOnAssignment,
@@ -41,7 +41,7 @@ from kip848_client.member.assignor_events import (
     GroupRestless,
     RunAssignor,
 )
-from kip848_client.member.events import (
+from kip848_client.member.core.events import (
     AUTOMATIC_COMMIT_ID,
     AssignPartitions,
     CommitDone,
@@ -70,7 +70,7 @@ from kip848_client.member.events import (
     SurfaceError,
     Tick,
 )
-from kip848_client.member.statistics import Statistics
+from kip848_client.member.core.statistics import Statistics
 
 AppEffect: TypeAlias = (
     PausePartitions

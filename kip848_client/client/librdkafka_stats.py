@@ -15,7 +15,7 @@ import msgspec
 from kip848_client.client.fetcher import Fetcher
 from kip848_client.client.group_member import GroupMember
 from kip848_client.config import ConfigValue
-from kip848_client.member.states import MemberState
+from kip848_client.member.core.states import MemberState
 from kip848_client.model import TopicPartition
 
 __all__ = ["CompletedStats", "complete_stats"]

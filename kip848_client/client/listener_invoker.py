@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from kip848_client.client.observer import MemberObserver
 from kip848_client.client.ownership import is_inside
 from kip848_client.errors import ForkedProcessError, ListenerError
-from kip848_client.member.events import AssignPartitions, ListenerDone, LosePartitions, RevokePartitions
+from kip848_client.member.core.events import AssignPartitions, ListenerDone, LosePartitions, RevokePartitions
 from kip848_client.model import TopicIdPartition, describe_partitions
 
 ListenerEffect = RevokePartitions | AssignPartitions | LosePartitions

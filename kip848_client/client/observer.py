@@ -16,8 +16,8 @@ from kip848_client.clock import Clock
 from kip848_client.errors import InvalidAssignmentError, Kip848Error, ProtocolError
 from kip848_client.journal import Journal, JournalEvent, JsonValue, NullJournal
 from kip848_client.logs import LOGGER, LogEvent, log_event
-from kip848_client.member.events import ConnectCoordinator, StateChanged
-from kip848_client.member.statistics import Statistics
+from kip848_client.member.core.events import ConnectCoordinator, StateChanged
+from kip848_client.member.core.statistics import Statistics
 from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition, describe_partitions
 from kip848_client.telemetry import ClientMetrics, OpenSpan
 from kip848_client.wire.messages.consumer_group_heartbeat import (

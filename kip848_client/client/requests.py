@@ -23,7 +23,7 @@ from kip848_client.errors import (
     RequestTimeoutError,
     UnsupportedVersionError,
 )
-from kip848_client.member.events import (
+from kip848_client.member.core.events import (
     ConnectCoordinator,
     CoordinatorConnected,
     CoordinatorDisconnected,

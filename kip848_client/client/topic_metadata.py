@@ -18,7 +18,7 @@ from kip848_client.client.request_sender import RequestSender
 from kip848_client.clock import Clock
 from kip848_client.error_codes import RETRIABLE, ErrorCode
 from kip848_client.errors import AuthenticationError, ConnectionLostError, Kip848Error, RequestTimeoutError
-from kip848_client.member.events import TopicDescription
+from kip848_client.member.core.events import TopicDescription
 from kip848_client.model import ZERO_UUID, BrokerNode, OffsetAndMetadata, TopicPartition
 from kip848_client.patterns import compiled
 from kip848_client.wire.api_keys import ApiKey

@@ -15,19 +15,18 @@ from typing import Final, assert_never
 import msgspec
 
 from kip848_client.errors import Kip848Error
-from kip848_client.member.assignment import IdPartition
-from kip848_client.member.assignor_events import (
+from kip848_client.member.consumer.kip848_protocol import ConsumerProtocol
+from kip848_client.member.core.assignment import IdPartition
+from kip848_client.member.core.assignor_events import (
     AssignorDone,
     AssignorsDescribed,
     OnAssignmentDone,
     ReassignmentRequested,
 )
-from kip848_client.member.commits import Commits
-from kip848_client.member.consumer_group import ConsumerGroup
-from kip848_client.member.context import Context
-from kip848_client.member.deadlines import earliest
-from kip848_client.member.discovery import Discovery
-from kip848_client.member.events import (
+from kip848_client.member.core.context import Context
+from kip848_client.member.core.deadlines import earliest
+from kip848_client.member.core.discovery import Discovery
+from kip848_client.member.core.events import (
     AppPolled,
     CallAbandoned,
     CommitRequested,
@@ -52,12 +51,13 @@ from kip848_client.member.events import (
     Tick,
     TopicsDescribed,
 )
-from kip848_client.member.group_part import GroupPart
-from kip848_client.member.offset_fetches import OffsetFetches
-from kip848_client.member.positions import Positions
-from kip848_client.member.settings import GroupProtocol, MemberConfig
-from kip848_client.member.states import FATAL, HEARTBEATING, IN_GROUP, MemberState, Phase
-from kip848_client.member.statistics import Statistics
+from kip848_client.member.core.settings import GroupProtocol, MemberConfig
+from kip848_client.member.core.states import FATAL, HEARTBEATING, IN_GROUP, MemberState, Phase
+from kip848_client.member.core.statistics import Statistics
+from kip848_client.member.group.group_part import GroupPart
+from kip848_client.member.offsets.commits import Commits
+from kip848_client.member.offsets.offset_fetches import OffsetFetches
+from kip848_client.member.offsets.positions import Positions
 from kip848_client.model import NO_EPOCH, ZERO_UUID, BrokerNode, TopicIdPartition, TopicPartition
 
 __all__ = ["Member", "MemberSnapshot"]
@@ -147,12 +147,14 @@ class Member:
     def _speak(self, protocol: GroupProtocol) -> GroupPart:
         if protocol is GroupProtocol.CLASSIC:
             # here: it is a tenth of what importing a consumer takes, and most members do not need it
-            from kip848_client.member.classic_group import ClassicGroup
+            from kip848_client.member.classic.classic_protocol import ClassicProtocol
 
-            return ClassicGroup(
+            return ClassicProtocol(
                 self._context, discovery=self._discovery, commits=self._commits, positions=self._positions
             )
-        return ConsumerGroup(self._context, discovery=self._discovery, commits=self._commits, positions=self._positions)
+        return ConsumerProtocol(
+            self._context, discovery=self._discovery, commits=self._commits, positions=self._positions
+        )
 
     # -------------------------------------------------------------------------------------------------------- step
 

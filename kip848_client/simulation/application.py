@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from kip848_client.errors import Kip848Error, NoOffsetForPartitionError
-from kip848_client.member.events import (
+from kip848_client.member.core.events import (
     AppPolled,
     AssignPartitions,
     CommitKind,
@@ -26,7 +26,7 @@ from kip848_client.member.events import (
     PositionSet,
     RevokePartitions,
 )
-from kip848_client.member.positions import EARLIEST_TIMESTAMP
+from kip848_client.member.offsets.positions import EARLIEST_TIMESTAMP
 from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition
 from kip848_client.simulation.observer import ListenerCall, Surroundings
 from kip848_client.simulation.process import Process

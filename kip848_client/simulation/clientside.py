@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from kip848_client.errors import ErrorCode
-from kip848_client.member.events import (
+from kip848_client.member.core.events import (
     ConnectCoordinator,
     CoordinatorConnected,
     CoordinatorDisconnected,
@@ -27,7 +27,7 @@ from kip848_client.member.events import (
     TopicDescription,
     TopicsDescribed,
 )
-from kip848_client.member.positions import EARLIEST_TIMESTAMP
+from kip848_client.member.offsets.positions import EARLIEST_TIMESTAMP
 from kip848_client.model import OffsetAndMetadata
 from kip848_client.patterns import compiled
 from kip848_client.simulation.cluster import ANY_NODE

@@ -12,7 +12,7 @@ from typing import Final, Protocol, assert_never
 
 from msgspec.structs import replace
 
-from kip848_client.member.assignor_events import (
+from kip848_client.member.core.assignor_events import (
     AssignorFailed,
     AssignorsUnsupported,
     CallOnAssignment,
@@ -20,7 +20,7 @@ from kip848_client.member.assignor_events import (
     GroupRestless,
     RunAssignor,
 )
-from kip848_client.member.events import (
+from kip848_client.member.core.events import (
     AssignPartitions,
     CommitDone,
     ConnectCoordinator,
@@ -46,7 +46,7 @@ from kip848_client.member.events import (
     SurfaceError,
     Tick,
 )
-from kip848_client.member.settings import MemberConfig
+from kip848_client.member.core.settings import MemberConfig
 from kip848_client.model import Subscription, TopicIdPartition, TopicPartition
 from kip848_client.simulation.application import ApplicationLoop
 from kip848_client.simulation.clientside import ClientSide

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 from kip848_client.faults import FaultBook, Rule, Subject, perform
-from kip848_client.member.events import FailureKind
+from kip848_client.member.core.events import FailureKind
 from kip848_client.simulation.scenario import HEALTHY, NetworkFaults, Scenario
 from kip848_client.simulation.world import Timer, World
 from kip848_client.wire.api_keys import ApiKey

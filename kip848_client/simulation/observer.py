@@ -16,7 +16,7 @@ import msgspec
 from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.core.config import CoordinatorConfig
 from kip848_client.errors import Kip848Error
-from kip848_client.member.events import (
+from kip848_client.member.core.events import (
     AssignPartitions,
     CommitDone,
     LosePartitions,

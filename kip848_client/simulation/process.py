@@ -11,10 +11,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Final
 
-from kip848_client.member.events import MemberEvent
+from kip848_client.member.core.events import MemberEvent
+from kip848_client.member.core.settings import GroupProtocol, MemberConfig
+from kip848_client.member.core.states import MemberState
 from kip848_client.member.member import Member
-from kip848_client.member.settings import GroupProtocol, MemberConfig
-from kip848_client.member.states import MemberState
 from kip848_client.model import Subscription, TopicPartition
 from kip848_client.simulation.network import SimulatedConnection
 from kip848_client.simulation.scenario import Behaviour

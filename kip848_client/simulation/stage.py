@@ -13,8 +13,8 @@ from kip848_client.assignors.classic import EAGER
 from kip848_client.assignors.user_data import read_assignment_frame
 from kip848_client.coordinator.classic.classic_group import ClassicGroup, ClassicState
 from kip848_client.coordinator.core.config import CoordinatorConfig, MigrationPolicy
-from kip848_client.member.settings import GroupProtocol, MemberConfig, ResetPolicy
-from kip848_client.member.states import MemberState
+from kip848_client.member.core.settings import GroupProtocol, MemberConfig, ResetPolicy
+from kip848_client.member.core.states import MemberState
 from kip848_client.model import Subscription, TopicPartition
 from kip848_client.simulation.consumer import SimulatedConsumer, UserCode
 from kip848_client.simulation.ground import GROUP, Ground

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from typing import Final, assert_never
 
-from kip848_client.member.early_heartbeats import BLIND_HEARTBEATS_MAX
+from kip848_client.member.consumer.early_heartbeats import BLIND_HEARTBEATS_MAX
 from kip848_client.simulation.consumer import SimulatedConsumer
 from kip848_client.simulation.stage import Stage
 from kip848_client.simulation.violation import fail

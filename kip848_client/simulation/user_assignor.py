@@ -16,7 +16,7 @@ from kip848_client.assignors.interface import AssignmentSpec, AssignorMetadata, 
 from kip848_client.assignors.plan import AssignmentPlan
 from kip848_client.assignors.spread import spread_by_weight
 from kip848_client.config.assignors import is_cooperative
-from kip848_client.member.assignor_events import (
+from kip848_client.member.core.assignor_events import (
     AssignorCall,
     AssignorDone,
     AssignorsDescribed,
@@ -26,8 +26,8 @@ from kip848_client.member.assignor_events import (
     ReassignmentRequested,
     RunAssignor,
 )
-from kip848_client.member.assignor_values import advertised, compute
-from kip848_client.member.events import MemberEvent
+from kip848_client.member.core.assignor_values import advertised, compute
+from kip848_client.member.core.events import MemberEvent
 from kip848_client.simulation.process import Process
 from kip848_client.simulation.scenario import Behaviour
 from kip848_client.simulation.violation import fail

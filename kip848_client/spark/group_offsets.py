@@ -10,7 +10,7 @@ from kip848_client.client.assembly import build_group_member
 from kip848_client.config import parse_consumer_config
 from kip848_client.config.reset import duration_ms
 from kip848_client.errors import NoOffsetForPartitionError
-from kip848_client.member.events import LeaveMode
+from kip848_client.member.core.events import LeaveMode
 from kip848_client.model import OffsetAndMetadata, TopicPartition
 from kip848_client.spark.places import OffsetLookup, find_place
 from kip848_client.spark.starting import AtTime, Edge, NoMatch, Place

@@ -32,7 +32,7 @@ from kip848_client.errors import (
     RequestTimeoutError,
 )
 from kip848_client.journal import JsonLinesJournal
-from kip848_client.member.events import LeaveMode
+from kip848_client.member.core.events import LeaveMode
 from kip848_client.model import OffsetAndMetadata, OffsetRange, TopicIdPartition, TopicPartition, describe_partitions
 from kip848_client.spark.data_loss import data_loss
 from kip848_client.spark.gate import Gate

@@ -12,7 +12,7 @@ from kip848_client.config.consumer import merge_settings
 from kip848_client.config.reader import ConfigValue
 from kip848_client.errors import ConfigError, IllegalStateError
 from kip848_client.logs import LogEvent, log_event
-from kip848_client.member.states import MemberState
+from kip848_client.member.core.states import MemberState
 from kip848_client.model import Unit
 from kip848_client.worker.config import UnitLike, UnitSource, parse_worker_config, read_units
 from kip848_client.worker.core import WorkerCore

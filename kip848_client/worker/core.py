@@ -38,7 +38,7 @@ from kip848_client.errors import (
     Kip848Error,
     error_for_code,
 )
-from kip848_client.member.states import MemberState
+from kip848_client.member.core.states import MemberState
 from kip848_client.model import Unit
 from kip848_client.wire.messages.connect_group_heartbeat import (
     Assignment,

@@ -10,7 +10,7 @@ import msgspec
 
 from kip848_client.assignors.units import WorkerGroup, WorkerPlan
 from kip848_client.errors import Kip848Error
-from kip848_client.member.states import MemberState
+from kip848_client.member.core.states import MemberState
 from kip848_client.model import Unit
 from kip848_client.wire.messages.connect_group_heartbeat import (
     ConnectGroupHeartbeatRequest,

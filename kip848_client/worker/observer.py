@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from kip848_client.clock import Clock
-from kip848_client.member.states import MemberState
+from kip848_client.member.core.states import MemberState
 from kip848_client.model import Unit
 from kip848_client.telemetry import ClientMetrics
 from kip848_client.worker.config import WorkerConfig

@@ -16,9 +16,9 @@ from kip848_client.clock import ManualClock
 from kip848_client.errors import ErrorCode, Kip848Error
 from kip848_client.journal import MemoryJournal
 from kip848_client.logs import LogEvent, log_event
-from kip848_client.member.events import ConnectCoordinator
-from kip848_client.member.states import Phase
-from kip848_client.member.statistics import Statistics
+from kip848_client.member.core.events import ConnectCoordinator
+from kip848_client.member.core.states import Phase
+from kip848_client.member.core.statistics import Statistics
 from kip848_client.model import BrokerNode, OffsetAndMetadata, TopicIdPartition, TopicPartition
 from kip848_client.telemetry import ClientMetrics
 from kip848_client.wire.messages.consumer_group_heartbeat import (

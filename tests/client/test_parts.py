@@ -43,7 +43,7 @@ from kip848_client.errors import (
     Kip848Error,
     RequestTimeoutError,
 )
-from kip848_client.member.events import CommitDone, LeaveDone, OffsetsFetched
+from kip848_client.member.core.events import CommitDone, LeaveDone, OffsetsFetched
 from kip848_client.model import OffsetAndMetadata, Subscription, TopicPartition
 from tests.client.fakes import needs_own_messages
 from tests.support.work import traced

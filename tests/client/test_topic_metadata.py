@@ -26,7 +26,7 @@ from kip848_client.errors import (
     UnsupportedVersionError,
 )
 from kip848_client.journal import NullJournal
-from kip848_client.member.events import (
+from kip848_client.member.core.events import (
     ConnectCoordinator,
     CoordinatorConnected,
     Destination,

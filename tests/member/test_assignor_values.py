@@ -17,8 +17,8 @@ from kip848_client.assignors.interface import (
     PartitionRef,
 )
 from kip848_client.errors import ClientAssignorError
-from kip848_client.member.assignor_events import AssignorDone, CallOnAssignment, RunAssignor
-from kip848_client.member.assignor_values import advertised, announce, compute, undescribed
+from kip848_client.member.core.assignor_events import AssignorDone, CallOnAssignment, RunAssignor
+from kip848_client.member.core.assignor_values import advertised, announce, compute, undescribed
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
 from kip848_client.wire.messages.consumer_group_prepare_assignment import (
     ConsumerGroupPrepareAssignmentResponse,

@@ -17,9 +17,7 @@ from kip848_client.assignors.interface import (
 from kip848_client.assignors.user_data import SubscriptionFrame, read_assignment_frame, read_subscription_frame
 from kip848_client.error_codes import RETRIABLE, ErrorCode
 from kip848_client.errors import ClientAssignorError
-from kip848_client.member.assignor_events import AssignorDone, AssignorFailed, RunAssignor
-from kip848_client.member.assignor_values import compute
-from kip848_client.member.classic_errors import (
+from kip848_client.member.classic.classic_errors import (
     BEAT_CODES,
     JOIN_CODES,
     SYNC_CODES,
@@ -28,7 +26,9 @@ from kip848_client.member.classic_errors import (
     join_error_class,
     sync_error_class,
 )
-from kip848_client.member.events import (
+from kip848_client.member.core.assignor_events import AssignorDone, AssignorFailed, RunAssignor
+from kip848_client.member.core.assignor_values import compute
+from kip848_client.member.core.events import (
     CoordinatorDisconnected,
     DescribeTopics,
     Fail,
@@ -39,7 +39,7 @@ from kip848_client.member.events import (
     ResponseReceived,
     SurfaceError,
 )
-from kip848_client.member.states import MemberState, Phase
+from kip848_client.member.core.states import MemberState, Phase
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_protocol import decode_assignment, decode_subscription
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest

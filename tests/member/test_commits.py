@@ -8,15 +8,15 @@ import pytest
 
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import AuthenticationError, CommitFailedError, RequestTimeoutError, RetriableCommitFailedError
-from kip848_client.member.commit_requests import CommitResult, read_commit, read_fetch
-from kip848_client.member.events import (
+from kip848_client.member.core.events import (
     AUTOMATIC_COMMIT_ID,
     CommitDone,
     CommitKind,
     CoordinatorDisconnected,
     FailureKind,
 )
-from kip848_client.member.states import Phase
+from kip848_client.member.core.states import Phase
+from kip848_client.member.offsets.commit_requests import CommitResult, read_commit, read_fetch
 from kip848_client.model import OffsetAndMetadata, TopicPartition
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from kip848_client.error_codes import ErrorCode
-from kip848_client.member.backoff import Backoff
-from kip848_client.member.events import (
+from kip848_client.member.core.backoff import Backoff
+from kip848_client.member.core.events import (
     ConnectCoordinator,
     CoordinatorDisconnected,
     FailureKind,

@@ -19,7 +19,7 @@ from kip848_client.errors import (
     UnsupportedGroupProtocolError,
     error_for_code,
 )
-from kip848_client.member.error_tables import (
+from kip848_client.member.core.error_tables import (
     FetchErrorClass,
     FindErrorClass,
     HeartbeatErrorClass,
@@ -29,7 +29,7 @@ from kip848_client.member.error_tables import (
     heartbeat_error_class,
     partition_fetch_error_class,
 )
-from kip848_client.member.events import SurfaceError
+from kip848_client.member.core.events import SurfaceError
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
 from tests.spec.arrange import stable

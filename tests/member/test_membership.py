@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from kip848_client.error_codes import ErrorCode
-from kip848_client.member.events import (
+from kip848_client.member.core.events import (
     CallAbandoned,
     CoordinatorConnected,
     FailureKind,
@@ -15,7 +15,7 @@ from kip848_client.member.events import (
     RequestMetadata,
     Tick,
 )
-from kip848_client.member.states import MemberState, Phase
+from kip848_client.member.core.states import MemberState, Phase
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from tests.spec.arrange import TWO, fenced, revoking, stable

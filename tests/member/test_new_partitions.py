@@ -7,10 +7,16 @@ from uuid import UUID
 
 import pytest
 
-from kip848_client.member.context import Context
-from kip848_client.member.events import DescribeTopics, FailureKind, RequestFailed, TopicDescription, TopicsDescribed
-from kip848_client.member.new_partitions import NewPartitions
-from kip848_client.member.settings import MemberConfig, ResetPolicy
+from kip848_client.member.core.context import Context
+from kip848_client.member.core.events import (
+    DescribeTopics,
+    FailureKind,
+    RequestFailed,
+    TopicDescription,
+    TopicsDescribed,
+)
+from kip848_client.member.core.settings import MemberConfig, ResetPolicy
+from kip848_client.member.offsets.new_partitions import NewPartitions
 from kip848_client.model import ZERO_UUID, Subscription, TopicIdPartition
 from tests.support.member_harness import NoJitter
 

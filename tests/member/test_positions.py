@@ -6,7 +6,7 @@ import pytest
 
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import AuthenticationError, TopicAuthorizationError
-from kip848_client.member.events import FailureKind, ListOffsets, PositionSet, RequestFailed, SurfaceError
+from kip848_client.member.core.events import FailureKind, ListOffsets, PositionSet, RequestFailed, SurfaceError
 from kip848_client.model import OffsetAndMetadata, TopicPartition
 from kip848_client.wire.messages.offset_fetch import (
     OffsetFetchRequest,

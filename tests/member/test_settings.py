@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kip848_client.errors import ConfigError
-from kip848_client.member.settings import GroupProtocol, MemberConfig, ResetPolicy
+from kip848_client.member.core.settings import GroupProtocol, MemberConfig, ResetPolicy
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
 
 

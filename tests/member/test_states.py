@@ -9,10 +9,10 @@ import pytest
 from transitions import Machine
 
 from kip848_client.errors import IllegalStateError
-from kip848_client.member.context import Context
-from kip848_client.member.events import StateChanged
-from kip848_client.member.settings import MemberConfig
-from kip848_client.member.states import (
+from kip848_client.member.core.context import Context
+from kip848_client.member.core.events import StateChanged
+from kip848_client.member.core.settings import MemberConfig
+from kip848_client.member.core.states import (
     FATAL,
     HEARTBEATING,
     MEMBER,

@@ -9,10 +9,16 @@ from uuid import UUID
 
 import pytest
 
-from kip848_client.member.context import Context
-from kip848_client.member.events import DescribeTopics, FailureKind, RequestFailed, TopicDescription, TopicsDescribed
-from kip848_client.member.settings import MemberConfig
-from kip848_client.member.topic_watch import TopicWatch
+from kip848_client.member.classic.topic_watch import TopicWatch
+from kip848_client.member.core.context import Context
+from kip848_client.member.core.events import (
+    DescribeTopics,
+    FailureKind,
+    RequestFailed,
+    TopicDescription,
+    TopicsDescribed,
+)
+from kip848_client.member.core.settings import MemberConfig
 from tests.support.member_harness import NoJitter
 
 REFRESH_MS, BACKOFF_MS = 5_000, 1_000

@@ -19,7 +19,7 @@ from kip848_client.coordinator import (
     TopicsChanged,
     TopicsImage,
 )
-from kip848_client.member.events import (
+from kip848_client.member.core.events import (
     AppPolled,
     AssignPartitions,
     ConnectCoordinator,
@@ -39,8 +39,8 @@ from kip848_client.member.events import (
     SubscriptionChanged,
     Tick,
 )
+from kip848_client.member.core.settings import MemberConfig, ResetPolicy
 from kip848_client.member.member import Member
-from kip848_client.member.settings import MemberConfig, ResetPolicy
 from kip848_client.model import OffsetAndMetadata, Subscription
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kip848_client.error_codes import ErrorCode
-from kip848_client.member.assignor_events import (
+from kip848_client.member.core.assignor_events import (
     AssignorDone,
     AssignorsDescribed,
     CallOnAssignment,
@@ -22,7 +22,7 @@ from kip848_client.member.assignor_events import (
     OnAssignmentDone,
     RunAssignor,
 )
-from kip848_client.member.events import (
+from kip848_client.member.core.events import (
     CallAbandoned,
     CommitKind,
     ConnectCoordinator,
@@ -40,8 +40,8 @@ from kip848_client.member.events import (
     RequestMetadata,
     Tick,
 )
-from kip848_client.member.settings import ResetPolicy
-from kip848_client.member.states import FATAL, MemberState, Phase
+from kip848_client.member.core.settings import ResetPolicy
+from kip848_client.member.core.states import FATAL, MemberState, Phase
 from kip848_client.model import OffsetAndMetadata, TopicPartition
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest

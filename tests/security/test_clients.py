@@ -15,7 +15,7 @@ from kip848_client import Consumer
 from kip848_client.broker import BrokerSasl, BrokerTls, EmbeddedBroker
 from kip848_client.errors import AuthenticationError, ConfigError, ConnectionLostError, IllegalStateError, Kip848Error
 from kip848_client.journal import JsonLinesJournal
-from kip848_client.member.states import MemberState
+from kip848_client.member.core.states import MemberState
 from kip848_client.oauth_tokens import OAuthTokens
 from tests.security.certificates import Authority, Identity
 from tests.support.driving import dotted, quiet

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Final, TypeAlias
 
 from kip848_client.errors import ErrorCode
-from kip848_client.member.events import ListenerDone, MemberEvent, RequestFailed, ResponseReceived
+from kip848_client.member.core.events import ListenerDone, MemberEvent, RequestFailed, ResponseReceived
 from kip848_client.simulation.observer import Observer, Scene
 from kip848_client.simulation.process import Process
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse

@@ -32,8 +32,8 @@ from kip848_client.coordinator.core.requests import ApiRequest, GroupRequest, To
 from kip848_client.coordinator.core.result import CoordinatorRecord, CoordinatorResult
 from kip848_client.coordinator.core.timers import TimerKey, TimerKind
 from kip848_client.coordinator.core.topics import TopicInfo, TopicsImage
-from kip848_client.member.consumer_group import ConsumerGroup
-from kip848_client.member.events import (
+from kip848_client.member.consumer.kip848_protocol import ConsumerProtocol
+from kip848_client.member.core.events import (
     AppPolled,
     AssignPartitions,
     ConnectCoordinator,
@@ -55,9 +55,9 @@ from kip848_client.member.events import (
     SubscriptionChanged,
     Tick,
 )
+from kip848_client.member.core.settings import MemberConfig, ResetPolicy
+from kip848_client.member.core.states import Phase
 from kip848_client.member.member import Member
-from kip848_client.member.settings import MemberConfig, ResetPolicy
-from kip848_client.member.states import Phase
 from kip848_client.model import BrokerNode, OffsetAndMetadata, Subscription
 from kip848_client.simulation.clientside import VERSIONS
 from kip848_client.simulation.violation import InvariantViolation, fail
@@ -393,7 +393,7 @@ def _flat(partitions: Any) -> tuple[tuple[UUID, int, int], ...]:
 def _member_key(member: Member) -> tuple[object, ...]:
     seen = member.snapshot()
     group = member._group
-    assert isinstance(group, ConsumerGroup)
+    assert isinstance(group, ConsumerProtocol)
     heartbeats, reconciler, context = group._heartbeats, group._reconciler, member._context
     sent, run = heartbeats._sent, reconciler.run
     return (

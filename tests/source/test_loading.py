@@ -14,7 +14,7 @@ WHEN_NEEDED = {
     "kip848_client.broker",
     "kip848_client.client.credentials",
     "kip848_client.coordinator",
-    "kip848_client.member.classic_group",
+    "kip848_client.member.classic.classic_protocol",
     "kip848_client.simulation",
     "kip848_client.wire.authentication",
     "kip848_client.wire.explain",

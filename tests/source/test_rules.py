@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from kip848_client.error_codes import ErrorCode
-from kip848_client.member.error_tables import (
+from kip848_client.member.core.error_tables import (
     COMMIT_CODES,
     FATAL_ADVICE,
     HEARTBEAT_CODES,
     ROUND_CODES,
     HeartbeatErrorClass,
 )
-from kip848_client.member.states import PHASE_ROWS, TRANSITIONS
+from kip848_client.member.core.states import PHASE_ROWS, TRANSITIONS
 from tests.support.protocol_document import (
     DOCUMENT,
     GENERATED,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kip848_client.error_codes import ErrorCode
-from kip848_client.member.error_tables import CommitErrorClass, commit_error_class
-from kip848_client.member.events import CommitDone, CommitKind
-from kip848_client.member.states import Phase
+from kip848_client.member.core.error_tables import CommitErrorClass, commit_error_class
+from kip848_client.member.core.events import CommitDone, CommitKind
+from kip848_client.member.core.states import Phase
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from tests.spec.arrange import AUTO_MS, TWO, auto_committing, calls, commits, fence, pass_time, stable
 from tests.support.member_harness import INTERVAL_MS, MemberHarness, positions

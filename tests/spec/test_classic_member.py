@@ -24,14 +24,14 @@ from kip848_client.assignors.user_data import (
 )
 from kip848_client.error_codes import ErrorCode, error_name
 from kip848_client.errors import AuthenticationError, FatalGroupError, ProtocolError, TopicAuthorizationError
-from kip848_client.member.assignor_events import (
+from kip848_client.member.classic.classic_heartbeats import EARLY_FIRST_MS
+from kip848_client.member.core.assignor_events import (
     DescribeAssignors,
     GroupRestless,
     ReassignmentRequested,
     RunAssignor,
 )
-from kip848_client.member.classic_heartbeat import EARLY_FIRST_MS
-from kip848_client.member.events import (
+from kip848_client.member.core.events import (
     ConnectCoordinator,
     DescribeTopics,
     Destination,
@@ -44,7 +44,7 @@ from kip848_client.member.events import (
     TopicDescription,
     TopicsDescribed,
 )
-from kip848_client.member.states import MemberState, Phase
+from kip848_client.member.core.states import MemberState, Phase
 from kip848_client.model import ZERO_UUID
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_protocol import decode_assignment

@@ -17,7 +17,7 @@ from kip848_client.assignors.interface import (
 )
 from kip848_client.error_codes import RETRIABLE, ErrorCode
 from kip848_client.errors import AssignorTimeoutError, ClientAssignorsUnsupportedError, InvalidAssignmentError
-from kip848_client.member.assignor_events import (
+from kip848_client.member.core.assignor_events import (
     AssignorDone,
     AssignorFailed,
     AssignorsUnsupported,
@@ -26,9 +26,9 @@ from kip848_client.member.assignor_events import (
     OnAssignmentDone,
     RunAssignor,
 )
-from kip848_client.member.assignor_values import announce, compute
-from kip848_client.member.error_tables import ROUND_CODES, RoundErrorClass, round_error_class
-from kip848_client.member.events import (
+from kip848_client.member.core.assignor_values import announce, compute
+from kip848_client.member.core.error_tables import ROUND_CODES, RoundErrorClass, round_error_class
+from kip848_client.member.core.events import (
     CoordinatorDisconnected,
     Fail,
     FailureKind,
@@ -36,7 +36,7 @@ from kip848_client.member.events import (
     RequestFailed,
     RequestMetadata,
 )
-from kip848_client.member.states import MemberState
+from kip848_client.member.core.states import MemberState
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.consumer_group_install_assignment import ConsumerGroupInstallAssignmentRequest

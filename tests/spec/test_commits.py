@@ -15,9 +15,16 @@ from kip848_client.errors import (
     RetriableCommitFailedError,
     TopicAuthorizationError,
 )
-from kip848_client.member.error_tables import COMMIT_CODES, CommitErrorClass, commit_error_class
-from kip848_client.member.events import CallAbandoned, CommitDone, CommitKind, FailureKind, OffsetsFetched, SurfaceError
-from kip848_client.member.states import MemberState
+from kip848_client.member.core.error_tables import COMMIT_CODES, CommitErrorClass, commit_error_class
+from kip848_client.member.core.events import (
+    CallAbandoned,
+    CommitDone,
+    CommitKind,
+    FailureKind,
+    OffsetsFetched,
+    SurfaceError,
+)
+from kip848_client.member.core.states import MemberState
 from kip848_client.model import ZERO_UUID
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest

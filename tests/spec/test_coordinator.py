@@ -11,7 +11,7 @@ from kip848_client.errors import (
     Kip848Error,
     UnsupportedGroupProtocolError,
 )
-from kip848_client.member.events import (
+from kip848_client.member.core.events import (
     ConnectCoordinator,
     CoordinatorDisconnected,
     Destination,
@@ -21,7 +21,7 @@ from kip848_client.member.events import (
     RequestMetadata,
     SurfaceError,
 )
-from kip848_client.member.states import MemberState
+from kip848_client.member.core.states import MemberState
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest

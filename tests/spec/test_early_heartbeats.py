@@ -9,8 +9,14 @@ from typing import Any
 import pytest
 
 from kip848_client.error_codes import ErrorCode
-from kip848_client.member.early_heartbeats import BLIND_HEARTBEATS_MAX, CROWD, FOUND_MAX_MS, KNOWN_MAX_MS, SMALL_GROUP
-from kip848_client.member.events import CoordinatorDisconnected
+from kip848_client.member.consumer.early_heartbeats import (
+    BLIND_HEARTBEATS_MAX,
+    CROWD,
+    FOUND_MAX_MS,
+    KNOWN_MAX_MS,
+    SMALL_GROUP,
+)
+from kip848_client.member.core.events import CoordinatorDisconnected
 from kip848_client.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kip848_client.error_codes import ErrorCode
-from kip848_client.member.events import HandOverFailed, HandOverRequested
-from kip848_client.member.hand_over import QUESTION_EVERY_MS
+from kip848_client.member.consumer.hand_over import QUESTION_EVERY_MS
+from kip848_client.member.core.events import HandOverFailed, HandOverRequested
 from kip848_client.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,

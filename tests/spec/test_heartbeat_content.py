@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from kip848_client.error_codes import ErrorCode
-from kip848_client.member.events import CoordinatorDisconnected, FailureKind
-from kip848_client.member.states import MemberState
+from kip848_client.member.core.events import CoordinatorDisconnected, FailureKind
+from kip848_client.member.core.states import MemberState
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.spec.arrange import ONE, TWO, assigning, fence, joining, revoking, stable
 from tests.support.member_harness import GROUP, INTERVAL_MS, MAX_POLL_MS, MEMBER_ID, MemberHarness

@@ -6,9 +6,14 @@ import pytest
 
 from kip848_client.error_codes import RETRIABLE, ErrorCode
 from kip848_client.errors import BrokerError, FatalGroupError, ProtocolError, TopicAuthorizationError
-from kip848_client.member.error_tables import FATAL_ADVICE, HEARTBEAT_CODES, HeartbeatErrorClass, heartbeat_error_class
-from kip848_client.member.events import Fail, FailureKind, LeaveDone, SurfaceError
-from kip848_client.member.states import MemberState
+from kip848_client.member.core.error_tables import (
+    FATAL_ADVICE,
+    HEARTBEAT_CODES,
+    HeartbeatErrorClass,
+    heartbeat_error_class,
+)
+from kip848_client.member.core.events import Fail, FailureKind, LeaveDone, SurfaceError
+from kip848_client.member.core.states import MemberState
 from tests.spec.arrange import fence, joining, stable
 from tests.support.member_harness import GROUP, INTERVAL_MS, MemberHarness
 

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from kip848_client.error_codes import ErrorCode
-from kip848_client.member.backoff import Backoff
-from kip848_client.member.states import MemberState
+from kip848_client.member.core.backoff import Backoff
+from kip848_client.member.core.states import MemberState
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.spec.arrange import TWO, assigning, fence, fenced, heartbeat_epochs, joining, looking_up, stable
 from tests.support.member_harness import INTERVAL_MS, MAX_POLL_MS, MemberHarness, positions

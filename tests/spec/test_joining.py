@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kip848_client.errors import UnsupportedGroupProtocolError
-from kip848_client.member.events import Fail
-from kip848_client.member.states import MemberState
+from kip848_client.member.core.events import Fail
+from kip848_client.member.core.states import MemberState
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from tests.spec.arrange import fence, heartbeats, joining, stable

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kip848_client.member.states import MemberState
+from kip848_client.member.core.states import MemberState
 from kip848_client.model import OffsetAndMetadata, TopicPartition
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.spec.arrange import AUTO_MS, commits, fetches, stable

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kip848_client.errors import MaxPollExceededError
-from kip848_client.member.events import AppPolled, FailureKind, SurfaceError, Tick
-from kip848_client.member.states import MemberState
+from kip848_client.member.core.events import AppPolled, FailureKind, SurfaceError, Tick
+from kip848_client.member.core.states import MemberState
 from tests.spec.arrange import (
     ONE,
     answer_heartbeats,

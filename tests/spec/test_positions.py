@@ -16,8 +16,8 @@ from kip848_client.errors import (
     TopicAuthorizationError,
     error_for_code,
 )
-from kip848_client.member.error_tables import FetchErrorClass, fetch_error_class
-from kip848_client.member.events import (
+from kip848_client.member.core.error_tables import FetchErrorClass, fetch_error_class
+from kip848_client.member.core.events import (
     DescribeTopics,
     FailureKind,
     ListOffsets,
@@ -31,7 +31,7 @@ from kip848_client.member.events import (
     TopicDescription,
     TopicsDescribed,
 )
-from kip848_client.member.settings import ByDuration, ResetPolicy
+from kip848_client.member.core.settings import ByDuration, ResetPolicy
 from kip848_client.model import OffsetAndMetadata, TopicPartition
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse, OffsetFetchResponseGroup
 from tests.spec.arrange import ONE, TWO, Partitions, answer_heartbeats, fence, fetches, looking_up

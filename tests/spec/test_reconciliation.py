@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from kip848_client.member.events import (
+from kip848_client.member.core.events import (
     AssignPartitions,
     FailureKind,
     MetadataUpdated,
@@ -14,7 +14,7 @@ from kip848_client.member.events import (
     RequestMetadata,
     RevokePartitions,
 )
-from kip848_client.member.states import MemberState
+from kip848_client.member.core.states import MemberState
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from tests.spec.arrange import (
     ONE,

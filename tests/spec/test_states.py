@@ -8,10 +8,10 @@ import pytest
 
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import IllegalStateError
-from kip848_client.member.context import Context
-from kip848_client.member.events import CommitDone, MetadataUpdated, StateChanged
-from kip848_client.member.settings import MemberConfig
-from kip848_client.member.states import PHASE_ROWS, MemberState, Phase
+from kip848_client.member.core.context import Context
+from kip848_client.member.core.events import CommitDone, MetadataUpdated, StateChanged
+from kip848_client.member.core.settings import MemberConfig
+from kip848_client.member.core.states import PHASE_ROWS, MemberState, Phase
 from tests.spec.arrange import TWO, fence, joining, stable, unresolved
 from tests.support.member_harness import MAX_POLL_MS, MemberHarness, positions
 

@@ -6,8 +6,8 @@ import pytest
 
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import UnreleasedInstanceIdError
-from kip848_client.member.events import Fail
-from kip848_client.member.states import MemberState
+from kip848_client.member.core.events import Fail
+from kip848_client.member.core.states import MemberState
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from tests.spec.arrange import FENCING, fence, heartbeat_epochs, heartbeats, joining, stable
 from tests.support.member_harness import INTERVAL_MS, positions

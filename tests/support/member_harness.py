@@ -22,7 +22,7 @@ from kip848_client.assignors.user_data import SubscriptionFrame, write_subscript
 from kip848_client.clock import ManualClock
 from kip848_client.config.assignors import is_cooperative
 from kip848_client.errors import Kip848Error
-from kip848_client.member.assignor_events import (
+from kip848_client.member.core.assignor_events import (
     AssignorCall,
     AssignorDone,
     AssignorFailed,
@@ -33,8 +33,8 @@ from kip848_client.member.assignor_events import (
     ReassignmentRequested,
     RunAssignor,
 )
-from kip848_client.member.assignor_values import advertised, compute
-from kip848_client.member.events import (
+from kip848_client.member.core.assignor_values import advertised, compute
+from kip848_client.member.core.events import (
     AppPolled,
     AssignPartitions,
     CommitDone,
@@ -73,9 +73,9 @@ from kip848_client.member.events import (
     TopicDescription,
     TopicsDescribed,
 )
+from kip848_client.member.core.settings import GroupProtocol, MemberConfig, ResetPolicy
+from kip848_client.member.core.states import MemberState, Phase
 from kip848_client.member.member import Member
-from kip848_client.member.settings import GroupProtocol, MemberConfig, ResetPolicy
-from kip848_client.member.states import MemberState, Phase
 from kip848_client.model import OffsetAndMetadata, Subscription, TopicPartition
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_describe import (

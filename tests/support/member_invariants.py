@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kip848_client.member.events import (
+from kip848_client.member.core.events import (
     AssignPartitions,
     ConnectCoordinator,
     ListenerDone,
@@ -20,8 +20,8 @@ from kip848_client.member.events import (
     StateChanged,
     Tick,
 )
+from kip848_client.member.core.states import HEARTBEATING, IN_GROUP, RUN, TRANSITIONS, MemberState, Phase, Transition
 from kip848_client.member.member import Member, MemberSnapshot
-from kip848_client.member.states import HEARTBEATING, IN_GROUP, RUN, TRANSITIONS, MemberState, Phase, Transition
 from kip848_client.model import TopicIdPartition
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,

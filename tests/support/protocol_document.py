@@ -16,7 +16,7 @@ import msgspec
 
 from kip848_client.error_codes import RETRIABLE, ErrorCode
 from kip848_client.errors import error_name
-from kip848_client.member.error_tables import (
+from kip848_client.member.core.error_tables import (
     COMMIT_CODES,
     HEARTBEAT_CODES,
     ROUND_CODES,

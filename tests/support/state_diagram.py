@@ -12,7 +12,7 @@ import textwrap
 from collections import defaultdict
 from collections.abc import Iterable
 
-from kip848_client.member.states import MEMBER, PHASE_ROWS, TRANSITIONS, MemberState, Phase, PhaseRow
+from kip848_client.member.core.states import MEMBER, PHASE_ROWS, TRANSITIONS, MemberState, Phase, PhaseRow
 
 
 def docstrings(cls: type[enum.Enum]) -> dict[str, str]:

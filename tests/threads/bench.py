@@ -26,7 +26,7 @@ from kip848_client.client.queues import AppQueue
 from kip848_client.client.requests import MemberRequest
 from kip848_client.clock import Clock, SystemClock
 from kip848_client.journal import MemoryJournal
-from kip848_client.member.events import (
+from kip848_client.member.core.events import (
     ConnectCoordinator,
     CoordinatorConnected,
     DescribeTopics,
@@ -41,8 +41,8 @@ from kip848_client.member.events import (
     ResponseReceived,
     SendRequest,
 )
+from kip848_client.member.core.settings import MemberConfig
 from kip848_client.member.member import Member
-from kip848_client.member.settings import MemberConfig
 from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import (

@@ -16,7 +16,7 @@ from confluent_kafka import Message
 
 from kip848_client.client.fetcher import Fetcher
 from kip848_client.errors import Kip848Error, ListenerError
-from kip848_client.member.states import MemberState
+from kip848_client.member.core.states import MemberState
 from kip848_client.model import OffsetAndMetadata, Subscription, TopicIdPartition, TopicPartition
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.client.fakes import FakePlane, needs_own_messages

@@ -18,9 +18,9 @@ from kip848_client.errors import (
     TopicAuthorizationError,
 )
 from kip848_client.logs import LogEvent
-from kip848_client.member.events import MemberEffect, MemberEvent, MemberView
-from kip848_client.member.states import MemberState
-from kip848_client.member.statistics import Statistics
+from kip848_client.member.core.events import MemberEffect, MemberEvent, MemberView
+from kip848_client.member.core.states import MemberState
+from kip848_client.member.core.statistics import Statistics
 from kip848_client.model import OffsetAndMetadata, Subscription
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,

@@ -8,7 +8,7 @@ import pytest
 
 from kip848_client.assignors.units import WorkerGroup, WorkerPlan, WorkerSpec
 from kip848_client.errors import BrokerError, CatalogConflictError, ConnectionLostError, ErrorCode
-from kip848_client.member.states import MemberState
+from kip848_client.member.core.states import MemberState
 from kip848_client.model import Unit
 from kip848_client.wire.messages.connect_group_heartbeat import (
     AssignedUnits,

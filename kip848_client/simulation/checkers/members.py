@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from kip848_client.coordinator.modern.member_record import LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from kip848_client.errors import ErrorCode, FatalGroupError, Kip848Error
-from kip848_client.member.events import CommitDone, StateChanged
-from kip848_client.member.states import HEARTBEATING
+from kip848_client.member.core.events import CommitDone, StateChanged
+from kip848_client.member.core.states import HEARTBEATING
 from kip848_client.model import TopicIdPartition, TopicPartition
 from kip848_client.simulation.mirror import accepted, listed
 from kip848_client.simulation.observer import Checker, ListenerCall, Scene, about

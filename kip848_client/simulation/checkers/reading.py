@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from kip848_client.errors import ErrorCode, Kip848Error, NoOffsetForPartitionError
-from kip848_client.member.events import AssignPartitions, StateChanged
+from kip848_client.member.core.events import AssignPartitions, StateChanged
 from kip848_client.model import TopicIdPartition
 from kip848_client.simulation.mirror import Change, IdPartition, Partitions, accepted, fetched, listed
 from kip848_client.simulation.observer import Checker, ListenerCall, Scene, about

@@ -23,7 +23,7 @@ from demo.reports import (
 from demo.worker import COMMIT_INTERVAL_S, Worker, runs_of
 
 from kip848_client.errors import CommitFailedError, ProtocolError
-from kip848_client.member.states import MemberState
+from kip848_client.member.core.states import MemberState
 
 
 class Partition(NamedTuple):

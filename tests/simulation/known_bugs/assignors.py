@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from kip848_client.coordinator.consumer import install_assignment
-from kip848_client.member.assignor_calls import AssignorCalls
-from kip848_client.member.assignor_round import AssignorRound
+from kip848_client.member.consumer.assignor_round import AssignorRound
+from kip848_client.member.core.assignor_calls import AssignorCalls
 from tests.simulation.known_bugs.registry import KNOWN_BUGS, KnownBug, Patch, known_bug
 
 ASSIGNORS = "assignors"

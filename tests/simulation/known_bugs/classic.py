@@ -10,8 +10,8 @@ from kip848_client.coordinator.classic import classic_commit, classic_heartbeat,
 from kip848_client.coordinator.classic import classic_group as group
 from kip848_client.coordinator.consumer import consumer_conversion, consumer_departure
 from kip848_client.coordinator.migration import mixed_group
-from kip848_client.member.classic_group import ClassicGroup
-from kip848_client.member.classic_plan import ClassicPlan
+from kip848_client.member.classic.classic_plan import ClassicPlan
+from kip848_client.member.classic.classic_protocol import ClassicProtocol
 from tests.simulation.known_bugs.registry import Patch, known_bug
 
 
@@ -80,4 +80,4 @@ def _(patch: Patch) -> None:
 
 @known_bug("a static member takes what its former self had for all of it", "L1", scenario="classic", seed=627)
 def _(patch: Patch) -> None:
-    patch.setattr(ClassicGroup, "_once_more", lambda *_: None)
+    patch.setattr(ClassicProtocol, "_once_more", lambda *_: None)

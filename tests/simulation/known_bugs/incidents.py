@@ -17,19 +17,19 @@ from kip848_client.coordinator.modern import member_lookup as membership
 from kip848_client.coordinator.modern.current_assignment import Target
 from kip848_client.coordinator.modern.member_record import CurrentAssignment, GroupMember, MemberState
 from kip848_client.errors import ErrorCode
-from kip848_client.member import commit_requests
-from kip848_client.member.commit_requests import FetchResult
-from kip848_client.member.context import Context
-from kip848_client.member.group_exit import GroupExit
-from kip848_client.member.heartbeat import Heartbeats
-from kip848_client.member.leaving import LEAVE_EPOCH, Leaving
-from kip848_client.member.membership import Membership
-from kip848_client.member.offset_fetches import OffsetFetches
-from kip848_client.member.positions import Positions
-from kip848_client.member.reconciler import Reconciler
-from kip848_client.member.runs import Run
-from kip848_client.member.states import Phase
-from kip848_client.member.topic_names import TopicNames
+from kip848_client.member.consumer.heartbeats import Heartbeats
+from kip848_client.member.consumer.leaving import LEAVE_EPOCH, Leaving
+from kip848_client.member.consumer.membership import Membership
+from kip848_client.member.consumer.reconciler import Reconciler
+from kip848_client.member.consumer.topic_names import TopicNames
+from kip848_client.member.core.context import Context
+from kip848_client.member.core.states import Phase
+from kip848_client.member.group.group_exit import GroupExit
+from kip848_client.member.group.runs import Run
+from kip848_client.member.offsets import commit_requests
+from kip848_client.member.offsets.commit_requests import FetchResult
+from kip848_client.member.offsets.offset_fetches import OffsetFetches
+from kip848_client.member.offsets.positions import Positions
 from tests.simulation.known_bugs.registry import Patch, known_bug
 
 
@@ -323,7 +323,7 @@ def _(patch: Patch) -> None:
         built = original(context, offsets)
         return built._replace(request=replace(built.request, member_id="nobody"))
 
-    patch.setattr("kip848_client.member.commits.build_commit", build_commit)
+    patch.setattr("kip848_client.member.offsets.commits.build_commit", build_commit)
 
 
 @known_bug("an acknowledgement is repeated as often as the loop turns (KAFKA-20145)", "L6", "hang", "C4")

@@ -13,9 +13,9 @@ from kip848_client.coordinator.core.result import ArmTimer, CoordinatorResult, S
 from kip848_client.coordinator.core.timers import TimerKind
 from kip848_client.coordinator.modern import member_lookup as membership
 from kip848_client.coordinator.offsets import offset_deletion, offset_fetch
-from kip848_client.member.discovery import Discovery
-from kip848_client.member.leaving import Leaving
-from kip848_client.member.positions import Positions
+from kip848_client.member.consumer.leaving import Leaving
+from kip848_client.member.core.discovery import Discovery
+from kip848_client.member.offsets.positions import Positions
 from kip848_client.model import ZERO_UUID, OffsetAndMetadata
 from tests.simulation.known_bugs.registry import Patch, known_bug
 

@@ -7,15 +7,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kip848_client.member import commit_requests
-from kip848_client.member import heartbeat as member_heartbeat
 from kip848_client.member import member as member_module
-from kip848_client.member import membership as member_membership
-from kip848_client.member.error_tables import HeartbeatErrorClass, heartbeat_error_class
-from kip848_client.member.heartbeat import Heartbeats
-from kip848_client.member.reconciler import Reconciler
-from kip848_client.member.release import Release
-from kip848_client.member.states import HEARTBEATING, Phase
+from kip848_client.member.consumer import heartbeats as member_heartbeat
+from kip848_client.member.consumer import membership as member_membership
+from kip848_client.member.consumer.heartbeats import Heartbeats
+from kip848_client.member.consumer.reconciler import Reconciler
+from kip848_client.member.core.error_tables import HeartbeatErrorClass, heartbeat_error_class
+from kip848_client.member.core.states import HEARTBEATING, Phase
+from kip848_client.member.group.release import Release
+from kip848_client.member.offsets import commit_requests
 from kip848_client.model import OffsetAndMetadata, TopicPartition
 from tests.simulation.known_bugs.registry import Patch, known_bug
 
@@ -69,4 +69,4 @@ def _(patch: Patch) -> None:
     def build_commit(context: Any, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Any:
         return original(context, {key: OffsetAndMetadata(at.offset + 1) for key, at in offsets.items()})
 
-    patch.setattr("kip848_client.member.commits.build_commit", build_commit)
+    patch.setattr("kip848_client.member.offsets.commits.build_commit", build_commit)

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
-from kip848_client.member.events import MemberEffect, MemberEvent, SendRequest, Tick
+from kip848_client.member.core.events import MemberEffect, MemberEvent, SendRequest, Tick
 from kip848_client.simulation.observer import Observer
 from kip848_client.simulation.process import Process
 from kip848_client.simulation.violation import fail

@@ -1,0 +1,557 @@
+"""The classic protocol behind `GroupPart`: membership in a group whose leader assigns.
+
+Each outcome of a round or a heartbeat that changes what the member is ends here; so do poll() and subscribe(). What
+follows a heartbeat's REBALANCE_IN_PROGRESS, by phase:
+
+=====================  ==================================================================
+phase                  what follows
+=====================  ==================================================================
+IN_SYNC                revoke what has to be (inside poll()), else join again at once
+REJOIN_DUE, REJOINING  nothing: the join is on its way
+PENDING                the assignment is dropped, and the member joins again
+during a run           the run ends, then the member joins again
+=====================  ==================================================================
+
+A request to join again keeps its reason, and waits until the run or the round in progress has ended.
+
+Does not own: the ways out of the group (`group_exit`), the requests of a round (`join_round`), heartbeats
+(`classic_heartbeat`), runs (`classic_reconciler`), assignors (`classic_assignors`), topics (`topic_watch`).
+
+Source: Kafka's ``AbstractCoordinator`` and ``ConsumerCoordinator``; KIP-429, KIP-814; KAFKA-13419, KAFKA-12984.
+Rules: R200 to R223, R240 to R246, R250 and R265 in docs/protocol.md.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kip848_client.assignors.classic import EAGER
+from kip848_client.error_codes import ErrorCode
+from kip848_client.errors import error_for_code
+from kip848_client.member.classic.classic_assignors import ClassicAssignors
+from kip848_client.member.classic.classic_errors import ClassicErrorClass, beat_error_class, fatal_error
+from kip848_client.member.classic.classic_heartbeats import ClassicHeartbeats
+from kip848_client.member.classic.classic_leaving import ClassicLeaving
+from kip848_client.member.classic.classic_reconciler import ClassicReconciler
+from kip848_client.member.classic.join_round import JoinRound
+from kip848_client.member.classic.topic_watch import TopicWatch
+from kip848_client.member.core.assignor_events import AssignorEvent
+from kip848_client.member.core.context import Context
+from kip848_client.member.core.deadlines import earliest
+from kip848_client.member.core.discovery import Discovery
+from kip848_client.member.core.events import (
+    FailureKind,
+    HandOverFailed,
+    HandOverRequested,
+    MetadataUpdated,
+    RequestFailed,
+    TopicsDescribed,
+)
+from kip848_client.member.core.failures import failure_error, is_passing
+from kip848_client.member.core.states import IN_GROUP, MEMBER, Phase
+from kip848_client.member.group.group_exit import GroupExit
+from kip848_client.member.group.group_part import GroupFacts
+from kip848_client.member.group.release import Release
+from kip848_client.member.group.runs import Run
+from kip848_client.member.offsets.commits import Commits
+from kip848_client.member.offsets.positions import Positions
+from kip848_client.model import NO_EPOCH, ZERO_UUID, Subscription, TopicIdPartition, TopicPartition
+from kip848_client.patterns import compiled
+from kip848_client.wire.messages.consumer_protocol import ConsumerProtocolAssignment
+from kip848_client.wire.messages.heartbeat import HeartbeatResponse
+from kip848_client.wire.messages.join_group import JoinGroupRequestProtocol, JoinGroupResponseMember
+
+__all__ = ["ClassicProtocol"]
+
+
+class ClassicProtocol:
+    """A `GroupPart`: a member that joins with JoinGroup, and is assigned by the group's leader."""
+
+    def __init__(self, context: Context, *, discovery: Discovery, commits: Commits, positions: Positions) -> None:
+        context.member_id = ""  # the coordinator chooses it
+        context.fetches_name_member = False
+        self._context: Final = context
+        self._discovery: Final = discovery
+        self._positions: Final = positions
+        self._heartbeats: Final = ClassicHeartbeats(context, discovery=discovery)
+        self._reconciler: Final = ClassicReconciler(
+            context,
+            commits=commits,
+            positions=positions,
+            subscribes_to=self._subscribes_to,
+            on_prepared=self._go_on_to_join,
+            on_assigned=self._assignment_applied,
+            on_assignment_refused=self._assignment_refused,
+        )
+        self._release: Final = Release(context, reconciler=self._reconciler, on_rejoin=self._join)
+        self._leaving: Final = ClassicLeaving(
+            context,
+            discovery=discovery,
+            heartbeats=self._heartbeats,
+            reconciler=self._reconciler,
+            positions=positions,
+            subscribe=self.subscribe,
+            on_leave=self._forget_round,
+        )
+        self._exit: Final = GroupExit(
+            context,
+            reconciler=self._reconciler,
+            positions=positions,
+            leaving=self._leaving,
+            release=self._release,
+            forget=self._forget_group,
+            keeps_id=False,
+        )
+        self.seen_polling: Final = self._exit.seen_polling
+        self.check_poll_timer: Final = self._exit.check_poll_timer
+        self.leave: Final = self._exit.leave
+        self.abandon: Final = self._exit.abandon
+        self.fail: Final = self._exit.fail
+        self._topics: Final = TopicWatch(context, on_changed=self.rejoin)
+        self._assignors: Final = ClassicAssignors(context, topics=self._topics, rejoin=self.rejoin)
+        self._round: Final = JoinRound(context, discovery=discovery, commits=commits, owner=self)
+        self._wanted: str | None = None
+        """Why the member must join again, once no run and no round is in progress; None if it need not."""
+        self._synced: frozenset[TopicIdPartition] = frozenset()
+        """The last assignment; in PENDING it waits for poll()."""
+        self._held: frozenset[TopicPartition] = frozenset()
+        """The partitions applied last; an eager member passes them to its assignor."""
+        self._held_generation = NO_EPOCH
+        self._claimed_generation = NO_EPOCH
+        """The last generation that assigned no partition of this member to another one."""
+        self._led_generation = NO_EPOCH
+        """The last generation for which this member assigned."""
+        self._sent_subscription = Subscription()
+        """The subscription of the last JoinGroup."""
+        self._matched: frozenset[str] = frozenset()
+        self._matching: int | None = None
+        self._match_again_ms: int | None = None
+        """When to ask again for topics that match the pattern, after the request failed."""
+        self._mismatched = False
+        """The last assignment held topics that the member does not subscribe to."""
+        self._overtaken: int | None = None
+        """The JoinGroup in flight when a heartbeat was last refused because of its generation."""
+
+    # ----------------------------------------------------------------------------------------- subscribe and join
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """Change the subscription. While the member leaves, the change waits for the end of the leave."""
+        context = self._context
+        if self._exit.put_off(subscription):
+            return
+        changed = subscription != context.subscription
+        other_pattern = subscription.pattern != context.subscription.pattern
+        context.subscription = subscription
+        if other_pattern:
+            self._matched = frozenset()
+            self._stop_matching()
+            if subscription.pattern is not None and self._round.join_due:
+                self._match()
+        if context.phase is Phase.IDLE:
+            context.move("subscribed")
+        elif changed and not self._round.join_due:  # else the join carries it
+            self.rejoin("the subscription changed")
+
+    def _subscribes_to(self, topic: str) -> bool:
+        subscription = self._context.subscription
+        # A new match is known only after the next answer; until then keep the topics that matched before.
+        return topic in subscription.topics or topic in self._matched
+
+    @property
+    def poll_wanted(self) -> bool:
+        """As in `GroupPart`."""
+        waits = self._context.phase in {Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL}
+        return waits or self._run_due or self._release.poll_wanted
+
+    @property
+    def _run_due(self) -> bool:
+        """Whether poll() revokes what a join waits for, or applies an assignment."""
+        context = self._context
+        if context.now_ms < self._reconciler.listener_ready_ms:
+            return False
+        return context.phase is Phase.REJOIN_DUE or (context.phase is Phase.PENDING and not self._assignors.holds_back)
+
+    def polled(self) -> None:
+        """As in `GroupPart`."""
+        context = self._context
+        self.seen_polling(context.now_ms)
+        self._release.polled()
+        if context.phase in {Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL}:
+            context.move("polled")
+            self._join()
+        elif self._run_due:
+            if context.phase is Phase.PENDING:
+                self._reconciler.apply_assignment(self._synced)
+            elif self._reconciler.to_revoke:
+                self._reconciler.prepare()
+            else:
+                self._go_on_to_join()
+
+    def _join(self) -> None:
+        """Start over without a generation; the move to JOINING was made."""
+        self._held, self._held_generation = frozenset(), NO_EPOCH
+        self._wanted = "first join" if not self._exit.removals else "the member was removed"
+        self._begin_round(delayed=self._exit.removals > 1)
+
+    def _begin_round(self, *, delayed: bool = False) -> None:
+        """Join; the move to JOINING or REJOINING was made."""
+        reason, self._wanted = self._wanted or "the group rebalances", None
+        self._assignors.leader.stop()
+        self._topics.stop()
+        self._round.start(reason, delayed=delayed)
+        if self._context.subscription.pattern is not None:
+            self._match()
+
+    def _forget_round(self) -> None:
+        """Forget the round in progress."""
+        self._stop_matching()
+        self._topics.stop()
+        self._assignors.leader.stop()
+        self._assignors.forget_notice()
+        self._round.stop()
+
+    def _forget_group(self) -> None:
+        """The member is out of the group: forget the round and the heartbeats."""
+        self._forget_round()
+        self._heartbeats.stop()
+
+    # ----------------------------------------------------------------------------------------------- joining again
+
+    def rejoin(self, reason: str) -> None:
+        """Join again as soon as no run and no round is in progress."""
+        context = self._context
+        if context.phase in MEMBER:
+            self._wanted = reason
+        if context.phase in {Phase.IN_SYNC, Phase.PENDING}:
+            self._assignors.forget_notice()
+            self._go_on_to_join()
+
+    def _go_on_to_join(self) -> None:
+        """Join, or wait for poll() to revoke what has to be revoked first."""
+        if self._reconciler.to_revoke:
+            self._context.move("rejoin_wanted")
+        else:
+            self._context.move("prepared")
+            self._begin_round(delayed=self._mismatched)
+
+    def _rebalance(self) -> None:
+        """REBALANCE_IN_PROGRESS."""
+        context = self._context
+        reason = "the group rebalances"
+        if context.phase is Phase.PENDING and self._round.leader == "":
+            # The coordinator assigns and does not wait for us: a join with the same partitions changes nothing.
+            self._wanted = reason
+        elif context.phase in IN_GROUP and context.phase not in {Phase.REJOIN_DUE, Phase.REJOINING}:
+            run = self._reconciler.run
+            if run is None or not run.revokes_only:
+                self.rejoin(reason)
+
+    def _assignment_applied(self, run: Run) -> None:
+        context = self._context
+        self._held = frozenset(partition.topic_partition for partition in run.partitions)
+        self._held_generation = self._claimed_generation = context.epoch
+        if run.revoked:
+            # Others wait for the revoked partitions, and only our next join releases them.
+            self._wanted = self._wanted or "partitions were revoked"
+        if self._wanted is None:
+            context.move("taken_up")
+            self._heartbeats.assignment_applied()
+        else:
+            self._go_on_to_join()
+
+    def _assignment_refused(self, run: Run) -> bool:
+        if run.revoked:
+            self._wanted = self._wanted or "partitions were revoked"  # R265: others wait for them
+        if self._wanted is None:
+            return False
+        self._claimed_generation = self._context.epoch
+        self._go_on_to_join()
+        return True
+
+    # --------------------------------------------------------------------------------------- the round: `RoundOwner`
+
+    def ready_to_join(self) -> bool:
+        """As in `RoundOwner`."""
+        if not self._reconciler.to_revoke:
+            return True
+        self._forget_round()
+        self._wanted = "the subscription changed"
+        self._context.move("rejoin_wanted")
+        return False
+
+    def offers(self) -> tuple[JoinGroupRequestProtocol, ...]:
+        """As in `RoundOwner`."""
+        context = self._context
+        self._sent_subscription = context.subscription
+        # A member that was not given what it needs says its generation: to the same bytes as before the coordinator
+        # answers from memory.
+        owned, generation = frozenset(context.owned_by_name), context.epoch or NO_EPOCH
+        if not context.config.cooperative:
+            owned = frozenset()
+            if self._held_generation != NO_EPOCH:
+                generation = self._held_generation
+        elif owned:
+            generation = self._claimed_generation
+        return self._assignors.offers(
+            topics=self._subscribed_topics, owned=owned, held=self._held, generation=generation
+        )
+
+    @property
+    def _subscribed_topics(self) -> frozenset[str]:
+        return self._context.subscription.topics | self._matched
+
+    def joined(self) -> None:
+        """As in `RoundOwner`.
+
+        The leader of the generation after the one that was claimed heeds the claim. If the member missed a generation,
+        its partitions may have another owner; its claim stays an old one until it has taken up an assignment (R245).
+        """
+        if self._round.leader == "" or self._context.epoch == self._claimed_generation + 1:
+            self._claimed_generation = self._context.epoch
+        self._heartbeats.begin()
+
+    def lead(self, members: tuple[JoinGroupResponseMember, ...]) -> None:
+        """As in `RoundOwner`."""
+        self._led_generation = self._context.epoch
+        self._assignors.leader.lead(members, self._round)
+
+    def synced(self, assignment: ConsumerProtocolAssignment) -> None:
+        """As in `RoundOwner`."""
+        context = self._context
+        self._exit.removals = 0
+        partitions = frozenset(
+            TopicIdPartition(topic.topic, index, ZERO_UUID)
+            for topic in assignment.assigned_partitions
+            for index in topic.partitions
+            if index >= 0
+        )
+        context.move("assignment_received")
+        self._watch()
+        strange = any(not self._subscribes_to(partition.topic) for partition in partitions)
+        if self._wanted is None and not strange:
+            self._mismatched = False
+            self._synced = partitions
+            self._wanted = self._once_more(partitions)
+            self._assignors.assigned(self._round.protocol, assignment.user_data, partitions)
+            return
+        # The second time in a row, the leader is wrong: the subscription did not change in between.
+        self._mismatched = strange and context.subscription == self._sent_subscription
+        self.rejoin(self._wanted or "the assignment does not match the subscription")
+
+    def _once_more(self, partitions: frozenset[TopicIdPartition]) -> str | None:
+        """Reason to join again after this assignment although the coordinator does not ask for it; None for none.
+
+        A static member that returns gets the assignment of its former process without a round. So the leader may not
+        know its present subscription (R240); and if it leads, it does not know what the last round left out (R242).
+        """
+        if self._round.is_leader and self._round.skipped and self._round.protocol not in EAGER:
+            return "the leader was replaced"
+        is_first = self._context.config.instance_id is not None and self._held_generation == NO_EPOCH
+        if is_first and not self._subscribed_topics <= {partition.topic for partition in partitions}:
+            return "a topic was not assigned"
+        return None
+
+    def _watch(self) -> None:
+        """Watch the topics if this member has to."""
+        subscription = self._context.subscription
+        if self._led_generation == self._context.epoch:
+            # Also if it has just come back: what changed since its assignment is not assigned (R250).
+            leader = self._assignors.leader
+            topics, known = leader.all_topics, leader.described_topics
+            self._topics.watch(topics, known=known, pattern=subscription.pattern, matched=self._matched)
+        elif self._round.is_leader or self._round.leader == "":
+            # Compare with the first answer: this member does not know from which topics the assignment was made.
+            topics = self._subscribed_topics
+            self._topics.watch(topics, known=None, pattern=subscription.pattern, matched=self._matched)
+        elif subscription.pattern is not None:
+            self._topics.watch(frozenset(), known={}, pattern=subscription.pattern, matched=self._matched)
+
+    def removed(self, *, keep_id: bool) -> None:
+        """As in `RoundOwner`; a heartbeat can show it too."""
+        self._exit.removed(keep_id=keep_id)
+
+    # ------------------------------------------------------------------------------------------------------ patterns
+
+    def _match(self) -> None:
+        """Ask which topics the pattern matches; the member joins afterwards."""
+        self._match_again_ms = None
+        subscription = self._context.subscription
+        assert subscription.pattern is not None
+        try:
+            compiled(subscription.pattern)
+        except ValueError as error:
+            text = f"the pattern {subscription.pattern!r} is not a valid regular expression: {error}"
+            self.fail(fatal_error(self._context.config, ErrorCode.INVALID_REGULAR_EXPRESSION, text))
+            return
+        self._matching = self._topics.ask(subscription.topics, subscription.pattern, self._pattern_matched)
+
+    def _stop_matching(self) -> None:
+        """Forget the request for topics that match the pattern."""
+        self._topics.forget(self._matching)
+        self._matching = self._match_again_ms = None
+
+    @property
+    def _matched_now(self) -> bool:
+        """Whether the topics that match the pattern are known."""
+        return self._matching is None and self._match_again_ms is None
+
+    def _pattern_matched(self, event: TopicsDescribed | None) -> None:
+        self._matching = None
+        if event is None:
+            self._match_again_ms = self._context.now_ms + max(1, self._context.config.retry_backoff_ms)
+            return
+        self._matched = frozenset(event.topics) - self._context.subscription.topics
+
+    # -------------------------------------------------------------------------------------------------- heartbeats
+
+    def resume(self) -> None:
+        """As in `GroupPart`."""
+
+    def advance(self) -> None:
+        """As in `GroupPart`."""
+        context = self._context
+        self._assignors.watch()
+        self._assignors.advance()
+        self._topics.advance()
+        if self._match_again_ms is not None and context.now_ms >= self._match_again_ms:
+            self._match()
+        if self._matched_now:
+            self._round.advance()
+        if context.link is not None and self._heartbeats.due():
+            self._beat()
+        self._leaving.advance()
+
+    def _beat(self) -> None:
+        number, link = self._round.number, self._context.link
+        self._heartbeats.send(
+            on_answer=lambda response: self._beat_answered(response, number, link), on_failure=self._beat_failed
+        )
+
+    def _beat_answered(self, response: HeartbeatResponse, number: int, link: int | None) -> None:
+        context = self._context
+        self._heartbeats.ended()
+        code = response.error_code
+        if not code:
+            self._discovery.proven()
+            self._heartbeats.succeeded()
+            return
+        match beat_error_class(code):
+            case ClassicErrorClass.REJOIN:
+                self._discovery.proven()
+                self._heartbeats.succeeded()
+                if number == self._round.number:
+                    self._rebalance()
+            case ClassicErrorClass.LOST_GENERATION:
+                if number == self._round.number:
+                    self._generation_refused()
+            case ClassicErrorClass.LOST_ID:
+                self.removed(keep_id=False)
+            case ClassicErrorClass.RETRY:
+                self._heartbeats.failed()
+            case ClassicErrorClass.REDISCOVER:
+                self._heartbeats.failed(at_once=True)
+                context.lose_link(link)
+            case ClassicErrorClass.SURFACE_RETRY:
+                self._heartbeats.failed()
+                text = f"group {context.config.group_id!r}: the coordinator could not answer a heartbeat"
+                context.surface(error_for_code(code, text), key=code)
+            case _:
+                self.fail(fatal_error(context.config, code))
+
+    def _generation_refused(self) -> None:
+        """ILLEGAL_GENERATION, and no JoinGroup was answered since that heartbeat was sent."""
+        waiting = self._round.join_waiting
+        if self._round.leader == "":
+            # The group became classic before this member had the coordinator's last epoch. It is still a member, and
+            # its partitions can move only after it has joined.
+            if waiting is None:
+                self._rebalance()
+        elif waiting not in {None, self._overtaken}:
+            # The answer to the JoinGroup may be on its way, on the other connection, with the next generation.
+            self._overtaken = waiting
+        else:
+            self.removed(keep_id=True)
+
+    def _beat_failed(self, failure: RequestFailed) -> None:
+        self._heartbeats.ended()
+        self._heartbeats.failed()
+        if is_passing(failure):
+            return
+        if failure.kind is FailureKind.MALFORMED:
+            self._context.surface(failure_error(failure), key=failure.kind)
+        else:
+            self.connection_refused(failure)
+
+    def coordinator_found(self) -> None:
+        """As in `GroupPart`; the next heartbeat waits for its interval, because a join tells what changed."""
+
+    def connection_refused(self, failure: RequestFailed) -> None:
+        """As in `GroupPart`."""
+        self.fail(failure_error(failure))
+
+    def deadline_ms(self) -> int | None:
+        """As in `GroupPart`."""
+        context = self._context
+        times = [
+            self._exit.deadline_ms(),
+            self._topics.deadline_ms(),
+            self._assignors.deadline_ms(),
+            self._match_again_ms,
+        ]
+        if self._reconciler.listener_ready_ms > context.now_ms:
+            times.append(self._reconciler.listener_ready_ms)
+        if context.link is not None:
+            times.append(self._heartbeats.deadline_ms())
+            if self._matched_now:
+                times.append(self._round.deadline_ms())
+        return earliest(times)
+
+    def hand_over(self, event: HandOverRequested) -> None:
+        """As in `GroupPart`; refused, because only a join moves partitions here."""
+        del event
+        self._context.emit(HandOverFailed("the classic protocol knows no hand-over"))
+
+    # ------------------------------------------------------------------------------------------------ what is heard
+
+    def metadata_updated(self, event: MetadataUpdated) -> None:
+        """As in `GroupPart`; ignored, because this protocol names topics."""
+
+    def topics_described(self, event: TopicsDescribed) -> None:
+        """As in `GroupPart`."""
+        self._topics.described(event)
+
+    def handle(self, event: AssignorEvent) -> None:
+        """As in `GroupPart`."""
+        self._assignors.handle(event)
+
+    # ------------------------------------------------------------------------------------------------ what is read
+
+    @property
+    def run(self) -> Run | None:
+        """As in `GroupPart`."""
+        return self._reconciler.run
+
+    @property
+    def blocked(self) -> frozenset[TopicIdPartition]:
+        """As in `GroupPart`."""
+        return self._reconciler.held_back | self._reconciler.unconfirmed
+
+    @property
+    def handing_over(self) -> bool:
+        """As in `GroupPart`."""
+        return False
+
+    @property
+    def expects_partitions(self) -> bool:
+        """As in `GroupPart`."""
+        return self._context.phase is Phase.REJOINING
+
+    def facts(self) -> GroupFacts:
+        """As in `GroupPart`."""
+        return GroupFacts(
+            target=frozenset(),
+            current=frozenset(),
+            ack_due=False,
+            heartbeat_in_flight=self._heartbeats.in_flight,
+            heartbeat_interval_ms=self._heartbeats.interval_ms,
+        )

@@ -1,0 +1,157 @@
+"""Handing over: a member that is about to leave goes on reading while the next owners of its partitions prepare.
+
+After an ordinary leave the others learn of their new partitions only with their next heartbeats; until then no member
+reads them. A member that hands over first unsubscribes from its topics and holds back the revocation. The group
+computes a target without it, and the others learn of that target while it still reads. When all of them have the new
+epoch, it revokes and acknowledges. The others are waiting by then, and early heartbeats bring them the partitions
+within tens of milliseconds.
+
+ConsumerGroupDescribe shows whether the others have the new epoch. If the coordinator does not offer it, or refuses it,
+the member stops waiting and revokes at once.
+
+Does not own: the leave that the application makes afterwards (`leaving`).
+
+Source: own. Rules: R188 to R191 in docs/protocol.md.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kip848_client.error_codes import RETRIABLE
+from kip848_client.member.consumer.heartbeats import Heartbeats
+from kip848_client.member.consumer.reconciler import Reconciler
+from kip848_client.member.core.context import Context
+from kip848_client.member.core.discovery import Discovery
+from kip848_client.member.core.events import Destination, HandOverFailed, HandOverRequested, RequestFailed
+from kip848_client.member.core.states import IN_GROUP, Phase
+from kip848_client.model import Subscription
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+)
+
+__all__ = ["QUESTION_EVERY_MS", "HandOver"]
+
+QUESTION_EVERY_MS: Final = 100
+"""Pause between two ConsumerGroupDescribe requests."""
+
+
+class HandOver:
+    """The only hand-over of one member."""
+
+    def __init__(
+        self, context: Context, *, discovery: Discovery, heartbeats: Heartbeats, reconciler: Reconciler
+    ) -> None:
+        self._context: Final = context
+        self._discovery: Final = discovery
+        self._heartbeats: Final = heartbeats
+        self._reconciler: Final = reconciler
+        self.active = False
+        """Whether a hand-over was requested and has not ended."""
+        self._until_ms = 0
+        self._ask_ms = 0
+        self._request_id: int | None = None
+
+    def request(self, event: HandOverRequested) -> None:
+        """Begin. Ends at once if there is nothing to hand over."""
+        context = self._context
+        if self.active or context.phase not in IN_GROUP or not context.owned:
+            return
+        self.active = True
+        self._until_ms = event.deadline_ms
+        self._reconciler.hold_back_runs = True
+        context.subscription = Subscription()
+
+    def advance(self) -> None:
+        """Ask for the epochs of the other members, let the revocation begin, or end."""
+        context = self._context
+        if not self.active:
+            return
+        if context.phase not in IN_GROUP or context.subscription:
+            self._end()
+        elif self._reconciler.hold_back_runs:
+            if context.now_ms >= self._until_ms:
+                self._stop_waiting("time is up")
+            elif self._may_ask:
+                self._ask()
+        elif context.phase is Phase.IN_SYNC and (not context.owned or context.now_ms >= self._until_ms):
+            self._end()  # at the deadline it may still own partitions (no coordinator): the leave gives them up
+
+    def deadline_ms(self) -> int | None:
+        """When `advance` would do something by time alone."""
+        if not self.active or not self._reconciler.hold_back_runs:
+            return None
+        return min(self._until_ms, self._ask_ms) if self._may_ask_later else self._until_ms
+
+    # -------------------------------------------------------------------------------------------------------- asking
+
+    @property
+    def _may_ask_later(self) -> bool:
+        """Whether the coordinator knows that the member unsubscribed, and no ConsumerGroupDescribe is in flight."""
+        return self._context.link is not None and self._request_id is None and self._heartbeats.empty_subscription_known
+
+    @property
+    def _may_ask(self) -> bool:
+        return self._may_ask_later and self._context.now_ms >= self._ask_ms
+
+    def _ask(self) -> None:
+        context = self._context
+        if self._discovery.highest_version(ApiKey.CONSUMER_GROUP_DESCRIBE) is None:
+            self._stop_waiting("the coordinator does not offer ConsumerGroupDescribe")
+            return
+        self._ask_ms = context.now_ms + QUESTION_EVERY_MS
+        self._request_id = context.send(
+            ConsumerGroupDescribeRequest(group_ids=(context.config.group_id,)),
+            destination=Destination.COORDINATOR,
+            timeout_ms=self._heartbeats.timeout_ms,
+            on_answer=self._described,
+            on_failure=self._not_described,
+        )
+
+    def _not_described(self, _: RequestFailed) -> None:
+        self._request_id = None
+
+    def _described(self, response: ConsumerGroupDescribeResponse) -> None:
+        self._request_id = None
+        group = next(iter(response.groups), None)
+        if group is None:
+            return
+        if group.error_code:
+            if group.error_code not in RETRIABLE:
+                self._stop_waiting(f"the group cannot be described: error code {group.error_code}")
+        elif self._others_are_ready(group):
+            self._stop_waiting(None)
+
+    def _others_are_ready(self, group: DescribedGroup) -> bool:
+        """Whether the target gives this member nothing, and every other member has reached the target's epoch.
+
+        A member reaches that epoch only after its own revocations.
+        """
+        if group.assignment_epoch < group.group_epoch:
+            return False
+        own = next((one for one in group.members if one.member_id == self._context.member_id), None)
+        if own is None or own.target_assignment.topic_partitions:
+            return False
+        others = [one.member_epoch for one in group.members if one is not own and one.member_epoch > 0]
+        return all(epoch >= group.group_epoch for epoch in others)
+
+    # -------------------------------------------------------------------------------------------------------- the end
+
+    def _stop_waiting(self, failure: str | None) -> None:
+        """Stop waiting for the other members: the revocation may begin.
+
+        Args:
+            failure: why the others may not be ready; None if they are, or if no wait is needed.
+        """
+        self._reconciler.hold_back_runs = False
+        self._context.orphan(self._request_id)
+        self._request_id = None
+        if failure is not None:
+            self._context.emit(HandOverFailed(failure))
+
+    def _end(self) -> None:
+        self.active = False
+        self._stop_waiting(None)

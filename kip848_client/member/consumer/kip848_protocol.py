@@ -1,0 +1,145 @@
+"""The KIP-848 protocol behind `GroupPart`: connects its parts, and fixes the order in which they act.
+
+The rules are in the parts:
+
+- `membership`: join, and what an answer changes
+- `group_exit`: leave, removal, failure, poll timer
+- `heartbeat`: when, and with which fields
+- `reconciler`: revoke, then assign
+- `hand_over`: revoke everything once the others are ready
+- `assignor_round`: client-side assignors
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kip848_client.member.consumer.assignor_round import AssignorRound
+from kip848_client.member.consumer.hand_over import HandOver
+from kip848_client.member.consumer.heartbeats import Heartbeats
+from kip848_client.member.consumer.membership import Membership
+from kip848_client.member.consumer.reconciler import Reconciler
+from kip848_client.member.core.assignor_events import AssignorEvent
+from kip848_client.member.core.context import Context
+from kip848_client.member.core.deadlines import earliest
+from kip848_client.member.core.discovery import Discovery
+from kip848_client.member.core.events import HandOverRequested, MetadataUpdated, TopicsDescribed
+from kip848_client.member.core.states import IN_GROUP, Phase
+from kip848_client.member.group.group_part import GroupFacts
+from kip848_client.member.group.runs import Run
+from kip848_client.member.offsets.commits import Commits
+from kip848_client.member.offsets.positions import Positions
+from kip848_client.model import TopicIdPartition
+
+__all__ = ["ConsumerProtocol"]
+
+
+class ConsumerProtocol:
+    """A `GroupPart`: the coordinator assigns, or asks a member to."""
+
+    def __init__(self, context: Context, *, discovery: Discovery, commits: Commits, positions: Positions) -> None:
+        self._context: Final = context
+        self._heartbeats: Final = Heartbeats(context)
+        self._assignors: Final = AssignorRound(context, heartbeats=self._heartbeats)
+        self._reconciler: Final = Reconciler(
+            context, heartbeats=self._heartbeats, commits=commits, positions=positions, assignors=self._assignors
+        )
+        self._membership: Final = Membership(
+            context,
+            discovery=discovery,
+            heartbeats=self._heartbeats,
+            reconciler=self._reconciler,
+            positions=positions,
+            assignors=self._assignors,
+        )
+        self._hand_over: Final = HandOver(
+            context, discovery=discovery, heartbeats=self._heartbeats, reconciler=self._reconciler
+        )
+        self.subscribe: Final = self._membership.subscribe
+        self.seen_polling: Final = self._membership.exit.seen_polling
+        self.check_poll_timer: Final = self._membership.exit.check_poll_timer
+        self.leave: Final = self._membership.exit.leave
+        self.abandon: Final = self._membership.exit.abandon
+        self.connection_refused: Final = self._membership.connection_refused
+        self.coordinator_found: Final = self._heartbeats.coordinator_found
+
+    def resume(self) -> None:
+        """As in `GroupPart`."""
+        self._reconciler.advance()
+
+    def advance(self) -> None:
+        """As in `GroupPart`."""
+        self._assignors.watch()  # before the heartbeat that tells what this makes known
+        self._hand_over.advance()
+        self._membership.advance()
+        self._assignors.advance()
+
+    def deadline_ms(self) -> int | None:
+        """As in `GroupPart`."""
+        parts = (self._membership, self._hand_over, self._reconciler, self._assignors)
+        return earliest(part.deadline_ms() for part in parts)
+
+    def polled(self) -> None:
+        """As in `GroupPart`."""
+        self._membership.polled()
+        self._reconciler.polled()
+
+    def hand_over(self, event: HandOverRequested) -> None:
+        """As in `GroupPart`."""
+        self._hand_over.request(event)
+
+    def metadata_updated(self, event: MetadataUpdated) -> None:
+        """As in `GroupPart`."""
+        self._reconciler.metadata_updated(event)
+        self._assignors.metadata_updated(event)
+
+    def topics_described(self, event: TopicsDescribed) -> None:
+        """As in `GroupPart`; this protocol never asks."""
+        self._context.finish(event.request_id)
+
+    def handle(self, event: AssignorEvent) -> None:
+        """As in `GroupPart`."""
+        self._assignors.handle(event)
+
+    # ------------------------------------------------------------------------------------------------ what is read
+
+    @property
+    def poll_wanted(self) -> bool:
+        """As in `GroupPart`."""
+        phase = self._context.phase
+        if phase is Phase.PENDING:
+            return self._reconciler.poll_wanted
+        return phase not in IN_GROUP and self._membership.poll_wanted
+
+    @property
+    def run(self) -> Run | None:
+        """As in `GroupPart`."""
+        return self._reconciler.run
+
+    @property
+    def blocked(self) -> frozenset[TopicIdPartition]:
+        """As in `GroupPart`."""
+        reconciler = self._reconciler
+        if reconciler.unconfirmed or reconciler.reported_unowned:
+            return reconciler.held_back | reconciler.unconfirmed | reconciler.reported_unowned
+        return reconciler.held_back
+
+    @property
+    def handing_over(self) -> bool:
+        """As in `GroupPart`."""
+        return self._hand_over.active
+
+    @property
+    def expects_partitions(self) -> bool:
+        """As in `GroupPart`."""
+        return self._heartbeats.early.waiting
+
+    def facts(self) -> GroupFacts:
+        """As in `GroupPart`."""
+        return GroupFacts(
+            target=self._reconciler.target.partitions,
+            current=self._reconciler.current.partitions,
+            ack_due=self._heartbeats.ack_due,
+            heartbeat_in_flight=self._heartbeats.in_flight,
+            heartbeat_interval_ms=self._heartbeats.interval_ms,
+        )

@@ -1,0 +1,300 @@
+"""Being a member of a KIP-848 group: joining, and what the answers to heartbeats change.
+
+Every heartbeat outcome that changes what the member is ends here; so do poll() and subscribe(). By phase:
+
+=========  =============  ====================  ===================  ======================  =========
+event      not in group   joining, in group     leaving              releasing               fatal
+=========  =============  ====================  ===================  ======================  =========
+subscribe  poll() joins   next heartbeat        after the leave      after the callback      ignored
+poll()     joins          `reconciler`          -                    stale: joins later      -
+answer     ignored        epoch, assignment     epoch                ignored                 ignored
+=========  =============  ====================  ===================  ======================  =========
+
+Does not own: the ways out of the group (`group_exit`): leave, removal, fatal error, poll() too late.
+
+Source: KIP-848; Kafka's ``AbstractMembershipManager``; KAFKA-16165, KAFKA-16933, KAFKA-17518.
+Rules: R3 to R19, R47 to R58, R125 to R130 and R144 to R146 in docs/protocol.md.
+"""
+
+from __future__ import annotations
+
+from kip848_client.error_codes import ErrorCode
+from kip848_client.errors import (
+    FatalGroupError,
+    Kip848Error,
+    TopicAuthorizationError,
+    error_for_code,
+    error_name,
+)
+from kip848_client.member.consumer.assignor_round import AssignorRound
+from kip848_client.member.consumer.heartbeats import Heartbeats
+from kip848_client.member.consumer.leaving import Leaving
+from kip848_client.member.consumer.reconciler import Reconciler
+from kip848_client.member.core.assignment import partitions_from_wire, pending_from_wire
+from kip848_client.member.core.context import MIN_REPEAT_MS, Context
+from kip848_client.member.core.deadlines import earliest
+from kip848_client.member.core.discovery import Discovery
+from kip848_client.member.core.error_tables import FATAL_ADVICE, HeartbeatErrorClass, heartbeat_error_class
+from kip848_client.member.core.events import (
+    FailureKind,
+    LeaveMode,
+    RequestFailed,
+)
+from kip848_client.member.core.failures import failure_error, is_passing
+from kip848_client.member.core.settings import missing_permission
+from kip848_client.member.core.states import Phase
+from kip848_client.member.group.group_exit import GroupExit
+from kip848_client.member.group.release import Release
+from kip848_client.member.offsets.positions import Positions
+from kip848_client.model import Subscription
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+
+__all__ = ["Membership"]
+
+
+class Membership:
+    """Joins the group, sends its heartbeats, and applies their answers."""
+
+    def __init__(
+        self,
+        context: Context,
+        *,
+        discovery: Discovery,
+        heartbeats: Heartbeats,
+        reconciler: Reconciler,
+        positions: Positions,
+        assignors: AssignorRound,
+    ) -> None:
+        self._context = context
+        self._assignors = assignors
+        self._discovery = discovery
+        self._heartbeats = heartbeats
+        self._reconciler = reconciler
+        self._release = Release(context, reconciler=reconciler, on_rejoin=self._join)
+        self._leaving = Leaving(
+            context,
+            discovery=discovery,
+            heartbeats=heartbeats,
+            reconciler=reconciler,
+            positions=positions,
+            subscribe=self.subscribe,
+        )
+        self._joining_since_ms = 0
+        self._may_hold_instance = False
+        """A join of ours was, or may have been, accepted: the static slot may be ours."""
+        self._instance_freed = False
+        self.exit = GroupExit(
+            context,
+            reconciler=reconciler,
+            positions=positions,
+            leaving=self._leaving,
+            release=self._release,
+            forget=lambda: heartbeats.restart(removals=0),
+            keeps_id=True,
+        )
+
+    # ----------------------------------------------------------------------------------------- subscribe and join
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """Change the subscription. While the member leaves, the change waits for the end of the leave."""
+        context = self._context
+        if self.exit.put_off(subscription):
+            return
+        context.subscription = subscription
+        if context.phase is Phase.IDLE:
+            context.move("subscribed")
+
+    @property
+    def poll_wanted(self) -> bool:
+        """Whether the next poll() moves the member."""
+        waiting = self._context.phase in {Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL}
+        return waiting or self._release.poll_wanted
+
+    def polled(self) -> None:
+        """poll() began."""
+        self.exit.seen_polling(self._context.now_ms)
+        self._release.polled()
+        if self._context.phase in {Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL}:
+            self._context.move("polled")
+            self._join()
+
+    def _join(self) -> None:
+        """Start over with epoch 0; the move to JOINING was made."""
+        self._context.epoch = 0
+        self._joining_since_ms = self._context.now_ms
+        self._heartbeats.restart(removals=self.exit.removals)
+
+    # -------------------------------------------------------------------------------------------------- heartbeats
+
+    def advance(self) -> None:
+        """Send the heartbeat if one is due, and end a leave that took too long."""
+        if self._context.link is not None:
+            if self._heartbeats.due():
+                self._send_heartbeat()
+            early = self._heartbeats.early
+            if early.question_wanted and self._discovery.highest_version(ApiKey.CONSUMER_GROUP_DESCRIBE) is not None:
+                early.ask(timeout_ms=self._heartbeats.timeout_ms, target=self._reconciler.target.partitions)
+        self._leaving.advance()
+
+    def deadline_ms(self) -> int | None:
+        """When `advance` or `GroupExit.check_poll_timer` would do something by time alone."""
+        context = self._context
+        heartbeat_ms = self._heartbeats.deadline_ms() if context.link is not None else None
+        return earliest((self.exit.deadline_ms(), heartbeat_ms))
+
+    def _send_heartbeat(self) -> None:
+        context = self._context
+        version = self._discovery.highest_version(ApiKey.CONSUMER_GROUP_HEARTBEAT)
+        if version is None:
+            self.exit.fail(self._fatal(ErrorCode.UNSUPPORTED_VERSION, "the coordinator has no ConsumerGroupHeartbeat"))
+            return
+        if version == 0 and context.subscription.pattern is not None:
+            self.exit.fail(
+                error_for_code(
+                    ErrorCode.UNSUPPORTED_VERSION,
+                    f"the cluster cannot subscribe by regular expression ({context.subscription.pattern!r}): it offers "
+                    "ConsumerGroupHeartbeat version 0 only; name the topics, or use Apache Kafka 4.0 or later",
+                    stopped=True,
+                )
+            )
+            return
+        unsupported = self._assignors.check_coordinator(lambda key: self._discovery.highest_version(key) is not None)
+        if unsupported is not None:
+            self.exit.fail(unsupported)
+            return
+        link = context.link
+        self._heartbeats.send(
+            current=self._reconciler.current,
+            version=version,
+            on_answer=lambda response: self._answered(response, link),
+            on_failure=self._heartbeat_failed,
+        )
+        if context.phase is Phase.ACK_DUE:
+            in_sync = self._reconciler.current == self._reconciler.target
+            context.move("acknowledged" if in_sync else "acknowledged_in_part")
+            self._reconciler.advance()  # what is left may change nothing, and then needs no poll()
+
+    def _answered(self, response: ConsumerGroupHeartbeatResponse, link: int | None) -> None:
+        self._heartbeats.ended()
+        if response.error_code:
+            self._refused(response.error_code, response.error_message or "", link)
+        elif response.member_epoch > 0:
+            self._accepted(response)
+        else:
+            # Only the answer to a leave may carry such an epoch. Back off instead of asking in a loop.
+            self._heartbeats.failed()
+
+    def _accepted(self, response: ConsumerGroupHeartbeatResponse) -> None:
+        context = self._context
+        self._discovery.proven()
+        self._adopt_member_id(response)
+        self._may_hold_instance = True
+        self._instance_freed = False
+        self._heartbeats.succeeded(interval_ms=response.heartbeat_interval_ms)
+        if context.phase is not Phase.JOINING:
+            self.exit.removals = 0
+        self._look_for_partitions_on_their_way(response)
+        context.epoch = response.member_epoch
+        self._assignors.answered(response)
+        if response.assignment is None:
+            if context.phase is Phase.JOINING:
+                context.move("joined")
+            return
+        changed = self._reconciler.receive(partitions_from_wire(response.assignment))
+        if changed and context.phase in {Phase.JOINING, Phase.IN_SYNC, Phase.ACK_DUE}:
+            context.move("assignment_received")
+
+    def _look_for_partitions_on_their_way(self, response: ConsumerGroupHeartbeatResponse) -> None:
+        """Tell the early heartbeats what the answer holds, before its epoch and target are applied."""
+        assignment = response.assignment
+        self._heartbeats.early.answered(
+            joined=self._context.phase is Phase.JOINING,
+            moved=response.member_epoch != self._context.epoch,
+            target=None if assignment is None else partitions_from_wire(assignment),
+            before=self._reconciler.target.partitions,
+            pending=frozenset() if assignment is None else pending_from_wire(assignment),
+        )
+
+    def _adopt_member_id(self, response: ConsumerGroupHeartbeatResponse) -> None:
+        if response.member_id:
+            self._context.member_id = response.member_id
+            self._context.member_id_confirmed = True
+
+    def _refused(self, code: int, message: str, link: int | None) -> None:
+        """The answer carries an error code."""
+        error_class = heartbeat_error_class(code)
+        if code == ErrorCode.UNRELEASED_INSTANCE_ID and self._context.phase is Phase.JOINING:
+            if self._free_own_instance():
+                return
+            if self._context.now_ms - self._joining_since_ms < self._context.config.unreleased_instance_retry_ms:
+                error_class = HeartbeatErrorClass.RETRY
+        match error_class:
+            case HeartbeatErrorClass.RETRY:
+                self._heartbeats.failed()
+            case HeartbeatErrorClass.REDISCOVER:
+                self._heartbeats.failed(at_once=True)
+                self._context.lose_link(link)
+            case HeartbeatErrorClass.FENCED:
+                self.exit.removed()
+            case HeartbeatErrorClass.SURFACE:
+                self._heartbeats.failed()
+                self._surface(code, message)
+            case HeartbeatErrorClass.FATAL:
+                self._heartbeats.failed()
+                self.exit.fail(self._fatal(code, message))
+
+    def _heartbeat_failed(self, failure: RequestFailed) -> None:
+        self._heartbeats.ended()
+        self._heartbeats.failed()
+        self._may_hold_instance = True
+        if is_passing(failure):
+            return
+        if failure.kind is FailureKind.MALFORMED:
+            # The connection is closed. The next coordinator may answer correctly.
+            self._context.surface(failure_error(failure), key=failure.kind)
+        else:
+            self.connection_refused(failure)
+
+    def connection_refused(self, failure: RequestFailed) -> None:
+        """The coordinator refused the connection or does not offer our protocol. Ignored outside the group."""
+        if failure.kind is FailureKind.UNSUPPORTED_VERSION:
+            self.exit.fail(self._fatal(ErrorCode.UNSUPPORTED_VERSION, failure.message))
+        else:
+            self.exit.fail(failure_error(failure))
+
+    def _free_own_instance(self) -> bool:
+        """Leave the static slot that this member holds itself, so that its next join finds it free.
+
+        The coordinator refuses a join with the instance id of a living member, even to that member. When the answer to
+        its join was lost, or it was fenced, it would have to wait for the end of its own session. If another process
+        holds the slot, the coordinator refuses this leave, and the next answer is final.
+        """
+        if not self._may_hold_instance or self._instance_freed or not self._leaving.can_be_named():
+            return False
+        self._instance_freed = True
+        self._leaving.send_unawaited(self._leaving.epoch(LeaveMode.DEFAULT))
+        return True
+
+    def _surface(self, code: int, message: str) -> None:
+        """Report TOPIC_AUTHORIZATION_FAILED and go on: the permission may be granted later."""
+        names = ", ".join(map(repr, sorted(self._context.subscription.topics)))
+        lacks = missing_permission(self._context.config, "DESCRIBE", f"each subscribed topic: {names}")
+        text = f"{error_name(code)}: {message + '; ' if message else ''}{lacks}"
+        error = TopicAuthorizationError(
+            f"{text}; the member keeps its partitions and retries", topics=self._context.subscription.topics
+        )
+        self._context.surface(error, key=code, every_ms=max(self._heartbeats.interval_ms, MIN_REPEAT_MS))
+
+    def _fatal(self, code: int, message: str) -> Kip848Error:
+        group_id = self._context.config.group_id
+        text = f"group {group_id!r}: {message.rstrip('.') or 'the coordinator gave no reason'}"
+        if code == ErrorCode.INVALID_REGULAR_EXPRESSION:
+            text += f" (pattern {self._context.subscription.pattern!r})"
+        if code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
+            text += f"; {missing_permission(self._context.config, 'READ', f'group {group_id!r}')}"
+        if code in FATAL_ADVICE:
+            text += f"; {FATAL_ADVICE[code]}"
+        error = error_for_code(code, text, stopped=True)
+        # Applications catch FatalGroupError, so a code without a class of its own must be one too.
+        return error if isinstance(error, FatalGroupError) else FatalGroupError(str(error), code=code)

@@ -1,0 +1,205 @@
+"""A run: the steps from the partitions that the application owns to those it is assigned. Both protocols share them.
+
+The order: pause the revoked partitions; commit (auto-commit only, and only if some are revoked); revoked callback; add
+the assigned partitions; assigned callback with the added ones, even if there are none. A run starts only at the
+beginning of a poll(), because only then are all records of the last poll() processed. An assignment that arrives
+meanwhile waits for the next run.
+
+Does not own: when a run starts, with which partitions, and what follows it (`reconciler`, `classic_reconciler`).
+
+Source: KIP-848 "Reconciliation"; Kafka's ``AbstractMembershipManager.maybeReconcile``.
+Rules: R64 to R88 and R256 in docs/protocol.md.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import msgspec
+
+from kip848_client.member.core.assignment import NO_ASSIGNMENT, LocalAssignment
+from kip848_client.member.core.context import Context
+from kip848_client.member.core.events import AssignPartitions, PausePartitions, RevokePartitions
+from kip848_client.member.offsets.commits import Commits
+from kip848_client.member.offsets.positions import Positions
+from kip848_client.model import TopicIdPartition
+
+__all__ = ["Run", "Runs"]
+
+
+class Run(msgspec.Struct, eq=False):
+    """One run in progress."""
+
+    partitions: frozenset[TopicIdPartition]
+    added: frozenset[TopicIdPartition]
+    revoked: frozenset[TopicIdPartition]
+    resolved: LocalAssignment = NO_ASSIGNMENT
+    """The assignment to acknowledge afterwards, where the protocol acknowledges."""
+    ownership_reports: int = 0
+    """`Heartbeats.ownership_reports` when the run began: a larger count shows that a heartbeat was sent meanwhile."""
+    on_revoked: Callable[[], None] | None = None
+    """Ends a run that only revokes, before a join of the classic protocol: no assigned callback follows."""
+    token: int | None = None
+    """Number of the listener call that is awaited."""
+
+    @property
+    def revokes_only(self) -> bool:
+        """Whether the run ends with the revocation."""
+        return self.on_revoked is not None
+
+
+class Runs(ABC):
+    """Carries out one run at a time, and knows which owned partitions must not be fetched meanwhile."""
+
+    def __init__(self, context: Context, *, commits: Commits, positions: Positions) -> None:
+        self._context = context
+        self._commits = commits
+        self._positions = positions
+        self.run: Run | None = None
+        self.held_back: frozenset[TopicIdPartition] = frozenset()
+        """Owned, but paused: they are being revoked, or the listener that should revoke them raised."""
+        self.unconfirmed: frozenset[TopicIdPartition] = frozenset()
+        """Owned, but the assigned callback has not succeeded for them yet."""
+        self.reported_unowned: frozenset[TopicIdPartition] = frozenset()
+        """Owned, but a heartbeat in flight leaves them out: do not fetch them until it is answered."""
+
+        self._listener_backoff = context.new_backoff()
+        self._listener_failed = False
+        """The last run ended because a listener raised."""
+
+    @property
+    def listener_ready_ms(self) -> int:
+        """When a listener that raised may be called again."""
+        return self._listener_backoff.ready_ms
+
+    # ---------------------------------------------------------------------------------------- what a protocol decides
+
+    def _may_assign(self, run: Run) -> bool:
+        """Whether the run may go on to assign. If not, this has made the move that ends the run."""
+        del run
+        return True
+
+    def _reported_unowned(self, run: Run) -> frozenset[TopicIdPartition]:
+        """Added partitions that a heartbeat sent during the run left out."""
+        del run
+        return frozenset()
+
+    def _commit_within_ms(self, run: Run) -> int:
+        """How long a run waits for its commit, in ms."""
+        del run
+        return self._context.config.rebalance_timeout_ms
+
+    @abstractmethod
+    def _assigned(self, run: Run) -> None:
+        """The assigned callback succeeded: acknowledge, if the protocol does, and move to the next phase."""
+
+    # --------------------------------------------------------------------------------------------------------- steps
+
+    def _begin(self, run: Run) -> None:
+        self.run = run
+        self.held_back |= run.revoked
+        if run.revoked:
+            self._positions.hold(run.revoked)
+            self._context.emit(PausePartitions(run.revoked))
+        # Without a revocation no other member needs the commit, and new partitions would have no reader meanwhile.
+        if run.revoked and self._commits.start_before_revocation(
+            lambda: self._committed(run), within_ms=self._commit_within_ms(run)
+        ):
+            self._context.move("commit_started")
+        else:
+            self._revoke(run)
+
+    def _committed(self, run: Run) -> None:
+        if run is self.run:
+            self._revoke(run)
+
+    def _revoke(self, run: Run) -> None:
+        if not run.revoked:
+            self._assign(run)
+            return
+        self._context.move("revocation_started")
+        run.token = self._context.call_listener(
+            RevokePartitions, run.revoked, lambda error: self._revocation_ended(run, error)
+        )
+
+    def _revocation_ended(self, run: Run, error: BaseException | None) -> None:
+        if error is not None:
+            self._listener_raised(run)
+            return
+        self._remove_owned(run.revoked)
+        self._assign(run)
+
+    def _remove_owned(self, revoked: frozenset[TopicIdPartition]) -> None:
+        self._context.set_owned(self._context.owned - revoked)
+        self._positions.drop(revoked)
+
+    def _assign(self, run: Run) -> None:
+        if run.on_revoked is not None:
+            self.run = None
+            run.on_revoked()
+            return
+        if not self._may_assign(run):
+            self.run = None
+            return
+        self._context.set_owned(self._context.owned | run.added)
+        self._positions.prepare(run.added)
+        self.unconfirmed |= run.added
+        self._context.move("assignment_started")
+        run.token = self._context.call_listener(
+            AssignPartitions, run.added, lambda error: self._assignment_ended(run, error)
+        )
+
+    def _assignment_ended(self, run: Run, error: BaseException | None) -> None:
+        if error is not None:
+            self._listener_raised(run)
+            return
+        self.run = None
+        self.unconfirmed = frozenset()
+        self.reported_unowned = self._reported_unowned(run)
+        # This includes partitions that an earlier run paused and that were assigned again before they were revoked.
+        self.held_back = frozenset()
+        self._positions.release(self._context.owned - self.reported_unowned)
+        if run.revoked or not self._commits.interval_runs:
+            self._commits.restart_interval()
+        self._forget_failures()
+        self._assigned(run)
+
+    def _listener_raised(self, run: Run) -> None:
+        """End the run without acknowledging it; the next poll() starts another (R84-R89).
+
+        From the second failure in a row on, that run waits for a backoff (R196): a listener that always raises is not
+        called in every poll().
+        """
+        if run is self.run:
+            self.run = None
+            if self._listener_failed:
+                self._listener_backoff.failed(self._context.now_ms)
+            self._listener_failed = True
+            # The run before a join of the classic protocol only revokes: it prepares the join.
+            self._context.move("preparation_failed" if run.revokes_only else "listener_failed")
+
+    def _forget_failures(self) -> None:
+        self._listener_failed = False
+        self._listener_backoff.reset()
+
+    # ------------------------------------------------------------------------------------------------- interruption
+
+    def reset(self) -> None:
+        """The member joins again or left. The caller takes care of the owned partitions."""
+        self._forget_failures()
+
+    def cancel(self) -> Run | None:
+        """Stop the run. If its listener call has not returned yet, return the run, for a later call of `settle`."""
+        run = self.run
+        self.run = None
+        self._commits.cancel_before_revocation()
+        return run if run is not None and run.token is not None and self._context.listener_awaited(run.token) else None
+
+    def claim_owned(self) -> None:  # noqa: B027  nothing to do where each join lists what is owned
+        """Count all owned partitions as reconciled, so that the next heartbeat names them; only for KIP-848."""
+
+    def settle(self, run: Run, *, revoked: bool) -> None:
+        """The listener call of a cancelled run has returned. If it revoked partitions, they are no longer owned."""
+        if revoked:
+            self._remove_owned(run.revoked)

@@ -1,0 +1,429 @@
+"""Commits: their order, retries and deadlines, and the interval of auto-commit.
+
+======================  ==============  =======================  ============================================
+kind                    offsets         deadline                 retries
+======================  ==============  =======================  ============================================
+SYNC, AUTO_CLOSE        given           given                    retriable codes; a stale epoch once per new epoch;
+                                                                 in on_partitions_revoked not for a deleted topic
+ASYNC                   given           none                     none
+AUTO_INTERVAL           all consumed    none                     none; a retriable failure shortens the wait
+AUTO_REVOCATION         all consumed    the rebalance timeout    retriable codes and stale epochs
+======================  ==============  =======================  ============================================
+
+A commit carries the member id and epoch that are valid when it is sent. A subscribed member without an epoch (removed,
+or not joined yet) commits nothing: the coordinator of an empty group would accept the commit, and it would overwrite
+the offsets of the next owner. A commit that waited during a removal keeps only partitions that are still owned.
+
+A SYNC commit is reported after all ASYNC commits that were requested before it.
+
+Source: KIP-848; Kafka's ``CommitRequestManager``; KAFKA-19357, KAFKA-18034. Unlike Kafka's, a synchronous commit is
+retried after a stale epoch, and consumed positions are not committed twice.
+Rules: R102 to R124, R153 and R176 in docs/protocol.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from kip848_client.error_codes import ErrorCode
+from kip848_client.errors import (
+    CommitFailedError,
+    Kip848Error,
+    RequestTimeoutError,
+    RetriableCommitFailedError,
+    TopicAuthorizationError,
+    error_for_code,
+    error_name,
+)
+from kip848_client.member.core.backoff import Backoff
+from kip848_client.member.core.context import Context
+from kip848_client.member.core.deadlines import earliest
+from kip848_client.member.core.error_tables import CommitErrorClass, commit_error_class, forgets_coordinator
+from kip848_client.member.core.events import (
+    AUTOMATIC_COMMIT_ID,
+    CommitDone,
+    CommitKind,
+    CommitRequested,
+    Destination,
+    RequestFailed,
+)
+from kip848_client.member.core.failures import failure_error, is_passing
+from kip848_client.member.core.settings import missing_permission
+from kip848_client.member.offsets.commit_requests import build_commit, read_commit
+from kip848_client.model import NO_EPOCH, OffsetAndMetadata, TopicPartition, describe_partitions
+from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+
+__all__ = ["Commits"]
+
+_WAITED_FOR: Final = frozenset({CommitKind.SYNC, CommitKind.AUTO_CLOSE})
+_AUTOMATIC: Final = frozenset({CommitKind.AUTO_INTERVAL, CommitKind.AUTO_REVOCATION})
+
+_TOPIC_UNKNOWN_MAX_MS: Final = 5_000
+"""How long a commit is retried because the coordinator does not know the topic yet. After that the topic counts as
+deleted. The application's thread waits meanwhile."""
+
+
+class _Commit(msgspec.Struct, eq=False):
+    kind: CommitKind
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    deadline_ms: int | None
+    incarnation: int
+    backoff: Backoff
+    commit_id: int | None = None
+    on_done: Callable[[], None] | None = None
+    revoking: bool = False
+    """Requested inside on_partitions_revoked: the rebalance waits for it."""
+    moved: frozenset[TopicPartition] = frozenset()
+    """Partitions left out because they are no longer owned."""
+    gone: dict[TopicPartition, OffsetAndMetadata] = msgspec.field(default_factory=dict)
+    """Offsets left out because their topic no longer exists; only if `revoking`."""
+    gone_since_ms: int | None = None
+    """When the coordinator first said that it does not know a topic."""
+    request_id: int | None = None
+    sent_epoch: int | None = None
+    awaits_epoch: bool = False
+    wants_positions: bool = False
+    """A retry that should commit newer consumed positions."""
+    last_error: Kip848Error | None = None
+    ended: bool = False
+    error: Kip848Error | None = None
+
+
+class Commits:
+    """The queue of one member's commits, in the order of the requests."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._queue: list[_Commit] = []
+        self._due_ms: int | None = None
+        self._committed: dict[TopicPartition, OffsetAndMetadata] = {}
+        """What the coordinator confirmed since the last run; consumed positions equal to it need no commit (R119)."""
+
+    # ---------------------------------------------------------------------------------------------------- requests
+
+    def request(self, event: CommitRequested) -> None:
+        """Queue a commit of the application or of close(). If there is nothing to commit, it succeeds at once."""
+        needed = self._is_news(event.offsets) if event.kind is CommitKind.AUTO_CLOSE else bool(event.offsets)
+        commit = self._new(event.kind, dict(event.offsets), event.deadline_ms)
+        commit.commit_id = event.commit_id
+        commit.revoking = event.revoking
+        self._queue.append(commit)
+        if not needed:
+            self._end(commit, None)
+
+    def abandon(self, commit_id: int) -> None:
+        """The caller stopped waiting for this commit."""
+        self._queue = [commit for commit in self._queue if commit.commit_id != commit_id]
+
+    def start_before_revocation(self, on_done: Callable[[], None], *, within_ms: int) -> bool:
+        """Commit everything consumed before a run goes on; False if there is nothing to commit."""
+        if self._context.config.auto_commit_interval_ms is None or not self._is_news(self._context.committable):
+            return False
+        deadline_ms = self._context.now_ms + within_ms
+        commit = self._new(CommitKind.AUTO_REVOCATION, {}, deadline_ms)
+        commit.on_done = on_done
+        self._queue.append(commit)
+        return True
+
+    def cancel_before_revocation(self) -> None:
+        """Drop the commit before a revocation: the run that waited for it was cancelled."""
+        for commit in [item for item in self._queue if item.kind is CommitKind.AUTO_REVOCATION]:
+            self._context.orphan(commit.request_id)
+            self._queue.remove(commit)
+
+    def _new(
+        self, kind: CommitKind, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline_ms: int | None
+    ) -> _Commit:
+        return _Commit(kind, offsets, deadline_ms, self._context.incarnation, self._context.new_backoff())
+
+    # ---------------------------------------------------------------------------------------------------- interval
+
+    @property
+    def interval_runs(self) -> bool:
+        """Whether an interval was started."""
+        return self._due_ms is not None
+
+    def restart_interval(self) -> None:
+        """The owned partitions changed: the next interval commit is due after a full interval."""
+        self._committed.clear()
+        self._start_interval()
+
+    def _start_interval(self) -> None:
+        interval_ms = self._context.config.auto_commit_interval_ms
+        # Not 0, with which every poll() would have to be followed by another one.
+        self._due_ms = None if interval_ms is None else self._context.now_ms + max(1, interval_ms)
+
+    def _interval_allowed(self) -> bool:
+        context = self._context
+        if context.closing or not context.owned:
+            return False
+        return not any(commit.kind in _AUTOMATIC for commit in self._queue)
+
+    @property
+    def poll_wanted(self) -> bool:
+        """Whether the next poll() should bring consumed positions: for an interval commit, or a retry."""
+        if self._due_ms is not None and self._context.now_ms >= self._due_ms and self._interval_allowed():
+            return True
+        return any(commit.wants_positions for commit in self._queue)
+
+    def polled(self) -> None:
+        """poll() began, and positions are fresh: commit them if the interval is over."""
+        for commit in self._queue:
+            commit.wants_positions = False
+        if self._due_ms is None or self._context.now_ms < self._due_ms:
+            return
+        if self._interval_allowed():
+            self._start_interval()
+            if self._is_news(self._context.committable):
+                self._queue.append(self._new(CommitKind.AUTO_INTERVAL, {}, None))
+
+    def commit_consumed(self, consumed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """If auto-commit is on, commit positions of partitions that are about to be removed."""
+        if consumed and self._context.config.auto_commit_interval_ms is not None:
+            self._queue.append(self._new(CommitKind.AUTO_INTERVAL, dict(consumed), None))
+
+    def _is_news(self, consumed: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
+        """Whether to commit *consumed*: part of it is not confirmed, or a queued commit may say something else."""
+        others_queued = any(commit.kind is not CommitKind.AUTO_REVOCATION for commit in self._queue)
+        return any(others_queued or self._committed.get(key) != value for key, value in consumed.items())
+
+    # ----------------------------------------------------------------------------------------------------- sending
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether the answer to a commit is awaited."""
+        return any(commit.request_id is not None for commit in self._queue)
+
+    @property
+    def coordinator_wanted(self) -> bool:
+        """Whether a commit waits to be sent."""
+        return any(commit.request_id is None and not commit.ended for commit in self._queue)
+
+    def advance(self) -> None:
+        """Send the commits that can be sent, fail those that cannot, and end those past their deadline."""
+        for commit in list(self._queue):
+            if not commit.ended and commit.request_id is None:
+                self._try(commit)
+        for commit in list(self._queue):
+            if commit.deadline_ms is not None and self._context.now_ms >= commit.deadline_ms:
+                self._expire(commit)
+        self._report()
+
+    def deadline_ms(self) -> int | None:
+        """When `advance` or `poll_wanted` would change by time alone."""
+        now_ms = self._context.now_ms
+        interval_due = self._due_ms is not None and self._due_ms > now_ms and self._interval_allowed()
+        times = [self._due_ms if interval_due else None, *(commit.deadline_ms for commit in self._queue)]
+        times += [commit.backoff.ready_ms for commit in self._queue if commit.backoff.ready_ms > now_ms]
+        return earliest(times)
+
+    def _try(self, commit: _Commit) -> None:
+        context = self._context
+        if context.fatal_error is not None:
+            self._end(commit, self._failed(commit, "the member stopped", context.fatal_error))
+            return
+        epoch = context.live_epoch
+        if context.subscribed and epoch == NO_EPOCH:
+            self._end(commit, self._failed(commit, "this consumer is not a member of the group now", commit.last_error))
+            return
+        if commit.awaits_epoch and epoch == commit.sent_epoch:
+            return
+        if commit.kind not in _AUTOMATIC and (commit.incarnation != context.incarnation or commit.awaits_epoch):
+            self._take_out_moved(commit)
+            if not commit.offsets:
+                self._end(commit, self._failed(commit, "the partitions moved to another member", commit.last_error))
+                return
+        if context.link is None:
+            if context.closing:
+                self._end(commit, self._failed(commit, "the consumer closes and no coordinator is known", None))
+            return
+        if context.now_ms >= commit.backoff.ready_ms:
+            self._send(commit)
+
+    def _take_out_moved(self, commit: _Commit) -> None:
+        kept = {key: value for key, value in commit.offsets.items() if key in self._context.owned_by_name}
+        commit.moved |= commit.offsets.keys() - kept.keys()
+        commit.offsets = kept
+
+    def _take_out_gone(self, commit: _Commit, gone: frozenset[TopicPartition]) -> None:
+        """R176: a rebalance does not wait for a topic that will not come back."""
+        commit.gone.update({key: value for key, value in commit.offsets.items() if key in gone})
+        commit.offsets = {key: value for key, value in commit.offsets.items() if key not in gone}
+
+    def _send(self, commit: _Commit) -> None:
+        context = self._context
+        if commit.kind is CommitKind.AUTO_REVOCATION or (
+            commit.kind is CommitKind.AUTO_INTERVAL and not commit.offsets
+        ):
+            commit.offsets = dict(context.committable)
+        if not commit.offsets:
+            self._end(commit, None)
+            return
+        commit.sent_epoch = context.live_epoch
+        commit.awaits_epoch = False
+        built = build_commit(context, commit.offsets)
+        link = context.link
+        commit.request_id = context.send(
+            built.request,
+            destination=Destination.COORDINATOR,
+            timeout_ms=context.config.request_timeout_ms,
+            max_version=built.max_version,
+            on_answer=lambda response: self._answered(commit, built.request, response, link),
+            on_failure=lambda failure: self._request_failed(commit, failure),
+            urgent=context.closing or commit.kind is CommitKind.AUTO_CLOSE,
+        )
+
+    # ---------------------------------------------------------------------------------------------------- outcomes
+
+    def _answered(
+        self, commit: _Commit, request: OffsetCommitRequest, response: OffsetCommitResponse, link: int | None
+    ) -> None:
+        commit.request_id = None
+        result = read_commit(request, response, without_gone=commit.revoking)
+        if commit.revoking and result.gone:
+            self._take_out_gone(commit, result.gone)
+        if not result.code:
+            self._committed.update(commit.offsets)
+            moved = commit.moved
+            self._end(commit, self._failed(commit, f"{describe_partitions(moved)} moved", None) if moved else None)
+            return
+        if forgets_coordinator(result.code, committing=True):
+            self._context.lose_link(link)
+        error: Kip848Error
+        text = f"commit of {describe_partitions(commit.offsets)}"
+        if result.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            named = ", ".join(map(repr, sorted(result.unauthorized)))
+            lacks = missing_permission(self._context.config, "READ", f"topic {named}")
+            error = TopicAuthorizationError(f"{error_name(result.code)}: {text}: {lacks}", topics=result.unauthorized)
+        elif result.code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
+            group_id = self._context.config.group_id
+            lacks = missing_permission(self._context.config, "READ", f"group {group_id!r}")
+            error = error_for_code(result.code, f"{text}: {lacks}")
+        else:
+            error = error_for_code(result.code, text)
+        error_class = commit_error_class(result.code)
+        if error_class in {CommitErrorClass.NOT_A_MEMBER, CommitErrorClass.STALE, CommitErrorClass.OLD_GENERATION}:
+            self._context.expedite = True
+        self._decide(commit, error_class, error)
+
+    def _request_failed(self, commit: _Commit, failure: RequestFailed) -> None:
+        commit.request_id = None
+        error_class = CommitErrorClass.RETRY if is_passing(failure) else CommitErrorClass.RAISE
+        self._decide(commit, error_class, failure_error(failure))
+
+    def _decide(self, commit: _Commit, error_class: CommitErrorClass, error: Kip848Error) -> None:
+        commit.last_error = error
+        match commit.kind:
+            case CommitKind.SYNC | CommitKind.AUTO_CLOSE:
+                self._decide_sync(commit, error_class, error)
+            case CommitKind.ASYNC:
+                self._decide_async(commit, error_class, error)
+            case CommitKind.AUTO_INTERVAL:
+                if error_class in {CommitErrorClass.RETRY, CommitErrorClass.RETRY_UNLESS_REVOKING}:
+                    self._due_ms = self._context.now_ms + commit.backoff.wait_ms(0)
+                self._end(commit, error)
+            case CommitKind.AUTO_REVOCATION:
+                epoch = self._context.live_epoch
+                retried = (
+                    error_class is CommitErrorClass.RETRY
+                    or (error_class is CommitErrorClass.STALE and epoch != NO_EPOCH)
+                    or (error_class is CommitErrorClass.OLD_GENERATION and epoch not in {NO_EPOCH, commit.sent_epoch})
+                )
+                if retried:
+                    commit.backoff.failed(self._context.now_ms)
+                    commit.wants_positions = True
+                else:
+                    self._end(commit, error)
+
+    def _decide_sync(self, commit: _Commit, error_class: CommitErrorClass, error: Kip848Error) -> None:
+        now_ms = self._context.now_ms
+        match error_class:
+            case CommitErrorClass.RETRY:
+                commit.backoff.failed(now_ms)
+            case CommitErrorClass.RETRY_UNLESS_REVOKING:
+                if commit.gone_since_ms is None:
+                    commit.gone_since_ms = now_ms
+                if now_ms - commit.gone_since_ms >= _TOPIC_UNKNOWN_MAX_MS:
+                    self._end(commit, error)
+                else:
+                    commit.backoff.failed(now_ms)
+            case CommitErrorClass.STALE | CommitErrorClass.OLD_GENERATION:
+                commit.awaits_epoch = True
+            case CommitErrorClass.NOT_A_MEMBER | CommitErrorClass.FENCED_INSTANCE:
+                self._end(commit, self._failed(commit, str(error), error))
+            case CommitErrorClass.RAISE | CommitErrorClass.OTHER:
+                self._end(commit, error)
+
+    def _decide_async(self, commit: _Commit, error_class: CommitErrorClass, error: Kip848Error) -> None:
+        match error_class:
+            case CommitErrorClass.RETRY | CommitErrorClass.RETRY_UNLESS_REVOKING:
+                wrapped = RetriableCommitFailedError(f"{error}; nothing was retried, a new commit may succeed")
+                wrapped.__cause__ = error
+                self._end(commit, wrapped)
+            case CommitErrorClass.NOT_A_MEMBER:
+                self._end(commit, self._failed(commit, str(error), error))
+            case CommitErrorClass.FENCED_INSTANCE:
+                self._context.surface(error, key=ErrorCode.FENCED_INSTANCE_ID)
+                self._end(commit, error)
+            case CommitErrorClass.OLD_GENERATION:
+                self._end(commit, self._failed(commit, str(error), error))
+            case CommitErrorClass.STALE | CommitErrorClass.RAISE | CommitErrorClass.OTHER:
+                self._end(commit, error)
+
+    def _expire(self, commit: _Commit) -> None:
+        if not commit.ended:
+            self._context.orphan(commit.request_id)
+            self._end(commit, self._expiry_error(commit))
+        # Also a commit that is done but waits for an earlier asynchronous one: its deadline has passed.
+        self._emit(commit)
+
+    def _expiry_error(self, commit: _Commit) -> Kip848Error:
+        if commit.awaits_epoch:
+            reason = "the member's epoch was stale, and no newer one became known in time"
+            return self._failed(commit, reason, commit.last_error)
+        what = describe_partitions(commit.offsets)
+        seen = f"last error: {commit.last_error}" if commit.last_error is not None else "no answer came"
+        error = RequestTimeoutError(f"commit of {what} was not confirmed in time ({seen}); it may have been applied")
+        error.__cause__ = commit.last_error
+        return error
+
+    def refuse_waiting(self, error: Kip848Error) -> None:
+        """The coordinator cannot be found, and retries will not help: fail the commits that wait for it."""
+        for commit in list(self._queue):
+            if commit.request_id is None and not commit.ended:
+                self._end(commit, error)  # `advance` reports it
+
+    def _failed(self, commit: _Commit, reason: str, cause: Kip848Error | None) -> CommitFailedError:
+        what = describe_partitions(commit.offsets.keys() | commit.moved)
+        error = CommitFailedError(f"offsets of {what} were not committed: {reason}; their records may be read again")
+        error.__cause__ = cause
+        return error
+
+    # --------------------------------------------------------------------------------------------------- reporting
+
+    def _end(self, commit: _Commit, error: Kip848Error | None) -> None:
+        commit.ended = True
+        commit.error = error
+        if commit.kind in _AUTOMATIC:
+            self._queue.remove(commit)
+            if commit.offsets:
+                self._context.emit(CommitDone(AUTOMATIC_COMMIT_ID, dict(commit.offsets), error))
+            if commit.on_done is not None:
+                commit.on_done()
+
+    def _report(self) -> None:
+        async_outstanding = False
+        for commit in list(self._queue):
+            if commit.ended and not (async_outstanding and commit.kind in _WAITED_FOR):
+                self._emit(commit)
+            elif commit.kind is CommitKind.ASYNC:
+                async_outstanding = True
+
+    def _emit(self, commit: _Commit) -> None:
+        if commit in self._queue:
+            self._queue.remove(commit)
+            assert commit.commit_id is not None, "automatic commits are reported when they end"
+            self._context.emit(CommitDone(commit.commit_id, dict(commit.offsets), commit.error, dict(commit.gone)))
