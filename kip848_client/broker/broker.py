@@ -725,7 +725,9 @@ class EmbeddedBroker:
         thread.run(fail_over.start(node_id, preferred=preferred))
 
     def pause_node(self, node_id: int) -> None:
-        """Let a node hang: it takes requests, answers none, and keeps what it leads.
+        """Let a node hang, as SIGSTOP does: it takes requests, answers none, and lets no time run out.
+
+        It keeps what it leads for as long as it hangs, and its groups and transactions stay as they are.
 
         Raises:
             IllegalStateError: there is no such node, it is not running, or the broker has a single node.
@@ -734,7 +736,9 @@ class EmbeddedBroker:
         thread.call(lambda: fail_over.pause(node_id))
 
     def resume_node(self, node_id: int) -> None:
-        """Let a paused node go on: it answers what came meanwhile, in order.
+        """Let a paused node go on: it answers what came meanwhile, in order, and then does what became due.
+
+        So a member whose heartbeat waited stays in its group, and one that sent none is removed.
 
         Raises:
             IllegalStateError: there is no such node, it is not paused, or the broker has a single node.

@@ -390,6 +390,7 @@ def test_election_and_load_take_the_time_that_is_asked_for() -> None:
 
         with RawConnection(broker.nodes[0].bootstrap_server) as connection:
             joined = heartbeat(connection, "g", epoch=0)
+            assert joined.error_code == 0
         broker.kill_node(1)
         assert broker.coordinator(group="g") == broker.leader(TOPIC, 0) == 1, "no other node has noticed"
         assert ask(2) == ErrorCode.NOT_COORDINATOR
@@ -473,8 +474,12 @@ def test_offsets_of_a_transaction_are_taken_by_the_groups_coordinator(broker: Em
 
 
 @pytest.mark.kip848_broker(config={"default.replication.factor": "1"})
-def test_a_transaction_waits_for_partitions_that_have_no_leader(broker: EmbeddedBroker, at: At) -> None:
-    """Its end would be missing in a partition, and readers of committed records wait there for ever."""
+@pytest.mark.parametrize("is_dead", [True, False], ids=["dead", "hung"])
+def test_the_end_of_a_transaction_waits_only_where_no_node_can_write_it(
+    broker: EmbeddedBroker, at: At, is_dead: bool
+) -> None:
+    """One dead node would hold up readers of all partitions, and the group's offsets; or its partition lacks the end,
+    and readers of committed records wait there for ever."""
     server = {node.node_id: node.bootstrap_server for node in broker.nodes}
     name = next(f"tx-{n}" for n in range(100) if broker.coordinator(transactional_id=f"tx-{n}") == 1)
     producer = RawProducer(server[1], name)
@@ -483,13 +488,17 @@ def test_a_transaction_waits_for_partitions_that_have_no_leader(broker: Embedded
     producer.connect(server[2])
     assert producer.produce(b"b", partition=1, sequence=0).error_code == 0
     producer.connect(server[1])
-    broker.kill_node(2)
+    assert producer.commit_offset("g", 7) == 0  # node 1 coordinates that group
+    (broker.kill_node if is_dead else broker.pause_node)(2)
     assert producer.end(commit=True).error_code == 0
+    assert values_in(fetched(at(1))) == [(0, b"a")]
+    assert committed(producer.connection, "g") == (7, 0)
     producer.close()
-    assert broker.wait_for_transaction(name, "PrepareCommit").partitions == ((TOPIC, 0), (TOPIC, 1))
-    broker.start_node(2)
+    assert len(broker.wait_for_transaction(name, "PrepareCommit").partitions) == 3
+    (broker.start_node if is_dead else broker.resume_node)(2)
     assert broker.wait_for_transaction(name, "CompleteCommit").partitions == ()
-    assert [values_in(fetched(at(node), partition=node - 1)) for node in (1, 2)] == [[(0, b"a")], [(0, b"b")]]
+    assert values_in(fetched(at(2), partition=1)) == [(0, b"b")]
+    assert [broker.offsets(TOPIC)[partition] for partition in (0, 1)] == [(0, 2), (0, 2)], "one record and one marker"
 
 
 # --- nodes
@@ -513,6 +522,41 @@ def test_a_hung_node_answers_in_order_when_it_goes_on(broker: EmbeddedBroker, at
         "ListGroupsResponse",
         "MetadataResponse",
     ]
+
+
+def test_no_time_runs_out_at_a_hung_node() -> None:
+    """A test of a coordinator that hangs would see members removed and transactions aborted, which a node that does
+    nothing does not do. What waits for it counts as heard when it goes on; then it does what became due."""
+    with EmbeddedBroker({TOPIC: 1}, nodes=3, clock=ManualClock()) as broker:
+        name = next(f"tx-{n}" for n in range(100) if broker.coordinator(transactional_id=f"tx-{n}") == 1)
+        server = broker.nodes[0].bootstrap_server  # it coordinates "g", too
+        with RawConnection(server) as connection, begun(server, name) as producer:
+            joins = [join_request(member_id=member, topics=(TOPIC,)) for member in ("heard", "silent")]
+            epochs = {join.member_id: connection.ask(join, version=1).member_epoch for join in joins}
+            assert producer.produce().error_code == 0
+            broker.pause_node(1)
+            broker.advance_clock(600_000)
+            assert broker.transactions()[0].state == "Ongoing"
+            request = beat(epochs["heard"], member_id="heard")
+            connection.send(request, version=1)
+            broker.resume_node(1)
+            assert connection.read(request).error_code == 0
+            assert [each.member_id for each in broker.wait_for_group("g", members=1).members] == ["heard"]
+            broker.wait_for_transaction(name, "CompleteAbort")
+
+
+def test_no_time_runs_out_at_a_dead_node_that_the_others_have_not_noticed() -> None:
+    """The next coordinator would know nothing of members that only the dead one has removed."""
+    config = {"kip848.election.delay.ms": "100000"}
+    with EmbeddedBroker({TOPIC: 1}, nodes=3, clock=ManualClock(), config=config) as broker:
+        with RawConnection(broker.nodes[0].bootstrap_server) as connection:
+            joined = heartbeat(connection, "g", epoch=0)
+            assert joined.error_code == 0
+        broker.kill_node(1)
+        broker.advance_clock(90_000)
+        broker.advance_clock(10_000)
+        with RawConnection(broker.nodes[1].bootstrap_server) as connection:
+            assert heartbeat(connection, "g", epoch=joined.member_epoch).error_code == 0
 
 
 def test_a_node_that_is_shut_down_hands_over_first(broker: EmbeddedBroker, at: At) -> None:

@@ -8,6 +8,7 @@ coordinator has read its records.
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import logging
 from collections.abc import Callable, Iterable
@@ -81,6 +82,7 @@ class FailOver:
         """
         node = self._running(node_id)
         self._on_event("node_killed", node_id)
+        self._placement.halt(node_id)
         await node.stop(abort=True, reset=True, keep_port=True)
         self._after(self._config.election_delay_ms, lambda: self._others_notice(node))
 
@@ -126,10 +128,13 @@ class FailOver:
         server = self._running(node_id).server
         assert server is not None
         server.paused = True
+        self._placement.halt(node_id)
         self._on_event("node_paused", node_id)
 
     def resume(self, node_id: int) -> None:
-        """Let a paused node answer what came meanwhile, in order.
+        """Let a paused node answer what came meanwhile, in order, and then do what became due.
+
+        In Kafka the two race, after SIGCONT or a long pause of its garbage collector.
 
         Raises:
             IllegalStateError: there is no such node, or it is not paused.
@@ -138,7 +143,15 @@ class FailOver:
         if node.server is None or not node.server.paused:
             raise IllegalStateError(f"node {node_id} is not paused: it is {node.state}")
         self._on_event("node_resumed", node_id)
+        self._placement.go_on(node_id)
         node.server.resume()
+
+        def go_on() -> None:
+            self._groups.go_on(node_id)
+            self._transactions.go_on(node_id)
+
+        # Behind the sockets: they are read in the next turn, also what came in before the node went on.
+        asyncio.get_running_loop().call_later(0, go_on)
 
     # --- leaders and coordinators
 

@@ -14,7 +14,7 @@ import concurrent.futures
 import itertools
 import logging
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kip848_client.broker.config import BrokerConfig
@@ -96,6 +96,7 @@ class GroupHost:
         offsets_topic: where others read what the log keeps.
         metrics: what operators see of it.
         has: whether a group is this coordinator's.
+        acts: whether its node does anything now; a node that hangs lets no time run out.
     """
 
     def __init__(
@@ -111,6 +112,7 @@ class GroupHost:
         journal: Journal,
         loop: asyncio.AbstractEventLoop,
         has: Callable[[str], bool] = lambda _: True,
+        acts: Callable[[], bool] = lambda: True,
     ) -> None:
         self._coordinator: Final = GroupCoordinator(config.coordinator, rng=random.Random())
         self._config: Final = config.coordinator
@@ -119,6 +121,7 @@ class GroupHost:
         self._images: Final = images
         self._offsets_topic: Final = offsets_topic
         self._has: Final = has
+        self._acts: Final = acts
         self._clock: Final = clock
         self._journal: Final = journal
         self._loop: Final = loop
@@ -256,7 +259,7 @@ class GroupHost:
         answers = (reply.response for reply in result.replies if reply.request_id == _INTERNAL_REQUEST_ID)
         return next(answers, None)
 
-    def end_transaction(self, producer_id: int, partitions: Iterable[int], *, commit: bool) -> None:
+    def end_transaction(self, producer_id: int, partitions: Collection[int], *, commit: bool) -> None:
         """Let the offsets count that a producer's transaction has committed, or drop them.
 
         Args:
@@ -279,8 +282,17 @@ class GroupHost:
             raise IllegalStateError(f"no {kind} timer runs for member {member_id!r} of group {group_id!r}")
         self.run_due()
 
+    def go_on(self) -> None:
+        """Its node hung, and does so no more: do what became due meanwhile."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_fired()
+
     def run_due(self) -> None:
-        """Do what is due by now."""
+        """Do what is due by now, unless the node hangs."""
+        if not self._acts():
+            return
+        self._refresh_topics()
         now_ms = self._clock.now_ms()
         while True:
             deadline_ms = self._coordinator.deadline_ms()
@@ -441,7 +453,7 @@ class GroupHost:
             self._loop.call_soon(self._refresh_topics)
 
     def _refresh_topics(self) -> None:
-        if not self._image_is_stale or self._closed:
+        if not self._image_is_stale or self._closed or not self._acts():
             return
         self._image_is_stale = False
         try:
@@ -462,7 +474,7 @@ class GroupHost:
         self._arm_timer()
 
     def _arm_timer(self, *, not_before_ms: int = 0) -> None:
-        if isinstance(self._clock, ManualClock) or self._closed:
+        if isinstance(self._clock, ManualClock) or self._closed or not self._acts():
             return
         deadline_ms = max(self._deadline_ms(), not_before_ms)
         armed_ms = self._timer_deadline_ms

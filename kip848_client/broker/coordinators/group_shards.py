@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import functools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec.structs import replace
@@ -127,15 +127,17 @@ class GroupShards(Shards[GroupHost]):
         """See `GroupHost.begin`."""
         return self._host_of(message, api_version).begin(message, api_version=api_version)
 
-    def end_transaction(self, producer_id: int, partitions: Iterable[int], *, commit: bool) -> None:
+    def end_transaction(self, producer_id: int, partitions: Collection[int], *, commit: bool) -> None:
         """See `GroupHost.end_transaction`.
 
         Raises:
             BrokerError: a partition has no coordinator now.
         """
-        hosts = [self._serving(partition) for partition in partitions]
-        for host in hosts:
-            host.end_transaction(producer_id, (), commit=commit)
+        for partition in partitions:
+            if not self._acts(partition):
+                raise _no_coordinator(partition)
+        for partition in partitions:
+            self._serving(partition).end_transaction(producer_id, (), commit=commit)
 
     def let_time_run_out(self, kind: TimerKind, *, group_id: str, member_id: str) -> None:
         """See `GroupHost.let_time_run_out`."""
@@ -213,10 +215,7 @@ class GroupShards(Shards[GroupHost]):
 
     def _serving(self, partition: int) -> GroupHost:
         if not self._is_served(partition):
-            raise BrokerError(
-                f"no node coordinates partition {partition} of {GROUP_OFFSETS} now",
-                code=ErrorCode.COORDINATOR_NOT_AVAILABLE,
-            )
+            raise _no_coordinator(partition)
         return self._host(partition)
 
     def _new_host(self, partition: int, log: ShardLog) -> GroupHost:
@@ -231,6 +230,7 @@ class GroupShards(Shards[GroupHost]):
             journal=self._journal,
             loop=self._loop,
             has=lambda group_id: coordinator_partition(group_id) == partition,
+            acts=lambda: self._acts(partition),
         )
 
     def _host_of(self, message: GroupMessage, api_version: int) -> GroupHost:
@@ -255,6 +255,12 @@ class GroupShards(Shards[GroupHost]):
         except DataDirError as error:
             unavailable = ErrorCode.COORDINATOR_NOT_AVAILABLE
             return refusal(part, code=unavailable, reason=str(error), api_version=api_version)
+
+
+def _no_coordinator(partition: int) -> BrokerError:
+    return BrokerError(
+        f"no node coordinates partition {partition} of {GROUP_OFFSETS} now", code=ErrorCode.COORDINATOR_NOT_AVAILABLE
+    )
 
 
 Groups: TypeAlias = GroupHost | GroupShards

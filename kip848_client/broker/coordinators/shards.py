@@ -67,7 +67,10 @@ class _Host(Protocol):
         """Stop, and return the calls that wait."""
 
     def run_due(self) -> None:
-        """Do what is due by now."""
+        """Do what is due by now, unless its node hangs."""
+
+    def go_on(self) -> None:
+        """Its node hung, and does so no more: do what became due meanwhile."""
 
 
 HostT = TypeVar("HostT", bound=_Host)
@@ -150,6 +153,11 @@ class Shards(ABC, Generic[HostT]):
         for host in tuple(self._hosts.values()):
             host.run_due()
 
+    def go_on(self, node_id: int) -> None:
+        """A node hung, and does so no more: do what became due for its coordinators meanwhile."""
+        for host in self._led_by(node_id):
+            host.go_on()
+
     # --- partitions
 
     def _leader(self, partition: int) -> int:
@@ -161,6 +169,10 @@ class Shards(ABC, Generic[HostT]):
 
     def _is_served(self, partition: int) -> bool:
         return partition not in self._loading and self._leader(partition) != NO_LEADER
+
+    def _acts(self, partition: int) -> bool:
+        """Whether the coordinator of a partition does anything now: its node does not hang."""
+        return self._placement.acts(self._topic, partition)
 
     def _why_not(self, partition: int, node_id: int) -> ErrorCode:
         """The error for a request about *partition* that came to *node_id*; NONE if it is served there."""

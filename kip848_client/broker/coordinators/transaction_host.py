@@ -62,6 +62,13 @@ class TransactionSnapshot(msgspec.Struct, frozen=True):
     started_ms: int
 
 
+class _End(msgspec.Struct, eq=False):
+    """The end of a transaction that is decided: when it is to be written, and where it is not written yet."""
+
+    due_ms: int
+    left: set[TopicPartition]
+
+
 class TransactionHost(TransactionAdmission):
     """Runs one coordinator: for all ids of a single node, or for one partition of them (`transaction_shards`).
 
@@ -70,6 +77,7 @@ class TransactionHost(TransactionAdmission):
         topics: where transactions write.
         groups: whose offsets they commit.
         coordinator_epoch: grows with each node that coordinates these ids after another one.
+        acts: whether its node does anything now; one that hangs aborts nothing.
     """
 
     def __init__(
@@ -82,7 +90,9 @@ class TransactionHost(TransactionAdmission):
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
         coordinator_epoch: int = 0,
+        acts: Callable[[], bool] = lambda: True,
     ) -> None:
+        self._acts: Final = acts
         self._coordinator: Final = TransactionCoordinator(
             timeout_ms_max=config.transaction_timeout_ms_max,
             expiration_ms=config.transactional_id_expiration_ms,
@@ -100,8 +110,7 @@ class TransactionHost(TransactionAdmission):
         self._check_from_ms = 0
         self._forget_interval_ms: Final = config.transactional_id_check_interval_ms
         self._forget_from_ms = 0
-        # Transactional id -> when its end is to be written.
-        self._ends: Final[dict[str, int]] = {}
+        self._ends: Final[dict[str, _End]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._waiters: list[Waiter] = []
@@ -120,7 +129,7 @@ class TransactionHost(TransactionAdmission):
             self._coordinator.replay(transaction_of(key, value))
         for transaction in self._coordinator:
             if transaction.is_ending:
-                self._ends[transaction.transactional_id] = 0
+                self._ends[transaction.transactional_id] = _End(0, set(transaction.partitions))
         self.run_due()
 
     def close(self) -> None:
@@ -219,11 +228,20 @@ class TransactionHost(TransactionAdmission):
         self._waiters.append((transactional_id, state, future))
         self._tell_waiters()
 
+    def go_on(self) -> None:
+        """Its node hung, and does so no more: do what became due meanwhile."""
+        self.run_due()
+
     def run_due(self) -> None:
-        """Write the ends that are due, abort what has taken too long, and forget ids that were not used for long."""
+        """Write the ends that are due, abort what has taken too long, and forget ids that were not used for long.
+
+        Unless the node hangs.
+        """
+        if not self._acts():
+            return
         now_ms = self._clock.wall_ms()
-        for transactional_id, due_ms in tuple(self._ends.items()):
-            if due_ms <= now_ms:
+        for transactional_id, end in tuple(self._ends.items()):
+            if end.due_ms <= now_ms:
                 self._write_end(transactional_id)
         try:
             if now_ms >= self._check_from_ms:
@@ -257,7 +275,8 @@ class TransactionHost(TransactionAdmission):
         for change in outcome.changes:
             self._coordinator.replay(change)
         if transaction.is_ending:
-            self._ends[transaction.transactional_id] = due_ms = transaction.updated_ms + self._marker_delay_ms
+            due_ms = transaction.updated_ms + self._marker_delay_ms
+            self._ends[transaction.transactional_id] = _End(due_ms, set(transaction.partitions))
             if not self._marker_delay_ms:
                 self._write_end(transaction.transactional_id)
             else:
@@ -290,54 +309,55 @@ class TransactionHost(TransactionAdmission):
         return ErrorCode.INVALID_PRODUCER_EPOCH if error is ErrorCode.PRODUCER_FENCED else error
 
     def _write_end(self, transactional_id: str) -> None:
-        """Write the end of a transaction wherever it wrote; what cannot be written is tried again later."""
-        transaction = self._coordinator.get(transactional_id)
+        """Write the end of a transaction wherever it wrote; where that is not possible it is tried again later."""
+        transaction, end = self._coordinator.get(transactional_id), self._ends[transactional_id]
         if transaction is None or not transaction.is_ending:
-            self._ends.pop(transactional_id, None)
+            del self._ends[transactional_id]
             return
+        for place in sorted(end.left):
+            if self._write_marker(transaction, *place):
+                end.left.discard(place)
         try:
-            self._write_markers(transaction)
-            self._finish(self._coordinator.completed(transactional_id, now_ms=self._clock.wall_ms()))
-        except (DataDirError, BrokerError):  # the data folder has reported it
-            self._ends[transactional_id] = due_ms = self._clock.wall_ms() + _RETRY_MS
-            self._run_at(due_ms)
-        else:
-            self._ends.pop(transactional_id, None)
+            if not end.left:
+                self._finish(self._coordinator.completed(transactional_id, now_ms=self._clock.wall_ms()))
+                del self._ends[transactional_id]
+                return
+        except DataDirError:  # the data folder has reported it
+            pass
+        end.due_ms = self._clock.wall_ms() + _RETRY_MS
+        self._run_at(end.due_ms)
 
-    def _write_markers(self, transaction: Transaction) -> None:
-        group_partitions = [number for topic, number in sorted(transaction.partitions) if topic == GROUP_OFFSETS_TOPIC]
-        places = [
-            (topic, partition)
-            for name, partition in sorted(transaction.partitions)
-            if name != GROUP_OFFSETS_TOPIC
-            and (topic := self._topics.get(name)) is not None
-            and partition < topic.partition_count  # else it was deleted meanwhile
-        ]
-        for topic, partition in places:
+    def _write_marker(self, transaction: Transaction, name: str, partition: int) -> bool:
+        """Write the end of a transaction into one of its partitions; False if that is not possible now."""
+        try:
+            if name == GROUP_OFFSETS_TOPIC:
+                self._groups.end_transaction(transaction.producer_id, (partition,), commit=transaction.commits)
+                return True
+            topic = self._topics.get(name)
+            if topic is None or partition >= topic.partition_count:
+                return True  # it was deleted meanwhile
             if not self._topics.has_leader(topic, partition):
-                raise BrokerError(f"{topic.name}-{partition} has no leader", code=ErrorCode.LEADER_NOT_AVAILABLE)
-        for topic, partition in places:
-            try:
-                self._topics.append_marker(
-                    topic,
-                    partition,
-                    producer_id=transaction.producer_id,
-                    epoch=transaction.epoch,
-                    commit=transaction.commits,
-                    timestamp_ms=self._clock.wall_ms(),
-                    coordinator_epoch=self._coordinator_epoch,
-                    moves_epoch=transaction.client_version >= _MOVING_CLIENT,
-                )
-            except BrokerError as error:
-                if error.code == STORAGE_FAILED:
-                    raise
-                # An end with a later epoch is there already, written by hand (WriteTxnMarkers).
-        if group_partitions:
-            self._groups.end_transaction(transaction.producer_id, group_partitions, commit=transaction.commits)
+                return False
+            self._topics.append_marker(
+                topic,
+                partition,
+                producer_id=transaction.producer_id,
+                epoch=transaction.epoch,
+                commit=transaction.commits,
+                timestamp_ms=self._clock.wall_ms(),
+                coordinator_epoch=self._coordinator_epoch,
+                moves_epoch=transaction.client_version >= _MOVING_CLIENT,
+            )
+        except DataDirError:  # the data folder has reported it
+            return False
+        except BrokerError as error:
+            # Any other error: an end with a later epoch is there already, written by hand (WriteTxnMarkers).
+            return error.code not in (STORAGE_FAILED, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return True
 
     def _run_next(self) -> None:
         """Run again when anything is due."""
-        due = list(self._ends.values())
+        due = [end.due_ms for end in self._ends.values()]
         if (deadline_ms := self._coordinator.deadline_ms()) is not None:
             due.append(max(deadline_ms + 1, self._check_from_ms))
         if (expiration_ms := self._coordinator.expiration_ms()) is not None:
@@ -347,7 +367,7 @@ class TransactionHost(TransactionAdmission):
 
     def _run_at(self, due_ms: int) -> None:
         """Run not later than *due_ms*. An earlier timer stays: it finds nothing to do, and sets the next one."""
-        if self._closed or isinstance(self._clock, ManualClock):
+        if self._closed or isinstance(self._clock, ManualClock) or not self._acts():
             return
         if self._timer is not None:
             if self._timer_ms <= due_ms:

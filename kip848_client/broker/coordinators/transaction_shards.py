@@ -82,7 +82,7 @@ class TransactionShards(Shards[TransactionHost], TransactionAdmission):
     ) -> ErrorCode:
         """See `TransactionAdmission.admit`."""
         number = coordinator_partition(transactional_id)
-        if not self._is_served(number):
+        if not self._is_served(number) or not self._acts(number):
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return self._host(number).admit(
             transactional_id, producer_id=producer_id, epoch=epoch, partition=partition, is_adding=is_adding
@@ -144,6 +144,7 @@ class TransactionShards(Shards[TransactionHost], TransactionAdmission):
             clock=self._clock,
             loop=self._loop,
             coordinator_epoch=self._placement.get(TRANSACTION_STATE, partition).epoch,
+            acts=lambda: self._acts(partition),
         )
 
 

@@ -81,6 +81,7 @@ class Placement:
     def __init__(self, node_ids: Sequence[int], *, replication_factor: int = 1) -> None:
         self._nodes: Final = sorted(node_ids)
         self._living: set[int] = set(node_ids)
+        self._halted: Final[set[int]] = set()
         self._replication_factor: Final = replication_factor
         self._topics: Final[dict[TopicKey, list[PlacedPartition]]] = {}
         self._placed = 0
@@ -107,6 +108,11 @@ class Placement:
     def controller(self) -> int:
         """The lowest living node; `NO_LEADER` if none lives."""
         return min(self._living, default=NO_LEADER)
+
+    def acts(self, topic: TopicKey, partition: int) -> bool:
+        """Whether some node leads a partition, and that node does anything now."""
+        leader = self.get(topic, partition).leader
+        return leader != NO_LEADER and leader not in self._halted
 
     # --- topics
 
@@ -173,6 +179,7 @@ class Placement:
 
     def restart(self) -> None:
         """All nodes start again: everything is led where it was, with the next leader epochs."""
+        self._halted.clear()
         for node in self._nodes:
             if node not in self._living:
                 self.node_back(node, preferred=False)
@@ -267,9 +274,18 @@ class Placement:
 
     # --- events
 
+    def halt(self, node_id: int) -> None:
+        """A node does nothing from now on, and the others have not noticed: it keeps what it leads."""
+        self._halted.add(node_id)
+
+    def go_on(self, node_id: int) -> None:
+        """A node that was halted does something again."""
+        self._halted.discard(node_id)
+
     def node_died(self, node_id: int) -> tuple[LeaderChange, ...]:
         """A node is gone: what it led goes to the next living replica."""
         self._living.discard(node_id)
+        self._halted.discard(node_id)
         return tuple(
             self._lead(topic, number, placed, self._next_living(placed.replicas, node_id))
             for topic, number, placed in self._partitions()
@@ -279,6 +295,7 @@ class Placement:
     def node_back(self, node_id: int, *, preferred: bool) -> tuple[LeaderChange, ...]:
         """A node lives again: it leads what has no leader and, if it is to, what prefers it."""
         self._living.add(node_id)
+        self._halted.discard(node_id)
         return tuple(
             self._lead(topic, number, placed, node_id)
             for topic, number, placed in self._partitions()

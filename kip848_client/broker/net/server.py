@@ -87,7 +87,8 @@ class Server:
         self.authenticated: Final = authenticated
         self.node_id: Final = node_id
         self.paused = False
-        """While it is set, nothing that was read is handled, and no answer leaves; see `resume`."""
+        """While it is set, nothing that was read is handled, no answer leaves, and no connection is closed; see
+        `resume`."""
         self.encrypted: Final = ssl_context is not None
         self._ssl_context: Final = ssl_context
         self.config: Final = config
@@ -201,7 +202,7 @@ class Server:
     def _sweep(self) -> None:
         self._sweep_timer = None
         now = asyncio.get_running_loop().time()
-        for connection in tuple(self._connections):
+        for connection in () if self.paused else tuple(self._connections):
             reason = connection.overdue(now)
             if reason is not None:
                 self.refuse(connection, reason)

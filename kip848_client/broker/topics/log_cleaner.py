@@ -117,7 +117,7 @@ class LogCleaner:
             if "delete" in _policies(each):
                 for partition, log in enumerate(each.partitions):
                     start = retained_from(log, each.configs, wall_ms=self._clock.wall_ms())
-                    if start > log.log_start_offset:
+                    if start > log.log_start_offset and self._topics.has_leader(each, partition):
                         self._topics.delete_records(each, partition, start)
                         moved[TopicPartition(each.name, partition)] = start
         return moved
@@ -152,6 +152,8 @@ class LogCleaner:
         least = float(config_of(topic.configs, "min.cleanable.dirty.ratio"))
         for partition, log in enumerate(topic.partitions):
             clean = self._cleaned_bytes.get((topic.topic_id, partition), 0)
+            if not self._topics.has_leader(topic, partition):
+                continue
             if log.size_bytes and (log.size_bytes - clean) / log.size_bytes >= least:
                 self._compact_partition(topic, partition)
 

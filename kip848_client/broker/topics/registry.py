@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
-from kip848_client.broker.metadata.placement import COORDINATOR_TOPICS, NO_LEADER, LeaderChange, Placement, TopicKey
+from kip848_client.broker.metadata.placement import COORDINATOR_TOPICS, LeaderChange, Placement, TopicKey
 from kip848_client.broker.metadata.topic_configs import MAX_MESSAGE_BYTES, check_topic_configs
 from kip848_client.broker.metadata.topic_name_rules import check_topic_name
 from kip848_client.broker.topics.append_watchers import AppendWatchers, Watch
@@ -182,9 +182,8 @@ class TopicRegistry:
             self._keep_placement(key)
 
     def has_leader(self, topic: Topic, partition: int) -> bool:
-        """Whether some node leads the partition now."""
-        placement = self.placement
-        return not placement.is_spread or placement.get(topic.topic_id, partition).leader != NO_LEADER
+        """Whether some node leads the partition now, and does not hang."""
+        return self.placement.acts(topic.topic_id, partition)
 
     def _agree_on_epochs(self, topic: Topic) -> None:
         for log, placed in zip(topic.partitions, self.placement.of(topic.topic_id), strict=False):
