@@ -23,7 +23,7 @@ How a shell drives it (single-threaded; each result is finished before the next 
         finish(coordinator.expire(now_ms=now, wall_ms=wall))
 
     def finish(result):                                 # see `result.CoordinatorResult`
-        log.append(result.records)                      # if this fails, drop the result: nothing has changed
+        log.append(result.records)                      # if this fails, only coordinator.keep_sessions(result)
         for record in result.records:
             coordinator.replay(record)
         coordinator.apply(result)
@@ -67,6 +67,7 @@ from kip848_client.coordinator.core.requests import (
     TransactionEnded,
 )
 from kip848_client.coordinator.core.result import (
+    ArmTimer,
     CancelTimer,
     CoordinatorRecord,
     CoordinatorResult,
@@ -74,7 +75,7 @@ from kip848_client.coordinator.core.result import (
     TopicsReplaced,
 )
 from kip848_client.coordinator.core.state import AnyGroup, CoordinatorState
-from kip848_client.coordinator.core.timers import ArmedTimer, TimerKey
+from kip848_client.coordinator.core.timers import ArmedTimer, TimerKey, TimerKind
 from kip848_client.coordinator.core.topics import TopicsImage
 from kip848_client.coordinator.kinds import KINDS
 from kip848_client.coordinator.modern.assignment_round import AssignmentRound, Rounds
@@ -100,6 +101,7 @@ _HANDLERS: Final = routes_by_message(
         *(row for kind in KINDS for row in kind.ROUTES),
     )
 )
+_SESSIONS: Final = frozenset({TimerKind.SESSION, TimerKind.CLASSIC_SESSION})
 
 
 class GroupCoordinator:
@@ -216,6 +218,13 @@ class GroupCoordinator:
             state.offsets.replay_pending(key, value)
             return
         self._kinds.of_record[type(key)].replay(key, value)
+
+    def keep_sessions(self, result: CoordinatorResult) -> None:
+        """Of a result whose records could not be kept: the members that were heard stay, as in Kafka."""
+        timers = self._state.timers
+        for change in result.soft:
+            if isinstance(change, ArmTimer) and change.key.kind in _SESSIONS and timers.get(change.key) is not None:
+                change.apply(self._state)
 
     def apply(self, result: CoordinatorResult) -> None:
         """Install the soft changes of *result*, after its records were appended and replayed."""

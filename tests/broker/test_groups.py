@@ -227,6 +227,27 @@ class TestFolderThatFails:
             full_disk.clear()
             broker.wait_for_group("g", state="Empty", members=0)
 
+    @pytest.mark.parametrize("deletes_topic", [False, True], ids=["the member's own change", "a deleted topic"])
+    def test_a_member_whose_heartbeats_are_refused_stays(self, full_disk: FullDisk, deletes_topic: bool) -> None:
+        """A disk that is full for longer than a session would cost living members their partitions, unlike on Kafka."""
+        config = {"group.consumer.session.timeout.ms": "45000"}
+        with (
+            EmbeddedBroker({"orders": 1, "more": 1}, clock=ManualClock(), config=config) as broker,
+            RawConnection(broker.bootstrap_servers) as connection,
+        ):
+            member = Member(connection)
+            member.join("orders")
+            member.commit(0, 3)
+            full_disk.set()
+            if deletes_topic:
+                broker.delete_topic("orders")
+            broker.advance_clock(30_000)
+            refused = member.heartbeat(subscribed_topic_names=("orders", "more"))
+            assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            full_disk.clear()
+            broker.advance_clock(30_000)
+            assert member.heartbeat(subscribed_topic_names=("orders", "more")).error_code == 0
+
     def test_a_deleted_topic_is_told_to_the_groups_once_the_disk_takes_it(
         self, broker: EmbeddedBroker, connection: RawConnection, full_disk: FullDisk
     ) -> None:

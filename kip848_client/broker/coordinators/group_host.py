@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import itertools
 import logging
 import random
@@ -286,13 +287,13 @@ class GroupHost:
         """Its node hung, and does so no more: do what became due meanwhile."""
         if self._timer is not None:
             self._timer.cancel()
+        self._try_to_refresh_topics()
         self._timer_fired()
 
     def run_due(self) -> None:
         """Do what is due by now, unless the node hangs."""
         if not self._acts():
             return
-        self._refresh_topics()
         now_ms = self._clock.now_ms()
         while True:
             deadline_ms = self._coordinator.deadline_ms()
@@ -394,7 +395,11 @@ class GroupHost:
     # --- inside
 
     def _submit(self, request: GroupRequest) -> None:
-        self._refresh_topics()
+        try:
+            self._refresh_topics()
+        except DataDirError:
+            self._coordinator.keep_sessions(self._coordinator.handle(request, now_ms=self._clock.now_ms()))
+            raise
         self._perform(self._coordinator.handle(request, now_ms=self._clock.now_ms()))
 
     def _perform(self, result: CoordinatorResult) -> None:
@@ -405,6 +410,7 @@ class GroupHost:
                 self._group_log.append(written)
             except DataDirError:
                 self._metrics.not_kept()
+                self._coordinator.keep_sessions(result)
                 raise
             self._metrics.kept(result.events)
             for record in records:
@@ -450,7 +456,11 @@ class GroupHost:
         # Several changes in one turn of the loop become one image; a request that comes sooner takes it along.
         if not self._image_is_stale:
             self._image_is_stale = True
-            self._loop.call_soon(self._refresh_topics)
+            self._loop.call_soon(self._try_to_refresh_topics)
+
+    def _try_to_refresh_topics(self) -> None:
+        with contextlib.suppress(DataDirError):  # the data folder has reported it; the next request tries again
+            self._refresh_topics()
 
     def _refresh_topics(self) -> None:
         if not self._image_is_stale or self._closed or not self._acts():
