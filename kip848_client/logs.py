@@ -1,7 +1,8 @@
 """Log events with stable names and fields, on ``kip848_client`` and, for the embedded broker, its child ``broker``.
 
-The message of a record is ``name key=value ...`` for people. The record itself carries the name as ``kip848_event`` and
-every field as an attribute with its own type, so that a JSON formatter or structlog's ``ExtraAdder`` needs no parsing.
+The message of a record is ``name key=value ...`` for people: one line, in which nothing that others chose controls a
+terminal. The record itself carries the name as ``kip848_event`` and every field as an attribute with its own type, so
+that a JSON formatter or structlog's ``ExtraAdder`` needs no parsing.
 Tests and alerts may rely on the names in `LogEvent`.
 """
 
@@ -11,6 +12,8 @@ import enum
 import logging
 from collections.abc import Mapping
 from typing import Final, Self
+
+from kip848_client.plain_text import printable
 
 __all__ = ["BROKER_LOGGER", "LOGGER", "LogEvent", "log_event"]
 
@@ -157,7 +160,7 @@ def log_event(
     if not logger.isEnabledFor(level):
         return
     plain = {key.rstrip("_"): _plain(value) for key, value in fields.items()}
-    text = "".join(f" {key}={_readable(value)}" for key, value in plain.items())
+    text = "".join(f" {key}={printable(_readable(value))}" for key, value in plain.items())
     logger.log(level, "%s%s", event.value, text, exc_info=exc_info, extra={**plain, "kip848_event": event.value})
 
 

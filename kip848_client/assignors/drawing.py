@@ -6,6 +6,7 @@ import html
 from collections.abc import Mapping, Sequence
 
 from kip848_client.assignors.interface import AssignmentSpec
+from kip848_client.plain_text import counted
 
 Holding = Mapping[str, Sequence[str]]
 """Member id -> names of partitions, sorted."""
@@ -38,7 +39,7 @@ def draw_text(before: Holding, after: Holding, *, change: str) -> list[str]:
     for member, held in after.items():
         names = [name + ("*" if name in moved else "" if name in had else "+") for name in held]
         lines.append(f"  {member:<{width}}  {len(held):>3}  {' '.join(names)}")
-    lines.append(f"{len(moved)} of {len(had)} partitions moved (*)")
+    lines.append(f"{len(moved)} of {counted(len(had), 'partition')} moved (*)")
     return lines
 
 
@@ -75,7 +76,7 @@ def draw_svg(before: Holding, after: Holding, *, title: str, change: str) -> str
         most = max((min(len(held), _PER_LINE) for held in holding.values()), default=1)
         x += max(_LEFT + max(3, most) * (_BOX + _GAP) + 40, 8 * len(heading) + 20)
     legend = ", ".join(f"{_letter(topic, topics)} = {topic}" for topic in topics) + "; " if len(topics) > 1 else ""
-    foot = f"{legend}{len(moved)} of {len(owner)} partitions moved (framed)"
+    foot = f"{legend}{len(moved)} of {counted(len(owner), 'partition')} moved (framed)"
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {x} {bottom + 34}" width="{x}">',

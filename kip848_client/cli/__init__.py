@@ -24,6 +24,7 @@ from collections.abc import Container, Sequence
 from typing import Any, Final
 
 from kip848_client.errors import Kip848Error
+from kip848_client.plain_text import printable
 
 __all__ = ["main", "COMMANDS"]
 
@@ -115,7 +116,7 @@ def _run(parsed: argparse.Namespace) -> int:
     try:
         return int(parsed.run(parsed))
     except Kip848Error as error:
-        print(f"kip848 {parsed.command}: {error}", file=sys.stderr)
+        print(f"kip848 {parsed.command}: {printable(str(error))}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

@@ -18,7 +18,7 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -27,6 +27,7 @@ from kip848_client.cli.properties import add_client_arguments, read_properties
 from kip848_client.errors import ConfigError
 from kip848_client.json_text import to_json
 from kip848_client.logs import LOGGER, LogEvent
+from kip848_client.plain_text import counted, printable
 
 if TYPE_CHECKING:
     from kip848_client import Consumer
@@ -58,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.max is not None and arguments.max < 1:
         raise ConfigError(f"--max {arguments.max}: at least one record is needed")
     conf = consumer_conf(arguments)
-    spell = spell_json if arguments.json else spell_value
+    spell = speller(as_json=arguments.json)
     with tell_troubles(), stop_on_signal() as stopped, Consumer(conf) as consumer:
         subscribe(consumer, arguments.topics, quiet=arguments.quiet)
         printed = 0
@@ -71,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
                 sys.stdout.buffer.flush()  # printed before it can be committed
                 printed += len(messages)
     if not arguments.quiet:
-        print(f"{printed:,} records", file=sys.stderr)
+        print(counted(printed, "record"), file=sys.stderr)
     return 0
 
 
@@ -98,7 +99,7 @@ def subscribe(consumer: Consumer, topics: Sequence[str], *, quiet: bool) -> None
     def say(what: str, partitions: Sequence[Any]) -> None:
         if not quiet:
             names = ", ".join(f"{partition.topic}-{partition.partition}" for partition in partitions) or "nothing new"
-            print(f"% {what} {names} (member epoch {consumer.member_epoch})", file=sys.stderr, flush=True)
+            print(f"% {what} {printable(names)} (member epoch {consumer.member_epoch})", file=sys.stderr, flush=True)
 
     consumer.subscribe(
         list(topics),
@@ -106,6 +107,19 @@ def subscribe(consumer: Consumer, topics: Sequence[str], *, quiet: bool) -> None
         on_revoke=lambda _consumer, partitions: say("revoked", partitions),
         on_lost=lambda _consumer, partitions: say("lost", partitions),
     )
+
+
+def speller(*, as_json: bool) -> Callable[[Any], bytes]:
+    """How records are printed: as JSON, or as values, which must not control a terminal."""
+    if as_json:
+        return spell_json
+    return spell_for_terminal if sys.stdout.isatty() else spell_value
+
+
+def spell_for_terminal(message: Any) -> bytes:
+    """The value as text; what a terminal would obey is escaped, except line breaks and tabs."""
+    text = spell_value(message).decode("utf-8", "backslashreplace")
+    return printable(text, keep="\n\t").encode("utf-8", "backslashreplace")
 
 
 def spell_value(message: Any) -> bytes:
@@ -152,7 +166,7 @@ class Troubles(logging.Handler):
         failed_request = getattr(record, "kip848_event", None) == LogEvent.REQUEST_FAILED.value
         if (failed_request or record.levelno >= logging.WARNING) and text != self._last:
             self._last = text
-            print(f"% {text}", file=sys.stderr, flush=True)
+            print(f"% {printable(text)}", file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -32,14 +32,16 @@ from kip848_client.cli.groups_queries import (
     GroupLag,
     GroupListing,
     ask,
+    raise_all,
 )
 from kip848_client.cli.options import request_timeout
 from kip848_client.cli.properties import add_client_arguments, read_properties
 from kip848_client.cli.tables import name_partitions, table
-from kip848_client.errors import ConfigError
+from kip848_client.errors import BrokerError, ConfigError, Kip848Error
 from kip848_client.json_text import to_json
 from kip848_client.model import TopicPartition
 from kip848_client.patterns import compiled
+from kip848_client.plain_text import counted, printable
 
 _Answer: TypeAlias = GroupListing | GroupDescription | ConnectGroupDescription | GroupLag | str
 
@@ -95,25 +97,45 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.action == "reset-offsets":
         return groups_reset.run(arguments)
 
-    async def question(cluster: Cluster) -> Sequence[_Answer]:
+    async def question(cluster: Cluster) -> tuple[Sequence[_Answer], Sequence[Kip848Error]]:
         if arguments.action == "list":
-            return await cluster.list_groups()
-        if arguments.action in {"describe", "members"}:
-            return [await cluster.describe(group_id) for group_id in arguments.groups]
-        if arguments.action == "lag":
-            return [await cluster.lag(group_id) for group_id in arguments.groups]
-        for group_id in arguments.groups:
-            await cluster.delete(group_id)
-        return list(arguments.groups)
+            return await cluster.list_groups(), []
+        return await _of_each(cluster, arguments.action, arguments.groups)
 
     conf = read_properties(arguments)
-    answer = ask(conf, question, timeout_ms=int(arguments.timeout * 1000))
+    answer, refused = ask(conf, question, timeout_ms=int(arguments.timeout * 1000))
     if arguments.json:
         key = "deleted" if arguments.action == "delete" else "groups"
         print(to_json({key: [_plain(item) for item in answer]}))
-    else:
-        print("\n\n".join(_members(answer) if arguments.action == "members" else _blocks(answer)))
+    elif arguments.action == "members":
+        print("\n\n".join(_members(answer)))
+    elif answer:
+        print(("\n" if arguments.action == "delete" else "\n\n").join(_blocks(answer)))
+    elif arguments.action == "list":
+        print("no groups")
+    raise_all(refused)
     return 0
+
+
+async def _of_each(
+    cluster: Cluster, action: str, group_ids: Sequence[str]
+) -> tuple[Sequence[_Answer], Sequence[Kip848Error]]:
+    """What each group answers, and the refusals; a broker that is away ends it."""
+    answers: list[_Answer] = []
+    refused: list[Kip848Error] = []
+    for group_id in group_ids:
+        try:
+            if action == "delete":
+                await cluster.delete(group_id)
+                answers.append(group_id)
+            else:
+                answers.append(await (cluster.lag(group_id) if action == "lag" else cluster.describe(group_id)))
+        except BrokerError as error:
+            refused.append(error)
+        except Kip848Error as error:
+            refused.append(error)
+            break
+    return answers, refused
 
 
 def _validate(pattern: str, topics: Sequence[str]) -> int:
@@ -135,13 +157,11 @@ def _validate(pattern: str, topics: Sequence[str]) -> int:
 def _members(answer: Sequence[_Answer]) -> Iterable[str]:
     for item in answer:
         if isinstance(item, GroupDescription):
-            yield f"group {item.group_id}\n\n{_member_table(item) or 'no members'}"
+            yield f"group {printable(item.group_id)}\n\n{_member_table(item) or 'no members'}"
 
 
 def _blocks(answer: Sequence[_Answer]) -> Iterable[str]:
-    if not answer:
-        yield "no groups"
-    elif isinstance(answer[0], GroupListing):
+    if isinstance(answer[0], GroupListing):
         rows = [(item.group_id, item.type, item.state) for item in answer if isinstance(item, GroupListing)]
         yield table(("GROUP", "TYPE", "STATE"), rows)
     for item in answer:
@@ -150,9 +170,9 @@ def _blocks(answer: Sequence[_Answer]) -> Iterable[str]:
         elif isinstance(item, ConnectGroupDescription):
             yield describe_workers(item)
         elif isinstance(item, GroupLag):
-            yield f"group {item.group_id}\n\n{_progress(item)}"
+            yield f"group {printable(item.group_id)}\n\n{_progress(item)}"
         elif isinstance(item, str):
-            yield f"deleted {item}"
+            yield f"deleted {printable(item)}"
 
 
 def describe(group: GroupDescription) -> str:
@@ -163,7 +183,7 @@ def describe(group: GroupDescription) -> str:
         headline = f"group {group.group_id}: {group.state}, epoch {group.group_epoch}"
         if group.assignment_epoch != group.group_epoch:
             headline += f" (assignment of epoch {group.assignment_epoch})"
-    blocks = [f"{headline}, assignor {group.assignor}" if group.assignor else headline]
+    blocks = [printable(f"{headline}, assignor {group.assignor}" if group.assignor else headline)]
     if members := _member_table(group):
         blocks.append(members)
     if group.progress:
@@ -195,7 +215,7 @@ def describe_workers(group: ConnectGroupDescription) -> str:
     headline = f"connect group {group.group_id}: {group.state}, epoch {group.group_epoch}"
     if group.assignment_epoch != group.group_epoch:
         headline += f" (assignment of epoch {group.assignment_epoch})"
-    blocks = [f"{headline}, assignor {group.assignor}"]
+    blocks = [printable(f"{headline}, assignor {group.assignor}")]
     if group.workers:
         rows = [
             (
@@ -241,7 +261,7 @@ def _progress(group: GroupLag) -> str:
 def _lag(group: GroupLag) -> str:
     if group.lag is not None:
         return f"lag {group.lag:,}"
-    of_how_many = f"{group.unknown:,} of {len(group.progress):,} partitions"
+    of_how_many = f"{group.unknown:,} of {counted(len(group.progress), 'partition')}"
     known = f"; {group.known_lag:,} in the others" if group.unknown < len(group.progress) else ""
     return f"lag unknown: nothing is committed, or no end is known, for {of_how_many}{known}"
 

@@ -27,6 +27,7 @@ from kip848_client.errors import (
     error_for_code,
 )
 from kip848_client.model import ZERO_UUID, BrokerNode, TopicPartition, Unit
+from kip848_client.plain_text import counted
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.connection import Connection, open_connection
 from kip848_client.wire.messages import connect_group_describe, describe_groups
@@ -219,6 +220,18 @@ def ask(conf: Mapping[str, str], question: Callable[[Cluster], Awaitable[AnswerT
     return asyncio.run(answer())
 
 
+def raise_all(errors: Sequence[Kip848Error]) -> None:
+    """Raise what went wrong with some of several things, after the others are printed.
+
+    Raises:
+        Kip848Error: the error, or one that names all of them.
+    """
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise Kip848Error("; ".join(map(str, errors)))
+
+
 def reach(conf: Mapping[str, str], *, timeout_ms: int) -> None:
     """Connect and disconnect: librdkafka, which other commands use, only says that no broker answers.
 
@@ -381,10 +394,16 @@ class Cluster:
         topics = tuple(OffsetCommitRequestTopic(name=name, partitions=tuple(of)) for name, of in by_topic.items())
         request = OffsetCommitRequest(group_id=group_id, topics=topics)
         answer = await self._send(await self._coordinator(group_id), request, max_version=COMMIT_BY_NAME)
-        for topic in answer.topics:
-            for partition_answer in topic.partitions:
-                where = f"{topic.name}-{partition_answer.partition_index}"
-                _check(partition_answer.error_code, f"the offset of {where} was not committed for {group_id!r}")
+        refused = {
+            f"{topic.name}-{partition.partition_index}": partition.error_code
+            for topic in answer.topics
+            for partition in topic.partitions
+            if partition.error_code
+        }
+        if refused:
+            done, where = len(offsets) - len(refused), ", ".join(refused)
+            said = f"offsets of {group_id!r} were committed for {counted(done, 'partition')}, and not for {where}"
+            _check(next(iter(refused.values())), said)
 
     async def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
         """How many partitions topics have; those that are not there are left out."""

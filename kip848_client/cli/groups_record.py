@@ -14,6 +14,7 @@ from kip848_client.cli.offsets_reader import OffsetsReader, TopicNames, exact_na
 from kip848_client.cli.properties import read_properties
 from kip848_client.errors import Kip848Error
 from kip848_client.journal import JournalEvent
+from kip848_client.plain_text import counted, printable
 from kip848_client.recorder import Recorder
 
 _TURN_S = 0.2
@@ -98,7 +99,9 @@ def _sink(out: Path | None, *, append: bool) -> Iterator[_Sink]:
 def _record(reader: OffsetsReader, recorder: Recorder, write: _Sink, arguments: argparse.Namespace) -> None:
     silent = arguments.since == "now"
     if reader.history > _LONG_HISTORY:
-        print(f"kip848 groups: reading up to {reader.history:,} records of the groups' history", file=sys.stderr)
+        print(
+            f"kip848 groups: reading up to {counted(reader.history, 'record')} of the groups' history", file=sys.stderr
+        )
     flush_at_s = 0.0
     for item in reader.read_to_end(patience_s=max(10.0, arguments.timeout)):
         events = recorder.end_of_partition(item) if isinstance(item, int) else recorder.add(item)
@@ -121,9 +124,9 @@ def _record(reader: OffsetsReader, recorder: Recorder, write: _Sink, arguments: 
 
 def _sentence(recorder: Recorder) -> str:
     counts = recorder.counts
-    parts = [f"{counts.records:,} records read, {counts.tombstones:,} of them tombstones"]
+    parts = [f"{counted(counts.records, 'record')} read, {counted(counts.tombstones, 'tombstone')} among them"]
     for kind, groups in sorted(counts.other_groups.items()):
-        shown = ", ".join(sorted(groups)[:5]) + (", ..." if len(groups) > 5 else "")
-        parts.append(f"{len(groups):,} {kind} groups left out ({shown})")
-    parts += [f"{count:,} records skipped: {reason}" for reason, count in sorted(counts.skipped.items())]
+        shown = ", ".join(map(printable, sorted(groups)[:5])) + (", ..." if len(groups) > 5 else "")
+        parts.append(f"{counted(len(groups), f'{kind} group')} left out ({shown})")
+    parts += [f"{counted(count, 'record')} skipped: {reason}" for reason, count in sorted(counts.skipped.items())]
     return "; ".join(parts)

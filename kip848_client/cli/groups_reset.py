@@ -18,6 +18,7 @@ from kip848_client.cli.tables import table
 from kip848_client.errors import ConfigError, IllegalStateError
 from kip848_client.json_text import to_json
 from kip848_client.model import TopicPartition
+from kip848_client.plain_text import printable
 
 
 class Move(msgspec.Struct, frozen=True):
@@ -118,7 +119,10 @@ async def _plan(
             new = since[partition] if since.get(partition, -1) >= 0 else high
         nearest = min(max(new, low), high)
         if nearest != new:
-            print(f"{partition} has offsets {low:,} to {high:,}: {nearest:,} instead of {new:,}", file=sys.stderr)
+            print(
+                f"{printable(str(partition))} has offsets {low:,} to {high:,}: {nearest:,} instead of {new:,}",
+                file=sys.stderr,
+            )
         moves.append(Move(partition, old, nearest))
     return moves
 

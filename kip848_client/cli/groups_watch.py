@@ -20,6 +20,7 @@ from kip848_client.cli.watch_screen import Screen, open_screen
 from kip848_client.cli.watch_view import GroupView
 from kip848_client.errors import BrokerError, ConfigError, ErrorCode, Kip848Error
 from kip848_client.journal import JournalEvent
+from kip848_client.plain_text import printable
 from kip848_client.recorder import Recorder
 
 _LAG_EVERY_MS = 2_000
@@ -104,7 +105,10 @@ class _Watch:
             except BrokerError as error:
                 if error.code not in _NOT_ALLOWED:
                     raise
-                print(f"kip848 groups: {error}; the group is described every second instead", file=sys.stderr)
+                print(
+                    f"kip848 groups: {printable(str(error))}; the group is described every second instead",
+                    file=sys.stderr,
+                )
                 self._view.describe(described, now_ms=_now_ms())
                 yield self._describe_now_and_then
                 return

@@ -25,6 +25,7 @@ from kip848_client.cli.options import request_timeout
 from kip848_client.cli.properties import add_client_arguments, read_properties
 from kip848_client.cli.topics import client_conf
 from kip848_client.errors import ConfigError, Kip848Error
+from kip848_client.plain_text import counted
 
 _TIMEOUT_S: Final = 10.0
 
@@ -92,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
             _produce(producer, arguments.topic, fields, delivered)
     finally:
         producer.flush()
-        print(f"{written:,} records written", file=sys.stderr)
+        print(f"{counted(written, 'record')} written", file=sys.stderr)
     if failures:
         try:
             is_missing = arguments.topic not in producer.list_topics(timeout=timeout_s).topics

@@ -22,6 +22,7 @@ from kip848_client.cli.report_spark import add_spark_arguments, run_spark
 from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.journal import read_journal
 from kip848_client.json_text import to_json
+from kip848_client.plain_text import counted, printable
 from kip848_client.report import Figures, Timeline, build_timelines, figures_of
 from kip848_client.report.html import render_html
 from kip848_client.report.periods import compare_periods, parse_period
@@ -83,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(to_json({"groups": [each.to_plain() for each in figures]}))
         return 0
     for each in figures:
-        print("\n".join(_sentences(each)))
+        print("\n".join(map(printable, _sentences(each))))
     for path in (arguments.html, arguments.png):
         if path is not None:
             print(f"written: {path}")
@@ -105,14 +106,10 @@ def _read(logs: Sequence[Path], group_id: str | None) -> list[Timeline]:
     return timelines
 
 
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def _sentences(figures: Figures) -> list[str]:
     lines = [
-        f"group {figures.group_id}: {_counted(figures.members, 'member')}, "
-        f"{_counted(figures.partitions, 'partition')}, {figures.log_ms / 1000:.1f} s of log",
+        f"group {figures.group_id}: {counted(figures.members, 'member')}, "
+        f"{counted(figures.partitions, 'partition')}, {figures.log_ms / 1000:.1f} s of log",
         f"  {'rebalances':<24} {spread_sentence(figures.rebalance)}",
         f"  {'until all had their part':<24} {spread_sentence(figures.change)}",
         f"  {'without a reader':<24} {spread_sentence(figures.without_reader)}",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kip848_client.errors import Kip848Error
 from kip848_client.json_text import to_json
+from kip848_client.plain_text import printable
 from kip848_client.report.periods import Comparison, comparison_lines, summary_of
 from kip848_client.report.png import draw_periods
 from kip848_client.report.summary import render_summary
@@ -28,7 +29,7 @@ def tell_comparison(comparison: Comparison, arguments: argparse.Namespace) -> in
     if arguments.json:
         print(to_json(comparison.to_plain()))
         return 0
-    print("\n".join(comparison_lines(comparison)))
+    print("\n".join(map(printable, comparison_lines(comparison))))
     for path in (arguments.html, arguments.png):
         if path is not None:
             print(f"written: {path}")

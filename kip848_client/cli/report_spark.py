@@ -16,6 +16,7 @@ from kip848_client.cli.report_periods import draw, tell_comparison
 from kip848_client.cli.spark_options import add_session_arguments, read_conf, read_master
 from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.json_text import to_json
+from kip848_client.plain_text import counted, printable
 from kip848_client.report.periods import parse_period
 from kip848_client.report.summary import render_summary, sentences
 
@@ -39,12 +40,12 @@ def add_spark_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _tell(update: Update) -> None:
     print(
-        f"run {update.run}: {update.records:,} records, {update.events:,} events of {update.groups:,} groups, "
-        f"{update.commits:,} commits",
+        f"run {update.run}: {counted(update.records, 'record')}, {counted(update.events, 'event')} of "
+        f"{counted(update.groups, 'group')}, {counted(update.commits, 'commit')}",
         file=sys.stderr,
     )
     for reason, count in sorted(update.left_out.items()):
-        print(f"  {count:,} records left out: {reason}", file=sys.stderr)
+        print(f"  {counted(count, 'record')} left out: {reason}", file=sys.stderr)
 
 
 def run_spark(arguments: argparse.Namespace) -> int:
@@ -106,10 +107,10 @@ def run_spark(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(to_json({**summary.to_plain(), **comparison.to_plain()}))
         return 0
-    print("\n".join(sentences(summary)))
+    print("\n".join(map(printable, sentences(summary))))
     malformed = next(table for table in summary.tables if table.header[1] == "line")
     for row in malformed.rows:
-        print(f"    {row[0]}:{row[1]}: {row[2]}")
+        print(printable(f"    {row[0]}:{row[1]}: {row[2]}"))
     for written in (arguments.out, html, png):
         if written is not None:
             print(f"written: {written}")

@@ -30,6 +30,7 @@ from kip848_client.cli.simulate_shrink import shrink
 from kip848_client.cli.simulate_story import tell
 from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.json_text import to_json
+from kip848_client.plain_text import counted
 from kip848_client.simulation.history import FAULTS, to_event_log
 from kip848_client.simulation.play import Report
 from kip848_client.simulation.play import run as play
@@ -135,9 +136,7 @@ def _print_one(report: Report, *, watch: Sequence[str], as_json: bool, verbose: 
 def _print_verdict(report: Report, watch: Sequence[str]) -> None:
     seconds = report.simulated_ms / 1000
     if report.violation is None:
-        print(
-            f"every invariant held in {seconds:.0f} virtual seconds; {report.handed_out_twice} records were read twice"
-        )
+        print(f"every invariant held in {seconds:.0f} virtual seconds; records read twice: {report.handed_out_twice}")
     else:
         print(
             f"BROKEN after {seconds:.3f} virtual seconds: {report.violation}\nplay it again: {_replay(report, watch)}"
@@ -169,8 +168,8 @@ def _print_many(total: Progress, *, watch: Sequence[str], as_json: bool, digest:
         _print_verdict(report, watch)
     hours = total.simulated_ms / 3_600_000
     print(
-        f"\n{total.scenario}: {total.runs} runs in {total.elapsed_s:.1f} s ({total.runs_per_s:.1f} a second), "
-        f"{hours:.1f} virtual hours, {len(total.failures)} broken"
+        f"\n{total.scenario}: {counted(total.runs, 'run')} in {total.elapsed_s:.1f} s "
+        f"({total.runs_per_s:.1f} a second), {hours:.1f} virtual hours, {len(total.failures)} broken"
     )
     middle = total.medians
     print("half of the runs had at least {members} members, {events} events and {faults} faults".format(**middle))
@@ -220,7 +219,7 @@ def _plain(report: Report, watch: Sequence[str]) -> dict[str, object]:
 def _shrink(report: Report, *, watch: Sequence[str]) -> None:
     def tell_progress(runs: int) -> None:
         if sys.stderr.isatty():
-            print(f"\rshrinking: {runs} runs", end="", file=sys.stderr)
+            print(f"\rshrinking: {counted(runs, 'run')}", end="", file=sys.stderr)
 
     found = shrink(report, watch=observers_of(watch), on_run=tell_progress)
     print("\nnothing smaller fails the same way" if found is report else f"\nsmaller: {_replay(found, watch)}")

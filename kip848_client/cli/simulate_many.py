@@ -21,6 +21,7 @@ from typing import Final
 import msgspec
 
 from kip848_client.errors import ConfigError
+from kip848_client.plain_text import counted
 from kip848_client.simulation.history import FAULTS
 from kip848_client.simulation.observer import Watch
 from kip848_client.simulation.play import Report, run
@@ -219,8 +220,8 @@ def _broken(total: Progress, told: int) -> list[str]:
 def _line(total: Progress) -> str:
     lost = total.counts["request_lost"] + total.counts["answer_lost"]
     return (
-        f"{total.runs} of {len(total.seeds)} runs, {total.runs_per_s:.1f} a second, {len(total.failures)} broken, "
-        f"{total.counts['member_left']:,} departures, {lost:,} messages lost"
+        f"{total.runs} of {counted(len(total.seeds), 'run')}, {total.runs_per_s:.1f} a second, "
+        f"{len(total.failures)} broken, {total.counts['member_left']:,} departures, {lost:,} messages lost"
     )
 
 

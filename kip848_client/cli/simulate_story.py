@@ -8,6 +8,8 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from kip848_client.plain_text import counted
+
 Details: TypeAlias = Mapping[str, Any]
 
 
@@ -120,10 +122,10 @@ _SENTENCES: Final[Mapping[str, Callable[[Details], str]]] = {
     "left": lambda event: "has left",
     "application_stalls": lambda event: f"STALLS: no poll() for {event['ms']} ms",
     "coordinator_crashed": lambda event: f"CRASHES ({event['when'].replace('_', ' ')})",
-    "coordinator_moved": lambda event: f"MOVES to another node; {event['records_lost']} records are lost",
+    "coordinator_moved": lambda event: f"MOVES to another node; records lost: {event['records_lost']}",
     "two_coordinators": lambda event: "the old one goes on, and does not know",
     "coordinator_resigned": lambda event: "learns that it is not the coordinator any more",
-    "coordinator_loaded": lambda event: f"is back, with {event['records']} records",
+    "coordinator_loaded": lambda event: f"is back, with {counted(event['records'], 'record')}",
     "member_joined": _joined,
     "member_left": lambda event: _REASONS.get(event["reason"], str(event["reason"])),
     "member_fenced": lambda event: f"is refused: {event['error']} (it sent epoch {event['sent_epoch']})",

@@ -26,6 +26,7 @@ from kip848_client.cli.properties import add_client_arguments
 from kip848_client.cli.spark_options import add_session_arguments, read_conf, read_master
 from kip848_client.errors import ConfigError
 from kip848_client.json_text import to_json
+from kip848_client.plain_text import counted
 
 if TYPE_CHECKING:
     from kip848_client.spark.sweep import Traces
@@ -133,9 +134,9 @@ def _progress(*, quiet: bool) -> Iterator[Callable[[int, int], None]]:
             return
         if sys.stderr.isatty():
             bar = "█" * (share * 40 // 100)
-            print(f"\r{bar:<40} {share:3} %  {done:,} of {of:,} runs", end="", file=sys.stderr, flush=True)
+            print(f"\r{bar:<40} {share:3} %  {done:,} of {counted(of, 'run')}", end="", file=sys.stderr, flush=True)
         elif share // 10 > shown // 10:
-            print(f"{done:,} of {of:,} runs", file=sys.stderr, flush=True)
+            print(f"{done:,} of {counted(of, 'run')}", file=sys.stderr, flush=True)
         shown = share
 
     yield tell
@@ -145,7 +146,7 @@ def _progress(*, quiet: bool) -> Iterator[Callable[[int, int], None]]:
 
 def _sentences(summary: SweepSummary, elapsed_s: float) -> Iterator[str]:
     yield (
-        f"{summary.runs:,} runs, {summary.events:,} events, {summary.faults:,} faults, "
+        f"{counted(summary.runs, 'run')}, {counted(summary.events, 'event')}, {counted(summary.faults, 'fault')}, "
         f"{summary.simulated_ms / 3_600_000:.1f} virtual hours; {elapsed_s:.1f} s for what was not there yet"
     )
     yield f"{summary.broken_count} broken" + (":" if summary.broken else "")

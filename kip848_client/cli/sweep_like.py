@@ -23,6 +23,7 @@ from kip848_client.cli.properties import read_properties
 from kip848_client.cli.tables import table
 from kip848_client.errors import ConfigError
 from kip848_client.json_text import to_json
+from kip848_client.plain_text import counted, printable
 from kip848_client.report.figures import Percentiles, percentiles
 from kip848_client.report.summary import duration
 from kip848_client.simulation.what_if import PLAYS, Job, Outcome, Setting, Shape, play_job
@@ -97,7 +98,7 @@ def run_like(arguments: argparse.Namespace, seeds: range, player: Player | None 
     if arguments.json:
         print(to_json({"group_id": arguments.like, "shape": shape, "rows": rows}))
     else:
-        print(f"like {arguments.like}: {_sentence(shape)}\n\n{_table(rows)}")
+        print(f"{printable(f'like {arguments.like}: {_sentence(shape)}')}\n\n{_table(rows)}")
     return 0
 
 
@@ -192,9 +193,10 @@ def summarize(jobs: Iterable[Job], outcomes: Iterable[Outcome]) -> Iterator[Row]
 
 
 def _sentence(shape: Shape) -> str:
-    topics = f"{shape.partitions:,} partitions of {len(shape.topics)} topic{'s' * (len(shape.topics) > 1)}"
+    topics = f"{counted(shape.partitions, 'partition')} of {counted(len(shape.topics), 'topic')}"
     return (
-        f"{shape.members} members ({shape.statics:.0%} static, {shape.members_of_a_node} on one host), {topics}, "
+        f"{counted(shape.members, 'member')} ({shape.statics:.0%} static, {shape.members_of_a_node} on one host), "
+        f"{topics}, "
         f"heartbeats every {duration(shape.heartbeat_interval_ms)}, sessions of {duration(shape.session_timeout_ms)}, "
         f"assignor {shape.assignor or 'of the coordinator'}"
     )
@@ -222,7 +224,7 @@ def _table(rows: Sequence[Row]) -> str:
     ]
     count = rows[0].count if rows else 0
     return "\n".join(
-        [table(header, cells), "", f"medians of {count:,} plays; UNREAD is summed over the partitions", *notes]
+        [table(header, cells), "", f"medians of {counted(count, 'play')}; UNREAD is summed over the partitions", *notes]
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from kip848_client.model import TopicPartition
+from kip848_client.plain_text import printable
 
 _STYLES: Final = {
     **dict.fromkeys(("Stable", "stable", "consumer"), "green"),
@@ -27,12 +28,16 @@ def name_partitions(partitions: Iterable[TopicPartition]) -> str:
         for _, group in itertools.groupby(enumerate(numbers), key=lambda item: item[1] - item[0]):
             run = [number for _, number in group]
             runs.append(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}")
-        texts.append(f"{topic} {','.join(runs)}")
+        texts.append(f"{printable(topic)} {','.join(runs)}")
     return " ".join(texts) or "-"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Write a table; columns whose cells are all empty are left out. In colour on a terminal, if rich is installed."""
+    """Write a table; columns whose cells are all empty are left out. In colour on a terminal, if rich is installed.
+
+    What a terminal would obey is escaped: cells may hold names that others chose.
+    """
+    rows = [[printable(cell) for cell in row] for row in rows]
     columns = [column for column in zip(header, *rows, strict=True) if any(column[1:]) or not rows]
     numbers = [all(cell.replace(",", "").isdigit() or cell == "-" for cell in column[1:]) for column in columns]
     if sys.stdout.isatty() and importlib.util.find_spec("rich") is not None:

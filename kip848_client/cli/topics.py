@@ -19,14 +19,23 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from kip848_client.cli.broker import parse_topics
-from kip848_client.cli.groups_queries import reach
+from kip848_client.cli.groups_queries import raise_all, reach
 from kip848_client.cli.options import key_value, request_timeout
 from kip848_client.cli.properties import Role, add_client_arguments, read_properties
 from kip848_client.cli.tables import table
 from kip848_client.config.security import OWN_SECURITY_KEYS
-from kip848_client.errors import ConfigError, ConnectionLostError, ErrorCode, RequestTimeoutError, error_for_code
+from kip848_client.errors import (
+    BrokerError,
+    ConfigError,
+    ConnectionLostError,
+    ErrorCode,
+    Kip848Error,
+    RequestTimeoutError,
+    error_for_code,
+)
 from kip848_client.json_text import to_json
 from kip848_client.model import OffsetRange, TopicPartition
+from kip848_client.plain_text import printable
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -187,25 +196,36 @@ def _delete(arguments: argparse.Namespace) -> int:
 
 
 def _do_each(done: str, failed: str, futures: dict[str, Any], *, as_json: bool) -> int:
-    """Wait for each topic; the first refusal ends it, after what was done before it is printed."""
+    """Wait for each topic, and print those that are done before the refusals of the others are raised."""
     finished: list[str] = []
-    try:
-        for name, future in futures.items():
+    refused: list[Kip848Error] = []
+    for name, future in futures.items():
+        try:
             _ask(f"topic {name!r} {failed}", future.result)
-            finished.append(name)
-    finally:
-        if as_json:
-            print(to_json({done: finished}))
+        except Kip848Error as error:
+            refused.append(error)
         else:
-            print("".join(f"{done} {name}\n" for name in finished), end="")
+            finished.append(name)
+    if as_json:
+        print(to_json({done: finished}))
+    else:
+        print("".join(f"{done} {printable(name)}\n" for name in finished), end="")
+    raise_all(refused)
     return 0
 
 
 def _describe(arguments: argparse.Namespace) -> int:
     admin = _admin(arguments)
-    described = [_description(admin, name, timeout_s=arguments.timeout) for name in arguments.topics]
+    described: list[TopicDescription] = []
+    refused: list[Kip848Error] = []
+    for name in arguments.topics:
+        try:
+            described.append(_description(admin, name, timeout_s=arguments.timeout))
+        except BrokerError as error:
+            refused.append(error)
     if arguments.json:
         print(to_json({"topics": described}))
+        raise_all(refused)
         return 0
     blocks = []
     for topic in described:
@@ -219,10 +239,12 @@ def _describe(arguments: argparse.Namespace) -> int:
             )
             for item in topic.partitions
         ]
-        configs = "".join(f"\n  {name}={value}" for name, value in sorted(topic.configs.items()))
+        configs = "".join(f"\n  {printable(f'{name}={value}')}" for name, value in sorted(topic.configs.items()))
         shown = table(("PARTITION", "LEADER", "REPLICAS", "START", "END"), rows)
-        blocks.append(f"topic {topic.topic}{configs}\n\n{shown}")
-    print("\n\n".join(blocks))
+        blocks.append(f"topic {printable(topic.topic)}{configs}\n\n{shown}")
+    if blocks:
+        print("\n\n".join(blocks))
+    raise_all(refused)
     return 0
 
 
@@ -289,7 +311,7 @@ def _offsets(
 
 
 def _records(arguments: argparse.Namespace) -> int:
-    from kip848_client.cli.consume import spell_json, spell_value
+    from kip848_client.cli.consume import speller
     from kip848_client.client.range_reader import RangeReader
 
     if arguments.max is not None and arguments.max < 1:
@@ -307,7 +329,7 @@ def _records(arguments: argparse.Namespace) -> int:
         _offsets(admin, name, wanted, latest=latest, timeout_s=timeout_s, committed=committed)
         for latest in (False, True)
     )
-    spell = spell_json if arguments.json else spell_value
+    spell = speller(as_json=arguments.json)
     left = sys.maxsize if arguments.max is None else arguments.max
     reader = RangeReader({"group.id": "kip848-topics", **conf}, poll_timeout_ms=int(timeout_s * 1000))
     try:

@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Final, Protocol
 from kip848_client.cli.tables import name_partitions
 from kip848_client.cli.watch_view import LINES_KEPT, GroupView, MemberView
 from kip848_client.json_text import to_json
+from kip848_client.plain_text import counted, printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -129,9 +130,11 @@ def draw(view: GroupView, *, now_ms: int) -> RenderableType:
 
     colours = {member.name: _COLOURS[index % len(_COLOURS)] for index, member in enumerate(view.sorted_members())}
     headline = Text(no_wrap=True, overflow="ellipsis")
-    headline.append(f"{view.group_id}  ", "bold")
-    headline.append(view.state, _STATE_STYLES.get(view.state, "bold yellow"))
-    headline.append(_headline(view, now_ms=now_ms).removeprefix(f"{view.group_id} is {view.state}"))
+    headline.append(f"{printable(view.group_id)}  ", "bold")
+    headline.append(printable(view.state), _STATE_STYLES.get(view.state, "bold yellow"))
+    headline.append(
+        _headline(view, now_ms=now_ms).removeprefix(f"{printable(view.group_id)} is {printable(view.state)}")
+    )
     return Group(headline, Text(), _members(view, colours, now_ms=now_ms), Text(), *_lines(view, colours))
 
 
@@ -148,7 +151,7 @@ def _members(view: GroupView, colours: dict[str, str], *, now_ms: int) -> Table:
         table.add_row(
             Text(member.name, colour),
             "" if member.epoch is None else str(member.epoch),
-            Text(member.state.lower().replace("_", " "), "green" if member.state == "STABLE" else "yellow"),
+            Text(printable(member.state).lower().replace("_", " "), "green" if member.state == "STABLE" else "yellow"),
             _ago(now_ms - member.since_ms) if member.since_ms else "",
             Text(name_partitions(member.owned), f"bold {colour}"),
             Text(name_partitions(member.pending) if member.pending else "", "yellow"),
@@ -174,14 +177,14 @@ def _lines(view: GroupView, colours: dict[str, str]) -> list[Text]:
 
 
 def _headline(view: GroupView, *, now_ms: int) -> str:
-    parts = [f"{view.group_id} is {view.state}"]
+    parts = [f"{printable(view.group_id)} is {printable(view.state)}"]
     if view.state_since_ms:
         parts[0] += f" for {_ago(now_ms - view.state_since_ms)}"
     if view.epoch is not None:
         parts.append(f"epoch {view.epoch}")
-    parts.append(f"{len(view.members)} members")
+    parts.append(counted(len(view.members), "member"))
     if view.free:
-        parts.append(f"{len(view.free)} partitions without an owner")
+        parts.append(f"{counted(len(view.free), 'partition')} without an owner")
     if view.progress:
         lag = view.lag(view.progress)
         parts.append("lag unknown" if lag is None else f"lag {lag:,}")

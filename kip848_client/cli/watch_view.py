@@ -16,6 +16,7 @@ from kip848_client.cli.groups_queries import GroupDescription, Progress
 from kip848_client.cli.tables import name_partitions
 from kip848_client.journal import JournalEvent, JsonValue
 from kip848_client.model import TopicPartition
+from kip848_client.plain_text import printable
 
 LINES_KEPT: Final = 12
 _COMMIT_WINDOW_MS: Final = 10_000
@@ -32,7 +33,7 @@ class MemberView(msgspec.Struct):
     """One member.
 
     Attributes:
-        name: client id, with the beginning of the member id if other members have the same client id.
+        name: client id, printable, with the beginning of the member id if other members have the same client id.
         since_ms: when `owned` last changed.
         pending: partitions that it must give up and still has.
     """
@@ -240,12 +241,12 @@ class GroupView:
         names = [member.client_id for member in self.members.values()]
         for member in self.members.values():
             shared = names.count(member.client_id) > 1
-            member.name = f"{member.client_id} {member.member_id[:8]}" if shared else member.client_id
+            member.name = printable(f"{member.client_id} {member.member_id[:8]}" if shared else member.client_id)
 
     def _say(self, ts_ms: int, text: str) -> None:
         self.changes += 1
         self.lines_said += 1
-        self.lines.append(Line(ts_ms, text))
+        self.lines.append(Line(ts_ms, printable(text)))
 
 
 def _items(value: JsonValue) -> Iterable[tuple[str, JsonValue]]:

@@ -31,6 +31,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
+from kip848_client.plain_text import counted
 from kip848_client.report.lanes import AT_REST
 from kip848_client.report.timeline import CommitKey, PartitionLane, Span, Timeline
 
@@ -217,7 +218,7 @@ def _notes(timeline: Timeline, handovers: Iterable[Handover]) -> list[str]:
     ]
     count = len({each.partition for each in handovers if each.gap_ms is None})
     if count:
-        notes.append(f"{count} partitions were for some time owned by members without logs, or free")
+        notes.append(f"for some time owned by members without logs, or free: {counted(count, 'partition')}")
     return notes
 
 

@@ -448,7 +448,7 @@ MARKS: Final[Mapping[str, tuple[MarkKind, str]]] = {
     "consumer_closed": ("life", "is closed"),
     "consumer_crashed": ("fault", "CRASHES"),
     "coordinator_crashed": ("fault", "coordinator CRASHES"),
-    "coordinator_loaded": ("life", "coordinator is back, with {records} records"),
+    "coordinator_loaded": ("life", "coordinator is back; records: {records}"),
     "topic_created": ("life", "topic {topic} is created"),
     "topic_deleted": ("life", "topic {topic} is deleted"),
     "partitions_added": ("life", "topic {topic} grows to {partitions}"),

@@ -244,3 +244,20 @@ def test_a_table_leaves_out_what_is_empty_everywhere() -> None:
     """TARGET is worth a column only while a rebalance is going on."""
     assert table(("A", "B", "N"), [("x", "", "1"), ("yy", "", "10")]) == "A    N\nx    1\nyy  10"
     assert table(("A", "B"), []) == "A  B"
+
+
+def test_a_refusal_for_one_group_does_not_hide_what_was_done_with_the_others(
+    billing: EmbeddedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An operator who is told of the missing group alone deletes the other one again, or believes that it is there."""
+    assert groups(billing, "describe", "nogroup", "billing", "none") == 1
+    told = capsys.readouterr()
+    assert "group billing: Empty" in told.out
+    assert "'nogroup'" in told.err
+    assert "'none'" in told.err
+    assert groups(billing, "delete", "nogroup", "billing") == 1
+    told = capsys.readouterr()
+    assert told.out == "deleted billing\n"
+    assert "'nogroup' was not deleted" in told.err
+    assert groups(billing, "delete", "nogroup", "--json") == 1
+    assert json.loads(capsys.readouterr().out) == {"deleted": []}

@@ -52,6 +52,20 @@ def test_topics_are_created_listed_and_deleted(
     ]
 
 
+def test_a_refusal_for_one_topic_does_not_hide_what_was_done_with_the_others(
+    kip848_broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All are asked for at once: those after the first refusal were deleted too, and not named."""
+    kip848_broker.create_topic("orders", 1)
+    assert run(kip848_broker, "topics", "describe", "missing", "orders") == 1
+    assert "topic orders" in capsys.readouterr().out
+    assert run(kip848_broker, "topics", "delete", "missing", "orders", "gone") == 1
+    told = capsys.readouterr()
+    assert told.out == "deleted orders\n"
+    assert "'missing' was not deleted" in told.err
+    assert "'gone' was not deleted" in told.err
+
+
 def test_a_topic_is_described_with_its_offsets_and_its_own_configuration(
     kip848_broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -85,7 +85,7 @@ def test_clients_logs_alone_tell_epochs_and_say_what_they_do_not_know() -> None:
     ]
     assert found.without_reader.count == 0
     assert "no coordinator's log" in found.notes[0]
-    assert "1 partitions were for some time owned by members without logs" in found.notes[1]
+    assert "owned by members without logs, or free: 1 partition" in found.notes[1]
 
 
 def test_a_classic_rebalance_begins_when_members_are_asked_to_join_again() -> None:

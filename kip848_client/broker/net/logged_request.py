@@ -13,6 +13,7 @@ from kip848_client.faults.subject import TopicNames
 from kip848_client.journal import JsonValue
 from kip848_client.json_text import to_json
 from kip848_client.model import ZERO_UUID, TopicPartition
+from kip848_client.plain_text import printable
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import Request, Response, WireStruct, fields_of
 
@@ -122,9 +123,10 @@ class LoggedRequest(msgspec.Struct, frozen=True):
             about.append(f"epoch={epoch}")
         end = error_name(self.error_code) if self.error_code else ", ".join([self.outcome, *_by_code(self.errors)])
         fault = f" [{self.fault}]" if self.fault else ""
-        return " ".join(
+        line = " ".join(
             [f"#{self.number}", f"{self.client_id}:", f"{api_title(self.api)} v{self.version}", *about, f"-> {end}"]
-        ) + (fault)
+        )
+        return printable(line) + fault
 
 
 def errors_of(response: Response | None, topic_name: TopicNames) -> tuple[AnsweredError, ...]:
