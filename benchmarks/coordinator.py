@@ -40,11 +40,11 @@ from kip848_client.coordinator.consumer.consumer_records import (
     target_epoch_record,
     target_record,
 )
-from kip848_client.coordinator.coordinator import GroupCoordinator
-from kip848_client.coordinator.core.config import CoordinatorConfig
-from kip848_client.coordinator.core.requests import ApiRequest, GroupMessage, TopicsChanged
+from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
+from kip848_client.coordinator.core.inputs import ApiRequest, GroupMessage, TopicsChanged
 from kip848_client.coordinator.core.result import CoordinatorRecord, CoordinatorResult
-from kip848_client.coordinator.core.topics import TopicInfo, TopicsImage
+from kip848_client.coordinator.core.topics_image import TopicInfo, TopicsImage
+from kip848_client.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.coordinator.modern.member_record import CurrentAssignment, MemberMetadata
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,

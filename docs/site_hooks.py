@@ -24,7 +24,7 @@ import kip848_client.spark
 from kip848_client import journal
 from kip848_client.broker.config import BrokerConfig
 from kip848_client.cli import COMMANDS, main
-from kip848_client.coordinator.core.config import CoordinatorConfig, properties_of
+from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig, properties_of
 from kip848_client.logs import LogEvent
 from kip848_client.telemetry import COORDINATOR_METRICS, GAUGES, METRICS, WORKER_GAUGES, WORKER_METRICS
 

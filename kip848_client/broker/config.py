@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from kip848_client.coordinator.core.config import CoordinatorConfig, Property, properties_of
+from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig, Property, properties_of
 from kip848_client.errors import ConfigError
 
 __all__ = ["BrokerConfig", "Profile", "PROPERTY_NAMES"]

@@ -1,14 +1,17 @@
-"""The reference group coordinator of KIP-848. Pure: no socket, clock or disk; `coordinator` says how to drive it."""
+"""The reference group coordinator of KIP-848. Pure: no socket, clock or disk; `group_coordinator` says how to drive it.
+
+Belongs here: the dispatch (`group_coordinator`), the list of kinds (`kinds`), and what others may import. Everything
+else is in the folder of its subject: `core` knows no kind of group, and each kind registers what it does.
+"""
 
 from __future__ import annotations
 
 from kip848_client.coordinator.consumer.consumer_group import GroupState
 from kip848_client.coordinator.consumer.subscriptions import resolve
-from kip848_client.coordinator.coordinator import GroupCoordinator
-from kip848_client.coordinator.core.config import CoordinatorConfig
-from kip848_client.coordinator.core.events import GroupEvent, to_journal
-from kip848_client.coordinator.core.group_configs import GROUP_CONFIG_NAMES, GroupConfig, resolve_group_config
-from kip848_client.coordinator.core.requests import (
+from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
+from kip848_client.coordinator.core.group_events import GroupEvent, to_journal
+from kip848_client.coordinator.core.group_overrides import GROUP_CONFIG_NAMES, GroupConfig, resolve_group_config
+from kip848_client.coordinator.core.inputs import (
     ApiRequest,
     ConfigChanged,
     GroupMessage,
@@ -18,9 +21,10 @@ from kip848_client.coordinator.core.requests import (
     TopicsChanged,
 )
 from kip848_client.coordinator.core.result import CoordinatorRecord, CoordinatorResult, Reply, ResolveRegexes
-from kip848_client.coordinator.core.topics import TopicInfo, TopicsImage
-from kip848_client.coordinator.modern.member_record import MemberState
-from kip848_client.coordinator.snapshot import GroupSnapshot, MemberSnapshot
+from kip848_client.coordinator.core.topics_image import TopicInfo, TopicsImage
+from kip848_client.coordinator.group_coordinator import GroupCoordinator
+from kip848_client.coordinator.group_image import GroupImage, MemberImage
+from kip848_client.coordinator.modern.member_record import ReconciliationState
 
 __all__ = [
     "GroupCoordinator",
@@ -41,10 +45,10 @@ __all__ = [
     "Reply",
     "GroupEvent",
     "to_journal",
-    "GroupSnapshot",
-    "MemberSnapshot",
+    "GroupImage",
+    "MemberImage",
     "GroupState",
-    "MemberState",
+    "ReconciliationState",
     "GROUP_CONFIG_NAMES",
     "GroupConfig",
     "resolve_group_config",

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import msgspec
 
-from kip848_client.coordinator.core.events import FactValue, GroupEvent
+from kip848_client.coordinator.core.group_events import FactValue, GroupEvent
 from kip848_client.errors import ProtocolError
 from kip848_client.wire.messages import group_records as wire
 from kip848_client.wire.messages.consumer_protocol import decode_assignment, decode_subscription

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from kip848_client.coordinator.core.events import GroupEvent
+from kip848_client.coordinator.core.group_events import GroupEvent
 
 
 class Owners(Protocol):

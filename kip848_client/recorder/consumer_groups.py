@@ -17,8 +17,8 @@ import msgspec
 
 from kip848_client.coordinator.consumer.consumer_group import GroupState, derive_state
 from kip848_client.coordinator.consumer.consumer_records import read_partition_epochs, read_target
-from kip848_client.coordinator.core.events import FactValue, GroupEvent
-from kip848_client.coordinator.modern.member_record import MemberState
+from kip848_client.coordinator.core.group_events import FactValue, GroupEvent
+from kip848_client.coordinator.modern.member_record import ReconciliationState
 from kip848_client.wire.messages import group_records as wire
 from kip848_client.wire.messages.group_records import GroupRecord
 
@@ -35,7 +35,7 @@ class _Current(msgspec.Struct, frozen=True):
 
     member_epoch: int
     previous_epoch: int
-    state: MemberState
+    state: ReconciliationState
     assigned: Mapping[UUID, frozenset[int]]
     pending: Mapping[UUID, frozenset[int]]
 
@@ -240,7 +240,7 @@ class RecordedGroup:
         target_epoch = self._target_epoch or 0
         reconciled = sum(
             member.current is not None
-            and member.current.state is MemberState.STABLE
+            and member.current.state is ReconciliationState.STABLE
             and member.current.member_epoch == target_epoch
             for member in self._members.values()
         )
@@ -314,7 +314,7 @@ def _read_current(value: wire.ConsumerGroupCurrentMemberAssignmentValue) -> _Cur
         for topics in (value.assigned_partitions, value.partitions_pending_revocation)
     )
     try:
-        state = MemberState(value.state)
+        state = ReconciliationState(value.state)
     except ValueError:
-        state = MemberState.UNKNOWN
+        state = ReconciliationState.UNKNOWN
     return _Current(value.member_epoch, value.previous_member_epoch, state, assigned, pending)

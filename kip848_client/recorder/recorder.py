@@ -15,7 +15,7 @@ from uuid import UUID
 
 import msgspec
 
-from kip848_client.coordinator.core.events import GroupEvent, to_journal
+from kip848_client.coordinator.core.group_events import GroupEvent, to_journal
 from kip848_client.errors import ProtocolError, UnsupportedVersionError
 from kip848_client.journal import JournalEvent
 from kip848_client.model import ZERO_UUID

@@ -12,7 +12,7 @@ from typing import Final, assert_never
 
 from msgspec.structs import replace
 
-from kip848_client.coordinator.core.group_configs import HEARTBEAT_INTERVAL, SESSION_TIMEOUT
+from kip848_client.coordinator.core.group_overrides import HEARTBEAT_INTERVAL, SESSION_TIMEOUT
 from kip848_client.errors import ErrorCode
 from kip848_client.faults import Action, Rule, error, rewrite
 from kip848_client.faults.rules import Match

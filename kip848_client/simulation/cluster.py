@@ -15,9 +15,8 @@ from typing import Final, NamedTuple
 
 from kip848_client.coordinator.classic.classic_group import ClassicGroupChanged
 from kip848_client.coordinator.consumer import subscriptions
-from kip848_client.coordinator.coordinator import GroupCoordinator
-from kip848_client.coordinator.core.config import CoordinatorConfig
-from kip848_client.coordinator.core.requests import (
+from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
+from kip848_client.coordinator.core.inputs import (
     ApiRequest,
     ConfigChanged,
     CoordinatorStops,
@@ -29,6 +28,7 @@ from kip848_client.coordinator.core.result import (
     CoordinatorResult,
     ResolveRegexes,
 )
+from kip848_client.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.errors import ErrorCode
 from kip848_client.faults.replies import refused
 from kip848_client.model import BrokerNode

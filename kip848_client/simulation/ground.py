@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from kip848_client.coordinator.core.config import CoordinatorConfig
+from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.network import Network
 from kip848_client.simulation.scenario import Scenario

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import msgspec
 
-from kip848_client.coordinator.core.events import GroupEvent, to_journal
+from kip848_client.coordinator.core.group_events import GroupEvent, to_journal
 from kip848_client.journal import COORDINATOR_EVENTS, EVENTS, JournalEvent, JsonValue
 from kip848_client.json_text import to_json
 

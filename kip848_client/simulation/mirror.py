@@ -12,8 +12,8 @@ from uuid import UUID
 from kip848_client.assignors import TopicPartitions
 from kip848_client.coordinator.classic.classic_group import ClassicGroup, ClassicState
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
-from kip848_client.coordinator.core.topics import TopicsImage
-from kip848_client.coordinator.modern.member_record import GroupMember, PartitionEpochs
+from kip848_client.coordinator.core.topics_image import TopicsImage
+from kip848_client.coordinator.modern.member_record import ConsumerMember, PartitionEpochs
 from kip848_client.model import TopicPartition
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.violation import fail
@@ -35,7 +35,7 @@ class Seen(NamedTuple):
         target: what it shall own in the end.
     """
 
-    member: GroupMember
+    member: ConsumerMember
     assigned: Partitions
     pending: Partitions
     held: Partitions
@@ -168,7 +168,7 @@ class Mirror:
 _NO_TARGET: Final[Mapping[UUID, tuple[int, ...]]] = {}
 
 
-def _see(member: GroupMember, target: TopicPartitions, before: Seen | None) -> Seen:
+def _see(member: ConsumerMember, target: TopicPartitions, before: Seen | None) -> Seen:
     if before is not None and before.member.current is member.current:
         assigned, pending, held = before.assigned, before.pending, before.held
     else:

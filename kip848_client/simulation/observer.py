@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from kip848_client.coordinator.coordinator import GroupCoordinator
-from kip848_client.coordinator.core.config import CoordinatorConfig
+from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
+from kip848_client.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.errors import Kip848Error
 from kip848_client.member.core.events import (
     AssignPartitions,

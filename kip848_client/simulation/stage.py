@@ -12,7 +12,7 @@ from typing import Any, Final
 from kip848_client.assignors.classic import EAGER
 from kip848_client.assignors.user_data import read_assignment_frame
 from kip848_client.coordinator.classic.classic_group import ClassicGroup, ClassicState
-from kip848_client.coordinator.core.config import CoordinatorConfig, MigrationPolicy
+from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig, MigrationPolicy
 from kip848_client.member.core.settings import GroupProtocol, MemberConfig, ResetPolicy
 from kip848_client.member.core.states import MemberState
 from kip848_client.model import Subscription, TopicPartition

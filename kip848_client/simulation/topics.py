@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 from uuid import UUID
 
-from kip848_client.coordinator.core.topics import TopicInfo, TopicsImage
+from kip848_client.coordinator.core.topics_image import TopicInfo, TopicsImage
 from kip848_client.model import TopicPartition
 from kip848_client.simulation.world import World
 

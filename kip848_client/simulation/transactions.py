@@ -15,11 +15,11 @@ from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
-from kip848_client.coordinator.coordinator import GroupCoordinator
-from kip848_client.coordinator.core.config import CoordinatorConfig
-from kip848_client.coordinator.core.requests import ApiRequest, GroupRequest, TopicsChanged, TransactionEnded
+from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
+from kip848_client.coordinator.core.inputs import ApiRequest, GroupRequest, TopicsChanged, TransactionEnded
 from kip848_client.coordinator.core.result import CoordinatorRecord
-from kip848_client.coordinator.core.topics import TopicInfo, TopicsImage
+from kip848_client.coordinator.core.topics_image import TopicInfo, TopicsImage
+from kip848_client.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.errors import BrokerError, ErrorCode
 from kip848_client.partition_log import PartitionLog
 from kip848_client.simulation.checkers.transactions import TransactionLedger

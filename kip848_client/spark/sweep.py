@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import msgspec
 import pyarrow as pa
 
-from kip848_client.coordinator.core.events import GroupEvent
+from kip848_client.coordinator.core.group_events import GroupEvent
 from kip848_client.errors import ConfigError
 from kip848_client.simulation.history import FAULTS, Line, to_event_log
 from kip848_client.simulation.play import Report, run

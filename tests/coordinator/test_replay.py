@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from kip848_client.coordinator import GroupState, MemberState
+from kip848_client.coordinator import GroupState, ReconciliationState
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
 from kip848_client.coordinator.consumer.consumer_records import (
     current_record,
@@ -146,7 +146,7 @@ def test_all_records_survive_their_bytes() -> None:
     h.join("b", None, regex="f.*")
     h.run_tasks()
     h.heartbeat("a", 1, instance="i")
-    assert h.member("a").state is MemberState.UNREVOKED_PARTITIONS
+    assert h.member("a").state is ReconciliationState.UNREVOKED_PARTITIONS
     h.heartbeat("b", -1)
     restored = [
         decode_record(encode_record_key(r.key), None if r.value is None else encode_record_value(r.value))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kip848_client.coordinator.core.events import to_journal
+from kip848_client.coordinator.core.group_events import to_journal
 from kip848_client.coordinator.core.result import CoordinatorResult
 from kip848_client.journal import JournalEvent
 from kip848_client.recorder import RawRecord, Recorder

@@ -26,12 +26,12 @@ from uuid import UUID
 
 import msgspec
 
-from kip848_client.coordinator.coordinator import GroupCoordinator
-from kip848_client.coordinator.core.config import CoordinatorConfig
-from kip848_client.coordinator.core.requests import ApiRequest, GroupRequest, TopicsChanged
+from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
+from kip848_client.coordinator.core.inputs import ApiRequest, GroupRequest, TopicsChanged
 from kip848_client.coordinator.core.result import CoordinatorRecord, CoordinatorResult
 from kip848_client.coordinator.core.timers import TimerKey, TimerKind
-from kip848_client.coordinator.core.topics import TopicInfo, TopicsImage
+from kip848_client.coordinator.core.topics_image import TopicInfo, TopicsImage
+from kip848_client.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.member.consumer.kip848_protocol import ConsumerProtocol
 from kip848_client.member.core.events import (
     AppPolled,

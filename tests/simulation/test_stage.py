@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from kip848_client.coordinator.core.config import CoordinatorConfig
+from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
 from kip848_client.simulation.checkers.members import BoundedWork
 from kip848_client.simulation.cluster import Cluster
 from kip848_client.simulation.ground import GROUP

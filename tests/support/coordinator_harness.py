@@ -27,11 +27,11 @@ from kip848_client.coordinator import (
     CoordinatorResult,
     GroupCoordinator,
     GroupEvent,
+    GroupImage,
     GroupMessage,
     GroupRequest,
-    GroupSnapshot,
     GroupState,
-    MemberSnapshot,
+    MemberImage,
     ResolveRegexes,
     TopicInfo,
     TopicsChanged,
@@ -44,7 +44,7 @@ from kip848_client.coordinator.consumer.consumer_heartbeat import take_steps
 from kip848_client.coordinator.consumer.steady_heartbeat import steady_member
 from kip848_client.coordinator.core.offset_store import CommittedOffset
 from kip848_client.coordinator.modern.assignment_round import AssignmentRound
-from kip848_client.coordinator.modern.modern_group import Group
+from kip848_client.coordinator.modern.modern_group import ModernGroup
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages import message_pair
@@ -347,13 +347,13 @@ class Harness:
         return WALL_MS_AT_START + self.now_ms + self.wall_clock_set_by_ms
 
     @property
-    def group(self) -> GroupSnapshot:
+    def group(self) -> GroupImage:
         """The group, which must exist."""
         snapshot = self.coordinator.snapshot(self.group_id)
         assert snapshot is not None, f"there is no group {self.group_id!r}"
         return snapshot
 
-    def member(self, member_id: str) -> MemberSnapshot:
+    def member(self, member_id: str) -> MemberImage:
         """One member, which must exist."""
         return self.group.members[member_id]
 
@@ -487,8 +487,8 @@ class Harness:
         return {self.group_id, *self.coordinator.groups()}
 
 
-def _modern_groups(coordinator: GroupCoordinator) -> list[Group[Any, Any]]:
-    return [group for group in coordinator._state.groups.values() if isinstance(group, Group)]
+def _modern_groups(coordinator: GroupCoordinator) -> list[ModernGroup[Any, Any]]:
+    return [group for group in coordinator._state.groups.values() if isinstance(group, ModernGroup)]
 
 
 def told(response: ConsumerGroupHeartbeatResponse) -> Assignment:
@@ -501,7 +501,7 @@ class CoordinatorStateImage(msgspec.Struct, frozen=True):
     """All hard state, comparable."""
 
     connect: Mapping[str, object]
-    groups: Mapping[str, GroupSnapshot | None]
+    groups: Mapping[str, GroupImage | None]
     offsets: Mapping[str, Mapping[str, Mapping[int, CommittedOffset]]]
 
 

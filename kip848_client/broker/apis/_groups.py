@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kip848_client.broker.net.context import RequestContext
 from kip848_client.broker.state import BrokerState
-from kip848_client.coordinator.core.requests import GroupMessage
+from kip848_client.coordinator.core.inputs import GroupMessage
 
 
 def to_group_coordinator(broker: BrokerState, request: GroupMessage, context: RequestContext) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from kip848_client.coordinator.core.requests import GroupMessage
+from kip848_client.coordinator.core.inputs import GroupMessage
 from kip848_client.faults.replies import refused
 from kip848_client.wire.messages.join_group import JoinGroupRequest
 from kip848_client.wire.schema import Response

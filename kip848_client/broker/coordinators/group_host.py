@@ -31,10 +31,9 @@ from kip848_client.broker.topics.topic_images import TopicImages
 from kip848_client.clock import Clock, ManualClock
 from kip848_client.coordinator.classic.classic_group import ClassicGroupChanged
 from kip848_client.coordinator.consumer.subscriptions import resolve
-from kip848_client.coordinator.coordinator import GroupCoordinator
-from kip848_client.coordinator.core.events import to_journal
-from kip848_client.coordinator.core.group_configs import GroupConfig
-from kip848_client.coordinator.core.requests import (
+from kip848_client.coordinator.core.group_events import to_journal
+from kip848_client.coordinator.core.group_overrides import GroupConfig
+from kip848_client.coordinator.core.inputs import (
     ApiRequest,
     ConfigChanged,
     CoordinatorStops,
@@ -53,6 +52,7 @@ from kip848_client.coordinator.core.result import (
     SoftChange,
 )
 from kip848_client.coordinator.core.timers import TimerKey, TimerKind
+from kip848_client.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.coordinator.modern.assignment_round import RoundChanged
 from kip848_client.errors import ConfigError, DataDirError, ErrorCode, IllegalStateError
 from kip848_client.journal import Journal

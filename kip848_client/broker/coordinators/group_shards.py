@@ -32,8 +32,8 @@ from kip848_client.broker.storage.group_log import GroupLog
 from kip848_client.broker.topics.offsets_topic import OffsetsTopic
 from kip848_client.broker.topics.topic_images import TopicImages
 from kip848_client.clock import Clock
-from kip848_client.coordinator.core.group_configs import GroupConfig
-from kip848_client.coordinator.core.requests import GroupMessage
+from kip848_client.coordinator.core.group_overrides import GroupConfig
+from kip848_client.coordinator.core.inputs import GroupMessage
 from kip848_client.coordinator.core.timers import TimerKind
 from kip848_client.errors import BrokerError, DataDirError, ErrorCode
 from kip848_client.journal import Journal

@@ -9,7 +9,7 @@ from typing import Final
 from kip848_client.broker.metadata.topic_configs import partition_racks
 from kip848_client.broker.topics.registry import Topic, TopicChange, TopicRegistry
 from kip848_client.clock import Clock
-from kip848_client.coordinator.core.topics import TopicInfo, TopicsImage
+from kip848_client.coordinator.core.topics_image import TopicInfo, TopicsImage
 
 __all__ = ["TopicImages"]
 

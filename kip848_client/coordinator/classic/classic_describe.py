@@ -7,10 +7,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from kip848_client.coordinator.classic.classic_group import ClassicGroup, ClassicState
-from kip848_client.coordinator.core.group_admin import ALL_OPERATIONS
-from kip848_client.coordinator.core.requests import ApiRequest
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState
+from kip848_client.coordinator.core.inputs import ApiRequest
+from kip848_client.coordinator.core.list_and_delete import ALL_OPERATIONS
 from kip848_client.coordinator.core.result import CoordinatorResult, Reply
-from kip848_client.coordinator.core.state import CoordinatorState
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.describe_groups import (
     DescribedGroup,

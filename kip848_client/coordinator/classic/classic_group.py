@@ -12,8 +12,8 @@ from typing import ClassVar, Final
 
 import msgspec
 
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState
 from kip848_client.coordinator.core.offset_store import OffsetExpiry
-from kip848_client.coordinator.core.state import CoordinatorState
 from kip848_client.errors import ProtocolError
 from kip848_client.wire.messages import group_records as wire
 from kip848_client.wire.messages.consumer_protocol import CONSUMER_PROTOCOL, decode_subscription

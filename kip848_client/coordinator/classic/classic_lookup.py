@@ -7,8 +7,8 @@ import uuid
 from typing import Final
 
 from kip848_client.coordinator.classic.classic_group import ClassicGroup, ClassicMember
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState
 from kip848_client.coordinator.core.refusal import Refused
-from kip848_client.coordinator.core.state import CoordinatorState
 from kip848_client.errors import ErrorCode
 
 MEMBER_ID_ROUND_VERSION: Final = 4

@@ -24,11 +24,11 @@ from kip848_client.coordinator.classic.classic_group import (
 )
 from kip848_client.coordinator.classic.classic_lookup import MEMBER_ID_ROUND_VERSION, find_member, new_classic_member_id
 from kip848_client.coordinator.classic.rebalance import ClassicOutcome, refused_join
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState
+from kip848_client.coordinator.core.inputs import ApiRequest
 from kip848_client.coordinator.core.kind import Kinds
 from kip848_client.coordinator.core.refusal import Refused
-from kip848_client.coordinator.core.requests import ApiRequest
 from kip848_client.coordinator.core.result import CoordinatorResult, Reply
-from kip848_client.coordinator.core.state import CoordinatorState
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from kip848_client.coordinator.classic.classic_group import ClassicGroup
 from kip848_client.coordinator.classic.classic_lookup import find_member
 from kip848_client.coordinator.classic.rebalance import ClassicOutcome
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState
+from kip848_client.coordinator.core.inputs import ApiRequest
 from kip848_client.coordinator.core.kind import Kinds
 from kip848_client.coordinator.core.refusal import Refused
-from kip848_client.coordinator.core.requests import ApiRequest
 from kip848_client.coordinator.core.result import CoordinatorResult, Reply
-from kip848_client.coordinator.core.state import CoordinatorState
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.leave_group import (
     LeaveGroupRequest,

@@ -25,10 +25,10 @@ from kip848_client.coordinator.classic.classic_group import (
     with_assignments,
     without,
 )
-from kip848_client.coordinator.core.batch import Batch
-from kip848_client.coordinator.core.events import FactValue, GroupEvent
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState
+from kip848_client.coordinator.core.group_events import FactValue, GroupEvent
 from kip848_client.coordinator.core.result import ArmTimer, CancelTimer, CoordinatorResult, Reply
-from kip848_client.coordinator.core.state import CoordinatorState
+from kip848_client.coordinator.core.result_batch import Batch
 from kip848_client.coordinator.core.timers import TimerKey, TimerKind
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember

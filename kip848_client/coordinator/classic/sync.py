@@ -10,11 +10,11 @@ from typing import Final
 from kip848_client.coordinator.classic.classic_group import ClassicState, Parked
 from kip848_client.coordinator.classic.classic_lookup import check_generation, existing_group, find_member
 from kip848_client.coordinator.classic.rebalance import ClassicOutcome
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState
+from kip848_client.coordinator.core.inputs import ApiRequest
 from kip848_client.coordinator.core.kind import Kinds
 from kip848_client.coordinator.core.refusal import Refused
-from kip848_client.coordinator.core.requests import ApiRequest
 from kip848_client.coordinator.core.result import CoordinatorResult, Reply
-from kip848_client.coordinator.core.state import CoordinatorState
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from kip848_client.coordinator.classic.classic_group import ClassicGroup, ClassicMember
 from kip848_client.coordinator.classic.rebalance import ClassicOutcome
 from kip848_client.coordinator.connect import connect_records
+from kip848_client.coordinator.connect.catalogue import Units
 from kip848_client.coordinator.connect.classic_workers import (
     Running,
     allocation_of,
@@ -24,9 +25,8 @@ from kip848_client.coordinator.connect.classic_workers import (
     without,
 )
 from kip848_client.coordinator.connect.connect_group import ConnectGroup, GroupWorker
-from kip848_client.coordinator.connect.units import Units
-from kip848_client.coordinator.core.batch import Batch
-from kip848_client.coordinator.core.state import CoordinatorState
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState
+from kip848_client.coordinator.core.result_batch import Batch
 from kip848_client.coordinator.migration.conversion import (
     cannot_upgrade,
     check_upgrade,
@@ -36,7 +36,7 @@ from kip848_client.coordinator.migration.conversion import (
     shared_metadata,
     start_classic_group,
 )
-from kip848_client.coordinator.modern.member_record import Current, Held, Member
+from kip848_client.coordinator.modern.member_record import Current, Held, MemberRecord
 from kip848_client.errors import ProtocolError
 from kip848_client.wire.messages.classic_connect_protocol import (
     CONNECT_PROTOCOL,
@@ -148,7 +148,7 @@ def _upgraded_member(
 ) -> GroupWorker:
     assigned: Held[str] = {name: dict.fromkeys(sorted(found), classic.generation) for name, found in running.items()}
     metadata = classic_metadata(said, shared_metadata(member), told_offset=given.config_offset)
-    return Member(member.member_id, metadata, Current(classic.generation, classic.generation, assigned=assigned))
+    return MemberRecord(member.member_id, metadata, Current(classic.generation, classic.generation, assigned=assigned))
 
 
 def _downgraded_member(group: ConnectGroup, member: GroupWorker) -> ClassicMember:

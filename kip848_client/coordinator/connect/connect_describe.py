@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from kip848_client.assignors.unit_plans import UNIT_PLANS
+from kip848_client.coordinator.connect.catalogue import count_units, write_held, write_units
 from kip848_client.coordinator.connect.connect_group import ConnectGroup, GroupWorker, existing_group
-from kip848_client.coordinator.connect.units import count_units, write_held, write_units
 from kip848_client.coordinator.connect.worker_steps import assignor_status
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState
+from kip848_client.coordinator.core.inputs import ApiRequest
 from kip848_client.coordinator.core.refusal import Refused
-from kip848_client.coordinator.core.requests import ApiRequest
 from kip848_client.coordinator.core.result import CoordinatorResult, Reply
-from kip848_client.coordinator.core.state import CoordinatorState
 from kip848_client.coordinator.modern.assignment_round import Rounds
 from kip848_client.coordinator.modern.client_assignment import client_assignor
 from kip848_client.coordinator.modern.server_assignors import choose_name

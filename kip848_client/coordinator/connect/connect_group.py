@@ -7,20 +7,20 @@ from typing import ClassVar, Final, TypeAlias
 
 import msgspec
 
-from kip848_client.coordinator.connect.units import Catalogue, Units, stored_held, stored_units
-from kip848_client.coordinator.core.group_configs import GroupConfig
+from kip848_client.coordinator.connect.catalogue import Catalogue, Units, stored_held, stored_units
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState
+from kip848_client.coordinator.core.group_overrides import GroupConfig
 from kip848_client.coordinator.core.refusal import Refused
-from kip848_client.coordinator.core.state import CoordinatorState
 from kip848_client.coordinator.modern.member_record import (
     NO_METADATA,
     AssignmentMetadata,
     Current,
-    Member,
+    MemberRecord,
     SharedMetadata,
     read_assignors,
     read_classic,
 )
-from kip848_client.coordinator.modern.modern_group import Group, read_state
+from kip848_client.coordinator.modern.modern_group import ModernGroup, read_state
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages import connect_group_records as wire
 from kip848_client.wire.messages.group_records import GroupRecord, RecordKey, RecordValue
@@ -45,7 +45,7 @@ class WorkerMetadata(SharedMetadata, frozen=True):
         return bool(self.client_assignors) and self.classic is None
 
 
-GroupWorker: TypeAlias = Member[str, WorkerMetadata]
+GroupWorker: TypeAlias = MemberRecord[str, WorkerMetadata]
 """One worker of a connect group."""
 
 
@@ -60,7 +60,7 @@ _NO_METADATA: Final = WorkerMetadata()
 _NO_STATE: Final = AssignorState()
 
 
-class ConnectGroup(Group[str, WorkerMetadata]):
+class ConnectGroup(ModernGroup[str, WorkerMetadata]):
     """One group. Read anything; change nothing except by `replay`."""
 
     kind: ClassVar[str] = "connect"
@@ -118,7 +118,7 @@ class ConnectGroup(Group[str, WorkerMetadata]):
                 self.catalogue = Catalogue()
             case wire.ConnectGroupMemberKey(), wire.ConnectGroupMemberValue():
                 current = (self.members.get(key.member_id) or self.new_member(key.member_id)).current
-                self._set_member(Member(key.member_id, _read_metadata(value), current))
+                self._set_member(MemberRecord(key.member_id, _read_metadata(value), current))
             case wire.ConnectGroupMemberKey(), _:
                 self._remove_member(key.member_id)
             case wire.ConnectGroupTargetMetadataKey(), wire.ConnectGroupTargetMetadataValue():

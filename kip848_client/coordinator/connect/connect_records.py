@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from kip848_client.coordinator.connect.catalogue import Catalogue, Units, write_held, write_units
 from kip848_client.coordinator.connect.connect_group import AssignorState, WorkerMetadata
-from kip848_client.coordinator.connect.units import Catalogue, Units, write_held, write_units
 from kip848_client.coordinator.modern.member_record import NO_METADATA, AssignmentMetadata, Current
 from kip848_client.wire.messages import connect_group_records as wire
 from kip848_client.wire.messages.connect_group_heartbeat import ClientAssignor

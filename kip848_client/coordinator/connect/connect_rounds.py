@@ -12,14 +12,14 @@ from functools import partial
 from msgspec.structs import replace
 
 from kip848_client.coordinator.connect import connect_records
+from kip848_client.coordinator.connect.catalogue import Units, read_units, write_units
 from kip848_client.coordinator.connect.classic_workers import classic_bytes
 from kip848_client.coordinator.connect.connect_group import AssignorState, ConnectGroup, GroupWorker, existing_group
-from kip848_client.coordinator.connect.units import Units, read_units, write_units
-from kip848_client.coordinator.core.batch import Batch
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState
+from kip848_client.coordinator.core.inputs import ApiRequest
 from kip848_client.coordinator.core.refusal import Refused
-from kip848_client.coordinator.core.requests import ApiRequest
 from kip848_client.coordinator.core.result import CoordinatorResult, Reply
-from kip848_client.coordinator.core.state import CoordinatorState
+from kip848_client.coordinator.core.result_batch import Batch
 from kip848_client.coordinator.modern.assignment_round import Prepared, Rounds, TargetComputed
 from kip848_client.coordinator.modern.client_assignment import RoundPlanner, client_assignor
 from kip848_client.coordinator.modern.computed_target import (

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from kip848_client.coordinator.core.state import CoordinatorState, StatePart
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState, StatePart
 
 
 class HeardHeartbeats(StatePart):

@@ -16,9 +16,9 @@ from kip848_client.coordinator.connect.classic_workers import (
 from kip848_client.coordinator.connect.connect_conversion import downgrade
 from kip848_client.coordinator.connect.connect_group import ConnectGroup, GroupWorker, WorkerMetadata
 from kip848_client.coordinator.connect.worker_steps import WorkerSteps
-from kip848_client.coordinator.core.batch import Batch
-from kip848_client.coordinator.core.requests import ApiRequest
-from kip848_client.coordinator.core.state import CoordinatorState
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState
+from kip848_client.coordinator.core.inputs import ApiRequest
+from kip848_client.coordinator.core.result_batch import Batch
 from kip848_client.coordinator.migration.mixed_group import MixedGroup
 from kip848_client.coordinator.modern.member_lookup import Found
 from kip848_client.coordinator.modern.member_record import ClassicProtocols, SharedMetadata

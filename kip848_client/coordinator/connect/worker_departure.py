@@ -10,10 +10,10 @@ from kip848_client.coordinator.connect import connect_records
 from kip848_client.coordinator.connect.connect_conversion import downgrade
 from kip848_client.coordinator.connect.connect_group import ConnectGroup, GroupWorker, existing_group, worker_tombstones
 from kip848_client.coordinator.connect.heard import Heard
-from kip848_client.coordinator.core.batch import Batch
-from kip848_client.coordinator.core.requests import ApiRequest
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState
+from kip848_client.coordinator.core.inputs import ApiRequest
 from kip848_client.coordinator.core.result import CoordinatorResult, Reply
-from kip848_client.coordinator.core.state import CoordinatorState
+from kip848_client.coordinator.core.result_batch import Batch
 from kip848_client.coordinator.core.timers import ArmedTimer, TimerKey
 from kip848_client.coordinator.migration.conversion import can_downgrade
 from kip848_client.coordinator.modern.departure import (

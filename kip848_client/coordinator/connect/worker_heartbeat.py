@@ -9,17 +9,17 @@ from msgspec.structs import replace
 
 from kip848_client.coordinator.classic.classic_group import ClassicGroup
 from kip848_client.coordinator.connect import worker_departure
+from kip848_client.coordinator.connect.catalogue import write_held, write_units
 from kip848_client.coordinator.connect.connect_conversion import upgrade
 from kip848_client.coordinator.connect.connect_group import ConnectGroup, GroupWorker, WorkerMetadata
 from kip848_client.coordinator.connect.heard import Heard, HeardHeartbeats
-from kip848_client.coordinator.connect.units import write_held, write_units
 from kip848_client.coordinator.connect.worker_steps import WorkerSteps
 from kip848_client.coordinator.connect.worker_validation import ReadHeartbeat, read_heartbeat
-from kip848_client.coordinator.core.batch import Batch
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState
+from kip848_client.coordinator.core.inputs import ApiRequest
 from kip848_client.coordinator.core.refusal import Refused, invalid_request
-from kip848_client.coordinator.core.requests import ApiRequest
 from kip848_client.coordinator.core.result import CoordinatorResult, Reply
-from kip848_client.coordinator.core.state import CoordinatorState
+from kip848_client.coordinator.core.result_batch import Batch
 from kip848_client.coordinator.modern.member_lookup import find_member
 from kip848_client.coordinator.modern.member_record import JOIN_EPOCH, Current
 from kip848_client.coordinator.modern.refused_heartbeat import refuse_heartbeat
@@ -41,7 +41,7 @@ def handle_heartbeat(
         _check_sequence(state, message)
         if message.member_epoch < 0:
             return worker_departure.leave(state, request, message, now_ms=now_ms)
-        return _Heartbeat(state, request, message, read, now_ms=now_ms).run()
+        return _WorkerHeartbeat(state, request, message, read, now_ms=now_ms).run()
     except Refused as refused:
         response = ConnectGroupHeartbeatResponse(error_code=refused.code, error_message=refused.message)
         group = state.find(ConnectGroup, message.group_id)
@@ -66,7 +66,7 @@ def _check_sequence(state: CoordinatorState, message: ConnectGroupHeartbeatReque
         )
 
 
-class _Heartbeat:
+class _WorkerHeartbeat:
     """One heartbeat: who it is from, what it says, and how it is answered."""
 
     def __init__(

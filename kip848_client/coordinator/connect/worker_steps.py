@@ -11,12 +11,12 @@ from typing import Final
 
 from kip848_client.assignors.unit_plans import UNIT_PLANS
 from kip848_client.coordinator.connect import connect_records
+from kip848_client.coordinator.connect.catalogue import Catalogue, Units, check_catalogue
 from kip848_client.coordinator.connect.connect_group import ConnectGroup, GroupWorker, WorkerMetadata, worker_tombstones
 from kip848_client.coordinator.connect.heard import Heard
-from kip848_client.coordinator.connect.units import Catalogue, Units, check_catalogue
-from kip848_client.coordinator.core.batch import Batch
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState
 from kip848_client.coordinator.core.refusal import Refused
-from kip848_client.coordinator.core.state import CoordinatorState
+from kip848_client.coordinator.core.result_batch import Batch
 from kip848_client.coordinator.modern.assignment_round import Rounds
 from kip848_client.coordinator.modern.client_assignment import RoundPlanner, client_assignor
 from kip848_client.coordinator.modern.client_assignors import asks_for_a_target, check_versions, choice_after
@@ -27,8 +27,8 @@ from kip848_client.coordinator.modern.member_record import (
     STATIC_LEAVE_EPOCH,
     AssignmentMetadata,
     Current,
-    Member,
-    MemberState,
+    MemberRecord,
+    ReconciliationState,
 )
 from kip848_client.coordinator.modern.member_timers import arm_member_timers
 from kip848_client.coordinator.modern.server_assignors import choose_name
@@ -109,7 +109,7 @@ class WorkerSteps:
             self._write_replacement(found.replaced, member)
         updated = member
         if metadata is not member.metadata or found.is_new:
-            updated = Member(member.member_id, metadata, member.current)
+            updated = MemberRecord(member.member_id, metadata, member.current)
             batch.records.append(
                 connect_records.worker_record(group.group_id, member_id=member.member_id, metadata=metadata)
             )
@@ -126,7 +126,7 @@ class WorkerSteps:
                 )
             )
         if current is not updated.current:
-            updated = Member(updated.member_id, metadata, current)
+            updated = MemberRecord(updated.member_id, metadata, current)
         arm_member_timers(
             self._state, group, batch, updated, changed=current is not member.current, now_ms=self._now_ms
         )
@@ -136,7 +136,7 @@ class WorkerSteps:
 
     def waiting(self, current: Current[str]) -> Units:
         """What the worker gets as soon as others have stopped it."""
-        if current.state is not MemberState.UNRELEASED_PARTITIONS:
+        if current.state is not ReconciliationState.UNRELEASED_PARTITIONS:
             return {}
         missing = {
             name: tuple([index for index in indexes if index not in current.assigned.get(name, {})])
@@ -276,7 +276,7 @@ class WorkerSteps:
         if start.member_epoch == STATIC_LEAVE_EPOCH:
             start = returned(start)
         is_gone = any(len(catalogue.live(name, held)) < len(held) for name, held in start.assigned.items())
-        if start.state is MemberState.STABLE and start.member_epoch == self._target_epoch and not is_gone:
+        if start.state is ReconciliationState.STABLE and start.member_epoch == self._target_epoch and not is_gone:
             return start
 
         def is_free(name: str, index: int) -> bool:

@@ -9,7 +9,7 @@ from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
 from kip848_client.coordinator.core.kind import Commit
 from kip848_client.coordinator.core.refusal import Refused
 from kip848_client.coordinator.modern.member_lookup import unknown_member
-from kip848_client.coordinator.modern.member_record import GroupMember, PartitionEpochs
+from kip848_client.coordinator.modern.member_record import ConsumerMember, PartitionEpochs
 from kip848_client.errors import ErrorCode
 
 
@@ -37,7 +37,7 @@ def check_commit(group: ConsumerGroup, commit: Commit) -> None:
         )
 
 
-def may_commit(member: GroupMember, *, epoch: int, partitions: Iterable[tuple[UUID, int]]) -> bool:
+def may_commit(member: ConsumerMember, *, epoch: int, partitions: Iterable[tuple[UUID, int]]) -> bool:
     """Whether *member* may commit *partitions* with *epoch*.
 
     With its current epoch it may commit any partition, even one that it does not own. With an older epoch it may commit

@@ -16,10 +16,10 @@ from kip848_client.coordinator.classic.rebalance import ClassicOutcome
 from kip848_client.coordinator.consumer import consumer_records
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
 from kip848_client.coordinator.consumer.subscriptions import Subscriptions
-from kip848_client.coordinator.core.batch import Batch
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState
 from kip848_client.coordinator.core.result import CoordinatorRecord
-from kip848_client.coordinator.core.state import CoordinatorState
-from kip848_client.coordinator.core.topics import TopicsImage
+from kip848_client.coordinator.core.result_batch import Batch
+from kip848_client.coordinator.core.topics_image import TopicsImage
 from kip848_client.coordinator.migration.conversion import (
     cannot_upgrade,
     check_upgrade,
@@ -31,11 +31,11 @@ from kip848_client.coordinator.migration.conversion import (
 )
 from kip848_client.coordinator.modern.member_record import (
     ClassicProtocols,
+    ConsumerMember,
     Current,
     CurrentAssignment,
-    GroupMember,
-    Member,
     MemberMetadata,
+    MemberRecord,
     SharedMetadata,
 )
 from kip848_client.errors import ProtocolError
@@ -120,7 +120,7 @@ def is_settled(state: CoordinatorState, classic: ClassicGroup, group: ConsumerGr
     return count == sum(topic.partition_count for topic in topics if topic is not None)
 
 
-def _upgraded_members(state: CoordinatorState, classic: ClassicGroup) -> list[GroupMember]:
+def _upgraded_members(state: CoordinatorState, classic: ClassicGroup) -> list[ConsumerMember]:
     size_max = state.config.consumer_max_size
     check_upgrade(state, classic, kind="consumer", protocol_type=CONSUMER_PROTOCOL, size_max=size_max)
     given: dict[UUID, set[int]] = {}
@@ -129,7 +129,7 @@ def _upgraded_members(state: CoordinatorState, classic: ClassicGroup) -> list[Gr
 
 def _upgraded_member(
     state: CoordinatorState, classic: ClassicGroup, member: ClassicMember, *, given: dict[UUID, set[int]]
-) -> GroupMember:
+) -> ConsumerMember:
     """The member, with what it has.
 
     Args:
@@ -160,7 +160,7 @@ def _upgraded_member(
             assigned[topic_id] = dict.fromkeys(free, classic.generation)
             taken.update(free)
     metadata = classic_metadata(subscribed, shared_metadata(member))
-    return Member(member.member_id, metadata, Current(classic.generation, classic.generation, assigned=assigned))
+    return MemberRecord(member.member_id, metadata, Current(classic.generation, classic.generation, assigned=assigned))
 
 
 def classic_metadata(subscription: ConsumerProtocolSubscription, common: SharedMetadata) -> MemberMetadata:
@@ -215,7 +215,7 @@ def begin_downgrade(
     group: ConsumerGroup,
     batch: Batch,
     *,
-    members: Iterable[GroupMember],
+    members: Iterable[ConsumerMember],
     targets: Mapping[str, TopicPartitions],
     now_ms: int,
     wall_ms: int,

@@ -8,10 +8,10 @@ from kip848_client.coordinator.consumer import consumer_records, subscriptions
 from kip848_client.coordinator.consumer.consumer_conversion import downgrade
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup, existing_group
 from kip848_client.coordinator.consumer.subscriptions import Subscriptions
-from kip848_client.coordinator.core.batch import Batch
-from kip848_client.coordinator.core.requests import ApiRequest
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState
+from kip848_client.coordinator.core.inputs import ApiRequest
 from kip848_client.coordinator.core.result import CoordinatorResult, Reply
-from kip848_client.coordinator.core.state import CoordinatorState
+from kip848_client.coordinator.core.result_batch import Batch
 from kip848_client.coordinator.core.timers import ArmedTimer, TimerKey
 from kip848_client.coordinator.migration.conversion import can_downgrade
 from kip848_client.coordinator.modern.departure import (
@@ -23,7 +23,7 @@ from kip848_client.coordinator.modern.departure import (
     remove_named,
 )
 from kip848_client.coordinator.modern.member_lookup import away
-from kip848_client.coordinator.modern.member_record import STATIC_LEAVE_EPOCH, GroupMember
+from kip848_client.coordinator.modern.member_record import STATIC_LEAVE_EPOCH, ConsumerMember
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -60,7 +60,7 @@ def remove_members(
 ) -> tuple[Sequence[ErrorCode], CoordinatorResult]:
     """Remove the members that a LeaveGroup names."""
 
-    def remove(group: ConsumerGroup, batch: Batch, members: Sequence[GroupMember]) -> None:
+    def remove(group: ConsumerGroup, batch: Batch, members: Sequence[ConsumerMember]) -> None:
         _remove(state, group, batch, members=members, reason="leave", now_ms=now_ms, wall_ms=wall_ms)
 
     return remove_named(group, leaving, remove=remove)
@@ -71,7 +71,7 @@ def time_is_up(
 ) -> CoordinatorResult:
     """Handle a timer of a consumer group that fired."""
 
-    def remove(group: ConsumerGroup, batch: Batch, members: Sequence[GroupMember], reason: str) -> None:
+    def remove(group: ConsumerGroup, batch: Batch, members: Sequence[ConsumerMember], reason: str) -> None:
         _remove(state, group, batch, members=members, reason=reason, now_ms=now_ms, wall_ms=wall_ms)
 
     return member_late(state, group, key, timer, remove=remove)
@@ -82,7 +82,7 @@ def _remove(
     group: ConsumerGroup,
     batch: Batch,
     *,
-    members: Sequence[GroupMember],
+    members: Sequence[ConsumerMember],
     reason: str,
     now_ms: int,
     wall_ms: int,

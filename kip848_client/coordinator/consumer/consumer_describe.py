@@ -10,13 +10,13 @@ from msgspec.structs import replace
 
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup, existing_group
 from kip848_client.coordinator.consumer.target_assignment import choose_assignor
-from kip848_client.coordinator.core.group_admin import ALL_OPERATIONS
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState
+from kip848_client.coordinator.core.inputs import ApiRequest
+from kip848_client.coordinator.core.list_and_delete import ALL_OPERATIONS
 from kip848_client.coordinator.core.refusal import Refused
-from kip848_client.coordinator.core.requests import ApiRequest
 from kip848_client.coordinator.core.result import CoordinatorResult, Reply
-from kip848_client.coordinator.core.state import CoordinatorState
 from kip848_client.coordinator.modern.client_assignment import client_assignor
-from kip848_client.coordinator.modern.member_record import GroupMember
+from kip848_client.coordinator.modern.member_record import ConsumerMember
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages import consumer_group_describe
 from kip848_client.wire.messages.consumer_group_describe import (
@@ -64,7 +64,7 @@ def _assignor_name(state: CoordinatorState, group: ConsumerGroup) -> str:
     return choose_assignor(group, assignors=state.assignors).name if choice is None else choice.assignor_name
 
 
-def _member(state: CoordinatorState, group: ConsumerGroup, member: GroupMember) -> consumer_group_describe.Member:
+def _member(state: CoordinatorState, group: ConsumerGroup, member: ConsumerMember) -> consumer_group_describe.Member:
     metadata = member.metadata
     return consumer_group_describe.Member(
         member_id=member.member_id,
@@ -81,7 +81,7 @@ def _member(state: CoordinatorState, group: ConsumerGroup, member: GroupMember) 
     )
 
 
-def _held(member: GroupMember) -> Mapping[UUID, Iterable[int]]:
+def _held(member: ConsumerMember) -> Mapping[UUID, Iterable[int]]:
     """Partitions that a member may still use: its assignment, and those that it has not confirmed to revoke.
 
     Source:

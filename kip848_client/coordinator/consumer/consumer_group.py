@@ -19,12 +19,12 @@ from kip848_client.coordinator.consumer.consumer_records import (
     read_partition_epochs,
     read_target,
 )
-from kip848_client.coordinator.core.group_configs import GroupConfig
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState
+from kip848_client.coordinator.core.group_overrides import GroupConfig
 from kip848_client.coordinator.core.offset_store import OffsetExpiry
 from kip848_client.coordinator.core.refusal import Refused
-from kip848_client.coordinator.core.state import CoordinatorState
-from kip848_client.coordinator.modern.member_record import Current, CurrentAssignment, Member, MemberMetadata
-from kip848_client.coordinator.modern.modern_group import Group, GroupState, count, derive_state, read_state
+from kip848_client.coordinator.modern.member_record import Current, CurrentAssignment, MemberMetadata, MemberRecord
+from kip848_client.coordinator.modern.modern_group import GroupState, ModernGroup, count, derive_state, read_state
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages import group_records as wire
 
@@ -48,7 +48,7 @@ _CHANGES_MIN: Final = 100
 _NO_METADATA: Final = MemberMetadata()
 
 
-class ConsumerGroup(Group[UUID, MemberMetadata]):
+class ConsumerGroup(ModernGroup[UUID, MemberMetadata]):
     """One group. Read anything; change nothing except by `replay`."""
 
     kind: ClassVar[str] = "consumer"
@@ -171,7 +171,7 @@ class ConsumerGroup(Group[UUID, MemberMetadata]):
                 return False
             case wire.ConsumerGroupMemberMetadataKey(), wire.ConsumerGroupMemberMetadataValue():
                 current = (self.members.get(key.member_id) or self.new_member(key.member_id)).current
-                self._set_member(Member(key.member_id, read_member_metadata(value), current))
+                self._set_member(MemberRecord(key.member_id, read_member_metadata(value), current))
             case wire.ConsumerGroupMemberMetadataKey(), _:
                 self._remove_member(key.member_id)
             case wire.ConsumerGroupTargetAssignmentMetadataKey(), wire.ConsumerGroupTargetAssignmentMetadataValue():

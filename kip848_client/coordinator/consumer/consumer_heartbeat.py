@@ -16,12 +16,12 @@ from kip848_client.coordinator.consumer.heartbeat_answer import Waiting, extende
 from kip848_client.coordinator.consumer.member_steps import MemberSteps
 from kip848_client.coordinator.consumer.steady_heartbeat import answer_steady, steady_member
 from kip848_client.coordinator.consumer.subscriptions import Subscriptions
-from kip848_client.coordinator.core.batch import Batch
-from kip848_client.coordinator.core.config import CoordinatorConfig
+from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState
+from kip848_client.coordinator.core.inputs import ApiRequest
 from kip848_client.coordinator.core.refusal import Refused, invalid_request
-from kip848_client.coordinator.core.requests import ApiRequest
 from kip848_client.coordinator.core.result import CoordinatorResult, Reply
-from kip848_client.coordinator.core.state import CoordinatorState
+from kip848_client.coordinator.core.result_batch import Batch
 from kip848_client.coordinator.modern.client_assignors import read_offers
 from kip848_client.coordinator.modern.current_assignment import OwnedPartitions
 from kip848_client.coordinator.modern.member_lookup import find_member
@@ -29,7 +29,7 @@ from kip848_client.coordinator.modern.member_record import (
     JOIN_EPOCH,
     STATIC_LEAVE_EPOCH,
     ClientAssignor,
-    GroupMember,
+    ConsumerMember,
     MemberMetadata,
 )
 from kip848_client.coordinator.modern.refused_heartbeat import refuse_heartbeat
@@ -71,7 +71,7 @@ def take_steps(
     Raises:
         Refused: the code for the answer; nothing changed.
     """
-    return _Heartbeat(state, request, message, now_ms=now_ms).run()
+    return _ConsumerHeartbeat(state, request, message, now_ms=now_ms).run()
 
 
 def validate_heartbeat(
@@ -118,7 +118,7 @@ def _validate_join(message: ConsumerGroupHeartbeatRequest) -> None:
         raise invalid_request("Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.")
 
 
-class _Heartbeat:
+class _ConsumerHeartbeat:
     """One heartbeat: finds its member, applies its fields, and builds the answer."""
 
     def __init__(
@@ -217,7 +217,7 @@ class _Heartbeat:
     # How it is answered
 
     def _answered_assignment(
-        self, member: GroupMember, *, before: GroupMember, target: TopicPartitions
+        self, member: ConsumerMember, *, before: ConsumerMember, target: TopicPartitions
     ) -> Assignment | None:
         if not member.metadata.client_assignors or not self._state.config.client_assignors:
             return plain_assignment(self._message, before=before.current, after=member.current)
@@ -229,7 +229,7 @@ class _Heartbeat:
             waits=self._waiting(member, target=target),
         )
 
-    def _waiting(self, member: GroupMember, *, target: TopicPartitions) -> Waiting:
+    def _waiting(self, member: ConsumerMember, *, target: TopicPartitions) -> Waiting:
         subscribed = self._state.part(Subscriptions).of_member(self._group, member.metadata)
         return waiting(member.current, target=target, subscribed=subscribed)
 

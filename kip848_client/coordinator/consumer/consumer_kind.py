@@ -13,7 +13,7 @@ from kip848_client.coordinator.consumer.consumer_heartbeat import handle_heartbe
 from kip848_client.coordinator.consumer.install_assignment import handle_install, handle_prepare
 from kip848_client.coordinator.consumer.mixed_consumer_group import MixedConsumerGroup
 from kip848_client.coordinator.consumer.subscriptions import AllChecksDue, MetadataCheckDue
-from kip848_client.coordinator.core.events import EventMember
+from kip848_client.coordinator.core.group_events import EventMember
 from kip848_client.coordinator.core.kind import ClassicSide, Commit, GroupKind, Route, route, timeless
 from kip848_client.coordinator.core.result import CoordinatorResult, SoftChange
 from kip848_client.coordinator.core.timers import ArmedTimer, TimerKey, TimerKind

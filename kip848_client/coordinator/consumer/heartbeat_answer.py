@@ -7,7 +7,12 @@ from typing import TypeAlias
 from uuid import UUID
 
 from kip848_client.assignors import TopicPartitions
-from kip848_client.coordinator.modern.member_record import JOIN_EPOCH, CurrentAssignment, MemberState, PartitionEpochs
+from kip848_client.coordinator.modern.member_record import (
+    JOIN_EPOCH,
+    CurrentAssignment,
+    PartitionEpochs,
+    ReconciliationState,
+)
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignment, ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.consumer_group_heartbeat import TopicPartitions as WireTopicPartitions
 
@@ -41,7 +46,7 @@ def extended_assignment(
         waited: what the member waited for before this heartbeat, from `waiting`.
         waits: what it waits for now.
     """
-    unreleased = MemberState.UNRELEASED_PARTITIONS in (before.state, after.state)
+    unreleased = ReconciliationState.UNRELEASED_PARTITIONS in (before.state, after.state)
     if (
         _same_partitions(after.assigned, before.assigned)
         and after.metadata == before.metadata
@@ -67,7 +72,7 @@ def waiting(current: CurrentAssignment, *, target: TopicPartitions, subscribed: 
         target: the member's part of the target.
         subscribed: ids of the topics that it subscribes to.
     """
-    if current.state is not MemberState.UNRELEASED_PARTITIONS:
+    if current.state is not ReconciliationState.UNRELEASED_PARTITIONS:
         return {}
     pending: dict[UUID, list[int]] = {}
     for topic_id in subscribed:

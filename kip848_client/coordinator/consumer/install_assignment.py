@@ -17,11 +17,11 @@ from kip848_client.assignors import TopicPartitions
 from kip848_client.coordinator.consumer import consumer_records
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup, existing_group
 from kip848_client.coordinator.consumer.subscriptions import Subscriptions
-from kip848_client.coordinator.core.batch import Batch
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState
+from kip848_client.coordinator.core.inputs import ApiRequest
 from kip848_client.coordinator.core.refusal import Refused
-from kip848_client.coordinator.core.requests import ApiRequest
 from kip848_client.coordinator.core.result import CoordinatorResult, Reply
-from kip848_client.coordinator.core.state import CoordinatorState
+from kip848_client.coordinator.core.result_batch import Batch
 from kip848_client.coordinator.modern.assignment_round import Prepared, TargetComputed
 from kip848_client.coordinator.modern.client_assignment import RoundPlanner, client_assignor
 from kip848_client.coordinator.modern.computed_target import (
@@ -33,7 +33,7 @@ from kip848_client.coordinator.modern.computed_target import (
     parts_of_present,
     prepared_for,
 )
-from kip848_client.coordinator.modern.member_record import NO_METADATA, AssignmentMetadata, GroupMember
+from kip848_client.coordinator.modern.member_record import NO_METADATA, AssignmentMetadata, ConsumerMember
 from kip848_client.wire.messages import consumer_group_install_assignment as install_wire
 from kip848_client.wire.messages import consumer_group_prepare_assignment as prepare_wire
 from kip848_client.wire.messages.consumer_group_install_assignment import (
@@ -216,7 +216,7 @@ def read_assignment(
 
 
 def _described(
-    group: ConsumerGroup, member: GroupMember, topic_ids: tuple[UUID, ...], *, assignor_name: str
+    group: ConsumerGroup, member: ConsumerMember, topic_ids: tuple[UUID, ...], *, assignor_name: str
 ) -> prepare_wire.Member:
     metadata, target = member.metadata, group.target_of(member.member_id)
     offered = next(item for item in metadata.client_assignors if item.name == assignor_name)

@@ -13,10 +13,10 @@ from kip848_client.coordinator.consumer import consumer_records, subscriptions
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
 from kip848_client.coordinator.consumer.subscriptions import MetadataChecked, Subscriptions
 from kip848_client.coordinator.consumer.target_assignment import choose_assignor, compute_target
-from kip848_client.coordinator.core.batch import Batch
-from kip848_client.coordinator.core.requests import ApiRequest
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState
+from kip848_client.coordinator.core.inputs import ApiRequest
 from kip848_client.coordinator.core.result import CancelTimer
-from kip848_client.coordinator.core.state import CoordinatorState
+from kip848_client.coordinator.core.result_batch import Batch
 from kip848_client.coordinator.core.timers import TimerKey, TimerKind
 from kip848_client.coordinator.modern.assignment_round import Rounds, TargetComputed
 from kip848_client.coordinator.modern.client_assignment import RoundPlanner, client_assignor
@@ -26,11 +26,11 @@ from kip848_client.coordinator.modern.member_lookup import FoundMember, fenced, 
 from kip848_client.coordinator.modern.member_record import (
     NO_METADATA,
     STATIC_LEAVE_EPOCH,
+    ConsumerMember,
     CurrentAssignment,
-    GroupMember,
-    Member,
     MemberMetadata,
-    MemberState,
+    MemberRecord,
+    ReconciliationState,
 )
 from kip848_client.coordinator.modern.member_timers import arm_member_timers
 
@@ -72,7 +72,7 @@ class MemberSteps:
         self.planner: RoundPlanner[uuid.UUID, MemberMetadata] | None = None
         """The round in which a member computes the target, if one does, after `run`."""
 
-    def run(self, found: FoundMember, metadata: MemberMetadata, *, is_join: bool) -> GroupMember:
+    def run(self, found: FoundMember, metadata: MemberMetadata, *, is_join: bool) -> ConsumerMember:
         """Take the steps.
 
         Args:
@@ -92,7 +92,7 @@ class MemberSteps:
         subscription_changed = not metadata.subscribes_like(member.metadata)
         updated = member
         if metadata is not member.metadata or found.is_new:
-            updated = Member(member.member_id, metadata, member.current)
+            updated = MemberRecord(member.member_id, metadata, member.current)
             self._batch.records.append(
                 consumer_records.member_metadata_record(group.group_id, member_id=member.member_id, metadata=metadata)
             )
@@ -101,7 +101,7 @@ class MemberSteps:
         self.target = self._update_target(found, updated)
         current = self._reconcile(updated, target=self.target, subscription_changed=subscription_changed)
         if current is not updated.current:
-            updated = Member(updated.member_id, updated.metadata, current)
+            updated = MemberRecord(updated.member_id, updated.metadata, current)
         arm_member_timers(
             self._state, group, self._batch, updated, changed=current is not member.current, now_ms=self._now_ms
         )
@@ -142,7 +142,7 @@ class MemberSteps:
         if task is not None:
             subscriptions.started(task, batch)
 
-    def _bump_group_epoch(self, found: FoundMember, updated: GroupMember) -> None:
+    def _bump_group_epoch(self, found: FoundMember, updated: ConsumerMember) -> None:
         """Bump the group epoch if what the target depends on has changed."""
         state, group = self._state, self._group
         reason = self._reason_to_bump(found, updated.metadata)
@@ -203,7 +203,7 @@ class MemberSteps:
 
     # Step 2
 
-    def _update_target(self, found: FoundMember, updated: GroupMember) -> TopicPartitions:
+    def _update_target(self, found: FoundMember, updated: ConsumerMember) -> TopicPartitions:
         """Compute a new target if the group epoch is ahead of it; the member's own target after that."""
         group, state = self._group, self._state
         own_before = group.target_of((found.replaced or updated).member_id)
@@ -235,7 +235,7 @@ class MemberSteps:
         self._target_metadata = NO_METADATA
         return computed.assignment[updated.member_id]
 
-    def _ask_a_member(self, found: FoundMember, updated: GroupMember) -> bool:
+    def _ask_a_member(self, found: FoundMember, updated: ConsumerMember) -> bool:
         """Let a member compute the target if all offer a common client-side assignor; False if they do not."""
         group, batch = self._group, self._batch
         planner = RoundPlanner(self._state, group, batch, group_epoch=self._group_epoch, speaker=updated)
@@ -274,7 +274,7 @@ class MemberSteps:
     # Step 3
 
     def _reconcile(
-        self, updated: GroupMember, *, target: TopicPartitions, subscription_changed: bool
+        self, updated: ConsumerMember, *, target: TopicPartitions, subscription_changed: bool
     ) -> CurrentAssignment:
         group = self._group
         start = updated.current
@@ -282,7 +282,11 @@ class MemberSteps:
             start = returned(start)
         if not start.assigned.keys() <= self._state.image.by_id.keys():
             subscription_changed = True  # the new target is still to come, and a topic is gone: as if unsubscribed
-        if start.state is MemberState.STABLE and start.member_epoch == self._target_epoch and not subscription_changed:
+        if (
+            start.state is ReconciliationState.STABLE
+            and start.member_epoch == self._target_epoch
+            and not subscription_changed
+        ):
             return start
 
         def is_free(topic_id: uuid.UUID, partition: int) -> bool:
@@ -316,7 +320,7 @@ class MemberSteps:
 
     # Around it
 
-    def _write_replacement(self, replaced: GroupMember, member: GroupMember) -> None:
+    def _write_replacement(self, replaced: ConsumerMember, member: ConsumerMember) -> None:
         """Move a static member's place to its new id, before anything of its heartbeat is applied."""
         group, batch = self._group, self._batch
         batch.records += [
@@ -347,7 +351,7 @@ def _note_heartbeat(
     group: ConsumerGroup,
     *,
     found: FoundMember,
-    updated: GroupMember,
+    updated: ConsumerMember,
     is_join: bool,
     group_epoch: int,
     target_epoch: int,

@@ -15,12 +15,17 @@ from kip848_client.coordinator.consumer.consumer_conversion import (
 )
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
 from kip848_client.coordinator.consumer.member_steps import MemberSteps
-from kip848_client.coordinator.core.batch import Batch
-from kip848_client.coordinator.core.requests import ApiRequest
-from kip848_client.coordinator.core.state import CoordinatorState
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState
+from kip848_client.coordinator.core.inputs import ApiRequest
+from kip848_client.coordinator.core.result_batch import Batch
 from kip848_client.coordinator.migration.mixed_group import MixedGroup
 from kip848_client.coordinator.modern.member_lookup import FoundMember
-from kip848_client.coordinator.modern.member_record import ClassicProtocols, GroupMember, MemberMetadata, SharedMetadata
+from kip848_client.coordinator.modern.member_record import (
+    ClassicProtocols,
+    ConsumerMember,
+    MemberMetadata,
+    SharedMetadata,
+)
 from kip848_client.wire.messages.consumer_protocol import (
     CONSUMER_PROTOCOL,
     ConsumerProtocolSubscription,
@@ -61,7 +66,7 @@ class MixedConsumerGroup(MixedGroup[UUID, MemberMetadata, ConsumerProtocolSubscr
         *,
         is_join: bool,
         now_ms: int,
-    ) -> GroupMember:
+    ) -> ConsumerMember:
         """The steps, with what the member says it owns."""
         owned = partitions_by_id(said.owned_partitions, image=self.state.image)
         steps = MemberSteps(self.state, request, self._group, batch, owned=owned, now_ms=now_ms)
@@ -71,8 +76,8 @@ class MixedConsumerGroup(MixedGroup[UUID, MemberMetadata, ConsumerProtocolSubscr
         self,
         batch: Batch,
         *,
-        replaced: GroupMember,
-        joining: GroupMember,
+        replaced: ConsumerMember,
+        joining: ConsumerMember,
         now_ms: int,
         wall_ms: int,
         parked: Parked,
@@ -103,7 +108,7 @@ class MixedConsumerGroup(MixedGroup[UUID, MemberMetadata, ConsumerProtocolSubscr
         """The member's first: it never assigns, so it need not be that of the others."""
         return classic.protocols[0][0]
 
-    def assignment_of(self, member: GroupMember, classic: ClassicProtocols) -> bytes:
+    def assignment_of(self, member: ConsumerMember, classic: ClassicProtocols) -> bytes:
         """All that the member may read now."""
         return assignment_bytes(classic, member.current.assigned, image=self.state.image)
 

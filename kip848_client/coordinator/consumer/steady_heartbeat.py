@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
 from kip848_client.coordinator.consumer.subscriptions import Subscriptions
-from kip848_client.coordinator.core.requests import ApiRequest
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState
+from kip848_client.coordinator.core.inputs import ApiRequest
 from kip848_client.coordinator.core.result import ArmTimer, CoordinatorResult, Reply
-from kip848_client.coordinator.core.state import CoordinatorState
 from kip848_client.coordinator.core.timers import TimerKey, TimerKind
-from kip848_client.coordinator.modern.member_record import JOIN_EPOCH, GroupMember, MemberState
+from kip848_client.coordinator.modern.member_record import JOIN_EPOCH, ConsumerMember, ReconciliationState
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -21,7 +21,7 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
 
 def steady_member(
     state: CoordinatorState, request: ApiRequest, message: ConsumerGroupHeartbeatRequest
-) -> GroupMember | None:
+) -> ConsumerMember | None:
     """The member if neither it nor the group has changes; else None."""
     group = state.find(ConsumerGroup, message.group_id)
     member = None if group is None else group.members.get(message.member_id)
@@ -30,7 +30,7 @@ def steady_member(
     epoch, current, metadata = message.member_epoch, member.current, member.metadata
     is_up_to_date = (
         epoch == current.member_epoch == group.target_epoch == group.group_epoch
-        and current.state is MemberState.STABLE
+        and current.state is ReconciliationState.STABLE
         and not group.regex_subscribers
         and message.group_id not in state.part(Subscriptions).metadata_check_due
     )
@@ -51,7 +51,7 @@ def steady_member(
 
 
 def answer_steady(
-    state: CoordinatorState, request: ApiRequest, member: GroupMember, *, now_ms: int
+    state: CoordinatorState, request: ApiRequest, member: ConsumerMember, *, now_ms: int
 ) -> CoordinatorResult:
     """Answer with the member's epoch and interval, and restart its session."""
     assert isinstance(request.message, ConsumerGroupHeartbeatRequest)

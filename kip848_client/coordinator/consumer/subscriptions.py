@@ -19,12 +19,12 @@ import msgspec
 
 from kip848_client.coordinator.consumer import consumer_records
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
-from kip848_client.coordinator.core.batch import Batch
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState, StatePart
+from kip848_client.coordinator.core.inputs import RegexResolved
 from kip848_client.coordinator.core.refusal import Refused
-from kip848_client.coordinator.core.requests import RegexResolved
 from kip848_client.coordinator.core.result import CoordinatorResult, ResolveRegexes
-from kip848_client.coordinator.core.state import CoordinatorState, StatePart
-from kip848_client.coordinator.core.topics import TopicsImage
+from kip848_client.coordinator.core.result_batch import Batch
+from kip848_client.coordinator.core.topics_image import TopicsImage
 from kip848_client.coordinator.modern.member_record import MemberMetadata
 from kip848_client.errors import ErrorCode
 from kip848_client.patterns import PATTERN_LENGTH_MAX, Pattern, compiled

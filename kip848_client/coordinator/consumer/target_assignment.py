@@ -9,9 +9,9 @@ import msgspec
 from kip848_client.assignors import SERVER_ASSIGNORS, GroupAssignment, GroupSpec, ServerAssignor
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
 from kip848_client.coordinator.consumer.subscriptions import Subscriptions
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState
 from kip848_client.coordinator.core.refusal import Refused
-from kip848_client.coordinator.core.state import CoordinatorState
-from kip848_client.coordinator.modern.member_record import GroupMember, MemberMetadata
+from kip848_client.coordinator.modern.member_record import ConsumerMember, MemberMetadata
 from kip848_client.coordinator.modern.server_assignors import choose_name
 from kip848_client.errors import ErrorCode
 
@@ -41,7 +41,7 @@ def choose_assignor(
 
 
 def compute_target(
-    state: CoordinatorState, group: ConsumerGroup, *, member: GroupMember, replaced: GroupMember | None
+    state: CoordinatorState, group: ConsumerGroup, *, member: ConsumerMember, replaced: ConsumerMember | None
 ) -> ComputedTarget:
     """Compute the target with *member* as it will be.
 
@@ -88,7 +88,9 @@ def compute_target(
     return ComputedTarget(assignor_name=assignor.name, assignment=assignment, changed=tuple(changed))
 
 
-def _instance_ids(group: ConsumerGroup, *, member: GroupMember, replaced: GroupMember | None) -> Mapping[str, str]:
+def _instance_ids(
+    group: ConsumerGroup, *, member: ConsumerMember, replaced: ConsumerMember | None
+) -> Mapping[str, str]:
     instance_ids = {member_id: instance_id for instance_id, member_id in group.static_members.items()}
     if replaced is not None:
         instance_ids.pop(replaced.member_id, None)
@@ -97,7 +99,7 @@ def _instance_ids(group: ConsumerGroup, *, member: GroupMember, replaced: GroupM
     return instance_ids
 
 
-def _rack_ids(group: ConsumerGroup, *, member: GroupMember, replaced: GroupMember | None) -> Mapping[str, str]:
+def _rack_ids(group: ConsumerGroup, *, member: ConsumerMember, replaced: ConsumerMember | None) -> Mapping[str, str]:
     rack_ids = dict(group.rack_ids)
     if replaced is not None:
         rack_ids.pop(replaced.member_id, None)

@@ -1,7 +1,7 @@
 """What the coordinator asks a kind of group, and what a kind registers. The core knows no kind.
 
 A new kind is one class of `GroupKind` in a room of its own, and one line in `coordinator.kinds`. It brings its requests
-(`ROUTES`), its records, its timers, and the state that it keeps for itself (`state.StatePart`).
+(`ROUTES`), its records, its timers, and the state that it keeps for itself (`coordinator_state.StatePart`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from uuid import UUID
 
 import msgspec
 
-from kip848_client.coordinator.core.events import EventMember
+from kip848_client.coordinator.core.coordinator_state import AnyGroup, CoordinatorState, StatePart
+from kip848_client.coordinator.core.group_events import EventMember
+from kip848_client.coordinator.core.inputs import ApiRequest
 from kip848_client.coordinator.core.refusal import Refused
-from kip848_client.coordinator.core.requests import ApiRequest
 from kip848_client.coordinator.core.result import CoordinatorResult, SoftChange
-from kip848_client.coordinator.core.state import AnyGroup, CoordinatorState, StatePart
 from kip848_client.coordinator.core.timers import ArmedTimer, TimerKey, TimerKind
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.heartbeat import HeartbeatRequest

@@ -17,11 +17,11 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
-from kip848_client.coordinator.core.events import GroupEvent
-from kip848_client.coordinator.core.group_configs import GroupConfig
-from kip848_client.coordinator.core.state import CoordinatorState
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState
+from kip848_client.coordinator.core.group_events import GroupEvent
+from kip848_client.coordinator.core.group_overrides import GroupConfig
 from kip848_client.coordinator.core.timers import TimerKey
-from kip848_client.coordinator.core.topics import TopicsImage
+from kip848_client.coordinator.core.topics_image import TopicsImage
 from kip848_client.wire.messages.group_records import GroupRecord
 from kip848_client.wire.schema import Response
 

@@ -26,14 +26,20 @@ from kip848_client.coordinator.classic.classic_group import (
     subscribed_topics,
 )
 from kip848_client.coordinator.classic.rebalance import CLASSIC_TIMERS, ClassicOutcome
-from kip848_client.coordinator.core.batch import Batch
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState
 from kip848_client.coordinator.core.refusal import Refused
 from kip848_client.coordinator.core.result import ArmTimer, CancelTimer, CoordinatorRecord
-from kip848_client.coordinator.core.state import CoordinatorState
+from kip848_client.coordinator.core.result_batch import Batch
 from kip848_client.coordinator.core.timers import TimerKey, TimerKind
-from kip848_client.coordinator.modern.member_record import ClassicProtocols, KeyT, Member, MetadataT, SharedMetadata
+from kip848_client.coordinator.modern.member_record import (
+    ClassicProtocols,
+    KeyT,
+    MemberRecord,
+    MetadataT,
+    SharedMetadata,
+)
 from kip848_client.coordinator.modern.member_timers import session_timeout_ms
-from kip848_client.coordinator.modern.modern_group import Group
+from kip848_client.coordinator.modern.modern_group import ModernGroup
 from kip848_client.errors import ErrorCode
 
 # Upgrade
@@ -42,7 +48,7 @@ from kip848_client.errors import ErrorCode
 def end_classic_group(
     state: CoordinatorState,
     classic: ClassicGroup,
-    group: Group[KeyT, MetadataT],
+    group: ModernGroup[KeyT, MetadataT],
     batch: Batch,
     *,
     written: Iterable[CoordinatorRecord],
@@ -124,7 +130,7 @@ def cannot_upgrade(classic: ClassicGroup, why: str, *, kind: str) -> Refused:
 
 
 def can_downgrade(
-    state: CoordinatorState, group: Group[KeyT, MetadataT], *, gone: Iterable[Member[KeyT, MetadataT]]
+    state: CoordinatorState, group: ModernGroup[KeyT, MetadataT], *, gone: Iterable[MemberRecord[KeyT, MetadataT]]
 ) -> bool:
     """Whether only members on the classic protocol are left when *gone* are, and the group may be theirs."""
     classic_gone = [member.metadata.classic is not None for member in gone]
@@ -138,7 +144,7 @@ def can_downgrade(
 
 def start_classic_group(
     state: CoordinatorState,
-    group: Group[KeyT, MetadataT],
+    group: ModernGroup[KeyT, MetadataT],
     batch: Batch,
     *,
     members: Iterable[ClassicMember],
@@ -180,7 +186,7 @@ def start_classic_group(
     return outcome
 
 
-def downgraded_member(member: Member[KeyT, MetadataT], *, assignment: bytes) -> ClassicMember:
+def downgraded_member(member: MemberRecord[KeyT, MetadataT], *, assignment: bytes) -> ClassicMember:
     """The member, which speaks the classic protocol, as a member of a classic group."""
     metadata = member.metadata
     classic = protocols_of(member)
@@ -196,7 +202,7 @@ def downgraded_member(member: Member[KeyT, MetadataT], *, assignment: bytes) -> 
     )
 
 
-def protocols_of(member: Member[KeyT, MetadataT]) -> ClassicProtocols:
+def protocols_of(member: MemberRecord[KeyT, MetadataT]) -> ClassicProtocols:
     """What the member, which must speak the classic protocol, offers."""
     classic: ClassicProtocols | None = member.metadata.classic
     assert classic is not None

@@ -21,24 +21,24 @@ from msgspec.structs import replace
 from kip848_client.coordinator.classic.classic_group import ClassicState, Parked
 from kip848_client.coordinator.classic.classic_lookup import MEMBER_ID_ROUND_VERSION, new_classic_member_id
 from kip848_client.coordinator.classic.rebalance import ClassicOutcome, refused_join
-from kip848_client.coordinator.core.batch import Batch
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState
+from kip848_client.coordinator.core.inputs import ApiRequest
 from kip848_client.coordinator.core.kind import ClassicSide
 from kip848_client.coordinator.core.refusal import Refused
-from kip848_client.coordinator.core.requests import ApiRequest
 from kip848_client.coordinator.core.result import ArmTimer, CancelTimer, CoordinatorResult, Reply
-from kip848_client.coordinator.core.state import CoordinatorState
+from kip848_client.coordinator.core.result_batch import Batch
 from kip848_client.coordinator.core.timers import TimerKey, TimerKind
 from kip848_client.coordinator.modern.member_lookup import Found, check_room, returned, static_member, unknown_member
 from kip848_client.coordinator.modern.member_record import (
     ClassicProtocols,
     Current,
     KeyT,
-    Member,
-    MemberState,
+    MemberRecord,
     MetadataT,
+    ReconciliationState,
     SharedMetadata,
 )
-from kip848_client.coordinator.modern.modern_group import Group
+from kip848_client.coordinator.modern.modern_group import ModernGroup
 from kip848_client.errors import ErrorCode, ProtocolError
 from kip848_client.wire.messages.heartbeat import HeartbeatRequest
 from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -53,7 +53,7 @@ class MixedGroup(ClassicSide, Generic[KeyT, MetadataT, SaidT]):
     protocol_type: ClassVar[str]
     """What its members put into ``protocol_type``."""
 
-    def __init__(self, state: CoordinatorState, group: Group[KeyT, MetadataT]) -> None:
+    def __init__(self, state: CoordinatorState, group: ModernGroup[KeyT, MetadataT]) -> None:
         self.state: Final = state
         self.group: Final = group
 
@@ -87,7 +87,7 @@ class MixedGroup(ClassicSide, Generic[KeyT, MetadataT, SaidT]):
         *,
         is_join: bool,
         now_ms: int,
-    ) -> Member[KeyT, MetadataT]:
+    ) -> MemberRecord[KeyT, MetadataT]:
         """The three steps of a heartbeat; the member as they leave it.
 
         Raises:
@@ -99,8 +99,8 @@ class MixedGroup(ClassicSide, Generic[KeyT, MetadataT, SaidT]):
         self,
         batch: Batch,
         *,
-        replaced: Member[KeyT, MetadataT],
-        joining: Member[KeyT, MetadataT],
+        replaced: MemberRecord[KeyT, MetadataT],
+        joining: MemberRecord[KeyT, MetadataT],
         now_ms: int,
         wall_ms: int,
         parked: Parked,
@@ -112,14 +112,14 @@ class MixedGroup(ClassicSide, Generic[KeyT, MetadataT, SaidT]):
         """The protocol (assignor) that the answer names to a member."""
 
     @abstractmethod
-    def assignment_of(self, member: Member[KeyT, MetadataT], classic: ClassicProtocols) -> bytes:
+    def assignment_of(self, member: MemberRecord[KeyT, MetadataT], classic: ClassicProtocols) -> bytes:
         """What the member may use now, in the bytes that it reads."""
 
     @abstractmethod
     def exists(self, key: KeyT, number: int) -> bool:
         """Whether there is such a partition, or unit."""
 
-    def has_news(self, member: Member[KeyT, MetadataT]) -> bool:
+    def has_news(self, member: MemberRecord[KeyT, MetadataT]) -> bool:
         """Whether the member has to join for a reason of this kind of group."""
         return False
 
@@ -174,7 +174,7 @@ class MixedGroup(ClassicSide, Generic[KeyT, MetadataT, SaidT]):
         after = self.metadata(said, common)
         metadata = before if after == before else after
         if found.replaced is not None and self._is_last(found.replaced):
-            joining = Member(found.member.member_id, metadata, found.member.current)
+            joining = MemberRecord(found.member.member_id, metadata, found.member.current)
             return self._downgrade(request, batch, replaced=found.replaced, joining=joining, now_ms=now_ms)
         is_join = found.is_new or found.replaced is not None
         joined = self.take_steps(request, batch, found, metadata, said, is_join=is_join, now_ms=now_ms)
@@ -230,7 +230,7 @@ class MixedGroup(ClassicSide, Generic[KeyT, MetadataT, SaidT]):
             return Found(known)
         return Found(group.new_member(member_id or self._new_id(request, message)), is_new=True)
 
-    def _is_last(self, replaced: Member[KeyT, MetadataT]) -> bool:
+    def _is_last(self, replaced: MemberRecord[KeyT, MetadataT]) -> bool:
         """Whether only members on the classic protocol are left once the sender has taken the place of *replaced*."""
         group, config = self.group, self.state.config
         return (
@@ -245,8 +245,8 @@ class MixedGroup(ClassicSide, Generic[KeyT, MetadataT, SaidT]):
         request: ApiRequest,
         batch: Batch,
         *,
-        replaced: Member[KeyT, MetadataT],
-        joining: Member[KeyT, MetadataT],
+        replaced: MemberRecord[KeyT, MetadataT],
+        joining: MemberRecord[KeyT, MetadataT],
         now_ms: int,
     ) -> CoordinatorResult:
         fields = {"reason": "replaced"}
@@ -282,7 +282,7 @@ class MixedGroup(ClassicSide, Generic[KeyT, MetadataT, SaidT]):
             if sent is not None and sent != expected:
                 raise _inconsistent(f"The member joined with {expected}, and {sent} was sent.")
         current = member.current
-        if self._is_behind(current) and current.state is not MemberState.UNREVOKED_PARTITIONS:
+        if self._is_behind(current) and current.state is not ReconciliationState.UNREVOKED_PARTITIONS:
             refusal = SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
             join = self._expect_join(member, now_ms=now_ms)
             return CoordinatorResult(replies=(Reply(request.request_id, refusal),), soft=join)
@@ -317,9 +317,9 @@ class MixedGroup(ClassicSide, Generic[KeyT, MetadataT, SaidT]):
 
     def _find_classic(
         self, member_id: str, *, instance_id: str | None, generation: int
-    ) -> tuple[Member[KeyT, MetadataT], ClassicProtocols]:
+    ) -> tuple[MemberRecord[KeyT, MetadataT], ClassicProtocols]:
         group = self.group
-        member: Member[KeyT, MetadataT] | None
+        member: MemberRecord[KeyT, MetadataT] | None
         if instance_id is None:
             member = group.members.get(member_id)
         else:
@@ -343,25 +343,29 @@ class MixedGroup(ClassicSide, Generic[KeyT, MetadataT, SaidT]):
         is_alone = group.classic_count == len(group.members)
         return current.member_epoch < (group.group_epoch if is_alone else group.target_epoch)
 
-    def _must_rejoin(self, member: Member[KeyT, MetadataT]) -> bool:
+    def _must_rejoin(self, member: MemberRecord[KeyT, MetadataT]) -> bool:
         """Whether a JoinGroup would change the member's assignment or epoch."""
         group, current = self.group, member.current
-        if self._is_behind(current) or current.state is MemberState.UNREVOKED_PARTITIONS or self.has_news(member):
+        if (
+            self._is_behind(current)
+            or current.state is ReconciliationState.UNREVOKED_PARTITIONS
+            or self.has_news(member)
+        ):
             return True
-        return current.state is MemberState.UNRELEASED_PARTITIONS and all(
+        return current.state is ReconciliationState.UNRELEASED_PARTITIONS and all(
             group.holders(key).get(number) in (None, member.member_id)
             for key, numbers in group.target_of(member.member_id).items()
             for number in numbers
             if self.exists(key, number)
         )
 
-    def _expect_join(self, member: Member[KeyT, MetadataT], *, now_ms: int) -> tuple[ArmTimer, ...]:
+    def _expect_join(self, member: MemberRecord[KeyT, MetadataT], *, now_ms: int) -> tuple[ArmTimer, ...]:
         """Start the timer for the JoinGroup that the member was asked for, unless it runs already."""
         if self.state.timers.get(TimerKey(TimerKind.MIXED_JOIN, self.group.group_id, member.member_id)) is not None:
             return ()
         return (self._arm(member, TimerKind.MIXED_JOIN, now_ms + member.metadata.rebalance_timeout_ms),)
 
-    def _arm(self, member: Member[KeyT, MetadataT], kind: TimerKind, deadline_ms: int) -> ArmTimer:
+    def _arm(self, member: MemberRecord[KeyT, MetadataT], kind: TimerKind, deadline_ms: int) -> ArmTimer:
         return ArmTimer(
             TimerKey(kind, self.group.group_id, member.member_id),
             deadline_ms=deadline_ms,

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from kip848_client.coordinator.core.state import CoordinatorState, StatePart
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState, StatePart
 
 
 class Prepared(msgspec.Struct, frozen=True):

@@ -15,9 +15,9 @@ from typing import Final, Generic
 
 from msgspec.structs import replace
 
-from kip848_client.coordinator.core.batch import Batch
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState
 from kip848_client.coordinator.core.result import ArmTimer, CancelTimer
-from kip848_client.coordinator.core.state import CoordinatorState
+from kip848_client.coordinator.core.result_batch import Batch
 from kip848_client.coordinator.core.timers import TimerKey, TimerKind
 from kip848_client.coordinator.modern.assignment_round import AssignmentRound, Prepared, RoundChanged, Rounds
 from kip848_client.coordinator.modern.client_assignors import Choice, choice_after, pick_member
@@ -25,15 +25,15 @@ from kip848_client.coordinator.modern.member_record import (
     STATIC_LEAVE_EPOCH,
     AssignorVersions,
     KeyT,
-    Member,
+    MemberRecord,
     MetadataT,
 )
-from kip848_client.coordinator.modern.modern_group import Group
+from kip848_client.coordinator.modern.modern_group import ModernGroup
 
 
 def client_assignor(
     state: CoordinatorState,
-    group: Group[KeyT, MetadataT],
+    group: ModernGroup[KeyT, MetadataT],
     *,
     gone: AbstractSet[str] = frozenset(),
     joined: str | None = None,
@@ -56,11 +56,11 @@ class RoundPlanner(Generic[KeyT, MetadataT]):
     def __init__(
         self,
         state: CoordinatorState,
-        group: Group[KeyT, MetadataT],
+        group: ModernGroup[KeyT, MetadataT],
         batch: Batch,
         *,
         group_epoch: int,
-        speaker: Member[KeyT, MetadataT] | None = None,
+        speaker: MemberRecord[KeyT, MetadataT] | None = None,
     ) -> None:
         self._state: Final = state
         self._group: Final = group
@@ -75,7 +75,7 @@ class RoundPlanner(Generic[KeyT, MetadataT]):
             self._cancel_timer(self.round.member_id)
             self._set(None)
 
-    def suits(self, member: Member[KeyT, MetadataT]) -> bool:
+    def suits(self, member: MemberRecord[KeyT, MetadataT]) -> bool:
         """Whether the round in flight is still valid with the changed *member*, decided without the other members."""
         flying, group = self.round, self._group
         if flying is None or flying.member_id == member.member_id:
@@ -143,13 +143,13 @@ class RoundPlanner(Generic[KeyT, MetadataT]):
             self._set(replace(flying, assignor_name=choice.assignor_name, prepared=None))
         return choice.assignor_name
 
-    def prepared(self, member: Member[KeyT, MetadataT], group: Prepared, *, now_ms: int) -> None:
+    def prepared(self, member: MemberRecord[KeyT, MetadataT], group: Prepared, *, now_ms: int) -> None:
         """Remember the snapshot of the chosen member, and start its timer unless it runs."""
         self.notify(member, now_ms=now_ms)
         if self.round is not None:
             self._set(replace(self.round, prepared=group))
 
-    def notify(self, member: Member[KeyT, MetadataT], *, now_ms: int) -> bool:
+    def notify(self, member: MemberRecord[KeyT, MetadataT], *, now_ms: int) -> bool:
         """Whether the answer asks *member* to compute the target; the first such answer starts its timer."""
         flying = self.round
         if flying is None or flying.member_id != member.member_id:
@@ -211,7 +211,7 @@ class RoundPlanner(Generic[KeyT, MetadataT]):
 
 def members_gone(
     state: CoordinatorState,
-    group: Group[KeyT, MetadataT],
+    group: ModernGroup[KeyT, MetadataT],
     batch: Batch,
     *,
     member_ids: AbstractSet[str],
@@ -230,7 +230,7 @@ def members_gone(
         planner.move_on(choice, failed=planner.round.member_id, leaves=True, reason="member_left")
 
 
-def member_away(state: CoordinatorState, group: Group[KeyT, MetadataT], batch: Batch, *, member_id: str) -> None:
+def member_away(state: CoordinatorState, group: ModernGroup[KeyT, MetadataT], batch: Batch, *, member_id: str) -> None:
     """A static member leaves for a while: choose another member if it was to compute the target."""
     if group.group_id in state.part(Rounds).in_flight:
         planner = RoundPlanner(state, group, batch, group_epoch=group.group_epoch)
@@ -238,13 +238,13 @@ def member_away(state: CoordinatorState, group: Group[KeyT, MetadataT], batch: B
 
 
 def member_failed(
-    state: CoordinatorState, group: Group[KeyT, MetadataT], batch: Batch, *, member_id: str, reason: str
+    state: CoordinatorState, group: ModernGroup[KeyT, MetadataT], batch: Batch, *, member_id: str, reason: str
 ) -> None:
     """The chosen member was fenced, or took too long. It stays a member."""
     planner = RoundPlanner(state, group, batch, group_epoch=group.group_epoch)
     planner.move_on(client_assignor(state, group), failed=member_id, reason=reason)
 
 
-def _versions(member: Member[KeyT, MetadataT], assignor_name: str) -> AssignorVersions | None:
+def _versions(member: MemberRecord[KeyT, MetadataT], assignor_name: str) -> AssignorVersions | None:
     offered = (item.versions for item in member.metadata.client_assignors if item.name == assignor_name)
     return next(offered, None)

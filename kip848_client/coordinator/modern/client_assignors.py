@@ -21,7 +21,7 @@ from kip848_client.coordinator.modern.member_record import (
     SharedMetadata,
     read_assignors,
 )
-from kip848_client.coordinator.modern.modern_group import Group
+from kip848_client.coordinator.modern.modern_group import ModernGroup
 from kip848_client.errors import ErrorCode
 
 Offers: TypeAlias = Mapping[str, tuple[ClientAssignor, ...]]
@@ -88,7 +88,7 @@ def read_offers(offers: Iterable[object], *, bytes_max: int) -> tuple[ClientAssi
 
 
 def choice_after(
-    group: Group[KeyT, MetadataT],
+    group: ModernGroup[KeyT, MetadataT],
     *,
     gone: AbstractSet[str] = frozenset(),
     joined: str | None = None,
@@ -111,7 +111,7 @@ def choice_after(
     return choose(offers)
 
 
-def can_be_common(group: Group[KeyT, MetadataT], *, gone: int = 0) -> bool:
+def can_be_common(group: ModernGroup[KeyT, MetadataT], *, gone: int = 0) -> bool:
     """Whether all members but at most one offer the same assignor; if not, a change of one member has no effect.
 
     Args:
@@ -168,7 +168,7 @@ def pick_member(
     return None
 
 
-def check_versions(group: Group[KeyT, MetadataT], *, old: SharedMetadata | None, new: SharedMetadata) -> None:
+def check_versions(group: ModernGroup[KeyT, MetadataT], *, old: SharedMetadata | None, new: SharedMetadata) -> None:
     """Refuse versions with which no member could compute a target for all.
 
     Checks only assignors whose versions are new or changed: a member must not be refused because another one left.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping
 from typing import Any, Protocol, TypeVar
 
-from kip848_client.coordinator.core.batch import Batch
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState
 from kip848_client.coordinator.core.refusal import Refused, invalid_request
-from kip848_client.coordinator.core.state import CoordinatorState
+from kip848_client.coordinator.core.result_batch import Batch
 from kip848_client.coordinator.modern.assignment_round import AssignmentRound, Prepared, Rounds
 from kip848_client.coordinator.modern.member_lookup import unknown_member
-from kip848_client.coordinator.modern.modern_group import Group
+from kip848_client.coordinator.modern.modern_group import ModernGroup
 from kip848_client.errors import ErrorCode
 
 
@@ -38,7 +38,7 @@ class InstallRequest(PrepareRequest, Protocol):
         """The epoch that the target was prepared for."""
 
 
-GroupT = TypeVar("GroupT", bound=Group[Any, Any])
+GroupT = TypeVar("GroupT", bound=ModernGroup[Any, Any])
 PreparedT = TypeVar("PreparedT", bound=Prepared)
 PartT = TypeVar("PartT")
 
@@ -76,7 +76,7 @@ def find_round(
     return group, flying
 
 
-def not_chosen(group: Group[Any, Any], *, member_id: str) -> Refused:
+def not_chosen(group: ModernGroup[Any, Any], *, member_id: str) -> Refused:
     """UNKNOWN_MEMBER_ID: another member, or none, computes the target."""
     return Refused(
         ErrorCode.UNKNOWN_MEMBER_ID,
@@ -102,7 +102,7 @@ def prepared_for(flying: AssignmentRound, message: InstallRequest, *, kind: type
 
 
 def parts_of_present(
-    group: Group[Any, Any], prepared: Prepared, parts: Mapping[str, PartT], *, known: Container[str]
+    group: ModernGroup[Any, Any], prepared: Prepared, parts: Mapping[str, PartT], *, known: Container[str]
 ) -> dict[str, PartT | None]:
     """The parts of the members that there are now, None for a new one; those of members that left are dropped.
 
@@ -122,7 +122,7 @@ def parts_of_present(
     return {member_id: present.get(member_id) for member_id in group.sorted_member_ids}
 
 
-def note_refusal(batch: Batch, group: Group[Any, Any] | None, *, member_id: str, refused: Refused) -> None:
+def note_refusal(batch: Batch, group: ModernGroup[Any, Any] | None, *, member_id: str, refused: Refused) -> None:
     """Write an assignment that is not valid to the event log."""
     if refused.code is ErrorCode.INVALID_ASSIGNMENT and group is not None:
         batch.happened(
@@ -135,7 +135,7 @@ def note_refusal(batch: Batch, group: Group[Any, Any] | None, *, member_id: str,
 
 def note_target(
     batch: Batch,
-    group: Group[Any, Any],
+    group: ModernGroup[Any, Any],
     flying: AssignmentRound,
     *,
     epoch: int,

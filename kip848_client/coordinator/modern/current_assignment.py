@@ -20,7 +20,7 @@ from kip848_client.coordinator.modern.member_record import (
     Current,
     Held,
     KeyT,
-    MemberState,
+    ReconciliationState,
 )
 
 Owned: TypeAlias = Mapping[KeyT, AbstractSet[int]]
@@ -79,21 +79,21 @@ def reconcile(
         Kafka's ``CurrentAssignmentBuilder``; KAFKA-19974 (no epoch is skipped after a revocation); KIP-1251.
     """
     match current.state:
-        case MemberState.STABLE:
+        case ReconciliationState.STABLE:
             if current.member_epoch != target.epoch:
                 return _next(current, target, owned=owned)
             if subscription_changed:
                 return _unsubscribe(current, target, owned=owned)
             return current
-        case MemberState.UNREVOKED_PARTITIONS:
+        case ReconciliationState.UNREVOKED_PARTITIONS:
             if not _owns_any(owned, current.pending_revocation):
                 return _next(current, target, owned=owned)
             if subscription_changed:
                 return _unsubscribe(current, target, owned=owned)
             return current
-        case MemberState.UNRELEASED_PARTITIONS:
+        case ReconciliationState.UNRELEASED_PARTITIONS:
             return _next(current, target, owned=owned)
-        case MemberState.UNKNOWN:
+        case ReconciliationState.UNKNOWN:
             if owned is None or owned:
                 raise MustRejoinError
             return _next(current, target, owned=owned)
@@ -118,7 +118,7 @@ def _next(current: Current[KeyT], target: Target[KeyT], *, owned: Owned[KeyT] | 
         return Current(
             member_epoch=current.member_epoch,
             previous_member_epoch=current.member_epoch,
-            state=MemberState.UNREVOKED_PARTITIONS,
+            state=ReconciliationState.UNREVOKED_PARTITIONS,
             assigned=keep,
             pending_revocation=revoke,
             metadata=current.metadata,
@@ -128,7 +128,7 @@ def _next(current: Current[KeyT], target: Target[KeyT], *, owned: Owned[KeyT] | 
     step = Current(
         member_epoch=target.epoch,
         previous_member_epoch=current.member_epoch,
-        state=MemberState.UNRELEASED_PARTITIONS if blocked else MemberState.STABLE,
+        state=ReconciliationState.UNRELEASED_PARTITIONS if blocked else ReconciliationState.STABLE,
         assigned=_merge(keep, free) if free else keep,
         pending_revocation={},
         metadata=target.metadata,
@@ -151,7 +151,7 @@ def _unsubscribe(current: Current[KeyT], target: Target[KeyT], *, owned: Owned[K
     return Current(
         member_epoch=current.member_epoch,
         previous_member_epoch=current.member_epoch,
-        state=MemberState.UNREVOKED_PARTITIONS if waits else current.state,
+        state=ReconciliationState.UNREVOKED_PARTITIONS if waits else current.state,
         assigned=keep,
         pending_revocation=pending if waits else current.pending_revocation,
         metadata=current.metadata,

@@ -10,22 +10,22 @@ from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
-from kip848_client.coordinator.core.batch import Batch
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState
 from kip848_client.coordinator.core.refusal import Refused
 from kip848_client.coordinator.core.result import CancelTimer, CoordinatorRecord, CoordinatorResult
-from kip848_client.coordinator.core.state import CoordinatorState
+from kip848_client.coordinator.core.result_batch import Batch
 from kip848_client.coordinator.core.timers import ArmedTimer, TimerKey, TimerKind
 from kip848_client.coordinator.modern import client_assignment
 from kip848_client.coordinator.modern.member_lookup import MemberHeartbeat, static_member, unknown_member
-from kip848_client.coordinator.modern.member_record import Current, KeyT, Member, MetadataT
-from kip848_client.coordinator.modern.modern_group import Group, derive_state
+from kip848_client.coordinator.modern.member_record import Current, KeyT, MemberRecord, MetadataT
+from kip848_client.coordinator.modern.modern_group import ModernGroup, derive_state
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.leave_group import MemberIdentity
 
-GroupT = TypeVar("GroupT", bound=Group[Any, Any])
+GroupT = TypeVar("GroupT", bound=ModernGroup[Any, Any])
 
 
-def leaving_member(group: Group[KeyT, MetadataT], message: MemberHeartbeat) -> Member[KeyT, MetadataT]:
+def leaving_member(group: ModernGroup[KeyT, MetadataT], message: MemberHeartbeat) -> MemberRecord[KeyT, MetadataT]:
     """The member that a heartbeat with a negative epoch is about.
 
     Raises:
@@ -43,7 +43,7 @@ def remove_named(
     group: GroupT,
     leaving: Sequence[MemberIdentity],
     *,
-    remove: Callable[[GroupT, Batch, Sequence[Member[Any, Any]]], None],
+    remove: Callable[[GroupT, Batch, Sequence[MemberRecord[Any, Any]]], None],
 ) -> tuple[Sequence[ErrorCode], CoordinatorResult]:
     """LeaveGroup: an administrator removes members by id, or static ones by instance id alone.
 
@@ -56,7 +56,7 @@ def remove_named(
         Kafka's ``GroupMetadataManager.classicGroupLeaveToConsumerGroup``; KIP-345.
     """
     batch = Batch(group.group_id)
-    gone: dict[str, Member[Any, Any]] = {}
+    gone: dict[str, MemberRecord[Any, Any]] = {}
     codes: list[ErrorCode] = []
     for identity in leaving:
         found = _named_member(group, identity)
@@ -70,7 +70,7 @@ def remove_named(
     return codes, batch.result()
 
 
-def _named_member(group: Group[Any, Any], identity: MemberIdentity) -> Member[Any, Any] | ErrorCode:
+def _named_member(group: ModernGroup[Any, Any], identity: MemberIdentity) -> MemberRecord[Any, Any] | ErrorCode:
     """The member that *identity* names, or an error code. An empty member id matches any holder of the instance id."""
     member_id, instance_id = identity.member_id, identity.group_instance_id
     if instance_id is None:
@@ -84,9 +84,9 @@ def _named_member(group: Group[Any, Any], identity: MemberIdentity) -> Member[An
 
 def leave_for_a_while(
     state: CoordinatorState,
-    group: Group[KeyT, MetadataT],
+    group: ModernGroup[KeyT, MetadataT],
     batch: Batch,
-    member: Member[KeyT, MetadataT],
+    member: MemberRecord[KeyT, MetadataT],
     *,
     left: Current[KeyT],
     record: CoordinatorRecord,
@@ -110,9 +110,9 @@ def leave_for_a_while(
 
 def note_removed(
     state: CoordinatorState,
-    group: Group[KeyT, MetadataT],
+    group: ModernGroup[KeyT, MetadataT],
     batch: Batch,
-    members: Sequence[Member[KeyT, MetadataT]],
+    members: Sequence[MemberRecord[KeyT, MetadataT]],
     *,
     reason: str,
 ) -> None:
@@ -136,7 +136,9 @@ def note_removed(
     )
 
 
-def note_leaving(batch: Batch, members: Sequence[Member[KeyT, MetadataT]], *, reason: str, group_epoch: int) -> None:
+def note_leaving(
+    batch: Batch, members: Sequence[MemberRecord[KeyT, MetadataT]], *, reason: str, group_epoch: int
+) -> None:
     """Add the events of members that left."""
     for member in members:
         batch.happened("member_left", member=member, group_epoch=group_epoch, fields={"reason": reason})
@@ -161,7 +163,7 @@ def member_late(
     key: TimerKey,
     timer: ArmedTimer,
     *,
-    remove: Callable[[GroupT, Batch, Sequence[Member[Any, Any]], str], None],
+    remove: Callable[[GroupT, Batch, Sequence[MemberRecord[Any, Any]], str], None],
 ) -> CoordinatorResult:
     """Handle a timer of a member that fired. Ignored if the member is gone or has another epoch now.
 

@@ -13,8 +13,8 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState
 from kip848_client.coordinator.core.refusal import Refused, invalid_request
-from kip848_client.coordinator.core.state import CoordinatorState
 from kip848_client.coordinator.modern.current_assignment import Owned, is_subset
 from kip848_client.coordinator.modern.member_record import (
     JOIN_EPOCH,
@@ -22,12 +22,12 @@ from kip848_client.coordinator.modern.member_record import (
     Current,
     Held,
     KeyT,
-    Member,
     MemberMetadata,
-    MemberState,
+    MemberRecord,
     MetadataT,
+    ReconciliationState,
 )
-from kip848_client.coordinator.modern.modern_group import Group
+from kip848_client.coordinator.modern.modern_group import ModernGroup
 from kip848_client.errors import ErrorCode
 
 
@@ -60,9 +60,9 @@ class Found(msgspec.Struct, Generic[KeyT, MetadataT], frozen=True):
         replaced: the static member that it replaces.
     """
 
-    member: Member[KeyT, MetadataT]
+    member: MemberRecord[KeyT, MetadataT]
     is_new: bool = False
-    replaced: Member[KeyT, MetadataT] | None = None
+    replaced: MemberRecord[KeyT, MetadataT] | None = None
 
     @property
     def counted(self) -> MetadataT | None:
@@ -76,7 +76,7 @@ FoundMember: TypeAlias = Found[UUID, MemberMetadata]
 
 def find_member(
     state: CoordinatorState,
-    group: Group[KeyT, MetadataT],
+    group: ModernGroup[KeyT, MetadataT],
     message: MemberHeartbeat,
     *,
     owned: Owned[KeyT] | None,
@@ -116,11 +116,11 @@ def find_member(
 
 
 def _find_static(
-    group: Group[KeyT, MetadataT],
+    group: ModernGroup[KeyT, MetadataT],
     message: MemberHeartbeat,
     *,
     member_id: str,
-    known: Member[KeyT, MetadataT] | None,
+    known: MemberRecord[KeyT, MetadataT] | None,
     owned: Owned[KeyT] | None,
 ) -> Found[KeyT, MetadataT]:
     instance_id = message.instance_id
@@ -147,7 +147,7 @@ def _find_static(
     return Found(replace(holder, member_id=member_id, current=returned(holder.current)), replaced=holder)
 
 
-def check_epoch(member: Member[KeyT, MetadataT], *, received: int, owned: Owned[KeyT] | None) -> None:
+def check_epoch(member: MemberRecord[KeyT, MetadataT], *, received: int, owned: Owned[KeyT] | None) -> None:
     """Accept the member's epoch, 0 (it joins again), and the previous epoch if only an answer was lost.
 
     Raises:
@@ -172,7 +172,9 @@ def check_epoch(member: Member[KeyT, MetadataT], *, received: int, owned: Owned[
     )
 
 
-def static_member(group: Group[KeyT, MetadataT], *, instance_id: str, member_id: str) -> Member[KeyT, MetadataT]:
+def static_member(
+    group: ModernGroup[KeyT, MetadataT], *, instance_id: str, member_id: str
+) -> MemberRecord[KeyT, MetadataT]:
     """The member that holds *instance_id*, if it is *member_id*.
 
     Raises:
@@ -191,7 +193,7 @@ def static_member(group: Group[KeyT, MetadataT], *, instance_id: str, member_id:
 
 def returned(current: Current[KeyT]) -> Current[KeyT]:
     """The current assignment of a static member that returns: its partitions, at epoch 0."""
-    return replace(current, member_epoch=0, state=MemberState.STABLE)
+    return replace(current, member_epoch=0, state=ReconciliationState.STABLE)
 
 
 def away(current: Current[KeyT]) -> Current[KeyT]:
@@ -218,7 +220,7 @@ def new_member_id(rng: random.Random) -> str:
     return str(uuid.UUID(int=rng.getrandbits(128), version=4))
 
 
-def unknown_member(group: Group[Any, Any], *, member_id: str) -> Refused:
+def unknown_member(group: ModernGroup[Any, Any], *, member_id: str) -> Refused:
     """UNKNOWN_MEMBER_ID: the member was removed, or never joined; it must join again."""
     return Refused(
         ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}; join with epoch 0."
@@ -230,7 +232,7 @@ def fenced(message: str) -> Refused:
     return Refused(ErrorCode.FENCED_MEMBER_EPOCH, message)
 
 
-def check_room(state: CoordinatorState, group: Group[Any, Any]) -> None:
+def check_room(state: CoordinatorState, group: ModernGroup[Any, Any]) -> None:
     """Refuse a join beyond the limit of members, so that a flood of joins cannot exhaust memory."""
     members_max, groups_max = state.config.members_max, state.config.groups_max
     if state.member_count >= members_max:

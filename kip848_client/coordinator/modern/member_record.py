@@ -1,7 +1,8 @@
 """One member as the coordinator knows it: frozen values, exactly what its records hold. No decisions.
 
 A member has two parts, one for each of its records: its metadata (`MemberMetadata`), and its epoch and
-assignment (`CurrentAssignment`). `Current` and `Member` serve every kind of group; the others are for consumer groups.
+assignment (`CurrentAssignment`). `Current` and `MemberRecord` serve every kind of group; the others are for consumer
+groups.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ STATIC_LEAVE_EPOCH: Final = -2
 """Epoch in a heartbeat of a static member that leaves and will be back; and of that member until it is."""
 
 
-class MemberState(enum.IntEnum):
+class ReconciliationState(enum.IntEnum):
     """The member's progress towards its target. The numbers are those on disk."""
 
     STABLE = 0
@@ -195,7 +196,7 @@ class Current(msgspec.Struct, Generic[KeyT], frozen=True):
 
     member_epoch: int = 0
     previous_member_epoch: int = -1
-    state: MemberState = MemberState.STABLE
+    state: ReconciliationState = ReconciliationState.STABLE
     assigned: Held[KeyT] = msgspec.field(default_factory=dict)
     pending_revocation: Held[KeyT] = msgspec.field(default_factory=dict)
     metadata: AssignmentMetadata = NO_METADATA
@@ -205,7 +206,7 @@ CurrentAssignment: TypeAlias = Current[UUID]
 """`Current` of a member of a consumer group. For annotations: to make one, call `Current`, which is faster."""
 
 
-class Member(msgspec.Struct, Generic[KeyT, MetadataT], frozen=True):
+class MemberRecord(msgspec.Struct, Generic[KeyT, MetadataT], frozen=True):
     """One member of a group."""
 
     member_id: str
@@ -225,8 +226,8 @@ class Member(msgspec.Struct, Generic[KeyT, MetadataT], frozen=True):
     def is_reconciled_to(self, epoch: int) -> bool:
         """Whether it owns its whole target of *epoch*."""
         current = self.current
-        return current.member_epoch == epoch and current.state is MemberState.STABLE
+        return current.member_epoch == epoch and current.state is ReconciliationState.STABLE
 
 
-GroupMember: TypeAlias = Member[UUID, MemberMetadata]
-"""One member of a consumer group. For annotations: to make one, call `Member`, which is faster."""
+ConsumerMember: TypeAlias = MemberRecord[UUID, MemberMetadata]
+"""One member of a consumer group. For annotations: to make one, call `MemberRecord`, which is faster."""

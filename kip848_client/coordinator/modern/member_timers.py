@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kip848_client.coordinator.core.batch import Batch
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState
 from kip848_client.coordinator.core.result import ArmTimer, CancelTimer
-from kip848_client.coordinator.core.state import CoordinatorState
+from kip848_client.coordinator.core.result_batch import Batch
 from kip848_client.coordinator.core.timers import TimerKey, TimerKind
-from kip848_client.coordinator.modern.member_record import ClassicProtocols, KeyT, Member, MemberState, MetadataT
-from kip848_client.coordinator.modern.modern_group import Group
+from kip848_client.coordinator.modern.member_record import (
+    ClassicProtocols,
+    KeyT,
+    MemberRecord,
+    MetadataT,
+    ReconciliationState,
+)
+from kip848_client.coordinator.modern.modern_group import ModernGroup
 
 
 def arm_member_timers(
     state: CoordinatorState,
-    group: Group[KeyT, MetadataT],
+    group: ModernGroup[KeyT, MetadataT],
     batch: Batch,
-    member: Member[KeyT, MetadataT],
+    member: MemberRecord[KeyT, MetadataT],
     *,
     changed: bool,
     now_ms: int,
@@ -39,14 +45,16 @@ def arm_member_timers(
     if not changed:
         return
     key = TimerKey(TimerKind.REBALANCE, group_id, member_id)
-    if member.current.state is MemberState.UNREVOKED_PARTITIONS:
+    if member.current.state is ReconciliationState.UNREVOKED_PARTITIONS:
         deadline_ms = now_ms + member.metadata.rebalance_timeout_ms
         soft.append(ArmTimer(key, deadline_ms=deadline_ms, member_epoch=epoch))
     else:
         soft.append(CancelTimer(key))
 
 
-def session_timeout_ms(state: CoordinatorState, group: Group[KeyT, MetadataT], member: Member[KeyT, MetadataT]) -> int:
+def session_timeout_ms(
+    state: CoordinatorState, group: ModernGroup[KeyT, MetadataT], member: MemberRecord[KeyT, MetadataT]
+) -> int:
     """How long a member may be silent; one on the classic protocol has said so itself."""
     classic: ClassicProtocols | None = member.metadata.classic
     if classic is not None:
@@ -54,7 +62,9 @@ def session_timeout_ms(state: CoordinatorState, group: Group[KeyT, MetadataT], m
     return group.session_timeout_ms(state.group_config(group.group_id))
 
 
-def timers_after_load(state: CoordinatorState, group: Group[KeyT, MetadataT], *, now_ms: int) -> Iterator[ArmTimer]:
+def timers_after_load(
+    state: CoordinatorState, group: ModernGroup[KeyT, MetadataT], *, now_ms: int
+) -> Iterator[ArmTimer]:
     """Start every member's session again, and the time to revoke partitions."""
     for member in group.members.values():
         epoch = member.current.member_epoch

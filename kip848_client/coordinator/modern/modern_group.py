@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import ClassVar, Final, Generic, TypeVar
 
-from kip848_client.coordinator.core.group_configs import GroupConfig
+from kip848_client.coordinator.core.group_overrides import GroupConfig
 from kip848_client.coordinator.core.offset_store import OffsetExpiry
 from kip848_client.coordinator.modern.member_record import (
     NO_METADATA,
@@ -23,9 +23,9 @@ from kip848_client.coordinator.modern.member_record import (
     Current,
     Held,
     KeyT,
-    Member,
-    MemberState,
+    MemberRecord,
     MetadataT,
+    ReconciliationState,
 )
 from kip848_client.errors import IllegalStateError
 from kip848_client.wire.messages.group_records import GroupRecord
@@ -65,7 +65,7 @@ def derive_state(*, member_count: int, reconciled_count: int, group_epoch: int, 
 _NO_HOLDERS: Final[Mapping[int, str]] = {}
 
 
-class Group(ABC, Generic[KeyT, MetadataT]):
+class ModernGroup(ABC, Generic[KeyT, MetadataT]):
     """One group. Read anything; change nothing except by the `replay` of its kind.
 
     Args:
@@ -78,7 +78,7 @@ class Group(ABC, Generic[KeyT, MetadataT]):
         self.target_epoch = 0
         self.target_assignor = ""
         """The client-side assignor that computed the target; empty if a server-side one did."""
-        self.members: dict[str, Member[KeyT, MetadataT]] = {}
+        self.members: dict[str, MemberRecord[KeyT, MetadataT]] = {}
         self.static_members: dict[str, str] = {}
         """Instance id -> member id."""
         self.target: dict[str, Mapping[KeyT, tuple[int, ...]]] = {}
@@ -177,17 +177,17 @@ class Group(ABC, Generic[KeyT, MetadataT]):
         """The metadata for a member's client-side assignor that belongs to `target_of`."""
         return self.target_metadata.get(member_id, NO_METADATA)
 
-    def new_member(self, member_id: str) -> Member[KeyT, MetadataT]:
+    def new_member(self, member_id: str) -> MemberRecord[KeyT, MetadataT]:
         """A member without metadata and partitions, which is not in the group yet."""
-        return Member(member_id, self._no_metadata, Current())
+        return MemberRecord(member_id, self._no_metadata, Current())
 
     def state_after(
         self,
-        member: Member[KeyT, MetadataT],
+        member: MemberRecord[KeyT, MetadataT],
         *,
         group_epoch: int,
         target_epoch: int,
-        replaced: Member[KeyT, MetadataT] | None = None,
+        replaced: MemberRecord[KeyT, MetadataT] | None = None,
     ) -> GroupState:
         """`state` as it would be if *member* (new or not) and the epochs became these.
 
@@ -272,7 +272,7 @@ class Group(ABC, Generic[KeyT, MetadataT]):
         else:
             self.target_metadata[member_id] = metadata
 
-    def _set_member(self, member: Member[KeyT, MetadataT]) -> None:
+    def _set_member(self, member: MemberRecord[KeyT, MetadataT]) -> None:
         before = self.members.get(member.member_id)
         if before is None:
             insort(self._sorted_ids, member.member_id)
@@ -294,7 +294,7 @@ class Group(ABC, Generic[KeyT, MetadataT]):
             self._set_member(self.new_member(member_id))
             member = self.members[member_id]
         before = member.current
-        self.members[member_id] = Member(member_id, member.metadata, current)
+        self.members[member_id] = MemberRecord(member_id, member.metadata, current)
         self._count_stable(before, -1)
         self._count_stable(current, 1)
         self._release(member_id, before.assigned)
@@ -351,7 +351,7 @@ class Group(ABC, Generic[KeyT, MetadataT]):
                 count(self.classic_protocols, name, change)
 
     def _count_stable(self, current: Current[KeyT], change: int) -> None:
-        if current.state is MemberState.STABLE:
+        if current.state is ReconciliationState.STABLE:
             count(self._stable_at, current.member_epoch, change)
 
     def _hold(self, member_id: str, partitions: Held[KeyT]) -> None:
@@ -389,12 +389,12 @@ def count(counts: dict[CountedT, int], key: CountedT, change: int) -> None:
         del counts[key]
 
 
-def read_state(number: int) -> MemberState:
+def read_state(number: int) -> ReconciliationState:
     """The state of a member as its record has it."""
     try:
-        return MemberState(number)
+        return ReconciliationState(number)
     except ValueError:
-        return MemberState.UNKNOWN
+        return ReconciliationState.UNKNOWN
 
 
 def _overlap(one: Held[KeyT], other: Held[KeyT]) -> bool:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from kip848_client.coordinator.core.batch import Batch
-from kip848_client.coordinator.core.events import GroupEvent
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState
+from kip848_client.coordinator.core.group_events import GroupEvent
+from kip848_client.coordinator.core.inputs import ApiRequest
 from kip848_client.coordinator.core.refusal import Refused
-from kip848_client.coordinator.core.requests import ApiRequest
 from kip848_client.coordinator.core.result import CoordinatorResult, Reply
-from kip848_client.coordinator.core.state import CoordinatorState
+from kip848_client.coordinator.core.result_batch import Batch
 from kip848_client.coordinator.modern import client_assignment
 from kip848_client.coordinator.modern.member_lookup import MemberHeartbeat
 from kip848_client.coordinator.modern.member_record import KeyT, MetadataT
-from kip848_client.coordinator.modern.modern_group import Group
+from kip848_client.coordinator.modern.modern_group import ModernGroup
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.schema import Response
 
@@ -23,7 +23,7 @@ def refuse_heartbeat(
     refused: Refused,
     response: Response,
     *,
-    group: Group[KeyT, MetadataT] | None,
+    group: ModernGroup[KeyT, MetadataT] | None,
 ) -> CoordinatorResult:
     """Answer *response*. A member that is fenced while it should compute the target does so no more."""
     event = GroupEvent(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kip848_client.coordinator.core.state import CoordinatorState
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState
 from kip848_client.errors import IllegalStateError
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kip848_client.coordinator.modern.member_record import KeyT, MetadataT
-from kip848_client.coordinator.modern.modern_group import Group
+from kip848_client.coordinator.modern.modern_group import ModernGroup
 
 
 def choose_name(
-    group: Group[KeyT, MetadataT],
+    group: ModernGroup[KeyT, MetadataT],
     *,
     names: Sequence[str],
     old: MetadataT | None = None,

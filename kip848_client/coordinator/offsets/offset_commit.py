@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
-from kip848_client.coordinator.core.batch import Batch
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState
+from kip848_client.coordinator.core.inputs import ApiRequest, TransactionEnded
 from kip848_client.coordinator.core.kind import Commit, Kinds, kind_with_offsets, route
 from kip848_client.coordinator.core.offset_store import (
     CommittedOffset,
@@ -19,10 +20,9 @@ from kip848_client.coordinator.core.offset_store import (
     pending_tombstone,
 )
 from kip848_client.coordinator.core.refusal import Refused
-from kip848_client.coordinator.core.requests import ApiRequest, TransactionEnded
 from kip848_client.coordinator.core.result import CoordinatorRecord, CoordinatorResult, Reply, SoftChange
-from kip848_client.coordinator.core.state import CoordinatorState
-from kip848_client.coordinator.core.topics import TopicInfo
+from kip848_client.coordinator.core.result_batch import Batch
+from kip848_client.coordinator.core.topics_image import TopicInfo
 from kip848_client.errors import ErrorCode
 from kip848_client.model import ZERO_UUID
 from kip848_client.wire.messages.offset_commit import (

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from kip848_client.coordinator.core.batch import Batch
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState
+from kip848_client.coordinator.core.inputs import ApiRequest
 from kip848_client.coordinator.core.kind import Kinds, timeless
 from kip848_client.coordinator.core.offset_store import CommittedOffset, offset_tombstone, pending_tombstone
-from kip848_client.coordinator.core.requests import ApiRequest
 from kip848_client.coordinator.core.result import CoordinatorRecord, CoordinatorResult, Reply
-from kip848_client.coordinator.core.state import CoordinatorState
+from kip848_client.coordinator.core.result_batch import Batch
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.offset_delete import (
     OffsetDeleteRequest,

@@ -8,12 +8,12 @@ from uuid import UUID
 
 import msgspec
 
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState
+from kip848_client.coordinator.core.inputs import ApiRequest
 from kip848_client.coordinator.core.kind import kind_with_offsets, timeless
 from kip848_client.coordinator.core.offset_store import CommittedOffset
 from kip848_client.coordinator.core.refusal import Refused
-from kip848_client.coordinator.core.requests import ApiRequest
 from kip848_client.coordinator.core.result import CoordinatorResult, Reply
-from kip848_client.coordinator.core.state import CoordinatorState
 from kip848_client.errors import ErrorCode
 from kip848_client.model import ZERO_UUID
 from kip848_client.wire.messages.offset_fetch import (
@@ -97,7 +97,7 @@ def _fetch_group(
         _check_member(state, group)
     except Refused as refusal:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=refusal.code)
-    fetch = _Fetch(
+    fetch = _GroupFetch(
         state,
         state.offsets.of_group(group.group_id),
         by_id=api_version >= _TOPIC_IDS_VERSION,
@@ -117,7 +117,7 @@ def _check_member(state: CoordinatorState, group: OffsetFetchRequestGroup) -> No
         kind.check_fetch(stored, member_id=group.member_id or "", member_epoch=group.member_epoch)
 
 
-class _Fetch(msgspec.Struct, frozen=True):
+class _GroupFetch(msgspec.Struct, frozen=True):
     """The offsets of one group, in the shape of an answer."""
 
     state: CoordinatorState

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from kip848_client.coordinator.classic.classic_group import ClassicGroup, ClassicState
-from kip848_client.coordinator.coordinator import GroupCoordinator
+from kip848_client.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.coordinator.modern.member_record import STATIC_LEAVE_EPOCH
 from kip848_client.errors import ProtocolError
 from kip848_client.model import TopicPartition

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from kip848_client.coordinator.classic.classic_group import ClassicState, from_value, to_value
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup, GroupState
-from kip848_client.coordinator.coordinator import GroupCoordinator
+from kip848_client.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.coordinator.modern.member_record import STATIC_LEAVE_EPOCH
 from kip848_client.simulation.mirror import Change, IdPartition, Partitions, id_partitions, listed, partitions_of
 from kip848_client.simulation.observer import Checker, Scene, about

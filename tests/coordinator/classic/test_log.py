@@ -14,7 +14,7 @@ from kip848_client.coordinator.classic.classic_group import (
     to_value,
 )
 from kip848_client.coordinator.consumer import consumer_records as records
-from kip848_client.coordinator.core.requests import CoordinatorStops, OffsetRetentionDue
+from kip848_client.coordinator.core.inputs import CoordinatorStops, OffsetRetentionDue
 from kip848_client.errors import ErrorCode, IllegalStateError
 from kip848_client.wire.messages.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
 from kip848_client.wire.messages.group_records import (

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from kip848_client.coordinator.connect import connect_records as records
-from kip848_client.coordinator.connect.units import UNIT_COUNT_MAX, read_units
+from kip848_client.coordinator.connect.catalogue import UNIT_COUNT_MAX, read_units
 from kip848_client.errors import ErrorCode, IllegalStateError
 from kip848_client.wire.messages.connect_group_heartbeat import UnitsOfName
 from kip848_client.wire.messages.connect_group_install_assignment import ConnectGroupInstallAssignmentRequest, Member

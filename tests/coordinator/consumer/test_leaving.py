@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kip848_client.assignors import SERVER_ASSIGNORS, GroupAssignment, GroupSpec
-from kip848_client.coordinator import GroupState, MemberState
+from kip848_client.coordinator import GroupState, ReconciliationState
 from kip848_client.coordinator.core.timers import TimerKey, TimerKind
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.leave_group import LeaveGroupRequest
@@ -141,7 +141,7 @@ def test_a_static_member_that_leaves_while_it_revokes_has_revoked() -> None:
     h = _group()
     h.join("c", ["foo"])
     h.heartbeat("b", 2, instance="i")
-    assert h.member("b").state is MemberState.UNREVOKED_PARTITIONS
+    assert h.member("b").state is ReconciliationState.UNREVOKED_PARTITIONS
     key = TimerKey(TimerKind.REBALANCE, "g", "b")
     assert h.coordinator.timer(key) is not None
     h.heartbeat("b", -2, instance="i")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kip848_client.assignors import GroupAssignment, GroupSpec
-from kip848_client.coordinator import CoordinatorRecord, CoordinatorResult, GroupState, MemberState
+from kip848_client.coordinator import CoordinatorRecord, CoordinatorResult, GroupState, ReconciliationState
 from kip848_client.coordinator.consumer.consumer_records import current_record
 from kip848_client.coordinator.modern.member_record import CurrentAssignment
 from kip848_client.errors import ErrorCode
@@ -87,12 +87,12 @@ def test_three_members_reach_a_new_target_step_by_step() -> None:
 
     m1 = h.heartbeat("m1", old, owned={"foo": [0, 1], "bar": [0]})
     assert (m1.member_epoch, m1.assignment) == (new, None)
-    assert h.member("m1").state is MemberState.STABLE
+    assert h.member("m1").state is ReconciliationState.STABLE
     m2 = h.heartbeat("m2", old)
     assert (m2.member_epoch, m2.assignment, h.record_names()) == (old, None, [])
     m3 = h.heartbeat("m3", new)
     assert h.received(m3) == {"bar": [1]}
-    assert h.member("m3").state is MemberState.UNRELEASED_PARTITIONS
+    assert h.member("m3").state is ReconciliationState.UNRELEASED_PARTITIONS
     m3 = h.heartbeat("m3", new)
     assert (m3.assignment, h.record_names()) == (None, [])
 
@@ -125,7 +125,7 @@ def test_a_member_in_an_unknown_state_is_fenced_and_then_starts_over() -> None:
     h, old = scene.h, scene.epoch
     key = ConsumerGroupCurrentMemberAssignmentKey(group_id="g", member_id="m1")
     _write(h, CoordinatorRecord(key, ConsumerGroupCurrentMemberAssignmentValue(member_epoch=old, state=42)))
-    assert h.member("m1").state is MemberState.UNKNOWN
+    assert h.member("m1").state is ReconciliationState.UNKNOWN
     assert h.heartbeat("m1", old).error_code == ErrorCode.FENCED_MEMBER_EPOCH
     assert h.heartbeat("m1", old, owned={"foo": [0]}).error_code == ErrorCode.FENCED_MEMBER_EPOCH
     response = h.join("m1", ["foo", "bar"])

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from kip848_client.coordinator import GroupState, RegexResolved, ResolveRegexes, TopicInfo, TopicsImage, resolve
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
 from kip848_client.coordinator.consumer.subscriptions import Subscriptions
-from kip848_client.coordinator.coordinator import GroupCoordinator
+from kip848_client.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.errors import ErrorCode
 from tests.support.coordinator_harness import FAST, Harness
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from kip848_client.assignors import SERVER_ASSIGNORS
-from kip848_client.coordinator import CoordinatorResult, GroupState, MemberState
+from kip848_client.coordinator import CoordinatorResult, GroupState, ReconciliationState
 from kip848_client.coordinator.classic.classic_group import ClassicGroup
 from kip848_client.coordinator.consumer.consumer_departure import time_is_up
+from kip848_client.coordinator.core.coordinator_state import CoordinatorState
 from kip848_client.coordinator.core.result import CancelTimer
-from kip848_client.coordinator.core.state import CoordinatorState
 from kip848_client.coordinator.core.timers import ArmedTimer, TimerKey, TimerKind, Timers
 from kip848_client.errors import ErrorCode
 from tests.support.coordinator_harness import Harness
@@ -76,7 +76,7 @@ def test_the_revocation_has_the_timeout_that_the_member_sent_last() -> None:
     """max.poll.interval.ms of the request that starts a revocation counts, not an older one."""
     h = _group(rebalance_timeout_ms=1_000)
     h.heartbeat("a", 1, rebalance_timeout_ms=12_000)
-    assert h.member("a").state is MemberState.UNREVOKED_PARTITIONS
+    assert h.member("a").state is ReconciliationState.UNREVOKED_PARTITIONS
     assert h.advance(11_999) == []
     assert h.advance(1) != []
 
@@ -99,7 +99,7 @@ def test_waiting_for_others_has_no_timeout() -> None:
         h.advance(10_000)
         h.heartbeat("a", 1)
         h.heartbeat("b", 2)
-    assert h.member("b").state is MemberState.UNRELEASED_PARTITIONS
+    assert h.member("b").state is ReconciliationState.UNRELEASED_PARTITIONS
     assert set(h.group.members) == {"a", "b"}
 
 
@@ -124,7 +124,7 @@ def test_a_loaded_coordinator_does_not_wait_for_what_a_member_gave_up_by_leaving
     h.join("a", ["foo"], instance="i", rebalance_timeout_ms=5_000)
     h.join("b", ["foo"])
     h.heartbeat("a", 1)
-    assert h.member("a").state is MemberState.UNREVOKED_PARTITIONS
+    assert h.member("a").state is ReconciliationState.UNREVOKED_PARTITIONS
     h.heartbeat("a", -2, instance="i")
     h.restart()
     h.heartbeat("b", h.member("b").member_epoch)
@@ -138,7 +138,7 @@ def test_a_timer_that_is_out_of_date_does_nothing() -> None:
     """A timer of a member that moved on, or is gone, has no effect."""
     h = _group()
     h.heartbeat("a", 1)
-    assert h.member("a").state is MemberState.UNREVOKED_PARTITIONS
+    assert h.member("a").state is ReconciliationState.UNREVOKED_PARTITIONS
     state = CoordinatorState(h.config, rng=random.Random(0), assignors=SERVER_ASSIGNORS, offsets_only=ClassicGroup)
     group = h.load_group()
     for kind, member_id, epoch in (

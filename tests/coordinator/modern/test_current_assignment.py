@@ -18,12 +18,21 @@ from kip848_client.coordinator.modern.current_assignment import (
     is_subset,
     reconcile,
 )
-from kip848_client.coordinator.modern.member_record import Current, CurrentAssignment, MemberState, PartitionEpochs
+from kip848_client.coordinator.modern.member_record import (
+    Current,
+    CurrentAssignment,
+    PartitionEpochs,
+    ReconciliationState,
+)
 
 ValueT = TypeVar("ValueT")
 
 T1, T2 = UUID(int=1), UUID(int=2)
-STABLE, UNREVOKED, UNRELEASED = MemberState.STABLE, MemberState.UNREVOKED_PARTITIONS, MemberState.UNRELEASED_PARTITIONS
+STABLE, UNREVOKED, UNRELEASED = (
+    ReconciliationState.STABLE,
+    ReconciliationState.UNREVOKED_PARTITIONS,
+    ReconciliationState.UNRELEASED_PARTITIONS,
+)
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -106,7 +115,7 @@ def _current(text: str) -> CurrentAssignment:
     held, _, pending = text.partition(" - ")
     epochs, state, *assigned = held.split()
     epoch, previous = map(int, epochs.split("/"))
-    (state_,) = [each for each in MemberState if each.name.lower().startswith(state)]
+    (state_,) = [each for each in ReconciliationState if each.name.lower().startswith(state)]
     return CurrentAssignment(epoch, previous, state_, _epochs(assigned), _epochs(pending.split()))
 
 

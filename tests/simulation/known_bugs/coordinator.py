@@ -13,14 +13,14 @@ from kip848_client.assignors.uniform import UniformAssignor
 from kip848_client.coordinator.consumer import consumer_commit
 from kip848_client.coordinator.consumer import consumer_records as records
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup, GroupState
-from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.core.result import ArmTimer, CoordinatorResult
 from kip848_client.coordinator.core.timers import TimerKind
+from kip848_client.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.coordinator.modern import current_assignment
 from kip848_client.coordinator.modern import member_lookup as membership
 from kip848_client.coordinator.modern import modern_group as group
 from kip848_client.coordinator.modern.current_assignment import Target
-from kip848_client.coordinator.modern.member_record import CurrentAssignment, GroupMember
+from kip848_client.coordinator.modern.member_record import ConsumerMember, CurrentAssignment
 from tests.simulation.known_bugs.registry import Patch, known_bug
 
 
@@ -97,7 +97,7 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     original = membership.check_epoch
 
-    def check_epoch(member: GroupMember, *, received: int, owned: Any) -> None:
+    def check_epoch(member: ConsumerMember, *, received: int, owned: Any) -> None:
         if received == 0:
             raise membership.fenced("epoch 0")
         original(member, received=received, owned=owned)

@@ -9,13 +9,13 @@ from msgspec.structs import replace
 from kip848_client.assignors import GroupAssignment, GroupSpec
 from kip848_client.assignors.uniform import UniformAssignor
 from kip848_client.coordinator.consumer import consumer_departure, consumer_kind, member_steps
-from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.core.result import ArmTimer, CancelTimer, CoordinatorResult
 from kip848_client.coordinator.core.timers import TimerKey, TimerKind
+from kip848_client.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.coordinator.modern import current_assignment, member_timers
 from kip848_client.coordinator.modern import member_lookup as membership
 from kip848_client.coordinator.modern.current_assignment import Target
-from kip848_client.coordinator.modern.member_record import CurrentAssignment, GroupMember, MemberState
+from kip848_client.coordinator.modern.member_record import ConsumerMember, CurrentAssignment, ReconciliationState
 from kip848_client.errors import ErrorCode
 from kip848_client.member.consumer.heartbeats import Heartbeats
 from kip848_client.member.consumer.leaving import LEAVE_EPOCH, Leaving
@@ -59,9 +59,9 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     original = member_timers.arm_member_timers
 
-    def arm(state: Any, group: Any, batch: Any, member: GroupMember, *, changed: bool, now_ms: int) -> None:
+    def arm(state: Any, group: Any, batch: Any, member: ConsumerMember, *, changed: bool, now_ms: int) -> None:
         original(state, group, batch, member, changed=changed, now_ms=now_ms)
-        if member.current.state is MemberState.UNRELEASED_PARTITIONS and changed:
+        if member.current.state is ReconciliationState.UNRELEASED_PARTITIONS and changed:
             key = TimerKey(TimerKind.REBALANCE, batch.group_id, member.member_id)
             deadline_ms = now_ms + member.metadata.rebalance_timeout_ms // 8
             batch.soft.append(ArmTimer(key, deadline_ms=deadline_ms, member_epoch=member.current.member_epoch))
@@ -73,7 +73,7 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     original = membership.check_epoch
 
-    def check_epoch(member: GroupMember, *, received: int, owned: Any) -> None:
+    def check_epoch(member: ConsumerMember, *, received: int, owned: Any) -> None:
         if 0 < received < member.current.member_epoch:
             raise membership.fenced("an old epoch")
         original(member, received=received, owned=owned)

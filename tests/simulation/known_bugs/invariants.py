@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from kip848_client.coordinator.consumer import consumer_heartbeat as heartbeat
 from kip848_client.coordinator.consumer.subscriptions import MetadataCheckDue
-from kip848_client.coordinator.coordinator import GroupCoordinator
 from kip848_client.coordinator.core.result import ArmTimer, CoordinatorResult, SoftChange
 from kip848_client.coordinator.core.timers import TimerKind
+from kip848_client.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.coordinator.modern import member_lookup as membership
 from kip848_client.coordinator.offsets import offset_deletion, offset_fetch
 from kip848_client.member.consumer.leaving import Leaving
@@ -110,10 +110,10 @@ def _(patch: Patch) -> None:
 
 @known_bug("offsets of a topic that was deleted are those of the next one with its name", "S11", "C6", "C7")
 def _(patch: Patch) -> None:
-    original = offset_fetch._Fetch._partition
+    original = offset_fetch._GroupFetch._partition
 
     def read(committed: Any, *, index: int, topic_id: Any, error: Any) -> Any:
         return original(committed, index=index, topic_id=ZERO_UUID, error=error)
 
     patch.setattr(offset_deletion, "offsets_of_topics", lambda state, names: [])
-    patch.setattr(offset_fetch._Fetch, "_partition", staticmethod(read))
+    patch.setattr(offset_fetch._GroupFetch, "_partition", staticmethod(read))

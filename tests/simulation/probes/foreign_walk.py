@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from kip848_client.coordinator.core.config import CoordinatorConfig
+from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
 from kip848_client.simulation.checkers.fencing import HeartbeatFencing, OffsetFencing, Removals
 from kip848_client.simulation.checkers.ownership import (
     Durability,

@@ -8,9 +8,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from kip848_client.coordinator.coordinator import GroupCoordinator
-from kip848_client.coordinator.core.requests import ApiRequest
+from kip848_client.coordinator.core.inputs import ApiRequest
 from kip848_client.coordinator.core.result import CoordinatorRecord
+from kip848_client.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.simulation.checkers.ownership import same_as_log
 from kip848_client.simulation.cluster import compact
 from kip848_client.simulation.mirror import Change

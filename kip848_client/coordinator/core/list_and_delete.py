@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from kip848_client.coordinator.core.batch import Batch
+from kip848_client.coordinator.core.coordinator_state import AnyGroup, CoordinatorState
+from kip848_client.coordinator.core.inputs import ApiRequest
 from kip848_client.coordinator.core.kind import timeless
 from kip848_client.coordinator.core.offset_store import offset_tombstone, pending_tombstone
-from kip848_client.coordinator.core.requests import ApiRequest
 from kip848_client.coordinator.core.result import CoordinatorResult, Reply
-from kip848_client.coordinator.core.state import AnyGroup, CoordinatorState
+from kip848_client.coordinator.core.result_batch import Batch
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from kip848_client.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse

@@ -12,12 +12,12 @@ from kip848_client.coordinator.modern.member_record import (
     NO_METADATA,
     AssignmentMetadata,
     MemberMetadata,
-    MemberState,
     PartitionEpochs,
+    ReconciliationState,
 )
 
 
-class MemberSnapshot(msgspec.Struct, frozen=True):
+class MemberImage(msgspec.Struct, frozen=True):
     """One member.
 
     Args:
@@ -32,7 +32,7 @@ class MemberSnapshot(msgspec.Struct, frozen=True):
     metadata: MemberMetadata
     member_epoch: int
     previous_member_epoch: int
-    state: MemberState
+    state: ReconciliationState
     assigned: PartitionEpochs
     pending_revocation: PartitionEpochs
     target: TopicPartitions
@@ -40,7 +40,7 @@ class MemberSnapshot(msgspec.Struct, frozen=True):
     target_metadata: AssignmentMetadata = NO_METADATA
 
 
-class GroupSnapshot(msgspec.Struct, frozen=True):
+class GroupImage(msgspec.Struct, frozen=True):
     """One consumer group. Members by id, ascending."""
 
     group_id: str
@@ -48,7 +48,7 @@ class GroupSnapshot(msgspec.Struct, frozen=True):
     group_epoch: int
     target_epoch: int
     metadata_hash: int
-    members: Mapping[str, MemberSnapshot]
+    members: Mapping[str, MemberImage]
     static_members: Mapping[str, str]
     resolved_regexes: Mapping[str, ResolvedRegex]
     subscribed_topics: frozenset[str]
@@ -56,9 +56,9 @@ class GroupSnapshot(msgspec.Struct, frozen=True):
     """The client-side assignor that computed the target; empty if the server did."""
 
 
-def snapshot_of(group: ConsumerGroup) -> GroupSnapshot:
+def image_of(group: ConsumerGroup) -> GroupImage:
     """Take a picture of *group*."""
-    return GroupSnapshot(
+    return GroupImage(
         group_id=group.group_id,
         state=group.state,
         group_epoch=group.group_epoch,
@@ -72,10 +72,10 @@ def snapshot_of(group: ConsumerGroup) -> GroupSnapshot:
     )
 
 
-def _member(group: ConsumerGroup, member_id: str) -> MemberSnapshot:
+def _member(group: ConsumerGroup, member_id: str) -> MemberImage:
     member = group.members[member_id]
     current = member.current
-    return MemberSnapshot(
+    return MemberImage(
         member_id=member_id,
         metadata=member.metadata,
         member_epoch=current.member_epoch,

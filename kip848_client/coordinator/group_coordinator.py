@@ -51,12 +51,11 @@ from kip848_client.coordinator.classic.classic_group import ClassicGroup
 from kip848_client.coordinator.connect.connect_group import ConnectGroup
 from kip848_client.coordinator.consumer import subscriptions
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
-from kip848_client.coordinator.core import group_admin
-from kip848_client.coordinator.core.config import CoordinatorConfig
-from kip848_client.coordinator.core.group_configs import resolve_group_config
-from kip848_client.coordinator.core.kind import Kinds, routes_by_message
-from kip848_client.coordinator.core.offset_store import CommittedOffset
-from kip848_client.coordinator.core.requests import (
+from kip848_client.coordinator.core import list_and_delete
+from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
+from kip848_client.coordinator.core.coordinator_state import AnyGroup, CoordinatorState
+from kip848_client.coordinator.core.group_overrides import resolve_group_config
+from kip848_client.coordinator.core.inputs import (
     ApiRequest,
     ConfigChanged,
     CoordinatorStops,
@@ -66,6 +65,8 @@ from kip848_client.coordinator.core.requests import (
     TopicsChanged,
     TransactionEnded,
 )
+from kip848_client.coordinator.core.kind import Kinds, routes_by_message
+from kip848_client.coordinator.core.offset_store import CommittedOffset
 from kip848_client.coordinator.core.result import (
     ArmTimer,
     CancelTimer,
@@ -74,14 +75,13 @@ from kip848_client.coordinator.core.result import (
     GroupConfigReplaced,
     TopicsReplaced,
 )
-from kip848_client.coordinator.core.state import AnyGroup, CoordinatorState
 from kip848_client.coordinator.core.timers import ArmedTimer, TimerKey, TimerKind
-from kip848_client.coordinator.core.topics import TopicsImage
+from kip848_client.coordinator.core.topics_image import TopicsImage
+from kip848_client.coordinator.group_image import GroupImage, image_of
 from kip848_client.coordinator.kinds import KINDS
 from kip848_client.coordinator.modern.assignment_round import AssignmentRound, Rounds
-from kip848_client.coordinator.modern.modern_group import Group
+from kip848_client.coordinator.modern.modern_group import ModernGroup
 from kip848_client.coordinator.offsets import offset_commit, offset_deletion, offset_fetch
-from kip848_client.coordinator.snapshot import GroupSnapshot, snapshot_of
 from kip848_client.errors import ConfigError
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.group_records import (
@@ -94,7 +94,7 @@ from kip848_client.wire.messages.group_records import (
 _NOTHING: Final = CoordinatorResult()
 _HANDLERS: Final = routes_by_message(
     (
-        *group_admin.ROUTES,
+        *list_and_delete.ROUTES,
         *offset_commit.ROUTES,
         *offset_fetch.ROUTES,
         *offset_deletion.ROUTES,
@@ -248,10 +248,10 @@ class GroupCoordinator:
         """Ids of the consumer groups, ascending."""
         return self._ids_of(ConsumerGroup)
 
-    def snapshot(self, group_id: str) -> GroupSnapshot | None:
+    def snapshot(self, group_id: str) -> GroupImage | None:
         """A picture of one group; None if there is no consumer group of this id."""
         group = self._state.find(ConsumerGroup, group_id)
-        return None if group is None else snapshot_of(group)
+        return None if group is None else image_of(group)
 
     def classic_groups(self) -> tuple[str, ...]:
         """Ids of the classic groups that have or had members, or handed out ids for members, ascending."""
@@ -299,7 +299,7 @@ class GroupCoordinator:
         assert state.member_count == sum(group.size for group in state.groups.values()), "members are miscounted"
         for group_id, flying in state.part(Rounds).in_flight.items():
             modern = state.groups[group_id]
-            assert isinstance(modern, Group), f"a round is in flight of {group_id!r}, which has none"
+            assert isinstance(modern, ModernGroup), f"a round is in flight of {group_id!r}, which has none"
             assert flying.member_id in modern.members, (
                 f"{flying.member_id!r} should compute a target and is not a member"
             )

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from kip848_client.coordinator.core.topics import TopicsImage
+from kip848_client.coordinator.core.topics_image import TopicsImage
 from kip848_client.wire.schema import Request, Response
 
 GroupMessage: TypeAlias = Request[Response]
@@ -39,9 +39,9 @@ class TopicsChanged(msgspec.Struct, frozen=True):
 
 
 class ConfigChanged(msgspec.Struct, frozen=True):
-    """The overrides of one group are now these (names of `group_configs.GROUP_CONFIG_NAMES`); empty means none.
+    """The overrides of one group are now these (names of `group_overrides.GROUP_CONFIG_NAMES`); empty means none.
 
-    They must have passed `group_configs.resolve_group_config`; what does not is refused with its ConfigError.
+    They must have passed `group_overrides.resolve_group_config`; what does not is refused with its ConfigError.
     """
 
     group_id: str

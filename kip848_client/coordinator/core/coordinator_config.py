@@ -1,7 +1,7 @@
 """Settings of the coordinator: Kafka's broker property names in, checked values out. Every default is here.
 
 Two profiles. ``default`` is quick, for tests and development: its rebalances take a fraction of a second. ``kafka`` has
-Kafka's own defaults and bounds. What one group may override for itself is in `group_configs`.
+Kafka's own defaults and bounds. What one group may override for itself is in `group_overrides`.
 """
 
 from __future__ import annotations

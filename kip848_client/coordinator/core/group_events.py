@@ -10,17 +10,17 @@ import msgspec
 
 from kip848_client.journal import JournalEvent, JsonValue, Source
 
-Partitions: TypeAlias = Mapping[UUID, Iterable[int]]
-Units: TypeAlias = Mapping[str, Sequence[int]]
+_EventPartitions: TypeAlias = Mapping[UUID, Iterable[int]]
+_EventUnits: TypeAlias = Mapping[str, Sequence[int]]
 FactValue: TypeAlias = (
     str
     | int
     | Sequence[str]
     | Mapping[str, int]
-    | Partitions
-    | Mapping[str, Partitions]
-    | Units
-    | Mapping[str, Units]
+    | _EventPartitions
+    | Mapping[str, _EventPartitions]
+    | _EventUnits
+    | Mapping[str, _EventUnits]
     | None
 )
 """A scalar, names, numbers by name, partitions by topic id or units by name, or those by member id. Topic ids become

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from kip848_client.coordinator.core.config import CoordinatorConfig
+from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
 from kip848_client.errors import ConfigError
 
 SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import ClassVar, Final, Protocol, TypeVar, cast
 
 from kip848_client.assignors import ServerAssignor
-from kip848_client.coordinator.core.config import CoordinatorConfig
-from kip848_client.coordinator.core.group_configs import GroupConfig
+from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
+from kip848_client.coordinator.core.group_overrides import GroupConfig
 from kip848_client.coordinator.core.offset_store import OffsetExpiry, OffsetStore
 from kip848_client.coordinator.core.timers import Timers
-from kip848_client.coordinator.core.topics import TopicsImage
+from kip848_client.coordinator.core.topics_image import TopicsImage
 from kip848_client.wire.messages.group_records import GroupRecord
 
 

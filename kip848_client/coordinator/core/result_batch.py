@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 
-from kip848_client.coordinator.core.events import EventMember, FactValue, GroupEvent
+from kip848_client.coordinator.core.group_events import EventMember, FactValue, GroupEvent
 from kip848_client.coordinator.core.result import (
     CancelTimer,
     CoordinatorRecord,
