@@ -76,6 +76,7 @@ if TYPE_CHECKING:
         MaxPollExceededError,
         MessageValueError,
         NoOffsetForPartitionError,
+        OffsetOutOfRangeError,
         ProtocolError,
         RefusedRecordsError,
         RequestTimeoutError,
@@ -150,6 +151,7 @@ __all__ = [
     "MaxPollExceededError",
     "MessageValueError",
     "NoOffsetForPartitionError",
+    "OffsetOutOfRangeError",
     "ProtocolError",
     "RefusedRecordsError",
     "RequestTimeoutError",
@@ -209,7 +211,8 @@ _HOMES = {
         DataDirForeignError DataDirLockedError FatalGroupError FencedError FencedInstanceIdError FencedMemberEpochError
         ForkedProcessError GroupAuthorizationError GroupIdNotFoundError GroupMaxSizeReachedError IllegalStateError
         InvalidAssignmentError InvalidGroupRequestError InvalidRegularExpressionError Kip848Error ListenerError
-        MaxPollExceededError MessageValueError NoOffsetForPartitionError ProtocolError RefusedRecordsError
+        MaxPollExceededError MessageValueError NoOffsetForPartitionError OffsetOutOfRangeError ProtocolError
+        RefusedRecordsError
         RequestTimeoutError
         RetriableCommitFailedError StaleMemberEpochError TopicAuthorizationError UnknownMemberIdError
         UnreleasedInstanceIdError UnsupportedAssignorError UnsupportedGroupProtocolError UnsupportedVersionError

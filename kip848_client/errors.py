@@ -3,7 +3,7 @@
 ::
 
     Kip848Error
-    ├── ConfigError                 a configuration key or value is wrong (caller; also a ValueError)
+    ├── ConfigError                 a key, value or argument is wrong (caller; also a ValueError)
     ├── IllegalStateError           the call does not fit the state of the object (caller)
     │   └── ForkedProcessError      the consumer was made before fork(); make a new one in the child
     ├── RequestTimeoutError         no answer in time (network or broker; also a TimeoutError)
@@ -28,6 +28,7 @@
     │   ├── KeyDeserializationError
     │   └── ValueDeserializationError
     ├── NoOffsetForPartitionError   no committed offset and auto.offset.reset=none
+    ├── OffsetOutOfRangeError       no record at the position and auto.offset.reset=none: .partition, .offset
     └── BrokerError                 a Kafka error code: .code, .retriable, .fatal
         ├── FencedError             the member was removed or is behind; it rejoins by itself
         │   ├── FencedMemberEpochError
@@ -106,6 +107,7 @@ __all__ = [
     "MaxPollExceededError",
     "MessageValueError",
     "NoOffsetForPartitionError",
+    "OffsetOutOfRangeError",
     "ProtocolError",
     "RefusedRecordsError",
     "RequestTimeoutError",
@@ -152,7 +154,7 @@ class Kip848Error(_KafkaExceptionLater):
 
 
 class ConfigError(Kip848Error, ValueError):
-    """A configuration key or value is wrong. The message names the key, what was given and what is allowed."""
+    """A configuration key, a value or an argument is wrong. The message says what was given and what is allowed."""
 
     librdkafka_code = -186  # _INVALID_ARG
 
@@ -302,6 +304,25 @@ class NoOffsetForPartitionError(Kip848Error):
         self.partitions: Final = tuple(sorted(partitions))
         super().__init__(
             f"no committed offset for {', '.join(self.partitions)} and auto.offset.reset is none; "
+            "seek() to a position or set auto.offset.reset to earliest or latest"
+        )
+
+
+class OffsetOutOfRangeError(Kip848Error):
+    """A partition has no record at the position, and no reset policy.
+
+    Args:
+        partition: ``topic-partition``.
+        offset: the position; records before it were deleted, or it is behind the end.
+    """
+
+    librdkafka_code = -140  # _AUTO_OFFSET_RESET
+
+    def __init__(self, partition: str, *, offset: int) -> None:
+        self.partition: Final = partition
+        self.offset: Final = offset
+        super().__init__(
+            f"{partition} has no record at offset {offset} and auto.offset.reset is none; "
             "seek() to a position or set auto.offset.reset to earliest or latest"
         )
 

@@ -12,6 +12,7 @@ from kip848_client.errors import (
     BrokerError,
     FencedError,
     NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
     RequestTimeoutError,
     TopicAuthorizationError,
     error_for_code,
@@ -374,8 +375,9 @@ def test_r100_without_a_policy_it_is_an_error() -> None:
     member.answer_fetch({"t-0": 5})
     member.step(PositionLost(T0, OffsetAndMetadata(5)))
     (surfaced,) = member.emitted(SurfaceError)
-    assert isinstance(surfaced.error, BrokerError)
-    assert surfaced.error.code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert isinstance(surfaced.error, OffsetOutOfRangeError)
+    assert (surfaced.error.partition, surfaced.error.offset) == ("t-0", 5)
+    assert surfaced.error.librdkafka_code == NoOffsetForPartitionError.librdkafka_code
     member.step(PositionSet(T0, OffsetAndMetadata(8)))
     assert member.history[-1] == "fetch(t-0@8)"
 

@@ -26,6 +26,7 @@ from kip848_client.errors import (
     FencedError,
     Kip848Error,
     NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
     TopicAuthorizationError,
     error_for_code,
     error_name,
@@ -185,8 +186,8 @@ class Positions:
         is_new = at_committed and bool(self._new.is_new(slot.partition))
         reset_to = self._policy(is_new=is_new)
         if reset_to is None:
-            text = f"{event.partition} has no record at offset {event.position.offset}; seek() to one that exists"
-            self._context.surface(error_for_code(ErrorCode.OFFSET_OUT_OF_RANGE, text), key=event.partition)
+            error = OffsetOutOfRangeError(str(event.partition), offset=event.position.offset)
+            self._context.surface(error, key=event.partition)
         else:
             self._reset(slot, reset_to)
 
