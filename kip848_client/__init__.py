@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from kip848_client.consumer import Consumer, ConsumerRebalanceListener
     from kip848_client.error_codes import ErrorCode
     from kip848_client.errors import (
+        ArgumentTypeError,
         AssignorTimeoutError,
         AuthenticationError,
         BrokerError,
@@ -123,6 +124,7 @@ __all__ = [
     "CatalogConflictError",
     "ConfigError",
     "IllegalStateError",
+    "ArgumentTypeError",
     "AssignorTimeoutError",
     "AuthenticationError",
     "ClientAssignorError",
@@ -205,7 +207,7 @@ _HOMES = {
     "LeaveMode": ("kip848_client.member.core.events", "LeaveMode"),
     **dict.fromkeys(
         """
-        AssignorTimeoutError AuthenticationError BrokerError CatalogConflictError ClientAssignorError
+        ArgumentTypeError AssignorTimeoutError AuthenticationError BrokerError CatalogConflictError ClientAssignorError
         ClientAssignorsUnsupportedError
         CommitFailedError ConfigError ConnectionLostError DataDirCorruptError DataDirError
         DataDirForeignError DataDirLockedError FatalGroupError FencedError FencedInstanceIdError FencedMemberEpochError

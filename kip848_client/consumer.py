@@ -15,6 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NoReturn, Self, TypeAlias, TypeVar, cast
 
+from kip848_client.callables import (
+    USE_ASYNC_CONSUMER,
+    check_methods_not_async,
+    check_not_async,
+    check_result_not_async,
+)
 from kip848_client.client.app_thread import BRIEF_SLICE_S, SLICE_S
 from kip848_client.client.assembly import build_group_member
 from kip848_client.client.connection_opener import ConnectionOpener
@@ -44,22 +50,25 @@ from kip848_client.client.translation import (
     PublicCommitCallback,
     assign_positions,
     check_commit_callback,
+    check_leave_mode,
     check_partition,
     check_partitions,
     commit_offsets,
     flag,
+    librdkafka_s,
+    limit_ms,
     limit_s,
     public_callback,
     public_offsets,
     read_subscription,
     record_count,
     seek_position,
-    wait_s,
 )
 from kip848_client.clock import Clock, SystemClock
 from kip848_client.config import ConfigValue, merge_settings, parse_consumer_config
 from kip848_client.config.security import check_data_plane
 from kip848_client.errors import (
+    ArgumentTypeError,
     BrokerError,
     ConfigError,
     ConnectionLostError,
@@ -98,6 +107,14 @@ BATCH_RECORDS: Final = 500
 
 CLOSE_TIMEOUT_S: Final = 30.0
 """Default time limit of close()."""
+
+HAND_OVER_TIMEOUT_S: Final = 10.0
+"""The same of hand_over()."""
+
+LAG_TIMEOUT_S: Final = 5.0
+"""The same of lag()."""
+
+_LISTENER_METHODS: Final = ("on_partitions_assigned", "on_partitions_revoked", "on_partitions_lost")
 
 ABANDON_TIMEOUT_S: Final = 0.3
 """Time for leaving the group if the consumer is dropped, or the interpreter ends, without close()."""
@@ -212,6 +229,9 @@ class Consumer:
             called, on_assign = read_listener(
                 listener, on_assign, on_revoke, on_lost, kinds=(ConsumerRebalanceListener,)
             )
+            for name, callback in (("on_assign", on_assign), ("on_revoke", on_revoke), ("on_lost", on_lost)):
+                check_not_async(callback, name=name, instead=USE_ASYNC_CONSUMER)
+            check_methods_not_async(called, *_LISTENER_METHODS, instead=USE_ASYNC_CONSUMER)
             if on_assign or on_revoke or on_lost:
                 called = CallableListener(on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
             subscription = read_subscription(topics)
@@ -233,7 +253,7 @@ class Consumer:
 
         Raises:
             IllegalStateError: ``group.local.assignors`` is not set, or the consumer is closed.
-            ValueError: *reason* is 0 or too large.
+            ConfigError: *reason* is 0 or too large.
         """
         with self._gate:
             self._group.request_reassignment(reason)
@@ -270,7 +290,7 @@ class Consumer:
             Kip848Error: any other error of this library; see `kip848_client.errors`.
             IllegalStateError: the consumer is closed, used by two threads, or called from a listener; or the call would
                 wait for ever, because nothing is subscribed or assigned.
-            TypeError: *timeout* is not a number.
+            ConfigError: *timeout* is not a number.
         """
         if self._values is not None:
             opened = self._read_opened(self._values, 1, timeout)
@@ -355,13 +375,14 @@ class Consumer:
 
     def _read_opened(self, values: Deserializers, count: int, timeout: float | None) -> list[Message]:
         """Read records and deserialise keys and values. A record that fails stays first in `ready`."""
-        waits_s = wait_s(timeout)
-        deadline_s = math.inf if waits_s < 0 else time.monotonic() + waits_s
+        deadline_s = time.monotonic() + limit_s(timeout)
         ready = self._ready
         opened: list[Message] = []
         with self._gate:
             while True:
-                batch = self._next_batch(count, None if waits_s < 0 else max(0.0, deadline_s - time.monotonic()))
+                batch = self._next_batch(
+                    count, None if deadline_s == math.inf else max(0.0, deadline_s - time.monotonic())
+                )
                 ready.extendleft(reversed(batch))
                 self._fetcher.on_the_way = False
                 try:
@@ -387,8 +408,7 @@ class Consumer:
         group, fetcher, ready, manager = self._group, self._fetcher, self._ready, self._manager
         thread = group.thread
         group.check_usable()
-        waits_s = wait_s(timeout)
-        deadline_s = math.inf if waits_s < 0 else time.monotonic() + waits_s
+        deadline_s = time.monotonic() + limit_s(timeout)
         if not group.wants_records:
             self._tell_of_nothing_wanted(forever=deadline_s == math.inf)
         settled = self._mark
@@ -518,7 +538,7 @@ class Consumer:
             offsets: partitions with the next offset to read.
             asynchronous: return at once. A failure goes to *on_commit*, else to on_commit of the configuration, else it
                 is raised by a later call.
-            timeout_s: for a synchronous commit; default.api.timeout.ms if None.
+            timeout_s: for a synchronous commit; default.api.timeout.ms if None, negative waits for ever.
             on_commit: ``(error or None, partitions)``, called from a later poll(), consume(), commit() or close().
 
         Returns:
@@ -576,7 +596,7 @@ class Consumer:
         Metadata is None if none was committed, and ends before the NUL with which confluent_kafka commits it.
 
         Args:
-            timeout: seconds; default.api.timeout.ms if None.
+            timeout: seconds; default.api.timeout.ms if None, negative waits for ever.
         """
         with self._gate:
             wanted = [internal(partition) for partition in check_partitions(partitions, call="committed")]
@@ -648,8 +668,7 @@ class Consumer:
                 raise IllegalStateError(f"{name} is not assigned to this consumer; {call}() takes assigned partitions")
 
     def _timeout_ms(self, timeout_s: float | None) -> int:
-        waits_s = wait_s(timeout_s)
-        return self._group.default_api_timeout_ms if waits_s < 0 else int(waits_s * 1_000)
+        return limit_ms(timeout_s, default_ms=self._group.default_api_timeout_ms)
 
     # ----------------------------------------------------------------------------------------------- assignment by hand
 
@@ -774,9 +793,9 @@ class Consumer:
         Raises:
             RequestTimeoutError, ConnectionLostError: no answer.
         """
-        plane, timeout = self._fetcher.plane, wait_s(timeout)
+        plane, timeout = self._fetcher.plane, librdkafka_s(timeout)
         if topic is not None and not isinstance(topic, str):
-            raise TypeError(f"list_topics() takes the name of one topic, or none for all, got {topic!r}")
+            raise ArgumentTypeError(f"list_topics() takes the name of one topic, or none for all, got {topic!r}")
         return self._ask("list_topics", lambda left_s: list_topics(plane, topic, timeout=left_s), timeout_s=timeout)
 
     def cluster_id(self, timeout: float = -1.0) -> str | None:
@@ -804,7 +823,7 @@ class Consumer:
             RequestTimeoutError, ConnectionLostError, BrokerError: no answer.
         """
         check_partition(partition, call="get_watermark_offsets")
-        plane, timeout, cached = self._fetcher.plane, wait_s(timeout), flag(cached, name="cached")
+        plane, timeout, cached = self._fetcher.plane, librdkafka_s(timeout), flag(cached, name="cached")
         answer: tuple[int, int] | None = self._ask(
             f"watermarks of {partition.topic}-{partition.partition}",
             lambda left_s: plane.get_watermark_offsets(partition, timeout=left_s, cached=cached),
@@ -824,7 +843,7 @@ class Consumer:
             RequestTimeoutError, ConnectionLostError, BrokerError: no answer.
         """
         named = check_partitions(partitions, call="offsets_for_times")
-        plane, timeout = self._fetcher.plane, wait_s(timeout)
+        plane, timeout = self._fetcher.plane, librdkafka_s(timeout)
         return self._ask(
             "offsets_for_times",
             lambda left_s: plane.offsets_for_times(named, timeout=left_s),
@@ -832,13 +851,13 @@ class Consumer:
             partitions=named,
         )
 
-    def lag(self, timeout_s: float = 5.0) -> dict[PublicTopicPartition, int]:
+    def lag(self, timeout_s: float | None = LAG_TIMEOUT_S) -> dict[PublicTopicPartition, int]:
         """The distance of each assigned partition to its end, as of its last fetch.
 
         For a paused partition, which is not fetched, the leader is asked; without an answer the last fetch counts.
 
         Args:
-            timeout_s: for requests about partitions that are paused or not fetched yet.
+            timeout_s: for requests about partitions that are paused or not fetched yet; negative waits for ever.
 
         Returns:
             Partitions whose position is not known yet are absent.
@@ -847,7 +866,7 @@ class Consumer:
             RequestTimeoutError, ConnectionLostError, BrokerError: no answer about a partition not fetched yet.
         """
         with self._gate:
-            deadline_s = time.monotonic() + wait_s(timeout_s)
+            deadline_s = time.monotonic() + limit_s(timeout_s, default=LAG_TIMEOUT_S)
             behind = {}
             paused = self._fetcher.paused
             for partition, position in sorted(self._fetcher.positions().items()):
@@ -955,7 +974,7 @@ class Consumer:
 
     # -------------------------------------------------------------------------------------------- handing over, closing
 
-    def hand_over(self, timeout_s: float = 10.0) -> None:
+    def hand_over(self, timeout_s: float | None = HAND_OVER_TIMEOUT_S) -> None:
         """Leave without a gap: keep reading while the other members prepare, then revoke everything.
 
         Returns at once. Keep polling: poll() returns records until the others are ready, or the time is up. Then
@@ -967,7 +986,7 @@ class Consumer:
         Signal handlers and any thread may call it. Without a subscription it does nothing.
 
         Args:
-            timeout_s: seconds to wait for the others, >= 0; a little more than a heartbeat interval is enough.
+            timeout_s: seconds to wait for the others, negative for ever; a heartbeat interval and a little is enough.
 
         Example::
 
@@ -976,14 +995,14 @@ class Consumer:
                 handle(message)
             consumer.close()
         """
-        self._group.hand_over(timeout_ms=int(limit_s(timeout_s) * 1_000))
+        self._group.hand_over(timeout_ms=limit_ms(timeout_s, default_ms=int(HAND_OVER_TIMEOUT_S * 1_000)))
 
     @property
     def handed_over(self) -> bool:
         """Whether `hand_over` is complete: this consumer owns nothing and will get nothing."""
         return self._group.handed_over
 
-    def close(self, timeout_s: float = CLOSE_TIMEOUT_S, mode: LeaveMode = LeaveMode.DEFAULT) -> None:
+    def close(self, timeout_s: float | None = CLOSE_TIMEOUT_S, mode: LeaveMode = LeaveMode.DEFAULT) -> None:
         """Commit returned records (with enable.auto.commit), run on_partitions_revoked, leave the group, close.
 
         All returned records count as processed, as in confluent_kafka: call it when the last one is done. A ``with``
@@ -992,7 +1011,7 @@ class Consumer:
         Returns by its deadline even if no broker answers; the leave is sent in any case. A second call does nothing.
 
         Args:
-            timeout_s: seconds, >= 0.
+            timeout_s: seconds; negative waits for ever.
             mode: whether to leave the group; matters mostly for static members.
 
         Raises:
@@ -1001,8 +1020,9 @@ class Consumer:
         """
         self._close(timeout_s, mode, in_hand_is_done=True)
 
-    def _close(self, timeout_s: float, mode: LeaveMode, *, in_hand_is_done: bool) -> None:
-        timeout_ms = int(limit_s(timeout_s) * 1_000)
+    def _close(self, timeout_s: float | None, mode: LeaveMode, *, in_hand_is_done: bool) -> None:
+        timeout_ms = limit_ms(timeout_s, default_ms=int(CLOSE_TIMEOUT_S * 1_000))
+        check_leave_mode(mode)
         with self._gate:
             if self._group.closed:
                 return
@@ -1095,18 +1115,25 @@ class CallableListener(ConsumerRebalanceListener):
 
     def on_partitions_assigned(self, consumer: Consumer, partitions: list[PublicTopicPartition]) -> None:
         """Call *on_assign*."""
-        if self._on_assign is not None:
-            self._on_assign(consumer, partitions)
+        self._call("on_assign", self._on_assign, consumer, partitions)
 
     def on_partitions_revoked(self, consumer: Consumer, partitions: list[PublicTopicPartition]) -> None:
         """Call *on_revoke*."""
-        if self._on_revoke is not None:
-            self._on_revoke(consumer, partitions)
+        self._call("on_revoke", self._on_revoke, consumer, partitions)
 
     def on_partitions_lost(self, consumer: Consumer, partitions: list[PublicTopicPartition]) -> None:
         """Call *on_lost*, or *on_revoke* without one."""
-        if self._on_lost is not None:
-            self._on_lost(consumer, partitions)
+        self._call("on_lost", self._on_lost, consumer, partitions)
+
+    def _call(
+        self,
+        name: str,
+        callback: RebalanceCallback | None,
+        consumer: Consumer,
+        partitions: list[PublicTopicPartition],
+    ) -> None:
+        if callback is not None:
+            check_result_not_async(callback(consumer, partitions), name=name, instead=USE_ASYNC_CONSUMER)
 
 
 def read_listener(
@@ -1159,20 +1186,20 @@ class _Callbacks:
 
     def assigned(self, partitions: tuple[TopicIdPartition, ...]) -> None:
         """Call on_partitions_assigned."""
-        self._listener.on_partitions_assigned(self._living(), _named(partitions))
+        self._call("on_partitions_assigned", self._listener.on_partitions_assigned, partitions)
 
     def revoked(self, partitions: tuple[TopicIdPartition, ...]) -> None:
         """Call on_partitions_revoked."""
-        self._listener.on_partitions_revoked(self._living(), _named(partitions))
+        self._call("on_partitions_revoked", self._listener.on_partitions_revoked, partitions)
 
     def lost(self, partitions: tuple[TopicIdPartition, ...]) -> None:
         """Call on_partitions_lost."""
-        self._listener.on_partitions_lost(self._living(), _named(partitions))
+        self._call("on_partitions_lost", self._listener.on_partitions_lost, partitions)
 
-    def _living(self) -> Consumer:
+    def _call(self, name: str, method: RebalanceCallback, partitions: tuple[TopicIdPartition, ...]) -> None:
         consumer = self._consumer()
         assert consumer is not None, "listeners run inside a method of the consumer"
-        return consumer
+        check_result_not_async(method(consumer, _named(partitions)), name=name, instead=USE_ASYNC_CONSUMER)
 
 
 def _named(partitions: tuple[TopicIdPartition, ...]) -> list[PublicTopicPartition]:

@@ -4,6 +4,7 @@
 
     Kip848Error
     ├── ConfigError                 a key, value or argument is wrong (caller; also a ValueError)
+    │   └── ArgumentTypeError       an argument has a wrong type (also a TypeError)
     ├── IllegalStateError           the call does not fit the state of the object (caller)
     │   └── ForkedProcessError      the consumer was made before fork(); make a new one in the child
     ├── RequestTimeoutError         no answer in time (network or broker; also a TimeoutError)
@@ -73,6 +74,7 @@ else:
 
 
 __all__ = [
+    "ArgumentTypeError",
     "AssignorTimeoutError",
     "AuthenticationError",
     "BrokerError",
@@ -157,6 +159,10 @@ class ConfigError(Kip848Error, ValueError):
     """A configuration key, a value or an argument is wrong. The message says what was given and what is allowed."""
 
     librdkafka_code = -186  # _INVALID_ARG
+
+
+class ArgumentTypeError(ConfigError, TypeError):
+    """An argument has a wrong type."""
 
 
 class IllegalStateError(Kip848Error, RuntimeError):

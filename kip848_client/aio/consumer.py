@@ -24,13 +24,21 @@ from kip848_client.aio.reading_task import current_task, has_returned
 from kip848_client.client.app_thread import SLICE_S
 from kip848_client.client.data_plane import ErrorDetails, Message, PublicTopicPartition
 from kip848_client.client.health import ConsumerHealth
-from kip848_client.client.translation import PublicCommitCallback, check_commit_callback, limit_s
+from kip848_client.client.translation import (
+    PublicCommitCallback,
+    check_commit_callback,
+    check_leave_mode,
+    limit_s,
+    record_count,
+)
 from kip848_client.clock import Clock
 from kip848_client.config import ConfigValue, merge_settings
 from kip848_client.consumer import (
     ABANDON_TIMEOUT_S,
     BATCH_RECORDS,
     CLOSE_TIMEOUT_S,
+    HAND_OVER_TIMEOUT_S,
+    LAG_TIMEOUT_S,
     Consumer,
     ConsumerRebalanceListener,
     read_listener,
@@ -210,7 +218,7 @@ class AsyncConsumer:
             num_messages: the maximum, 0 to 1,000,000.
             timeout: seconds to wait for the first one; negative or None waits for ever.
         """
-        if num_messages == 0:
+        if record_count(num_messages) == 0:
             timeout = 0.0
         return await self._read(partial(self._consumer.consume, num_messages), timeout)
 
@@ -244,7 +252,7 @@ class AsyncConsumer:
         self._thread.home.check()
         if self._reading and not self._thread.inside:
             raise IllegalStateError("another task reads from this consumer; one at a time may poll, consume or iterate")
-        deadline_s = math.inf if timeout is None or timeout < 0 else time.monotonic() + timeout
+        deadline_s = time.monotonic() + limit_s(timeout)
         self._reader = current_task()
         reading, self._reading = self._reading, True
         try:
@@ -305,7 +313,7 @@ class AsyncConsumer:
         Args:
             on_commit: ``(error or None, partitions)``, ``async`` or not, called in the event loop inside a later call.
         """
-        check_commit_callback(on_commit)  # the event loop calls it later
+        check_commit_callback(on_commit, awaited=True)  # the event loop calls it later
         callback = self._in_loop(on_commit) if on_commit is not None else None
         commit = partial(self._consumer.commit, message, offsets, asynchronous, timeout_s=timeout_s, on_commit=callback)
         known = message is not None or offsets is not None
@@ -368,7 +376,7 @@ class AsyncConsumer:
         """The first offset of each partition at or after a time; see `Consumer.offsets_for_times`."""
         return await self._thread.run(partial(self._consumer.offsets_for_times, partitions, timeout), grace_s=0)
 
-    async def lag(self, timeout_s: float = 5.0) -> dict[PublicTopicPartition, int]:
+    async def lag(self, timeout_s: float | None = LAG_TIMEOUT_S) -> dict[PublicTopicPartition, int]:
         """The distance of each assigned partition to its end; see `Consumer.lag`."""
         return await self._thread.run(partial(self._consumer.lag, timeout_s), grace_s=0)
 
@@ -409,7 +417,7 @@ class AsyncConsumer:
         """The health of this consumer, for a probe; not awaited, because it never waits. See `Consumer.health`."""
         return self._consumer.health()
 
-    def hand_over(self, timeout_s: float = 10.0) -> None:
+    def hand_over(self, timeout_s: float | None = HAND_OVER_TIMEOUT_S) -> None:
         """Leave without a gap; see `Consumer.hand_over`. Not awaited, so that a signal handler of the loop can call it.
 
         Example::
@@ -425,7 +433,7 @@ class AsyncConsumer:
         """Whether `hand_over` is complete: this consumer owns nothing and will get nothing."""
         return self._group.handed_over
 
-    async def close(self, timeout_s: float = CLOSE_TIMEOUT_S, mode: LeaveMode = LeaveMode.DEFAULT) -> None:
+    async def close(self, timeout_s: float | None = CLOSE_TIMEOUT_S, mode: LeaveMode = LeaveMode.DEFAULT) -> None:
         """Commit returned records (with enable.auto.commit), run on_partitions_revoked, leave the group, close.
 
         Ends another task's poll() or iteration. A task that is already cancelled may call it, and it does all of
@@ -435,7 +443,7 @@ class AsyncConsumer:
         task got them that has not returned: it goes on, was cancelled, or failed.
 
         Args:
-            timeout_s: seconds, >= 0.
+            timeout_s: seconds; negative waits for ever.
             mode: whether to leave the group; matters mostly for static members.
 
         Raises:
@@ -445,15 +453,16 @@ class AsyncConsumer:
         """
         await self._close(timeout_s, mode, failed=False)
 
-    async def _close(self, timeout_s: float, mode: LeaveMode, *, failed: bool) -> None:
-        timeout_s = limit_s(timeout_s)
+    async def _close(self, timeout_s: float | None, mode: LeaveMode, *, failed: bool) -> None:
+        limit = limit_s(timeout_s, default=CLOSE_TIMEOUT_S)
+        check_leave_mode(mode)
         if self._end_if_closed():
             return
         reader = self._reader
         done = not failed and (reader is None or reader is current_task() or has_returned(reader))
         self._thread.home.check()
-        deadline_s = time.monotonic() + timeout_s
-        patience_end_s = anyio.current_time() + max(timeout_s, CLOSE_GRACE_S)  # also with no time a listener gets some
+        deadline_s = time.monotonic() + limit
+        patience_end_s = anyio.current_time() + max(limit, CLOSE_GRACE_S)  # also with no time a listener gets some
         # A task that is already cancelled does its clean-up here; one that is cancelled from now on should end.
         with anyio.CancelScope(shield=anyio.current_effective_deadline() == -math.inf):
             try:

@@ -9,6 +9,7 @@ import importlib
 from collections.abc import Iterable
 
 from kip848_client.assignors.interface import PartitionAssignor
+from kip848_client.callables import check_not_async
 from kip848_client.errors import ConfigError
 
 __all__ = ["load_assignor", "load_assignors"]
@@ -94,6 +95,8 @@ def _imported(path: str, *, key: str) -> object:
 
 def _check(assignor: PartitionAssignor, *, key: str) -> None:
     who = _type_name(assignor)
+    for method in ("metadata", "assign", "on_assignment"):
+        check_not_async(getattr(assignor, method), name=f"{key}: {who}.{method}")
     name: object = getattr(assignor, "name", None)
     if not isinstance(name, str) or not name.strip():
         raise ConfigError(f"{key}: {who} has {'no name' if name is None else f'the name {name!r}'}; set name to a text")

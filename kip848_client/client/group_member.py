@@ -17,7 +17,7 @@ from kip848_client.client.commit_manager import CommitCallback, CommitManager, O
 from kip848_client.client.heartbeat_manager import HeartbeatRequestManager
 from kip848_client.client.listener_invoker import ListenerEffect, ListenerInvoker, NoCallbacks, RebalanceCallbacks
 from kip848_client.clock import Clock
-from kip848_client.errors import IllegalStateError, Kip848Error
+from kip848_client.errors import ConfigError, IllegalStateError, Kip848Error
 from kip848_client.logs import LogEvent
 from kip848_client.member.core.assignor_events import ReassignmentRequested
 from kip848_client.member.core.events import (
@@ -154,12 +154,12 @@ class GroupMember:
         self._manual = None
         self.manager.post(SubscriptionChanged(subscription))
 
-    def request_reassignment(self, reason: int) -> None:
+    def request_reassignment(self, reason: object) -> None:
         """Ask the group for a new assignment.
 
         Raises:
             IllegalStateError: there are no local assignors.
-            ValueError: *reason* is 0, or does not fit into a byte.
+            ConfigError: *reason* is 0, or does not fit into a byte.
         """
         self.check_usable()
         if self._assignors is None:
@@ -167,8 +167,8 @@ class GroupMember:
                 "request_reassignment() needs a client-side assignor (group.local.assignors); the coordinator assigns "
                 "this group, and decides by itself when"
             )
-        if reason == 0 or not -128 <= reason <= 127:
-            raise ValueError(f"reason is {reason}; give a number from -128 to 127 that is not 0")
+        if not isinstance(reason, int) or reason == 0 or not -128 <= reason <= 127:
+            raise ConfigError(f"reason is {reason!r}; give a number from -128 to 127 that is not 0")
         self.manager.post(ReassignmentRequested(reason))
 
     def assign(

@@ -5,10 +5,12 @@ Does not own: what the values mean (`consumer`, `member/`).
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from kip848_client.callables import USE_ASYNC_CONSUMER, check_not_async, check_result_not_async
 from kip848_client.client.commit_manager import CommitCallback, Offsets
 from kip848_client.client.data_plane import (
     OFFSET_BEGINNING,
@@ -23,7 +25,8 @@ from kip848_client.client.data_plane import (
     leader_epoch,
     public_commit,
 )
-from kip848_client.errors import ConfigError, IllegalStateError, Kip848Error
+from kip848_client.errors import ArgumentTypeError, ConfigError, IllegalStateError, Kip848Error
+from kip848_client.member.core.events import LeaveMode
 from kip848_client.model import OffsetAndMetadata, Subscription, SubscriptionPattern, TopicPartition
 
 EARLIEST: Final = OffsetAndMetadata(-2)
@@ -33,6 +36,12 @@ LATEST: Final = OffsetAndMetadata(-1)
 PublicCommitCallback = Callable[[ErrorDetails | None, list[PublicTopicPartition]], object]
 """``on_commit(error, partitions)``, as in confluent-kafka; ``error.exception`` is the exception behind it."""
 
+
+_FOREVER_S: Final = 1_000_000.0
+"""A limit beyond this (twelve days) is none: librdkafka counts in milliseconds of 32 bits."""
+
+FOREVER_MS: Final = 10**12
+"""A limit that no consumer lives to see."""
 
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -74,73 +83,103 @@ def record_count(num_messages: object) -> int:
     """How many records consume() is asked for.
 
     Raises:
-        TypeError, ValueError: no number from 0 to 1,000,000.
+        ArgumentTypeError, ConfigError: no number from 0 to 1,000,000.
     """
-    if not isinstance(num_messages, int):
-        raise TypeError(f"num_messages is a whole number, got {num_messages!r}")
+    if not isinstance(num_messages, int) or isinstance(num_messages, bool):
+        raise ArgumentTypeError(f"num_messages is a whole number, got {num_messages!r}")
     if not 0 <= num_messages <= 1_000_000:
-        raise ValueError(f"num_messages is {num_messages}; 0 to 1,000,000 are allowed")
+        raise ConfigError(f"num_messages is {num_messages}; 0 to 1,000,000 are allowed")
     return num_messages
 
 
-def wait_s(timeout: object) -> float:
-    """The time that a call may wait, in seconds; negative for ever.
+def limit_s(timeout: object, *, default: float = math.inf) -> float:
+    """How long a call may wait, in seconds; infinite if *timeout* is negative.
+
+    Args:
+        default: if *timeout* is None.
 
     Raises:
-        TypeError: no number.
+        ArgumentTypeError: no number.
+        ConfigError: not a number (NaN).
     """
     if timeout is None:
-        return -1.0
+        return default
     if not isinstance(timeout, (int, float)):
-        raise TypeError(f"timeout is a number of seconds, got {timeout!r}")
-    return timeout
+        raise ArgumentTypeError(f"timeout is a number of seconds, got {timeout!r}")
+    if math.isnan(timeout):
+        raise ConfigError(f"timeout is a number of seconds, got {timeout!r}")
+    return math.inf if timeout < 0 or timeout > _FOREVER_S else float(timeout)
+
+
+def limit_ms(timeout: object, *, default_ms: int) -> int:
+    """How long a call may wait, in milliseconds; `FOREVER_MS` if *timeout* is negative.
+
+    Raises:
+        ArgumentTypeError, ConfigError: as `limit_s`.
+    """
+    waits_s = limit_s(timeout, default=default_ms / 1_000)
+    return FOREVER_MS if waits_s == math.inf else int(waits_s * 1_000)
+
+
+def librdkafka_s(timeout: object) -> float:
+    """The time limit of a call to librdkafka, which is without limit if it is negative.
+
+    Raises:
+        ArgumentTypeError, ConfigError: as `limit_s`.
+    """
+    waits_s = limit_s(timeout)
+    return -1.0 if waits_s == math.inf else waits_s
 
 
 def flag(value: object, *, name: str) -> bool:
     """An argument that is true or false.
 
     Raises:
-        TypeError: neither; text such as "no" would count as true.
+        ArgumentTypeError: neither; text such as "no" would count as true.
     """
     if not isinstance(value, int):
-        raise TypeError(f"{name} is True or False, got {value!r}")
+        raise ArgumentTypeError(f"{name} is True or False, got {value!r}")
     return bool(value)
 
 
-def check_commit_callback(on_commit: object) -> None:
+def check_commit_callback(on_commit: object, *, awaited: bool = False) -> None:
     """Check the callback of a commit when it is given: it is called much later, from another line of the program.
 
-    Raises:
-        TypeError: it cannot be called.
-    """
-    if on_commit is not None and not callable(on_commit):
-        raise TypeError(f"on_commit is a callable (error, partitions), got {on_commit!r}")
-
-
-def limit_s(timeout_s: object) -> float:
-    """The time limit of a call, in seconds.
+    Args:
+        awaited: whether it may be an async function.
 
     Raises:
-        TypeError: no number.
-        ValueError: negative.
+        ArgumentTypeError: it cannot be called.
+        ConfigError: it is an async function.
     """
-    if not isinstance(timeout_s, (int, float)):
-        raise TypeError(f"timeout_s is a number of seconds, got {timeout_s!r}")
-    if timeout_s < 0:
-        raise ValueError(f"timeout_s is {timeout_s}; it cannot be negative")
-    return timeout_s
+    if on_commit is None:
+        return
+    if not callable(on_commit):
+        raise ArgumentTypeError(f"on_commit is a callable (error, partitions), got {on_commit!r}")
+    if not awaited:
+        check_not_async(on_commit, name="on_commit", instead=USE_ASYNC_CONSUMER)
+
+
+def check_leave_mode(mode: object) -> None:
+    """Check how close() is to leave.
+
+    Raises:
+        ArgumentTypeError: no `LeaveMode`.
+    """
+    if not isinstance(mode, LeaveMode):
+        raise ArgumentTypeError(f"mode is a LeaveMode, got {mode!r}")
 
 
 def check_partitions(partitions: object, *, call: str) -> list[PublicTopicPartition]:
     """The partitions that *call* was given.
 
     Raises:
-        TypeError: no list of `TopicPartition`.
+        ArgumentTypeError: no list of `TopicPartition`.
     """
     if isinstance(partitions, PublicTopicPartition):
-        raise TypeError(f"{call}() takes a list, got {partitions!r}; put brackets around it")
+        raise ArgumentTypeError(f"{call}() takes a list, got {partitions!r}; put brackets around it")
     if isinstance(partitions, (str, bytes)) or not isinstance(partitions, Iterable):
-        raise TypeError(f"{call}() takes a list of TopicPartition, got {partitions!r}")
+        raise ArgumentTypeError(f"{call}() takes a list of TopicPartition, got {partitions!r}")
     return [check_partition(partition, call=call) for partition in partitions]
 
 
@@ -148,14 +187,14 @@ def check_partition(partition: object, *, call: str) -> PublicTopicPartition:
     """The partition that *call* was given.
 
     Raises:
-        TypeError: no `TopicPartition`.
+        ArgumentTypeError: no `TopicPartition`.
     """
     if isinstance(partition, PublicTopicPartition):
         return partition
     hint = ""
     if isinstance(partition, tuple) and len(partition) in {2, 3} and isinstance(partition[0], str):
         hint = f"; write TopicPartition({', '.join(map(repr, partition))})"
-    raise TypeError(f"{call}() takes TopicPartition objects, got {partition!r}{hint}")
+    raise ArgumentTypeError(f"{call}() takes TopicPartition objects, got {partition!r}{hint}")
 
 
 def assign_positions(
@@ -165,7 +204,7 @@ def assign_positions(
 
     Raises:
         IllegalStateError: an offset that means nothing here.
-        TypeError: no list of `TopicPartition`.
+        ArgumentTypeError: no list of `TopicPartition`.
     """
     given = check_partitions(partitions, call=call)
     return {internal(partition): start_position(partition) for partition in given}
@@ -214,7 +253,7 @@ def commit_offsets(
     if message is not None and offsets is not None:
         raise IllegalStateError(f"give {call}() a message or offsets, not both")
     if message is not None and not isinstance(message, Message):
-        raise TypeError(
+        raise ArgumentTypeError(
             f"{call}() takes a message that was consumed, got {message!r}; "
             f"offsets are given as {call}(offsets=[TopicPartition(topic, partition, offset)])"
         )
@@ -243,6 +282,7 @@ def public_callback(callback: PublicCommitCallback) -> CommitCallback:
     """A commit callback of the application, for our values."""
 
     def call(error: Kip848Error | None, offsets: Offsets) -> None:
-        callback(None if error is None else describe_error(error), public_offsets(offsets))
+        result = callback(None if error is None else describe_error(error), public_offsets(offsets))
+        check_result_not_async(result, name="on_commit", instead=USE_ASYNC_CONSUMER)
 
     return call

@@ -200,6 +200,10 @@ _NOT_FOR_DATA_PLANE: Final = (
 )
 
 
+_DATA_PLANE_CALLBACKS: Final = ("error_cb", "stats_cb", "throttle_cb")
+"""Callbacks that librdkafka calls."""
+
+
 def parse_consumer_config(conf: Mapping[str, ConfigValue]) -> ConsumerConfig:
     """Check a consumer's configuration.
 
@@ -288,6 +292,8 @@ def parse_consumer_config(conf: Mapping[str, ConfigValue]) -> ConsumerConfig:
         value_deserializer=_deserializer(reader, "value.deserializer"),
         on_deserialization_error=reader.callback("on_deserialization_error"),
     )
+    for key in _DATA_PLANE_CALLBACKS:
+        reader.callback(key)
     _name_misspelt_keys(reader)
     reader.check()
     return parsed

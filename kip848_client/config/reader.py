@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, TypeAlias, TypeVar
 
+from kip848_client.callables import check_not_async
 from kip848_client.config.keys import is_secret
 from kip848_client.errors import ConfigError
 
@@ -138,10 +139,14 @@ class ConfigReader:
         return found
 
     def callback(self, key: str) -> Callable[..., object] | None:
-        """A callable, or None if the key is absent."""
+        """A callable, or None if the key is absent. An async function is refused: it would never run."""
         value = self.conf.get(key)
         if value is not None and not callable(value):
             return self.refuse(f"{key} must be callable, got {self.show(key, value)}", None)
+        try:
+            check_not_async(value, name=key)
+        except ConfigError as error:
+            return self.refuse(str(error), None)
         return value
 
     def show(self, key: str, value: object) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from kip848_client.assignors.units import UnitAssignor
+from kip848_client.callables import check_methods_not_async, check_not_async
 from kip848_client.clock import Clock, SystemClock
 from kip848_client.config.consumer import merge_settings
 from kip848_client.config.reader import ConfigValue
@@ -33,6 +34,10 @@ class WorkerBase:
         assignors: Sequence[UnitAssignor],
         clock: Clock | None,
     ) -> None:
+        for each in assignors:
+            check_methods_not_async(each, "assign")
+        if callable(units):
+            check_not_async(units, name="units")
         self._assignors: Final = {assignor.name: assignor for assignor in assignors}
         self._config: Final = parse_worker_config(
             merge_settings(config, settings), assignors=tuple(self._assignors), reads_units=callable(units)

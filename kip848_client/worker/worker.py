@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Final, Self, TypeAlias
 
 from kip848_client.assignors.units import UnitAssignor
+from kip848_client.callables import check_not_async, check_result_not_async
 from kip848_client.clock import Clock
 from kip848_client.config.consumer import merge_settings
 from kip848_client.config.reader import ConfigValue
@@ -24,6 +25,8 @@ from kip848_client.worker.events import (
 )
 from kip848_client.worker.host import check_started
 from kip848_client.worker.runners import Runner, UnitThreads
+
+_USE_ASYNC_WORKER: Final = "give a plain function, or use AsyncWorker"
 
 Callback: TypeAlias = "Callable[[Worker, list[OwnedUnit]], object]"
 
@@ -77,6 +80,8 @@ class Worker(WorkerBase):
         clock: Clock | None = None,
         **settings: ConfigValue,
     ) -> None:
+        for name, callback in (("on_assigned", on_assigned), ("on_revoked", on_revoked), ("on_lost", on_lost)):
+            check_not_async(callback, name=name, instead=_USE_ASYNC_WORKER)
         super().__init__(config, settings, units=units, assignors=assignors, clock=clock)
         self._on_assigned: Final = on_assigned
         self._on_revoked: Final = on_revoked
@@ -183,6 +188,7 @@ class Worker(WorkerBase):
             raise IllegalStateError("decorate the runner before start()")
         if self._on_assigned is not None or self._on_revoked is not None:
             raise IllegalStateError("the worker has callbacks; it can have a runner or callbacks, not both")
+        check_not_async(function, name="the runner", instead=_USE_ASYNC_WORKER)
         self._runner = function
         return function
 
@@ -230,27 +236,31 @@ class _Callbacks:
         """Start units."""
         if self._threads is not None:
             self._threads.start(units)
-        elif self._on_assigned is not None:
-            self._on_assigned(self._worker, list(units))
+        else:
+            self._call("on_assigned", self._on_assigned, units)
 
     def revoked(self, units: Sequence[OwnedUnit]) -> None:
         """Stop units."""
         if self._threads is not None:
             self._threads.stop(units)
-        elif self._on_revoked is not None:
-            self._on_revoked(self._worker, list(units))
+        else:
+            self._call("on_revoked", self._on_revoked, units)
 
     def lost(self, units: Sequence[OwnedUnit]) -> None:
         """Stop units that are lost."""
         if self._threads is not None:
             self._threads.stop(units)
-        elif self._on_lost is not None:
-            self._on_lost(self._worker, list(units))
+        else:
+            self._call("on_lost", self._on_lost, units)
 
     def stop_now(self, units: Sequence[OwnedUnit]) -> None:
         """Tell runners to stop."""
         if self._threads is not None:
             self._threads.signal(units)
+
+    def _call(self, name: str, callback: Callback | None, units: Sequence[OwnedUnit]) -> None:
+        if callback is not None:
+            check_result_not_async(callback(self._worker, list(units)), name=name, instead=_USE_ASYNC_WORKER)
 
 
 class LeaderElection:

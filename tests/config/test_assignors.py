@@ -30,6 +30,11 @@ class NeedsArguments(Even):
         self.size = size
 
 
+class Awaited(Even):
+    async def assign(self, spec: AssignmentSpec) -> GroupAssignment:  # type: ignore[override]
+        raise AssertionError("it is never awaited")
+
+
 class Nameless(PartitionAssignor):
     def assign(self, spec: AssignmentSpec) -> GroupAssignment:
         return spread_evenly(spec)
@@ -105,6 +110,7 @@ def test_without_the_key_the_coordinator_assigns() -> None:
         (f"{HERE}:HERE", "'tests.config.test_assignors' is str"),
         (NeedsArguments, "NeedsArguments() raised TypeError"),
         (NoAssign, "NoAssign() raised TypeError"),
+        (Awaited, "Awaited.assign is an async function, which would never run here"),
         (Nameless, "Nameless has no name; set name to a text"),
         (versions(" ", 0, 0), "Versions has the name ' '"),
         (versions("v", 2, 1), "Versions has minimum_version 2 and maximum_version 1"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -145,6 +146,20 @@ def test_without_the_keys_the_error_says_what_to_do() -> None:
         with pytest.raises(UnsupportedByBrokerError, match="Apache Kafka does not have connect groups"):
             worker.wait(10)
         assert worker.state is MemberState.FATAL
+
+
+async def never_awaited(*_: object) -> None:
+    """What a Worker cannot run."""
+
+
+@pytest.mark.parametrize("key", ["on_assigned", "on_revoked", "on_lost", "units", "runner"])
+def test_an_async_callback_is_refused(key: str) -> None:
+    """It would be called, and never run: the unit would start nowhere."""
+    conf = {"bootstrap.servers": "localhost:9092", "group.id": "g"}
+    make = functools.partial(Worker, conf, units=["a"])
+    call = make().runner if key == "runner" else lambda callback: make(**{key: callback})
+    with pytest.raises(ConfigError, match=f"{key} is an async function, which would never run here"):
+        call(never_awaited)
 
 
 def test_callbacks_stop_before_they_start_and_hear_of_their_worker(fleet: Fleet) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypedDict
 from kip848_client.assignors.interface import NamedPartition
 from kip848_client.assignors.streams.assignor import StreamsAssignor
 from kip848_client.assignors.streams.topology import Task
+from kip848_client.callables import check_methods_not_async
 
 __all__ = ["TaskHandler", "TaskRunner"]
 
@@ -50,6 +51,7 @@ class TaskRunner:
 
     def __init__(self, assignor: StreamsAssignor, handler: TaskHandler) -> None:
         self._assignor = assignor
+        check_methods_not_async(handler, "start", "stop", "restore", "stop_restoring")
         self._handler = handler
         self._partitions: set[tuple[str, int]] = set()
         self._counts: dict[str, int] = {}

@@ -26,6 +26,7 @@ from kip848_client.assignors.streams import Owner, StreamsAssignor, Task, TaskRu
 from kip848_client.assignors.streams.assignor import ASSIGNMENT_ERROR, INCONSISTENT_TOPOLOGY, SHUTDOWN
 from kip848_client.assignors.streams.messages import RUNNING, HostPartitions, MemberInfo, TaskAssignment
 from kip848_client.consumer import Consumer
+from kip848_client.errors import ConfigError
 from kip848_client.model import TopicIdPartition
 
 TOPIC_ID = UUID(int=9)
@@ -320,6 +321,18 @@ class Handler:
 def told(assignor: StreamsAssignor, assignment: TaskAssignment) -> None:
     """Roles arrive."""
     assignor.on_assignment(0, MemberAssignment((), assignment.encode()), ConsumerGroupMetadata("g", "m", 1))
+
+
+def test_an_async_handler_is_refused() -> None:
+    """Its tasks would never start."""
+
+    class Awaited(Handler):
+        async def start(self, task: Task) -> None:  # type: ignore[override]
+            raise AssertionError("it is never awaited")
+
+    topology = Topology().subtopology("0", sources=["orders"])
+    with pytest.raises(ConfigError, match=r"Awaited\.start is an async function, which would never run here"):
+        TaskRunner(StreamsAssignor(topology, process_id=UUID(int=1)), Awaited())  # type: ignore[arg-type]
 
 
 def test_83_84_a_task_runs_while_all_of_its_partitions_are_here() -> None:

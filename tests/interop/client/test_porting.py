@@ -308,8 +308,9 @@ def test_unknown_keys_are_named_together(conf: dict[str, Any]) -> None:
 
 def wrong_calls(consumer: Any) -> Iterator[tuple[Any, str]]:
     yield lambda: consumer.poll("1"), "a number of seconds, got '1'"
-    yield lambda: consumer.close("1"), "timeout_s is a number of seconds, got '1'"
-    yield lambda: consumer.hand_over(None), "timeout_s is a number of seconds, got None"
+    yield lambda: consumer.close("1"), "timeout is a number of seconds, got '1'"
+    yield lambda: consumer.close(mode="stay"), "mode is a LeaveMode, got 'stay'"
+    yield lambda: consumer.hand_over("1"), "timeout is a number of seconds, got '1'"
     for call in (consumer.lag, consumer.cluster_id, partial(consumer.list_topics, "orders")):
         yield partial(call, "1"), "a number of seconds, got '1'"
     for call in (consumer.committed, consumer.offsets_for_times):

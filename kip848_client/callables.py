@@ -1,0 +1,51 @@
+"""Which callbacks can be called: functions of the application that return when they are done. Knows no caller."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+
+from kip848_client.errors import ConfigError
+
+__all__ = ["check_methods_not_async", "check_not_async", "check_result_not_async"]
+
+USE_ASYNC_CONSUMER = "give a plain function, or use AsyncConsumer"
+USE_PLAIN_FUNCTION = "give a plain function"
+
+
+def check_not_async(callback: object, *, name: str, instead: str = USE_PLAIN_FUNCTION) -> None:
+    """Refuse a coroutine function where its coroutine would not be awaited: it would never run.
+
+    Args:
+        callback: also an object with an ``async __call__``, or something that cannot be called at all, which passes.
+
+    Raises:
+        ConfigError: it is one.
+    """
+    while isinstance(callback, functools.partial):
+        callback = callback.func
+    called = callback if inspect.isroutine(callback) else getattr(type(callback), "__call__", None)  # noqa: B004
+    for function in (callback, called):
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            raise ConfigError(f"{name} is an async function, which would never run here: {instead}")
+
+
+def check_methods_not_async(listener: object, *names: str, instead: str = USE_PLAIN_FUNCTION) -> None:
+    """Refuse an object that has one of these methods as a coroutine function.
+
+    Raises:
+        ConfigError: it has.
+    """
+    for name in names:
+        check_not_async(getattr(listener, name, None), name=f"{type(listener).__name__}.{name}", instead=instead)
+
+
+def check_result_not_async(result: object, *, name: str, instead: str = USE_PLAIN_FUNCTION) -> None:
+    """Refuse a coroutine that a plain function returned, such as ``lambda: save()`` of an async function.
+
+    Raises:
+        ConfigError: it is one.
+    """
+    if inspect.iscoroutine(result):
+        result.close()  # without a warning that it was never awaited
+        raise ConfigError(f"{name} returned a coroutine, which would never run here: {instead}")
