@@ -1028,7 +1028,7 @@ class Consumer:
                 return
             if not in_hand_is_done:
                 self._fetcher.take_back(self._fetcher.unprocessed(self._in_hand, self._committed_by_hand))
-                self._in_hand = ()
+            self._in_hand = ()
             errors = self._group.close(timeout_ms=timeout_ms, mode=mode, release=self._fetcher.close)
             self._finalizer.detach()
         for error in errors[1:]:

@@ -206,6 +206,7 @@ class AsyncConsumer:
                 message = self._ready.popleft()
                 self._consumer._in_hand = (message,)
                 return message
+            self._consumer._in_hand = ()  # also if the task is cancelled in the next line
             await anyio.lowlevel.checkpoint()
             self._yielded_s = time.monotonic()
         batch = await self._read(self._poll_once, timeout)
@@ -254,6 +255,7 @@ class AsyncConsumer:
             raise IllegalStateError("another task reads from this consumer; one at a time may poll, consume or iterate")
         deadline_s = time.monotonic() + limit_s(timeout)
         self._reader = current_task()
+        self._consumer._in_hand = ()  # also if it is cancelled before the thread begins
         reading, self._reading = self._reading, True
         try:
             while True:

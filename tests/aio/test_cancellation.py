@@ -342,3 +342,17 @@ async def test_a_batch_whose_handler_raises_is_read_again(broker: EmbeddedBroker
     with pytest.raises(OSError, match="database away"):
         await serve()
     assert committed(broker)[0] == 4
+
+
+async def test_a_record_counts_as_handled_when_a_poll_is_cancelled_before_it_begins(broker: EmbeddedBroker) -> None:
+    """A loop that is cancelled between two records has finished the first: reading it again would double its work."""
+    broker.produce_many("orders", [NewRecord(str(number), partition=0) for number in range(10)])
+    seen: list[int | None] = []
+    with anyio.CancelScope() as scope:
+        async with new_consumer(broker) as consumer:
+            await consumer.subscribe(["orders"])
+            async for message in consumer:
+                seen.append(message.offset())
+                if message.offset() == 3:
+                    scope.cancel()  # it strikes in a later poll(), as nothing else here waits
+    assert committed(broker)[0] == len(seen) >= 4
