@@ -6,8 +6,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from kip848_client.coordinator.connect import catalogue
 from kip848_client.coordinator.connect import connect_records as records
-from kip848_client.coordinator.connect import units as connect_units
 from kip848_client.coordinator.connect import worker_departure as departure
 from kip848_client.coordinator.connect import worker_heartbeat as heartbeat
 from kip848_client.worker.core import WorkerCore
@@ -40,7 +40,7 @@ def _(patch: Patch) -> None:
 @known_bug("tokens do not grow", "U2", scenario="workers")
 def _(patch: Patch) -> None:
     def write(held: Any) -> Any:
-        return tuple(replace(item, epochs=(1,) * len(item.indexes)) for item in connect_units.write_held(held))
+        return tuple(replace(item, epochs=(1,) * len(item.indexes)) for item in catalogue.write_held(held))
 
     patch.setattr("kip848_client.coordinator.connect.worker_heartbeat.write_held", write)
 
