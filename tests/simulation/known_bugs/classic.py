@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kip848_client.coordinator.classic import classic_commit, classic_heartbeat, classic_kind, rebalance
+from kip848_client.coordinator.classic import classic_commit, classic_kind, rebalance
 from kip848_client.coordinator.classic import classic_group as group
 from kip848_client.coordinator.consumer import consumer_conversion, consumer_departure
 from kip848_client.coordinator.migration import mixed_group
@@ -61,11 +61,6 @@ def _(patch: Patch) -> None:
 @known_bug("a group of classic members alone stays a consumer group", "K9", scenario="migration")
 def _(patch: Patch) -> None:
     patch.setattr(consumer_departure, "can_downgrade", lambda *_, **__: False)
-
-
-@known_bug("a heartbeat of any generation counts", "K11", scenario="classic")
-def _(patch: Patch) -> None:
-    patch.setattr(classic_heartbeat, "check_generation", lambda *_: None)
 
 
 @known_bug("a commit of any generation counts", "K11", scenario="classic")
