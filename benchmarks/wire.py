@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from kio import index
 from kio.serial import entity_reader, entity_writer
 
-from kip848_client.wire.compiler import decode_body, encode_body
+from kip848_client.wire.compiler.compiler import decode_body, encode_body
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,

@@ -21,8 +21,8 @@ from kip848_client import CooperativeAssignor, Unit
 from kip848_client.assignors.streams import Task
 from kip848_client.assignors.streams.messages import MemberInfo
 from kip848_client.assignors.streams.planner import Settings, make_plan
-from kip848_client.assignors.unit_plans import plan_uniform
-from kip848_client.assignors.units import WorkerGroup, WorkerSpec
+from kip848_client.assignors.units.unit_interface import WorkerGroup, WorkerSpec
+from kip848_client.assignors.units.unit_plans import plan_uniform
 
 WORKERS = 1_000
 CONNECTORS = 1_000

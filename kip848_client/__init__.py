@@ -12,8 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kip848_client.aio.consumer import AsyncConsumer, AsyncConsumerRebalanceListener
     from kip848_client.aio.worker import AsyncWorker
-    from kip848_client.assignors.cooperative import CooperativeAssignor, EagerAssignor
-    from kip848_client.assignors.interface import (
+    from kip848_client.assignors.client.interface import (
         AssignmentSpec,
         AssignorMetadata,
         ConsumerGroupMetadata,
@@ -23,8 +22,9 @@ if TYPE_CHECKING:
         PartitionAssignor,
         TopicSpec,
     )
-    from kip848_client.assignors.plan import AssignmentPlan
-    from kip848_client.assignors.spread import keep_held, spread_by_weight, spread_evenly
+    from kip848_client.assignors.client.plan import AssignmentPlan
+    from kip848_client.assignors.client.spread import keep_held, spread_by_weight, spread_evenly
+    from kip848_client.assignors.units.cooperative import CooperativeAssignor, EagerAssignor
     from kip848_client.broker.broker import EmbeddedBroker
     from kip848_client.client.data_plane import (
         OFFSET_BEGINNING,
@@ -235,23 +235,23 @@ _HOMES = {
     "AsyncWorker": ("kip848_client.aio.worker", "AsyncWorker"),
     "Worker": ("kip848_client.worker.worker", "Worker"),
     "LeaderElection": ("kip848_client.worker.worker", "LeaderElection"),
-    "CooperativeAssignor": ("kip848_client.assignors.cooperative", "CooperativeAssignor"),
-    "EagerAssignor": ("kip848_client.assignors.cooperative", "EagerAssignor"),
+    "CooperativeAssignor": ("kip848_client.assignors.units.cooperative", "CooperativeAssignor"),
+    "EagerAssignor": ("kip848_client.assignors.units.cooperative", "EagerAssignor"),
     "OwnedUnit": ("kip848_client.worker.events", "OwnedUnit"),
     "Unit": ("kip848_client.model", "Unit"),
     "EmbeddedBroker": ("kip848_client.broker", "EmbeddedBroker"),
-    "PartitionAssignor": ("kip848_client.assignors.interface", "PartitionAssignor"),
-    "AssignorMetadata": ("kip848_client.assignors.interface", "AssignorMetadata"),
-    "AssignmentSpec": ("kip848_client.assignors.interface", "AssignmentSpec"),
-    "MemberSpec": ("kip848_client.assignors.interface", "MemberSpec"),
-    "TopicSpec": ("kip848_client.assignors.interface", "TopicSpec"),
-    "GroupAssignment": ("kip848_client.assignors.interface", "GroupAssignment"),
-    "MemberAssignment": ("kip848_client.assignors.interface", "MemberAssignment"),
-    "ConsumerGroupMetadata": ("kip848_client.assignors.interface", "ConsumerGroupMetadata"),
-    "AssignmentPlan": ("kip848_client.assignors.plan", "AssignmentPlan"),
-    "spread_evenly": ("kip848_client.assignors.spread", "spread_evenly"),
-    "spread_by_weight": ("kip848_client.assignors.spread", "spread_by_weight"),
-    "keep_held": ("kip848_client.assignors.spread", "keep_held"),
+    "PartitionAssignor": ("kip848_client.assignors.client.interface", "PartitionAssignor"),
+    "AssignorMetadata": ("kip848_client.assignors.client.interface", "AssignorMetadata"),
+    "AssignmentSpec": ("kip848_client.assignors.client.interface", "AssignmentSpec"),
+    "MemberSpec": ("kip848_client.assignors.client.interface", "MemberSpec"),
+    "TopicSpec": ("kip848_client.assignors.client.interface", "TopicSpec"),
+    "GroupAssignment": ("kip848_client.assignors.client.interface", "GroupAssignment"),
+    "MemberAssignment": ("kip848_client.assignors.client.interface", "MemberAssignment"),
+    "ConsumerGroupMetadata": ("kip848_client.assignors.client.interface", "ConsumerGroupMetadata"),
+    "AssignmentPlan": ("kip848_client.assignors.client.plan", "AssignmentPlan"),
+    "spread_evenly": ("kip848_client.assignors.client.spread", "spread_evenly"),
+    "spread_by_weight": ("kip848_client.assignors.client.spread", "spread_by_weight"),
+    "keep_held": ("kip848_client.assignors.client.spread", "keep_held"),
 }
 """Public name -> (module, name there; the same if empty)."""
 

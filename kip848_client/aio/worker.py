@@ -18,7 +18,7 @@ import msgspec
 
 from kip848_client.aio.lookout import Lookout
 from kip848_client.aio.owner_thread import teller
-from kip848_client.assignors.units import UnitAssignor
+from kip848_client.assignors.units.unit_interface import UnitAssignor
 from kip848_client.clock import Clock
 from kip848_client.config.reader import ConfigValue
 from kip848_client.errors import IllegalStateError, ListenerError

@@ -10,11 +10,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kip848_client.assignors.range import RangeAssignor
-    from kip848_client.assignors.server import SERVER_ASSIGNORS
-    from kip848_client.assignors.spec import AssignorError, GroupAssignment, GroupSpec, ServerAssignor, TopicPartitions
-    from kip848_client.assignors.uniform import UniformAssignor
-    from kip848_client.assignors.uniform_rack_aware import RackAwareUniformAssignor
+    from kip848_client.assignors.server.range import RangeAssignor
+    from kip848_client.assignors.server.server_assignors import SERVER_ASSIGNORS
+    from kip848_client.assignors.server.spec import (
+        AssignorError,
+        GroupAssignment,
+        GroupSpec,
+        ServerAssignor,
+        TopicPartitions,
+    )
+    from kip848_client.assignors.server.uniform import UniformAssignor
+    from kip848_client.assignors.server.uniform_rack_aware import RackAwareUniformAssignor
 
 __all__ = [
     "SERVER_ASSIGNORS",
@@ -29,15 +35,15 @@ __all__ = [
 ]
 
 _HOMES = {
-    "SERVER_ASSIGNORS": "server",
-    "AssignorError": "spec",
-    "GroupAssignment": "spec",
-    "GroupSpec": "spec",
-    "RackAwareUniformAssignor": "uniform_rack_aware",
-    "RangeAssignor": "range",
-    "ServerAssignor": "spec",
-    "TopicPartitions": "spec",
-    "UniformAssignor": "uniform",
+    "SERVER_ASSIGNORS": "server.server_assignors",
+    "AssignorError": "server.spec",
+    "GroupAssignment": "server.spec",
+    "GroupSpec": "server.spec",
+    "RackAwareUniformAssignor": "server.uniform_rack_aware",
+    "RangeAssignor": "server.range",
+    "ServerAssignor": "server.spec",
+    "TopicPartitions": "server.spec",
+    "UniformAssignor": "server.uniform",
 }
 """Name -> the module that has it."""
 

@@ -20,12 +20,12 @@ import msgspec
 from msgspec.structs import replace
 
 from kip848_client.assignors import library
-from kip848_client.assignors.check import checked
-from kip848_client.assignors.drawing import draw_svg, draw_text, holding_of
-from kip848_client.assignors.interface import AssignmentSpec, PartitionAssignor
-from kip848_client.assignors.loading import load_assignor
-from kip848_client.assignors.suite import report_lines, run_suite
-from kip848_client.assignors.suite_groups import held_by, make_group
+from kip848_client.assignors.client.check import checked
+from kip848_client.assignors.client.drawing import draw_svg, draw_text, holding_of
+from kip848_client.assignors.client.interface import AssignmentSpec, PartitionAssignor
+from kip848_client.assignors.client.loading import load_assignor
+from kip848_client.assignors.client.suite import report_lines, run_suite
+from kip848_client.assignors.client.suite_groups import held_by, make_group
 from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.json_text import to_json
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import anyio.abc
 
-from kip848_client.assignors.classic import BUILT_IN
+from kip848_client.assignors.client.classic import BUILT_IN
 from kip848_client.client.app_thread import AppThread, RecordSource
 from kip848_client.client.assignor_runner import AssignorRunner, LocalAssignment
 from kip848_client.client.commit_manager import CommitCallback, CommitManager

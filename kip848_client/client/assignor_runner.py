@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final, assert_never
 
-from kip848_client.assignors.interface import PartitionAssignor
+from kip848_client.assignors.client.interface import PartitionAssignor
 from kip848_client.client.observer import MemberObserver
 from kip848_client.errors import AssignorTimeoutError, ClientAssignorError
 from kip848_client.member.core.assignor_events import (

@@ -18,10 +18,10 @@ from kip848_client.config.security import check_user
 from kip848_client.errors import IllegalStateError, Kip848Error, RequestTimeoutError
 from kip848_client.logs import LogEvent, log_event
 from kip848_client.model import OAuthToken, SaslSettings
-from kip848_client.wire.sasl import SaslClient
-from kip848_client.wire.sasl_oauthbearer import OAuthBearerClient
-from kip848_client.wire.sasl_plain import PlainClient
-from kip848_client.wire.sasl_scram import ScramClient
+from kip848_client.wire.sasl.mechanism import SaslClient
+from kip848_client.wire.sasl.oauthbearer import OAuthBearerClient
+from kip848_client.wire.sasl.plain import PlainClient
+from kip848_client.wire.sasl.scram import ScramClient
 
 __all__ = ["Credentials"]
 
@@ -29,7 +29,7 @@ _NONCE_BYTES: Final = 24
 
 
 class Credentials:
-    """Called for every login; see `kip848_client.wire.sasl.MakeSaslClient`.
+    """Called for every login; see `kip848_client.wire.sasl.mechanism.MakeSaslClient`.
 
     Args:
         settings: as whom to log in.

@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
-from kip848_client.assignors.classic import BUILT_IN
-from kip848_client.assignors.interface import PartitionAssignor
-from kip848_client.assignors.loading import load_assignors
+from kip848_client.assignors.client.classic import BUILT_IN
+from kip848_client.assignors.client.interface import PartitionAssignor
+from kip848_client.assignors.client.loading import load_assignors
 from kip848_client.config.reader import ConfigReader
 from kip848_client.errors import ConfigError
 

@@ -9,8 +9,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from kip848_client.assignors.classic import EAGER
-from kip848_client.assignors.user_data import read_assignment_frame
+from kip848_client.assignors.client.classic import EAGER
+from kip848_client.assignors.client.user_data import read_assignment_frame
 from kip848_client.coordinator.classic.classic_group import ClassicGroup, ClassicState
 from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig, MigrationPolicy
 from kip848_client.member.core.settings import GroupProtocol, MemberConfig, ResetPolicy

@@ -11,10 +11,15 @@ from __future__ import annotations
 import random
 from typing import Final, assert_never
 
-from kip848_client.assignors.classic import ClassicRange, CooperativeSticky, RoundRobin
-from kip848_client.assignors.interface import AssignmentSpec, AssignorMetadata, GroupAssignment, PartitionAssignor
-from kip848_client.assignors.plan import AssignmentPlan
-from kip848_client.assignors.spread import spread_by_weight
+from kip848_client.assignors.client.classic import ClassicRange, CooperativeSticky, RoundRobin
+from kip848_client.assignors.client.interface import (
+    AssignmentSpec,
+    AssignorMetadata,
+    GroupAssignment,
+    PartitionAssignor,
+)
+from kip848_client.assignors.client.plan import AssignmentPlan
+from kip848_client.assignors.client.spread import spread_by_weight
 from kip848_client.config.assignors import is_cooperative
 from kip848_client.member.core.assignor_events import (
     AssignorCall,

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kip848_client.assignors.cooperative import CooperativeAssignor
+from kip848_client.assignors.units.cooperative import CooperativeAssignor
 from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
 from kip848_client.errors import ConnectionLostError
 from kip848_client.model import Unit

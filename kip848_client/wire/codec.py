@@ -17,9 +17,9 @@ import msgspec
 
 from kip848_client.errors import ErrorCode, MessageValueError, ProtocolError, UnsupportedVersionError
 from kip848_client.wire.api_keys import ApiKey
-from kip848_client.wire.compiler import ELEMENTS_UNBOUNDED, decode_body, encode_body
+from kip848_client.wire.compiler.compiler import ELEMENTS_UNBOUNDED, decode_body, encode_body
+from kip848_client.wire.compiler.primitives import decode_uvarint, skip_tags, too_many_elements
 from kip848_client.wire.messages import message_pair
-from kip848_client.wire.primitives import decode_uvarint, skip_tags, too_many_elements
 from kip848_client.wire.schema import Request, Response
 
 __all__ = [

@@ -32,7 +32,7 @@ from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import decode_response, encode_request, frame, peek_correlation_id, refused_size
 from kip848_client.wire.connection_end import Answer, ConnectionEnd, told
 from kip848_client.wire.dialling import agree_on_versions, dial
-from kip848_client.wire.sasl import MakeSaslClient, SaslClient
+from kip848_client.wire.sasl.mechanism import MakeSaslClient, SaslClient
 from kip848_client.wire.schema import Request, Response
 from kip848_client.wire.tls_failures import explain_alert
 
@@ -155,8 +155,8 @@ class Connection(asyncio.BufferedProtocol):
         self._last_of_opening = self._next_correlation_id
 
     async def log_in(self, client: SaslClient, *, timeout_ms: int) -> int:
-        """Authenticate; see `kip848_client.wire.authentication.log_in`."""
-        from kip848_client.wire.authentication import log_in  # here: most connections need none
+        """Authenticate; see `kip848_client.wire.sasl.authentication.log_in`."""
+        from kip848_client.wire.sasl.authentication import log_in  # here: most connections need none
 
         self._login_begun = True
         session_ms = await log_in(self, client, timeout_ms=timeout_ms)
@@ -165,7 +165,7 @@ class Connection(asyncio.BufferedProtocol):
 
     async def keep_logged_in(self, make_client: MakeSaslClient, session_ms: int) -> None:
         """Authenticate again before each session ends; a failure ends the connection."""
-        from kip848_client.wire.session import renew_sessions  # here: most connections need none
+        from kip848_client.wire.sasl.session import renew_sessions  # here: most connections need none
 
         failure = await renew_sessions(self, make_client, session_ms=session_ms)
         if failure is not None:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from kip848_client.assignors.units import UnitAssignor
+from kip848_client.assignors.units.unit_interface import UnitAssignor
 from kip848_client.callables import check_methods_not_async, check_not_async
 from kip848_client.clock import Clock, SystemClock
 from kip848_client.config.consumer import merge_settings

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from kip848_client.assignors.units import WorkerGroup, WorkerPlan
+from kip848_client.assignors.units.unit_interface import WorkerGroup, WorkerPlan
 from kip848_client.errors import Kip848Error
 from kip848_client.member.core.states import MemberState
 from kip848_client.model import Unit

@@ -18,7 +18,7 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
-from kip848_client.assignors.units import UnitAssignor, WorkerPlan
+from kip848_client.assignors.units.unit_interface import UnitAssignor, WorkerPlan
 from kip848_client.client.connection_opener import ConnectionOpener
 from kip848_client.client.ownership import HomeProcess
 from kip848_client.client.request_sender import BrokerConnection, RequestSender

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Final, Self, TypeAlias
 
-from kip848_client.assignors.units import UnitAssignor
+from kip848_client.assignors.units.unit_interface import UnitAssignor
 from kip848_client.callables import check_not_async, check_result_not_async
 from kip848_client.clock import Clock
 from kip848_client.config.consumer import merge_settings

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kip848_client.assignors.classic import BUILT_IN
-from kip848_client.assignors.suite import assert_sound
-from kip848_client.assignors.user_data import (
+from kip848_client.assignors.client.classic import BUILT_IN
+from kip848_client.assignors.client.suite import assert_sound
+from kip848_client.assignors.client.user_data import (
     AssignmentFrame,
     SubscriptionFrame,
     generation_user_data,

@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 
 import kip848_client
-from kip848_client.assignors.check import checked, violations
-from kip848_client.assignors.interface import (
+from kip848_client.assignors.client.check import checked, violations
+from kip848_client.assignors.client.interface import (
     AssignmentSpec,
     AssignorMetadata,
     GroupAssignment,
@@ -17,8 +17,8 @@ from kip848_client.assignors.interface import (
     PartitionAssignor,
     PartitionRef,
 )
-from kip848_client.assignors.plan import AssignmentPlan
-from kip848_client.assignors.spread import Weight, keep_held, spread_by_weight, spread_evenly
+from kip848_client.assignors.client.plan import AssignmentPlan
+from kip848_client.assignors.client.spread import Weight, keep_held, spread_by_weight, spread_evenly
 from kip848_client.errors import InvalidAssignmentError
 from kip848_client.model import TopicIdPartition, TopicPartition
 from tests.support.assignor_specs import counts, group, held_after, tip, topic_id

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kip848_client.assignors.interface import AssignmentSpec, GroupAssignment, PartitionAssignor
-from kip848_client.assignors.loading import load_assignors
-from kip848_client.assignors.spread import spread_evenly
+from kip848_client.assignors.client.interface import AssignmentSpec, GroupAssignment, PartitionAssignor
+from kip848_client.assignors.client.loading import load_assignors
+from kip848_client.assignors.client.spread import spread_evenly
 from kip848_client.config import ConfigValue, ConsumerConfig, parse_consumer_config
 from kip848_client.errors import ConfigError
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kip848_client.assignors.interface import (
+from kip848_client.assignors.client.interface import (
     ASSIGNOR_RAISED,
     AssignmentSpec,
     AssignorMetadata,

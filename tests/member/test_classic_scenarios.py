@@ -7,14 +7,14 @@ from typing import Final
 
 import pytest
 
-from kip848_client.assignors.interface import (
+from kip848_client.assignors.client.interface import (
     ASSIGNOR_RAISED,
     AssignmentSpec,
     GroupAssignment,
     MemberAssignment,
     PartitionAssignor,
 )
-from kip848_client.assignors.user_data import SubscriptionFrame, read_assignment_frame, read_subscription_frame
+from kip848_client.assignors.client.user_data import SubscriptionFrame, read_assignment_frame, read_subscription_frame
 from kip848_client.error_codes import RETRIABLE, ErrorCode
 from kip848_client.errors import ClientAssignorError
 from kip848_client.member.classic.classic_errors import (

@@ -20,7 +20,7 @@ from kip848_client.wire.messages.describe_cluster import DescribeClusterRequest
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kip848_client.wire.messages.sasl_handshake import SaslHandshakeRequest
-from kip848_client.wire.sasl_scram import ScramClient
+from kip848_client.wire.sasl.scram import ScramClient
 from tests.support.raw_connection import RawConnection
 
 USERS = {"alice": "alice-secret", "bob": "bob-secret"}

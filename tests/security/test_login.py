@@ -10,7 +10,6 @@ import pytest
 
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import AuthenticationError, ConnectionLostError, RequestTimeoutError
-from kip848_client.wire import session
 from kip848_client.wire.codec import RequestHeader, decode_request
 from kip848_client.wire.connection import Connection, open_connection
 from kip848_client.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -20,9 +19,10 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
 )
 from kip848_client.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kip848_client.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from kip848_client.wire.sasl import MakeSaslClient, SaslClient
-from kip848_client.wire.sasl_plain import PlainClient
-from kip848_client.wire.sasl_scram import ScramClient
+from kip848_client.wire.sasl import session
+from kip848_client.wire.sasl.mechanism import MakeSaslClient, SaslClient
+from kip848_client.wire.sasl.plain import PlainClient
+from kip848_client.wire.sasl.scram import ScramClient
 from tests.wire.fake_server import VERSIONS, Peer, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]

@@ -6,9 +6,9 @@ import pytest
 
 from kip848_client.errors import AuthenticationError
 from kip848_client.model import OAuthToken
-from kip848_client.wire.sasl import SaslRefusal
-from kip848_client.wire.sasl_oauthbearer import OAuthBearerClient
-from kip848_client.wire.sasl_plain import PlainClient, PlainServer
+from kip848_client.wire.sasl.mechanism import SaslRefusal
+from kip848_client.wire.sasl.oauthbearer import OAuthBearerClient
+from kip848_client.wire.sasl.plain import PlainClient, PlainServer
 
 
 def test_plain_is_what_the_rfc_says() -> None:

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kip848_client.errors import AuthenticationError
-from kip848_client.wire.sasl import SaslRefusal
-from kip848_client.wire.sasl_scram import SCRAM_MECHANISMS, ScramClient, ScramCredential, ScramServer, make_credential
+from kip848_client.wire.sasl.mechanism import SaslRefusal
+from kip848_client.wire.sasl.scram import SCRAM_MECHANISMS, ScramClient, ScramCredential, ScramServer, make_credential
 
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
 PASSWORD = "pencil"

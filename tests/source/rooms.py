@@ -21,12 +21,10 @@ REASON: Final = "More than 16 files"
 
 PENDING: Final = (
     "",
-    "assignors",
     "cli",
     "client",
     "simulation",
     "spark",
-    "wire",
 )
 """Folders that are not sorted into rooms yet; "" is the package itself."""
 

@@ -30,7 +30,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "transitions": ("member/core/states.py",),
     "re2": ("patterns.py",),
     "anyio": (
-        *("wire/connection.py", "wire/session.py"),
+        *("wire/connection.py", "wire/sasl/session.py"),
         *("aio/", "client/", "broker/net/async_waits.py", "worker/host.py"),
     ),
     "trio": ("aio/reading_task.py",),  # for type checkers only

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from kip848_client.assignors.interface import (
+from kip848_client.assignors.client.interface import (
     METADATA_UNREADABLE,
     AssignmentSpec,
     AssignorMetadata,
     GroupAssignment,
     PartitionAssignor,
 )
-from kip848_client.assignors.user_data import (
+from kip848_client.assignors.client.user_data import (
     AssignmentFrame,
     SubscriptionFrame,
     read_assignment_frame,

@@ -7,7 +7,7 @@ from collections.abc import Collection
 import pytest
 from msgspec.structs import replace
 
-from kip848_client.assignors.interface import (
+from kip848_client.assignors.client.interface import (
     ASSIGNMENT_INVALID,
     ASSIGNOR_RAISED,
     RETRY_REASON,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 
-from kip848_client.assignors.interface import AssignmentSpec, GroupAssignment, MemberSpec, TopicSpec
+from kip848_client.assignors.client.interface import AssignmentSpec, GroupAssignment, MemberSpec, TopicSpec
 from kip848_client.model import TopicIdPartition
 
 

@@ -16,9 +16,9 @@ from uuid import UUID
 
 import msgspec
 
-from kip848_client.assignors.classic import BUILT_IN
-from kip848_client.assignors.interface import PartitionAssignor
-from kip848_client.assignors.user_data import SubscriptionFrame, write_subscription_frame
+from kip848_client.assignors.client.classic import BUILT_IN
+from kip848_client.assignors.client.interface import PartitionAssignor
+from kip848_client.assignors.client.user_data import SubscriptionFrame, write_subscription_frame
 from kip848_client.clock import ManualClock
 from kip848_client.config.assignors import is_cooperative
 from kip848_client.errors import Kip848Error

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from uuid import UUID
 
-from kip848_client.assignors.classic import BUILT_IN
-from kip848_client.assignors.interface import PartitionAssignor
+from kip848_client.assignors.client.classic import BUILT_IN
+from kip848_client.assignors.client.interface import PartitionAssignor
 from kip848_client.config.assignors import is_cooperative
 from kip848_client.errors import Kip848Error, error_name
 from kip848_client.member.core import assignor_events, events

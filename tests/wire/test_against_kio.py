@@ -16,7 +16,7 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
 from kip848_client.wire.api_keys import ApiKey
-from kip848_client.wire.compiler import decode_body, encode_body
+from kip848_client.wire.compiler.compiler import decode_body, encode_body
 from kip848_client.wire.schema import ZERO_UUID, Request, WireStruct
 from tests.wire.strategies import Case, Limits, all_cases, fields_on_wire, messages
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 
 from kip848_client.errors import ProtocolError, UnsupportedVersionError
 from kip848_client.wire.codec import decode_request, decode_response
-from kip848_client.wire.compiler import decode_body, encode_body
+from kip848_client.wire.compiler.compiler import decode_body, encode_body
 from kip848_client.wire.messages.group_records import decode_record
 from kip848_client.wire.record_batch import Record, batches_of, build_batch, records_of
 from tests.wire.strategies import Case, all_cases, messages

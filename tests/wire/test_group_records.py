@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from kip848_client.errors import ProtocolError, UnsupportedVersionError
-from kip848_client.wire.compiler import decode_body, encode_body
+from kip848_client.wire.compiler.compiler import decode_body, encode_body
 from kip848_client.wire.messages import group_records as records
 from kip848_client.wire.messages.group_records import (
     GroupRecord,

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from kip848_client.wire.api_keys import ApiKey
-from kip848_client.wire.compiler import source_of
+from kip848_client.wire.compiler.compiler import source_of
 from kip848_client.wire.messages import SUPPORTED_API_KEYS, message_pair
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from kip848_client.wire.schema import INT32, ArrayOf, Int32, Versions, WireStruct, fields_of, wire

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kip848_client.assignors.interface import (
+from kip848_client.assignors.client.interface import (
     AssignmentSpec,
     AssignorMetadata,
     GroupAssignment,
@@ -12,9 +12,9 @@ from kip848_client.assignors.interface import (
     PartitionAssignor,
     TopicSpec,
 )
+from kip848_client.assignors.client.plan import AssignmentPlan
 from kip848_client.assignors.library.even import spread_over
 from kip848_client.assignors.library.metadata_json import decode, encode
-from kip848_client.assignors.plan import AssignmentPlan
 from kip848_client.model import TopicIdPartition
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from kip848_client.assignors.interface import AssignmentSpec, GroupAssignment, PartitionAssignor
-from kip848_client.assignors.plan import AssignmentPlan
+from kip848_client.assignors.client.interface import AssignmentSpec, GroupAssignment, PartitionAssignor
+from kip848_client.assignors.client.plan import AssignmentPlan
 from kip848_client.model import TopicIdPartition
 
 

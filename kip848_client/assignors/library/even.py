@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from kip848_client.assignors.plan import AssignmentPlan
+from kip848_client.assignors.client.plan import AssignmentPlan
 from kip848_client.model import TopicIdPartition
 
 Ranked = Callable[[TopicIdPartition], Iterable[str]]

@@ -11,17 +11,17 @@ from types import MappingProxyType
 from typing import TypeAlias
 from uuid import UUID
 
-from kip848_client.assignors.interface import (
+from kip848_client.assignors.client.interface import (
     AssignmentSpec,
     GroupAssignment,
     MemberAssignment,
     PartitionAssignor,
     TopicSpec,
 )
-from kip848_client.assignors.range import RangeAssignor
-from kip848_client.assignors.spec import GroupSpec, ServerAssignor
-from kip848_client.assignors.uniform import UniformAssignor
-from kip848_client.assignors.uniform_rack_aware import RackAwareUniformAssignor
+from kip848_client.assignors.server.range import RangeAssignor
+from kip848_client.assignors.server.spec import GroupSpec, ServerAssignor
+from kip848_client.assignors.server.uniform import UniformAssignor
+from kip848_client.assignors.server.uniform_rack_aware import RackAwareUniformAssignor
 from kip848_client.model import TopicIdPartition
 
 PartitionRacks: TypeAlias = Callable[[str, int], Collection[str]] | Mapping[str, Sequence[Collection[str]]]

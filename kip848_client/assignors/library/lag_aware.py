@@ -8,14 +8,14 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
-from kip848_client.assignors.interface import (
+from kip848_client.assignors.client.interface import (
     AssignmentSpec,
     AssignorMetadata,
     GroupAssignment,
     PartitionAssignor,
 )
+from kip848_client.assignors.client.plan import AssignmentPlan
 from kip848_client.assignors.library.metadata_json import Json, decode, encode
-from kip848_client.assignors.plan import AssignmentPlan
 from kip848_client.model import TopicIdPartition
 
 REASON_BEHIND = 1

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from kip848_client.assignors.interface import AssignorMetadata, MemberSpec
+from kip848_client.assignors.client.interface import AssignorMetadata, MemberSpec
 
 Json: TypeAlias = str | int | float | bool | list["Json"] | dict[str, "Json"] | None
 

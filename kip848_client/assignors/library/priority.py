@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from kip848_client.assignors.interface import AssignmentSpec, GroupAssignment, PartitionAssignor
+from kip848_client.assignors.client.interface import AssignmentSpec, GroupAssignment, PartitionAssignor
+from kip848_client.assignors.client.plan import AssignmentPlan
 from kip848_client.assignors.library.even import spread_over
-from kip848_client.assignors.plan import AssignmentPlan
 from kip848_client.model import TopicIdPartition
 
 

@@ -7,7 +7,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
-from kip848_client.assignors.interface import (
+from kip848_client.assignors.client.interface import (
     AssignmentSpec,
     AssignorMetadata,
     ConsumerGroupMetadata,
@@ -15,9 +15,9 @@ from kip848_client.assignors.interface import (
     MemberAssignment,
     PartitionAssignor,
 )
+from kip848_client.assignors.client.plan import AssignmentPlan
 from kip848_client.assignors.library.even import spread_over
 from kip848_client.assignors.library.metadata_json import Json, decode, decode_bytes, encode
-from kip848_client.assignors.plan import AssignmentPlan
 from kip848_client.model import TopicIdPartition, TopicPartition
 
 _LOOK_AHEAD = 12

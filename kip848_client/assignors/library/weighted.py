@@ -5,9 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from kip848_client.assignors.interface import AssignmentSpec, AssignorMetadata, GroupAssignment, PartitionAssignor
+from kip848_client.assignors.client.interface import (
+    AssignmentSpec,
+    AssignorMetadata,
+    GroupAssignment,
+    PartitionAssignor,
+)
+from kip848_client.assignors.client.spread import spread_by_weight
 from kip848_client.assignors.library.metadata_json import decode, encode, number_of
-from kip848_client.assignors.spread import spread_by_weight
 
 
 class Weighted(PartitionAssignor):

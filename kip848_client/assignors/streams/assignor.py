@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from kip848_client.assignors.interface import (
+from kip848_client.assignors.client.interface import (
     AssignmentSpec,
     AssignorMetadata,
     ConsumerGroupMetadata,

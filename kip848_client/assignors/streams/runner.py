@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypedDict
 
-from kip848_client.assignors.interface import NamedPartition
+from kip848_client.assignors.client.interface import NamedPartition
 from kip848_client.assignors.streams.assignor import StreamsAssignor
 from kip848_client.assignors.streams.topology import Task
 from kip848_client.callables import check_methods_not_async

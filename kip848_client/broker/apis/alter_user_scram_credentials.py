@@ -29,7 +29,7 @@ from kip848_client.wire.messages.alter_user_scram_credentials import (
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-from kip848_client.wire.sasl_scram import ITERATIONS_MIN, ScramCredential, credential_of_salted
+from kip848_client.wire.sasl.scram import ITERATIONS_MIN, ScramCredential, credential_of_salted
 
 API_KEY: Final = ApiKey.ALTER_USER_SCRAM_CREDENTIALS
 VERSIONS: Final = (0, 0)

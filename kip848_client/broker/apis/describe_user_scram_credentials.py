@@ -23,7 +23,7 @@ from kip848_client.wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
-from kip848_client.wire.sasl_scram import ScramCredential
+from kip848_client.wire.sasl.scram import ScramCredential
 
 API_KEY: Final = ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS
 VERSIONS: Final = (0, 0)

@@ -15,8 +15,8 @@ from typing import ClassVar, Final
 
 from kip848_client.errors import ConfigError
 from kip848_client.model import Confidential
-from kip848_client.wire.sasl_plain import PlainServer
-from kip848_client.wire.sasl_scram import SCRAM_MECHANISMS
+from kip848_client.wire.sasl.plain import PlainServer
+from kip848_client.wire.sasl.scram import SCRAM_MECHANISMS
 from kip848_client.wire.tls import load_identity
 
 __all__ = [

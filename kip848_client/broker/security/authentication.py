@@ -29,9 +29,9 @@ from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import frame
 from kip848_client.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kip848_client.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from kip848_client.wire.sasl import SaslRefusal, SaslServer
-from kip848_client.wire.sasl_plain import PlainServer
-from kip848_client.wire.sasl_scram import ITERATIONS_MIN, SCRAM_MECHANISMS, ScramCredential, ScramServer
+from kip848_client.wire.sasl.mechanism import SaslRefusal, SaslServer
+from kip848_client.wire.sasl.plain import PlainServer
+from kip848_client.wire.sasl.scram import ITERATIONS_MIN, SCRAM_MECHANISMS, ScramCredential, ScramServer
 
 __all__ = ["Authentication"]
 

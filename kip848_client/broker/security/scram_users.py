@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from kip848_client.broker.net.listener_security import BrokerSasl
 from kip848_client.broker.storage.cluster_log import CredentialKey
-from kip848_client.wire.sasl_plain import PlainServer
-from kip848_client.wire.sasl_scram import ScramCredential, make_credential
+from kip848_client.wire.sasl.plain import PlainServer
+from kip848_client.wire.sasl.scram import ScramCredential, make_credential
 
 if TYPE_CHECKING:
     from kip848_client.broker.storage.data_dir import DataDir

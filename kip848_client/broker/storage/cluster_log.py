@@ -16,7 +16,7 @@ import msgspec
 from kip848_client.broker.metadata.acls import Acl
 from kip848_client.broker.metadata.placement import COORDINATOR_TOPICS, PlacedPartition, TopicKey
 from kip848_client.errors import DataDirError
-from kip848_client.wire.sasl_scram import ScramCredential
+from kip848_client.wire.sasl.scram import ScramCredential
 
 __all__ = [
     "ClusterState",

@@ -61,7 +61,7 @@ from kip848_client.broker.storage.topic_folder import KIND_RECORDS, TopicFile, T
 from kip848_client.errors import BrokerError, DataDirCorruptError, DataDirError
 from kip848_client.partition_log import PartitionLog
 from kip848_client.wire.record_batch import parse_batch_header
-from kip848_client.wire.sasl_scram import ScramCredential
+from kip848_client.wire.sasl.scram import ScramCredential
 
 __all__ = ["DataDir", "Repair", "NEVER_FLUSH"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kip848_client.assignors.unit_plans import UNIT_PLANS
+from kip848_client.assignors.units.unit_plans import UNIT_PLANS
 from kip848_client.coordinator.connect.catalogue import count_units, write_held, write_units
 from kip848_client.coordinator.connect.connect_group import ConnectGroup, GroupWorker, existing_group
 from kip848_client.coordinator.connect.worker_steps import assignor_status

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from kip848_client.assignors.unit_plans import UNIT_PLANS
+from kip848_client.assignors.units.unit_plans import UNIT_PLANS
 from kip848_client.coordinator.connect import connect_records
 from kip848_client.coordinator.connect.catalogue import Catalogue, Units, check_catalogue
 from kip848_client.coordinator.connect.connect_group import ConnectGroup, GroupWorker, WorkerMetadata, worker_tombstones

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kip848_client.assignors.unit_plans import UNIT_PLANS
+from kip848_client.assignors.units.unit_plans import UNIT_PLANS
 from kip848_client.coordinator.connect.catalogue import Catalogue, read_units
 from kip848_client.coordinator.core.refusal import Refused, invalid_request
 from kip848_client.coordinator.modern.client_assignors import read_offers

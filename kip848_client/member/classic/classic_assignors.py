@@ -16,9 +16,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from kip848_client.assignors.classic import BUILT_IN
-from kip848_client.assignors.interface import ConsumerGroupMetadata
-from kip848_client.assignors.user_data import (
+from kip848_client.assignors.client.classic import BUILT_IN
+from kip848_client.assignors.client.interface import ConsumerGroupMetadata
+from kip848_client.assignors.client.user_data import (
     SubscriptionFrame,
     generation_user_data,
     read_assignment_frame,

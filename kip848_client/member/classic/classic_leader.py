@@ -20,8 +20,8 @@ from typing import Final
 
 import msgspec
 
-from kip848_client.assignors.classic import BUILT_IN
-from kip848_client.assignors.interface import ASSIGNOR_RAISED, METADATA_UNREADABLE
+from kip848_client.assignors.client.classic import BUILT_IN
+from kip848_client.assignors.client.interface import ASSIGNOR_RAISED, METADATA_UNREADABLE
 from kip848_client.errors import ClientAssignorError, TopicAuthorizationError
 from kip848_client.member.classic.classic_plan import ClassicPlan, GroupMemberData, read_members
 from kip848_client.member.classic.join_round import JoinRound

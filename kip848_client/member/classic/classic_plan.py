@@ -19,8 +19,8 @@ from uuid import UUID
 
 import msgspec
 
-from kip848_client.assignors.classic import BUILT_IN
-from kip848_client.assignors.user_data import (
+from kip848_client.assignors.client.classic import BUILT_IN
+from kip848_client.assignors.client.user_data import (
     AssignmentFrame,
     SubscriptionFrame,
     read_generation,

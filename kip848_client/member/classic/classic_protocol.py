@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kip848_client.assignors.classic import EAGER
+from kip848_client.assignors.client.classic import EAGER
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import error_for_code
 from kip848_client.member.classic.classic_assignors import ClassicAssignors

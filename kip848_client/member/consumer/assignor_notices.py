@@ -14,7 +14,7 @@ from uuid import UUID
 
 import msgspec
 
-from kip848_client.assignors.interface import ConsumerGroupMetadata
+from kip848_client.assignors.client.interface import ConsumerGroupMetadata
 from kip848_client.member.consumer.topic_names import TopicNames
 from kip848_client.member.core.assignor_events import CallOnAssignment
 from kip848_client.member.core.context import Context

@@ -23,7 +23,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from kip848_client.assignors.interface import RETRY_REASON
+from kip848_client.assignors.client.interface import RETRY_REASON
 from kip848_client.error_codes import error_name
 from kip848_client.errors import ClientAssignorError, ClientAssignorsUnsupportedError, Kip848Error
 from kip848_client.member.consumer.assignor_notices import AssignorNotices

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import msgspec
 
-from kip848_client.assignors.interface import ConsumerGroupMetadata
+from kip848_client.assignors.client.interface import ConsumerGroupMetadata
 from kip848_client.errors import Kip848Error
 from kip848_client.model import TopicIdPartition
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor

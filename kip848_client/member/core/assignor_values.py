@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from uuid import UUID
 
-from kip848_client.assignors.check import checked
-from kip848_client.assignors.interface import (
+from kip848_client.assignors.client.check import checked
+from kip848_client.assignors.client.interface import (
     ASSIGNMENT_INVALID,
     ASSIGNOR_RAISED,
     METADATA_BYTES_MAX,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Final, TypeVar
 
-from kip848_client.wire.compiler import decode_body, encode_body
+from kip848_client.wire.compiler.compiler import decode_body, encode_body
 from kip848_client.wire.schema import Int32, Int64, MessageSpec, RecordPart, record, wire
 
 __all__ = ["PlanMetadata", "WorkerMetadata", "decode", "encode"]

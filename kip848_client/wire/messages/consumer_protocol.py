@@ -12,7 +12,7 @@ import struct
 from typing import Annotated, ClassVar, Final, TypeVar
 
 from kip848_client.errors import ProtocolError
-from kip848_client.wire.compiler import decode_body, encode_body
+from kip848_client.wire.compiler.compiler import decode_body, encode_body
 from kip848_client.wire.schema import Int32, MessageSpec, RecordPart, WireStruct, record, wire
 
 __all__ = [

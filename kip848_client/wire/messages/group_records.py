@@ -20,7 +20,7 @@ from typing import Annotated, ClassVar, Final
 import msgspec
 
 from kip848_client.errors import ProtocolError
-from kip848_client.wire.compiler import decode_body, encode_body
+from kip848_client.wire.compiler.compiler import decode_body, encode_body
 from kip848_client.wire.messages import connect_group_records as connect
 from kip848_client.wire.messages.group_record_keys import (
     ClassicProtocol,

@@ -11,7 +11,7 @@ import struct
 from typing import Annotated, ClassVar, Final
 
 from kip848_client.errors import ProtocolError
-from kip848_client.wire.compiler import decode_body, encode_body
+from kip848_client.wire.compiler.compiler import decode_body, encode_body
 from kip848_client.wire.schema import (
     Int8,
     Int16,

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from kip848_client.assignors.interface import AssignmentSpec, ConsumerGroupMetadata, GroupAssignment, MemberAssignment
+from kip848_client.assignors.client.interface import (
+    AssignmentSpec,
+    ConsumerGroupMetadata,
+    GroupAssignment,
+    MemberAssignment,
+)
 from kip848_client.assignors.library import Buckets, CoPartitioned, Priority, RackAware, Standby, Weighted
 from kip848_client.assignors.library.buckets import divide
 from kip848_client.assignors.library.metadata_json import encode

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kip848_client.assignors.interface import AssignmentSpec, GroupAssignment
+from kip848_client.assignors.client.interface import AssignmentSpec, GroupAssignment
 from kip848_client.assignors.library import LagAware
 from kip848_client.assignors.library.lag_aware import REASON_BEHIND, REASON_FORGOTTEN, level_of
 from kip848_client.model import TopicPartition

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kip848_client.assignors.interface import AssignmentSpec, GroupAssignment, PartitionAssignor
-from kip848_client.assignors.suite import assert_sound, report_lines, run_suite
+from kip848_client.assignors.client.interface import AssignmentSpec, GroupAssignment, PartitionAssignor
+from kip848_client.assignors.client.suite import assert_sound, report_lines, run_suite
 from tests.assignors.library.test_all import ALL
 
 EVEN = ALL.keys() - {"range", "co-partitioned", "buckets"}

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 
 from kip848_client import EmbeddedBroker
-from kip848_client.assignors.check import violations
-from kip848_client.assignors.interface import (
+from kip848_client.assignors.client.check import violations
+from kip848_client.assignors.client.interface import (
     AssignmentSpec,
     ConsumerGroupMetadata,
     GroupAssignment,

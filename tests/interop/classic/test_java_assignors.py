@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 import pytest
 
-from kip848_client.assignors.classic import BUILT_IN
+from kip848_client.assignors.client.classic import BUILT_IN
 from kip848_client.member.classic.classic_plan import ClassicPlan, read_members
 from kip848_client.member.core.assignor_events import RunAssignor
 from kip848_client.member.core.assignor_values import compute

@@ -20,7 +20,7 @@ from kip848_client import (
     PartitionAssignor,
     keep_held,
 )
-from kip848_client.assignors.interface import ASSIGNMENT_INVALID, ASSIGNOR_RAISED
+from kip848_client.assignors.client.interface import ASSIGNMENT_INVALID, ASSIGNOR_RAISED
 from kip848_client.broker import LoggedRequest
 from kip848_client.errors import AssignorTimeoutError, ClientAssignorError
 from kip848_client.journal import MemoryJournal

@@ -12,7 +12,7 @@ from kip848_client.wire.messages.api_versions import ApiVersionsRequest
 from kip848_client.wire.messages.describe_cluster import DescribeClusterRequest
 from kip848_client.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kip848_client.wire.messages.sasl_handshake import SaslHandshakeRequest
-from kip848_client.wire.sasl_scram import ScramClient
+from kip848_client.wire.sasl.scram import ScramClient
 from tests.interop.conftest import require_kafka
 from tests.interop.kafka_broker import KafkaBroker
 from tests.interop.real.secured import FORMAT_ARGUMENTS, LISTENERS, PASSWORD, USER, secured_properties

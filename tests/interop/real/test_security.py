@@ -13,7 +13,7 @@ from kip848_client import MemberState
 from kip848_client.client.credentials import Credentials
 from kip848_client.errors import AuthenticationError, Kip848Error
 from kip848_client.wire.connection import Connection
-from kip848_client.wire.sasl import SaslClient
+from kip848_client.wire.sasl.mechanism import SaslClient
 from tests.interop.conftest import require_kafka
 from tests.interop.kafka_broker import KafkaBroker
 from tests.interop.real.group import Group

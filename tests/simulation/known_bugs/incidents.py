@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from kip848_client.assignors import GroupAssignment, GroupSpec
-from kip848_client.assignors.uniform import UniformAssignor
+from kip848_client.assignors.server.uniform import UniformAssignor
 from kip848_client.coordinator.consumer import consumer_departure, consumer_kind, member_steps
 from kip848_client.coordinator.core.result import ArmTimer, CancelTimer, CoordinatorResult
 from kip848_client.coordinator.core.timers import TimerKey, TimerKind

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from kip848_client.errors import AuthenticationError
-from kip848_client.wire.sasl import SaslRefusal, without_secret
+from kip848_client.wire.sasl.mechanism import SaslRefusal, without_secret
 
 __all__ = ["PlainClient", "PlainServer"]
 

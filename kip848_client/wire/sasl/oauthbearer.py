@@ -6,7 +6,7 @@ from typing import Final
 
 from kip848_client.errors import AuthenticationError
 from kip848_client.model import OAuthToken
-from kip848_client.wire.sasl import without_secret
+from kip848_client.wire.sasl.mechanism import without_secret
 
 __all__ = ["OAuthBearerClient"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from kip848_client.assignors.spec import (
+from kip848_client.assignors.server.spec import (
     GroupAssignment,
     GroupSpec,
     TopicPartitions,

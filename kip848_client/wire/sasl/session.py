@@ -12,8 +12,8 @@ from typing import Final, Protocol
 import anyio
 
 from kip848_client.errors import AuthenticationError, ConnectionLostError, Kip848Error, RequestTimeoutError
-from kip848_client.wire.authentication import Speaker, log_in
-from kip848_client.wire.sasl import MakeSaslClient
+from kip848_client.wire.sasl.authentication import Speaker, log_in
+from kip848_client.wire.sasl.mechanism import MakeSaslClient
 
 __all__ = ["renew_sessions"]
 

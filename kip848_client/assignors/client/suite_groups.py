@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from kip848_client.assignors.check import checked
-from kip848_client.assignors.interface import AssignmentSpec, GroupAssignment, MemberSpec, TopicSpec
+from kip848_client.assignors.client.check import checked
+from kip848_client.assignors.client.interface import AssignmentSpec, GroupAssignment, MemberSpec, TopicSpec
 from kip848_client.model import TopicIdPartition
 
 

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 from uuid import UUID
 
-from kip848_client.assignors.rack_exchange import Place, exchange
-from kip848_client.assignors.spec import GroupAssignment, GroupSpec, TopicPartitions, check_topics
-from kip848_client.assignors.uniform import UniformAssignor
+from kip848_client.assignors.server.rack_exchange import Place, exchange
+from kip848_client.assignors.server.spec import GroupAssignment, GroupSpec, TopicPartitions, check_topics
+from kip848_client.assignors.server.uniform import UniformAssignor
 
 _ROUNDS_MAX: Final = 16
 """After an exchange, `uniform` may see a way to level mixed subscriptions that was barred before; and so on."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from kip848_client.wire.compiler.source import Source
 from kip848_client.wire.schema import (
     BYTES,
     RECORDS,
@@ -23,7 +24,6 @@ from kip848_client.wire.schema import (
     WireType,
     fields_of,
 )
-from kip848_client.wire.source import Source
 
 __all__ = ["DecoderSource"]
 

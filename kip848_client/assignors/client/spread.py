@@ -20,8 +20,8 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from kip848_client.assignors.interface import AssignmentSpec, GroupAssignment, MemberSpec
-from kip848_client.assignors.plan import AssignmentPlan
+from kip848_client.assignors.client.interface import AssignmentSpec, GroupAssignment, MemberSpec
+from kip848_client.assignors.client.plan import AssignmentPlan
 from kip848_client.model import TopicIdPartition
 
 __all__ = ["Weight", "keep_held", "plan_by_weight", "spread_by_weight", "spread_evenly"]

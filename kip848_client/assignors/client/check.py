@@ -13,7 +13,7 @@ from uuid import UUID
 
 import msgspec
 
-from kip848_client.assignors.interface import AssignmentSpec, GroupAssignment, MemberAssignment, TopicSpec
+from kip848_client.assignors.client.interface import AssignmentSpec, GroupAssignment, MemberAssignment, TopicSpec
 from kip848_client.errors import InvalidAssignmentError
 from kip848_client.model import TopicIdPartition, describe_partitions
 

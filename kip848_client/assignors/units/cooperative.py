@@ -12,8 +12,8 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from kip848_client.assignors.unit_plans import plan_eager
-from kip848_client.assignors.units import WorkerGroup, WorkerPlan, WorkerSpec
+from kip848_client.assignors.units.unit_interface import WorkerGroup, WorkerPlan, WorkerSpec
+from kip848_client.assignors.units.unit_plans import plan_eager
 from kip848_client.model import Unit
 
 __all__ = ["CooperativeAssignor", "EagerAssignor"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from kip848_client.assignors.interface import AssignmentSpec, GroupAssignment, MemberAssignment, MemberSpec
+from kip848_client.assignors.client.interface import AssignmentSpec, GroupAssignment, MemberAssignment, MemberSpec
 from kip848_client.model import TopicIdPartition
 
 __all__ = ["AssignmentPlan"]

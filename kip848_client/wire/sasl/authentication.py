@@ -11,7 +11,7 @@ from kip848_client.error_codes import RETRIABLE, ErrorCode, error_name
 from kip848_client.errors import AuthenticationError, ConnectionLostError, UnsupportedVersionError
 from kip848_client.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kip848_client.wire.messages.sasl_handshake import SaslHandshakeRequest
-from kip848_client.wire.sasl import SaslClient
+from kip848_client.wire.sasl.mechanism import SaslClient
 from kip848_client.wire.schema import Request, Response
 
 __all__ = ["log_in"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping, Sequence
 
-from kip848_client.assignors.interface import AssignmentSpec
+from kip848_client.assignors.client.interface import AssignmentSpec
 from kip848_client.plain_text import counted
 
 Holding = Mapping[str, Sequence[str]]

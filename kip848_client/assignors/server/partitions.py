@@ -13,7 +13,7 @@ from uuid import UUID
 
 import msgspec
 
-from kip848_client.assignors.spec import TopicPartitions
+from kip848_client.assignors.server.spec import TopicPartitions
 
 MutableTopicPartitions: TypeAlias = dict[UUID, tuple[int, ...]]
 

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from kip848_client.assignors.interface import (
+from kip848_client.assignors.client.interface import (
     AssignmentSpec,
     AssignorMetadata,
     GroupAssignment,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from kip848_client.assignors.partitions import MutableTopicPartitions, Run, add_partitions, survey
-from kip848_client.assignors.spec import GroupAssignment, GroupSpec, members_alike, subscribers_by_topic
+from kip848_client.assignors.server.partitions import MutableTopicPartitions, Run, add_partitions, survey
+from kip848_client.assignors.server.spec import GroupAssignment, GroupSpec, members_alike, subscribers_by_topic
 
 _BALANCE_ROUNDS_MAX = 16
 """As Kafka's ``UniformHeterogeneousAssignmentBuilder``: chains of overlapping subscriptions may need many rounds."""

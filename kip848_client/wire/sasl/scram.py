@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from kip848_client.errors import AuthenticationError
-from kip848_client.wire.sasl import SaslRefusal, without_secret
+from kip848_client.wire.sasl.mechanism import SaslRefusal, without_secret
 
 __all__ = [
     "ITERATIONS_MIN",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable
 
-from kip848_client.assignors.interface import PartitionAssignor
+from kip848_client.assignors.client.interface import PartitionAssignor
 from kip848_client.callables import check_not_async
 from kip848_client.errors import ConfigError
 

@@ -2,7 +2,7 @@
 
 An assignor of this kind runs in one member of the group, chosen by the coordinator, and computes the target of all of
 them. Values only, and no algorithm: ready-made ones to build on are in `spread`, the check of a result is in `check`.
-The interface of the algorithms that run inside a coordinator is another one, `kip848_client.assignors.spec`.
+The interface of the algorithms that run inside a coordinator is another one, `kip848_client.assignors.server.spec`.
 
 Source: KIP-848 "New PartitionAssignor interface".
 """

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from kip848_client.assignors.range import RangeAssignor
-from kip848_client.assignors.spec import ServerAssignor
-from kip848_client.assignors.uniform import UniformAssignor
-from kip848_client.assignors.uniform_rack_aware import RackAwareUniformAssignor
+from kip848_client.assignors.server.range import RangeAssignor
+from kip848_client.assignors.server.spec import ServerAssignor
+from kip848_client.assignors.server.uniform import UniformAssignor
+from kip848_client.assignors.server.uniform_rack_aware import RackAwareUniformAssignor
 
 SERVER_ASSIGNORS: Final[Mapping[str, ServerAssignor]] = MappingProxyType(
     {assignor.name: assignor for assignor in (UniformAssignor(), RangeAssignor(), RackAwareUniformAssignor())}

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any, Final, NoReturn, TypeVar, cast
 
 from kip848_client.errors import MessageValueError, ProtocolError, UnsupportedVersionError
-from kip848_client.wire import primitives
-from kip848_client.wire.decoder_source import DecoderSource
-from kip848_client.wire.encoder_source import EncoderSource
+from kip848_client.wire.compiler import primitives
+from kip848_client.wire.compiler.decoder_source import DecoderSource
+from kip848_client.wire.compiler.encoder_source import EncoderSource
 from kip848_client.wire.schema import Message, MessageSpec
 
 __all__ = ["encoder_for", "decoder_for", "encode_body", "decode_body", "source_of", "ELEMENTS_UNBOUNDED"]
@@ -102,7 +102,7 @@ def encode_body(message: Message, version: int, pieces: list[bytes]) -> None:
     try:
         encoder(message, pieces)
     except (struct.error, AttributeError, TypeError, UnicodeEncodeError, MessageValueError) as failure:
-        from kip848_client.wire.explain import explain_value  # here: only a wrong value needs it
+        from kip848_client.wire.compiler.explain import explain_value  # here: only a wrong value needs it
 
         raise explain_value(message, version) from failure
 

@@ -15,8 +15,8 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from kip848_client.assignors.partitions import NOTHING, Run, fill, split_at
-from kip848_client.assignors.spec import GroupAssignment, GroupSpec, TopicPartitions
+from kip848_client.assignors.server.partitions import NOTHING, Run, fill, split_at
+from kip848_client.assignors.server.spec import GroupAssignment, GroupSpec, TopicPartitions
 
 _KEPT: Final = 3
 """Groups that are remembered; the least recently used one is forgotten first."""

@@ -9,16 +9,16 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
-from kip848_client.assignors.balance_memory import BalanceMemory
-from kip848_client.assignors.partitions import NOTHING, Run, deal, fill, split_at, survey
-from kip848_client.assignors.spec import (
+from kip848_client.assignors.server.balance_memory import BalanceMemory
+from kip848_client.assignors.server.partitions import NOTHING, Run, deal, fill, split_at, survey
+from kip848_client.assignors.server.spec import (
     GroupAssignment,
     GroupSpec,
     TopicPartitions,
     check_topics,
     common_subscription,
 )
-from kip848_client.assignors.uniform_heterogeneous import assign_heterogeneous
+from kip848_client.assignors.server.uniform_heterogeneous import assign_heterogeneous
 
 
 class UniformAssignor:

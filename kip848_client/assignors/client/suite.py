@@ -16,10 +16,18 @@ from typing import Final
 
 import msgspec
 
-from kip848_client.assignors.check import violations
-from kip848_client.assignors.interface import AssignmentSpec, GroupAssignment, PartitionAssignor
-from kip848_client.assignors.suite_groups import describe, extreme_groups, grown, held_by, joined, large_group, left
-from kip848_client.assignors.suite_groups import random_group as draw_group
+from kip848_client.assignors.client.check import violations
+from kip848_client.assignors.client.interface import AssignmentSpec, GroupAssignment, PartitionAssignor
+from kip848_client.assignors.client.suite_groups import (
+    describe,
+    extreme_groups,
+    grown,
+    held_by,
+    joined,
+    large_group,
+    left,
+)
+from kip848_client.assignors.client.suite_groups import random_group as draw_group
 from kip848_client.model import TopicIdPartition
 
 __all__ = ["CheckResult", "SuiteReport", "assert_sound", "run_suite"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 
 from kip848_client.errors import MessageValueError
-from kip848_client.wire.primitives import STRING_LENGTH_MAX
+from kip848_client.wire.compiler.primitives import STRING_LENGTH_MAX
 from kip848_client.wire.schema import (
     BOOL,
     FLOAT64,

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from kip848_client.wire import primitives
+from kip848_client.wire.compiler import primitives
+from kip848_client.wire.compiler.source import Source, is_default_free
 from kip848_client.wire.schema import (
     BOOL,
     BYTES,
@@ -23,7 +24,6 @@ from kip848_client.wire.schema import (
     WireType,
     fields_of,
 )
-from kip848_client.wire.source import Source, is_default_free
 
 __all__ = ["EncoderSource"]
 
