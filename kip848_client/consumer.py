@@ -1026,15 +1026,22 @@ class Consumer:
         with self._gate:
             if self._group.closed:
                 return
-            if not in_hand_is_done:
-                self._fetcher.take_back(self._fetcher.unprocessed(self._in_hand, self._committed_by_hand))
-            self._in_hand = ()
-            errors = self._group.close(timeout_ms=timeout_ms, mode=mode, release=self._fetcher.close)
+            errors = self._group.close(
+                timeout_ms=timeout_ms,
+                mode=mode,
+                before_commit=None if in_hand_is_done else self._take_back_in_hand,
+                release=self._fetcher.close,
+            )
             self._finalizer.detach()
         for error in errors[1:]:
             self._group.listeners.observer.log(logging.WARNING, LogEvent.ERROR_DROPPED, error=repr(error))
         if errors:
             raise errors[0]
+
+    def _take_back_in_hand(self) -> None:
+        """Count what the last poll() or consume() returned as not returned."""
+        self._fetcher.take_back(self._fetcher.unprocessed(self._in_hand, self._committed_by_hand))
+        self._in_hand = ()
 
     def __enter__(self) -> Self:
         return self

@@ -330,11 +330,19 @@ class GroupMember:
 
     # ----------------------------------------------------------------------------------------------------------- close
 
-    def close(self, *, timeout_ms: int, mode: LeaveMode, release: Callable[[], None]) -> list[BaseException]:
+    def close(
+        self,
+        *,
+        timeout_ms: int,
+        mode: LeaveMode,
+        release: Callable[[], None],
+        before_commit: Callable[[], None] | None = None,
+    ) -> list[BaseException]:
         """Commit (if automatic), leave, wait for commits, stop the thread: each within what is left of the time.
 
         Args:
             release: closes the record source; called when no listener can need it any more.
+            before_commit: corrects the positions; if it raises, nothing is committed automatically.
 
         Returns:
             What was raised on the way, oldest first; every step ran all the same.
@@ -348,7 +356,7 @@ class GroupMember:
         self.thread.calls_end_s = deadline_s - min(1_000, timeout_ms / 4) / 1_000
         errors: list[BaseException] = []
         if self.thread.fatal is None and self.manager.alive:
-            self._guard(errors, lambda: self._commit_before_leaving(self.thread.calls_end_s))
+            self._guard(errors, lambda: self._commit_before_leaving(self.thread.calls_end_s, before_commit))
             self._guard(errors, lambda: self._leave_on_close(deadline_s, mode))
             self._guard(errors, lambda: self._await_async_commits(deadline_s))
         else:
@@ -366,7 +374,9 @@ class GroupMember:
             errors.insert(0, self.thread.fatal)
         return errors
 
-    def _commit_before_leaving(self, until_s: float) -> None:
+    def _commit_before_leaving(self, until_s: float, before: Callable[[], None] | None = None) -> None:
+        if before is not None:
+            before()
         positions = self.thread.committable() if self._auto_commit else {}
         if not positions or (self.view.member_epoch <= 0 and not self._manual):
             return

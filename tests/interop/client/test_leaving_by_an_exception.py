@@ -158,3 +158,21 @@ def test_a_loop_that_ends_in_order_has_finished_its_last_record(
         raise _FailedError
 
     assert committed_after(body) == 4
+
+
+def test_a_second_exception_on_the_way_out_commits_nothing_and_still_closes(
+    broker: EmbeddedBroker, committed_after: Callable[..., int | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C is pressed twice: the group must not wait for the session of a member that is gone."""
+
+    def fail(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def body(consumer: Consumer) -> None:
+        monkeypatch.setattr(consumer._fetcher, "unprocessed", fail)
+        iterate(consumer)
+
+    with pytest.raises(KeyboardInterrupt):
+        committed_after(body)
+    assert committed(broker) is None
+    broker.wait_for_group("g", state="Empty")
