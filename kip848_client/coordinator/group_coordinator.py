@@ -42,8 +42,8 @@ version negotiation are the shell's.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
-from typing import ClassVar, Final, assert_never
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final, assert_never
 from uuid import UUID
 
 from kip848_client.assignors import SERVER_ASSIGNORS, ServerAssignor
@@ -65,7 +65,7 @@ from kip848_client.coordinator.core.inputs import (
     TopicsChanged,
     TransactionEnded,
 )
-from kip848_client.coordinator.core.kind import Kinds, routes_by_message
+from kip848_client.coordinator.core.kind import GroupKind, Kinds, routes_by_message
 from kip848_client.coordinator.core.offset_store import CommittedOffset
 from kip848_client.coordinator.core.result import (
     ArmTimer,
@@ -92,15 +92,8 @@ from kip848_client.wire.messages.group_records import (
 )
 
 _NOTHING: Final = CoordinatorResult()
-_HANDLERS: Final = routes_by_message(
-    (
-        *list_and_delete.ROUTES,
-        *offset_commit.ROUTES,
-        *offset_fetch.ROUTES,
-        *offset_deletion.ROUTES,
-        *(row for kind in KINDS for row in kind.ROUTES),
-    )
-)
+_ROUTES: Final = (*list_and_delete.ROUTES, *offset_commit.ROUTES, *offset_fetch.ROUTES, *offset_deletion.ROUTES)
+"""The requests that concern every kind of group."""
 _SESSIONS: Final = frozenset({TimerKind.SESSION, TimerKind.CLASSIC_SESSION})
 
 
@@ -111,12 +104,15 @@ class GroupCoordinator:
         config: the broker's settings.
         rng: makes member ids for clients that bring none; nothing else is random.
         assignors: server-side assignors by name; those that *config* names must be among them.
+        kinds: the kinds of groups that it has.
 
     Raises:
         ConfigError: ``group.consumer.assignors`` names one that is not among *assignors*.
     """
 
-    API_KEYS: ClassVar[frozenset[ApiKey]] = frozenset(ApiKey(message.WIRE.api_key) for message in _HANDLERS)
+    API_KEYS: ClassVar[frozenset[ApiKey]] = frozenset(
+        ApiKey(row.message.WIRE.api_key) for row in (*_ROUTES, *(row for kind in KINDS for row in kind.ROUTES))
+    )
 
     def __init__(
         self,
@@ -124,6 +120,7 @@ class GroupCoordinator:
         *,
         rng: random.Random,
         assignors: Mapping[str, ServerAssignor] = SERVER_ASSIGNORS,
+        kinds: Sequence[type[GroupKind[Any]]] = KINDS,
     ) -> None:
         missing = [name for name in config.consumer_assignors if name not in assignors]
         if missing:
@@ -137,7 +134,8 @@ class GroupCoordinator:
             offsets_only=ClassicGroup,
         )
         self._kinds = self._state.part(Kinds)
-        self._kinds.register(KINDS)
+        self._kinds.register(kinds)
+        self._handlers = routes_by_message((*_ROUTES, *(row for kind in kinds for row in kind.ROUTES)))
 
     # Events
 
@@ -153,7 +151,7 @@ class GroupCoordinator:
         match request:
             case ApiRequest():
                 message = request.message
-                return _HANDLERS[type(message)](self._state, request, message, now_ms=now_ms)
+                return self._handlers[type(message)](self._state, request, message, now_ms=now_ms)
             case TopicsChanged(image):
                 return self._topics_changed(image)
             case ConfigChanged(group_id, overrides):
