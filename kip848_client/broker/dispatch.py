@@ -9,7 +9,8 @@ Requests that cannot be handled:
   has a field for it, else its connection is closed. Other clients are not affected. Handlers raise ProtocolError for
   what only closing the connection can say (a Produce without an answer that failed).
 
-A handler that is a generator has `_SLICE_S` at a time; then the requests of other connections have their turn.
+A handler that is a generator has `_SLICE_S` at a time; then the requests of other connections have their turn. A group
+whose requests take long has its turns, too (`group_turns`): thousands of members may join at once.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from kip848_client.broker.apis import Api, ApiTable
 from kip848_client.broker.apis.api_versions import unsupported_version
 from kip848_client.broker.net.context import RequestContext, Slices
 from kip848_client.broker.net.faults import Faults
+from kip848_client.broker.net.group_turns import GroupTurns
 from kip848_client.broker.net.request_log import RequestLog
 from kip848_client.broker.net.server import ClientConnection
 from kip848_client.broker.state import BrokerState
@@ -51,6 +53,7 @@ class Dispatcher:
         self._requests: Final = requests
         self._elements_max: Final = broker.config.request_elements_max
         self._closed = False
+        self._turns: Final = GroupTurns(broker.loop)
 
     def open_request(self, data: bytes, connection: ClientConnection) -> None:
         """Decode one frame, give it to its handler and put its context into the connection's queue.
@@ -115,6 +118,7 @@ class Dispatcher:
     def close(self) -> None:
         """Go on with no request that is handled in slices: the broker stops."""
         self._closed = True
+        self._turns.close()
 
     def _is_faulty(
         self, api: Api, request: Request[Response], context: RequestContext, connection: ClientConnection
@@ -128,6 +132,20 @@ class Dispatcher:
         )
 
     def _handle(self, api: Api, request: Request[Any], context: RequestContext) -> None:
+        group_id: str | None = getattr(request, "group_id", None)
+        if group_id is None:
+            self._handle_now(api, request, context)
+        elif not self._turns.run(group_id, lambda: self._handle_now(api, request, context)):
+            context.at_work = True
+            self._turns.wait(group_id, lambda: self._handle_later(api, request, context))
+
+    def _handle_later(self, api: Api, request: Request[Any], context: RequestContext) -> None:
+        try:
+            self._handle_now(api, request, context)
+        except ProtocolError as error:
+            context.refuse(str(error))
+
+    def _handle_now(self, api: Api, request: Request[Any], context: RequestContext) -> None:
         try:
             if (access := self._broker.access) is not None:
                 allowed = access.check(api.requires, request, context)

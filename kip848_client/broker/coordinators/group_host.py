@@ -14,6 +14,7 @@ import concurrent.futures
 import contextlib
 import itertools
 import logging
+import math
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
@@ -55,7 +56,7 @@ from kip848_client.coordinator.core.timers import TimerKey, TimerKind
 from kip848_client.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.coordinator.modern.assignment_round import RoundChanged
 from kip848_client.errors import ConfigError, DataDirError, ErrorCode, IllegalStateError
-from kip848_client.journal import Journal
+from kip848_client.journal import Journal, NullJournal
 from kip848_client.logs import BROKER_LOGGER, LogEvent, log_event
 from kip848_client.wire.messages.connect_group_records import ConnectGroupRecordKey
 from kip848_client.wire.messages.consumer_group_describe import (
@@ -81,6 +82,8 @@ __all__ = ["GroupHost", "Waiter"]
 
 
 _INTERNAL_REQUEST_ID: Final = 0
+_TURN_S: Final = 0.01
+"""How long timers are served before requests have their turn: thousands of sessions may end at once."""
 _RETRY_MS: Final = 500
 """Pause after a timer whose records could not be kept."""
 
@@ -125,6 +128,7 @@ class GroupHost:
         self._acts: Final = acts
         self._clock: Final = clock
         self._journal: Final = journal
+        self._writes_events: Final = not isinstance(journal, NullJournal)
         self._loop: Final = loop
         self._metrics: Final = metrics
         self._waiting: Final[dict[int, RequestContext]] = {}
@@ -290,12 +294,12 @@ class GroupHost:
         self._try_to_refresh_topics()
         self._timer_fired()
 
-    def run_due(self) -> None:
-        """Do what is due by now, unless the node hangs."""
+    def run_due(self, *, for_s: float = math.inf) -> None:
+        """Do what is due by now, unless the node hangs; what is not done after *for_s* stays due."""
         if not self._acts():
             return
-        now_ms = self._clock.now_ms()
-        while True:
+        now_ms, ends_s = self._clock.now_ms(), self._loop.time() + for_s
+        while self._loop.time() < ends_s:
             deadline_ms = self._coordinator.deadline_ms()
             if deadline_ms is None or deadline_ms > now_ms:
                 break
@@ -423,7 +427,7 @@ class GroupHost:
                 context.reply(reply.response)
         for task in result.tasks:
             self._loop.call_soon(self._resolve, task)
-        for event in result.events:
+        for event in result.events if self._writes_events else ():  # an event of a large group costs milliseconds
             self._journal.write(to_journal(event, ts_ms=wall_ms, topic_name=self._coordinator.topic_name))
         self._arm_timer_for(result.soft)
         if self._waiters and (
@@ -499,7 +503,7 @@ class GroupHost:
     def _timer_fired(self) -> None:
         self._timer = self._timer_deadline_ms = None
         try:
-            self.run_due()
+            self.run_due(for_s=math.inf if isinstance(self._clock, ManualClock) else _TURN_S)
         except DataDirError:  # the data folder has reported it; what was due stays due
             self._arm_timer(not_before_ms=self._clock.now_ms() + _RETRY_MS)
         except Exception as bug:  # noqa: BLE001 - logged, and tried again below

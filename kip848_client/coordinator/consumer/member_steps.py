@@ -7,6 +7,7 @@ again; (3) the member takes one step towards its target. The arithmetic of step 
 from __future__ import annotations
 
 import uuid
+from typing import Final
 
 from kip848_client.assignors import TopicPartitions
 from kip848_client.coordinator.consumer import consumer_records, subscriptions
@@ -33,6 +34,9 @@ from kip848_client.coordinator.modern.member_record import (
     ReconciliationState,
 )
 from kip848_client.coordinator.modern.member_timers import arm_member_timers
+
+_MEMBERS_PER_MS: Final = 100
+"""A target of a hundred members may be computed every millisecond, one of 5,000 every 50 ms."""
 
 
 class MemberSteps:
@@ -264,12 +268,15 @@ class MemberSteps:
         return True
 
     def _may_compute(self) -> bool:
-        """Whether the assignment interval has passed; the first target of a group never waits."""
+        """Whether the assignment interval has passed; the first target of a group never waits.
+
+        The interval grows with the group, so that members that join a large one together share a target.
+        """
         computed_ms = self._state.part(Rounds).computed_ms.get(self._group.group_id)
         if computed_ms is None or not self._group.target_epoch:
             return True
         interval_ms = self._state.group_config(self._group.group_id).assignment_interval_ms
-        return self._now_ms - computed_ms >= interval_ms
+        return self._now_ms - computed_ms >= max(interval_ms, len(self._group.members) // _MEMBERS_PER_MS)
 
     # Step 3
 

@@ -261,6 +261,21 @@ def test_an_illegal_result_of_a_foreign_assignor_is_never_installed() -> None:
     assert h.state() == before
 
 
+def test_members_that_join_a_large_group_together_share_targets() -> None:
+    """A target for each of 5,000 joins would cost half a minute, in which no other group is served."""
+    h = Harness()
+    h.create_topic("t", partitions=300)
+    for number in range(300):
+        h.join(f"m{number:03}", ["t"])
+    assert [len(h.target(f"m{number:03}")) for number in (99, 199, 299)] == [1, 0, 0], "from 100 members on it waits"
+
+    h.advance(3)
+    h.heartbeat("m000", h.member("m000").member_epoch)
+
+    assert [len(h.target(f"m{number:03}")) for number in (99, 199, 299)] == [1, 1, 1]
+    assert h.group.target_epoch == h.group.group_epoch == 300
+
+
 def test_many_joins_within_the_assignment_interval_share_one_target() -> None:
     """A rolling start of a large group computes few targets (KIP-1263), and no member is left at epoch 0."""
     h = _two_topics()
