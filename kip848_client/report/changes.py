@@ -68,15 +68,10 @@ class ChangeTracker:
                 change.owing.clear()
                 change.settled_ms = at_ms
 
-    def drain(self) -> Iterator[Change]:
-        """Remove and return the changes that have ended."""
-        closed, self._closed = self._closed, []
-        yield from closed
-
     def finish(self) -> Iterator[Change]:
         """The log ends: return the remaining changes, with those whose end the log does not show."""
         self._close(float("inf"))
-        yield from self.drain()
+        yield from self._closed
         for change in self._open:
             yield Change(change.at_ms, None, change.epoch, change.reason)
 

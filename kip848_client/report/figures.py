@@ -1,7 +1,7 @@
 """Numbers of one group and its members: how long rebalances took, how long partitions had no reader, how much moved,
 how late heartbeats were, what was refused.
 
-Definitions (`kip848_client.spark.analytics` counts the same):
+Definitions:
 
 * A **rebalance** begins when the group epoch is bumped and ends when the group is Stable or Empty again; bumps in
   between belong to it. One that the log does not see the end of is counted as open and has no duration.
@@ -26,7 +26,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
@@ -47,13 +47,25 @@ class Percentiles(msgspec.Struct, frozen=True):
 
 
 class Rebalance(msgspec.Struct, frozen=True):
-    """One rebalance. `end_ms` is None if the log ends first."""
+    """One rebalance. `end_ms` is None if the log ends first.
+
+    Args:
+        moved: partitions that left for another member while it lasted.
+        without_reader_ms: of partitions that left their owner while it lasted.
+    """
 
     start_ms: float
     end_ms: float | None
     first_epoch: int
     last_epoch: int
     reasons: Sequence[str]
+    moved: int = 0
+    without_reader_ms: float = 0.0
+
+    @property
+    def ms(self) -> float | None:
+        """How long it lasted."""
+        return None if self.end_ms is None else self.end_ms - self.start_ms
 
 
 class Handover(msgspec.Struct, frozen=True):
@@ -90,6 +102,7 @@ class MemberFigures(msgspec.Struct, frozen=True):
 
     Args:
         heartbeats: sent, joins and leaves included.
+        revoked: how long it took to give partitions up when the coordinator told it to, or until it left.
         gained: partitions that came from another member.
         given: partitions that went to another member.
         returned: partitions that came back to it without another owner in between.
@@ -99,6 +112,7 @@ class MemberFigures(msgspec.Struct, frozen=True):
     member: str
     heartbeats: int
     late: Percentiles
+    revoked: Percentiles
     commits: Commits
     gained: int
     given: int
@@ -142,26 +156,22 @@ class Figures(msgspec.Struct, frozen=True):
 
 def figures_of(timeline: Timeline) -> Figures:
     """Compute the figures of a timeline."""
-    rebalances = _rebalances(timeline)
-    owned = {lane.partition: _owners(lane, timeline.writers) for lane in timeline.partitions}
-    handovers = handovers_of(timeline)
+    owned = owners_of(timeline)
+    handovers = _handovers(timeline, owned)
+    rebalances = _with_costs(_rebalances(timeline), handovers)
     moves = sum(each.moved for each in handovers)
     gaps: dict[str, list[float]] = {lane.partition: [] for lane in timeline.partitions}
     for handover in handovers:
         if handover.gap_ms is not None:
             gaps[handover.partition].append(handover.gap_ms)
-    calls: dict[str, list[float]] = {}
-    for member in timeline.members:
-        for call in member.calls:
-            calls.setdefault(call.text.partition("(")[0], []).append(call.end_ms - call.start_ms)
-    heartbeats = [heartbeat for member in timeline.members for heartbeat in member.heartbeats]
+    counts = timeline.counts
     return Figures(
         group_id=timeline.group_id,
         log_ms=timeline.end_ms - timeline.start_ms,
         members=len(timeline.members),
         partitions=len(timeline.partitions),
         rebalances=rebalances,
-        rebalance=percentiles(r.end_ms - r.start_ms for r in rebalances if r.end_ms is not None),
+        rebalance=percentiles(each.ms for each in rebalances if each.ms is not None),
         change=percentiles(c.end_ms - c.start_ms for c in timeline.changes if c.end_ms is not None),
         without_reader=percentiles(gap for times in gaps.values() for gap in times if gap > 0),
         without_reader_by_partition_ms={partition: sum(times) for partition, times in gaps.items()},
@@ -169,19 +179,27 @@ def figures_of(timeline: Timeline) -> Figures:
         bounces=len(handovers) - moves,
         stayed=_stayed(rebalances, owned.values()),
         two_readers=[lane.partition for lane in timeline.partitions if _overlap(lane.read)],
-        listener_calls={name: percentiles(times) for name, times in sorted(calls.items())},
-        heartbeats=len(heartbeats),
-        late=percentiles(each.late_ms for each in heartbeats if each.late_ms is not None),
-        commits=_commits(timeline.commits),
-        marks=dict(sorted(Counter(mark.kind for mark in timeline.marks).items())),
+        listener_calls={name: percentiles(times) for name, times in sorted(counts.called_ms.items())},
+        heartbeats=counts.heartbeats.total(),
+        late=percentiles(itertools.chain.from_iterable(counts.late_ms.values())),
+        commits=_commits(counts.commits),
+        marks=dict(sorted(counts.marks.items())),
         by_member=_by_member(timeline, owned.values(), handovers),
         notes=_notes(timeline, handovers),
     )
 
 
+def owners_of(timeline: Timeline) -> dict[str, Sequence[Span]]:
+    """The periods in which each partition had an owner."""
+    return {lane.partition: _owners(lane, timeline.writers) for lane in timeline.partitions}
+
+
 def handovers_of(timeline: Timeline) -> list[Handover]:
     """Every change of owner, by partition and in order of time."""
-    owned = {lane.partition: _owners(lane, timeline.writers) for lane in timeline.partitions}
+    return _handovers(timeline, owners_of(timeline))
+
+
+def _handovers(timeline: Timeline, owned: Mapping[str, Sequence[Span]]) -> list[Handover]:
     elsewhere = _with_others(timeline, owned)
     return [
         Handover(
@@ -238,13 +256,14 @@ def _by_member(
     for span in itertools.chain.from_iterable(owned):
         owned_ms[span.text] += span.end_ms - span.start_ms
     commits: dict[str, dict[CommitKey, int]] = {}
-    for key, count in timeline.commits.items():
+    for key, count in timeline.counts.commits.items():
         commits.setdefault(key.who, {})[key] = count
     return [
         MemberFigures(
             member=lane.member,
-            heartbeats=len(lane.heartbeats),
-            late=percentiles(each.late_ms for each in lane.heartbeats if each.late_ms is not None),
+            heartbeats=timeline.counts.heartbeats[lane.member],
+            late=percentiles(timeline.counts.late_ms.get(lane.member, ())),
+            revoked=percentiles(timeline.counts.revoked_ms.get(lane.member, ())),
             commits=_commits(commits.get(lane.member, {})),
             gained=gained[lane.member],
             given=given[lane.member],
@@ -299,10 +318,10 @@ def _rebalances(timeline: Timeline) -> list[Rebalance]:
     rests = [span.start_ms for span in timeline.states if span.text in AT_REST]
     found: list[Rebalance] = []
     open_: list[tuple[float, int, str]] = []
-    bumps = list(timeline.epochs)
+    bumps = deque(timeline.epochs)
     for rest in [*rests, None]:
         while bumps and (rest is None or bumps[0][0] <= rest):
-            open_.append(bumps.pop(0))
+            open_.append(bumps.popleft())
         if open_:
             found.append(
                 Rebalance(
@@ -314,6 +333,25 @@ def _rebalances(timeline: Timeline) -> list[Rebalance]:
                 )
             )
             open_ = []
+    return found
+
+
+def _with_costs(rebalances: Iterable[Rebalance], handovers: Iterable[Handover]) -> list[Rebalance]:
+    ordered = sorted(handovers, key=lambda each: each.left_ms)
+    found = []
+    for each in rebalances:
+        first = bisect.bisect_left(ordered, each.start_ms, key=lambda handover: handover.left_ms)
+        last = len(ordered)
+        if each.end_ms is not None:
+            last = bisect.bisect_right(ordered, each.end_ms, key=lambda handover: handover.left_ms)
+        left = ordered[first:last]
+        found.append(
+            msgspec.structs.replace(
+                each,
+                moved=sum(handover.moved for handover in left),
+                without_reader_ms=sum(handover.gap_ms or 0.0 for handover in left),
+            )
+        )
     return found
 
 

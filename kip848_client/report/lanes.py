@@ -1,24 +1,22 @@
 """Builds lanes from events in order of time: spans of owning, reading and states, and marks between them.
 
-`timeline` defines the spans. A `LaneBuilder` keeps no events: a caller with a log larger than memory calls `drain` now
-and then to remove the spans that have ended.
+`timeline` defines the spans. A `LaneBuilder` keeps no events. A caller that wants figures of a log larger than memory
+calls `drain` now and then: what only pictures need is removed, and periods of ownership, epochs and counts stay.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, Protocol
 
 from kip848_client.journal import JournalEvent, JsonValue
 from kip848_client.report.changes import ChangeTracker
 from kip848_client.report.names import MemberNames
 from kip848_client.report.timeline import (
-    Change,
     CommitEnd,
     CommitKey,
-    Heartbeat,
+    Counts,
     Mark,
     MarkKind,
     MemberLane,
@@ -32,28 +30,6 @@ AT_REST: Final = frozenset({"Stable", "Empty", "Dead"})
 _CLASSIC_REBALANCE_BEGINS: Final = "PreparingRebalance"
 _NOT_A_MEMBER: Final = frozenset({"UNJOINED", "FATAL"})
 """Public states of a consumer that is no member of the group."""
-
-PieceKind: TypeAlias = Literal["held", "read", "group_state", "epoch", "change", "call", "mark", "partition"]
-
-
-class Piece(NamedTuple):
-    """A finished part of a lane, as `LaneBuilder.drain` returns it.
-
-    Args:
-        lane: a partition (held, read, partition), a member (call, mark), or the group.
-        text: an owner, a state, a listener call, the reason of an epoch or change, or what a mark says.
-        end_ms: of a change None if the log ends first.
-        number: a group epoch.
-        mark: kind of a mark.
-    """
-
-    kind: PieceKind
-    lane: str
-    text: str = ""
-    start_ms: float = 0.0
-    end_ms: float | None = 0.0
-    number: int | None = None
-    mark: MarkKind | None = None
 
 
 class Names(Protocol):
@@ -156,8 +132,8 @@ class LaneBuilder:
         self._marks: list[Mark] = []
         self._partitions: set[str] = set()
         self._members: dict[str, None] = {}
-        self._heartbeats: dict[str, list[Heartbeat]] = {}
-        self._commits: Counter[CommitKey] = Counter()
+        self._revoking_since: dict[str, float] = {}
+        self._counts = Counts()
 
     def add(self, event: JournalEvent) -> None:
         """Add the next event of this group, or one that belongs to no group."""
@@ -171,45 +147,12 @@ class LaneBuilder:
         if handler is not None:
             handler(self, event, who, float(event.ts_ms))
 
-    def drain(self) -> Iterator[Piece]:
-        """Remove and return the pieces that have ended, ordered by end in each lane. Do not mix with `finish`."""
-        views: tuple[tuple[PieceKind, _OpenSpans], ...] = (
-            ("held", self._held),
-            ("read", self._read),
-            ("group_state", self._group_states),
-        )
-        for kind, spans in views:
-            for lane, ended in spans.closed.items():
-                for span in ended:
-                    yield Piece(kind, lane, span.text, span.start_ms, span.end_ms)
-        for at_ms, epoch, reason in self._group_epochs:
-            yield Piece("epoch", "group", reason, at_ms, at_ms, number=epoch)
-        for change in self._changes.drain():
-            yield _piece_of(change)
-        for who, calls in self._calls.items():
-            for call in calls:
-                yield Piece("call", who, call.text, call.start_ms, call.end_ms)
-        for mark in self._marks:
-            yield Piece("mark", mark.who, mark.text, mark.ts_ms, mark.ts_ms, mark=mark.kind)
-        kept: tuple[dict[str, list[Span]] | list[Mark] | list[tuple[float, int, str]], ...] = (
-            *(spans.closed for spans in self._all_spans()),
-            self._calls,
-            self._marks,
-            self._group_epochs,
-        )
-        for each in kept:
-            each.clear()
-        for unused in (self._epochs, self._heartbeats, self._commits):
+    def drain(self) -> list[Mark]:
+        """Return the marks so far; forget them, and the states, epochs and calls of members."""
+        marks, self._marks = self._marks, []
+        for unused in (self._own_states.closed, self._coordinator_states.closed, self._epochs, self._calls):
             unused.clear()
-
-    def last(self, *, end_ms: float) -> Iterator[Piece]:
-        """The log ends: return the remaining pieces, and every partition that was named."""
-        self._end_all(end_ms)
-        yield from self.drain()
-        for change in self._changes.finish():
-            yield _piece_of(change)
-        for partition in self._partitions:
-            yield Piece("partition", partition)
+        return marks
 
     def _all_spans(self) -> tuple[_OpenSpans, ...]:
         return (self._held, self._read, self._own_states, self._coordinator_states, self._group_states)
@@ -234,7 +177,7 @@ class LaneBuilder:
             epochs=self._group_epochs,
             states=self._group_states.spans("group"),
             marks=self._marks,
-            commits=self._commits,
+            counts=self._counts,
             changes=list(self._changes.finish()),
             writers=frozenset(self._writers),
             coordinated=self._inferred is None,
@@ -247,7 +190,6 @@ class LaneBuilder:
             states=own or self._coordinator_states.spans(member),
             epochs=self._epochs.get(member, []),
             calls=self._calls.get(member, []),
-            heartbeats=self._heartbeats.get(member, []),
         )
 
     def _note_epoch(self, event: JournalEvent, who: str) -> None:
@@ -267,8 +209,17 @@ class LaneBuilder:
             self._held.begin(lane, who, at_ms)
         state = str(event.fields.get("state"))
         self._coordinator_states.change(who, state, at_ms)
+        if state == "UNREVOKED_PARTITIONS":
+            self._revoking_since.setdefault(who, at_ms)
+        else:
+            self._has_revoked(who, at_ms)
         if state == "STABLE":
             self._changes.stable(who, _epoch_of(event), at_ms)
+
+    def _has_revoked(self, who: str, at_ms: float) -> None:
+        since_ms = self._revoking_since.pop(who, None)
+        if since_ms is not None:
+            self._counts.revoked_ms[who].append(at_ms - since_ms)
 
     def _member_joined(self, event: JournalEvent, who: str, at_ms: float) -> None:
         del at_ms
@@ -285,7 +236,8 @@ class LaneBuilder:
             self._stop_reading(who, at_ms)
             self._own_states.clear(who, at_ms)
         kind: MarkKind = "failure" if reason.endswith("timeout") else "life"
-        self._marks.append(Mark(at_ms, who, kind, f"leaves the group: {reason.replace('_', ' ')}"))
+        self._keep_mark(at_ms, who, kind, f"leaves the group: {reason.replace('_', ' ')}")
+        self._has_revoked(who, at_ms)
 
     def _epoch_bumped(self, event: JournalEvent, who: str, at_ms: float) -> None:
         del who
@@ -337,7 +289,7 @@ class LaneBuilder:
         call = str(event.fields.get("callback")).removeprefix("on_partitions_")
         took_ms = _number(event.fields.get("duration_ms"))
         self._called(who, call, _names_of(event.fields.get("partitions")), at_ms - took_ms, at_ms)
-        self._marks.append(Mark(at_ms, who, "failure", f"on_partitions_{call} raised {event.fields.get('error')}"))
+        self._keep_mark(at_ms, who, "failure", f"on_partitions_{call} raised {event.fields.get('error')}")
 
     def _called(self, who: str, call: str, partitions: Sequence[str], start_ms: float, end_ms: float) -> None:
         self._partitions.update(partitions)
@@ -346,6 +298,7 @@ class LaneBuilder:
                 self._read.begin(partition, who, end_ms)
             else:
                 self._read.end(partition, who, start_ms)
+        self._counts.called_ms[f"on_partitions_{call}"].append(end_ms - start_ms)
         text = f"on_partitions_{call}({', '.join(partitions) or 'nothing'})"
         self._calls.setdefault(who, []).append(Span(start_ms, end_ms, text))
 
@@ -381,17 +334,18 @@ class LaneBuilder:
             self._read.end(lane, who, at_ms)
 
     def _heartbeat_sent(self, event: JournalEvent, who: str, at_ms: float) -> None:
-        """Note a heartbeat and how late it was."""
-        sent_ms, due_ms = event.fields.get("sent_ms"), event.fields.get("due_ms")
-        sent = float(sent_ms) if isinstance(sent_ms, int | float) else at_ms
-        due = float(due_ms) if isinstance(due_ms, int | float) else None
-        self._heartbeats.setdefault(who, []).append(Heartbeat(sent, due))
+        """Count a heartbeat and how late it was."""
+        del at_ms
+        _, late_ms = sent_and_late_ms(event)
+        self._counts.heartbeats[who] += 1
+        if late_ms is not None:
+            self._counts.late_ms[who].append(late_ms)
 
     def _commit_ended(self, event: JournalEvent, who: str, at_ms: float) -> None:
         """One side's word on a commit."""
         del at_ms
         end, error = COMMIT_ENDS[event.event], event.fields.get("error")
-        self._commits[CommitKey(who, end, str(error or ""))] += 1
+        self._counts.commits[CommitKey(who, end, str(error or ""))] += 1
 
     def _commit_failed(self, event: JournalEvent, who: str, at_ms: float) -> None:
         """Count the commit and mark it."""
@@ -402,7 +356,11 @@ class LaneBuilder:
 
     def _mark(self, event: JournalEvent, who: str, at_ms: float) -> None:
         kind, text = MARKS[event.event]
-        self._marks.append(Mark(at_ms, who, kind, text.format_map(_Fields(event.fields))))
+        self._keep_mark(at_ms, who, kind, text.format_map(_Fields(event.fields)))
+
+    def _keep_mark(self, at_ms: float, who: str, kind: MarkKind, text: str) -> None:
+        self._marks.append(Mark(at_ms, who, kind, text))
+        self._counts.marks[kind] += 1
 
 
 class _Inference:
@@ -482,8 +440,11 @@ HANDLERS: Final[Mapping[str, Callable[[LaneBuilder, JournalEvent, str, float], N
 """Event -> what it does to the lanes. Others say only that their member is there."""
 
 
-def _piece_of(change: Change) -> Piece:
-    return Piece("change", "group", change.reason, change.start_ms, change.end_ms, number=change.epoch)
+def sent_and_late_ms(event: JournalEvent) -> tuple[float, float | None]:
+    """When a heartbeat was sent, and how much later than expected: 0 for one that was early, None for a join."""
+    sent_ms, due_ms = event.fields.get("sent_ms"), event.fields.get("due_ms")
+    sent = float(sent_ms) if isinstance(sent_ms, int | float) else float(event.ts_ms)
+    return sent, max(0.0, sent - due_ms) if isinstance(due_ms, int | float) else None
 
 
 def _epoch_of(event: JournalEvent) -> int:

@@ -13,7 +13,9 @@ A log may have one of them only: a broker writes the first, a consumer the secon
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -41,26 +43,13 @@ class PartitionLane(msgspec.Struct, frozen=True):
 
 class MemberLane(msgspec.Struct, frozen=True):
     """One member: its public states (its states at the coordinator, if it wrote no log of its own), its epochs as
-    (time, epoch), its listener calls, and its heartbeats.
+    (time, epoch), and its listener calls.
     """
 
     member: str
     states: Sequence[Span]
     epochs: Sequence[tuple[float, int]]
     calls: Sequence[Span]
-    heartbeats: Sequence[Heartbeat]
-
-
-class Heartbeat(msgspec.Struct, frozen=True):
-    """One heartbeat that a client sent. `due_ms` is when the coordinator expected it at the latest; None for a join."""
-
-    sent_ms: float
-    due_ms: float | None
-
-    @property
-    def late_ms(self) -> float | None:
-        """How much later than expected; 0 for one that was sent early."""
-        return None if self.due_ms is None else max(0.0, self.sent_ms - self.due_ms)
 
 
 class CommitKey(NamedTuple):
@@ -78,6 +67,29 @@ class Mark(msgspec.Struct, frozen=True):
     who: str
     kind: MarkKind
     text: str
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """What a log may have millions of, counted as it comes. Durations are in milliseconds.
+
+    Args:
+        heartbeats: by member.
+        late_ms: how late each of a member's heartbeats was, joins and leaves left out; 0 for one that was early.
+        revoked_ms: how long a member took each time it was told to give partitions up.
+        called_ms: how long each call took, by callback.
+        marks: by kind.
+    """
+
+    heartbeats: Counter[str] = msgspec.field(default_factory=Counter)
+    late_ms: defaultdict[str, array[float]] = msgspec.field(default_factory=lambda: defaultdict(_durations))
+    revoked_ms: defaultdict[str, array[float]] = msgspec.field(default_factory=lambda: defaultdict(_durations))
+    called_ms: defaultdict[str, array[float]] = msgspec.field(default_factory=lambda: defaultdict(_durations))
+    commits: Counter[CommitKey] = msgspec.field(default_factory=Counter)
+    marks: Counter[MarkKind] = msgspec.field(default_factory=Counter)
+
+
+def _durations() -> array[float]:
+    return array("d")
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -106,7 +118,7 @@ class Timeline(msgspec.Struct, frozen=True):
     epochs: Sequence[tuple[float, int, str]]
     states: Sequence[Span]
     marks: Sequence[Mark]
-    commits: Mapping[CommitKey, int]
+    counts: Counts
     changes: Sequence[Change] = ()
     writers: frozenset[str] = frozenset()
     coordinated: bool = True

@@ -9,15 +9,15 @@
     analysis.groups.orderBy("rebalance.max_ms", ascending=False).show()
     analysis.write("/reports/today")
 
-Lines are parsed, grouped, and put in order by Spark; no process holds more than one group's open spans, and the driver
-holds totals only. `figures.py` of the report says what each number is; a test compares the two.
+Lines are parsed, grouped, and put in order by Spark; a task runs the report for one group after the other, and the
+driver holds totals only.
 
-Does not own: parsing (`event_rows`), spans (`lane_rows`), the arithmetic (`analytics_figures`), the page
-(`analytics_page`).
+Does not own: parsing (`event_rows`), the figures of a group (`figure_rows`), the page (`analytics_page`).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -28,9 +28,10 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as sf
 
 from kip848_client.errors import Kip848Error
-from kip848_client.spark import analytics_figures as figures
+from kip848_client.report.lanes import MARKS
+from kip848_client.report.timeline import MarkKind
 from kip848_client.spark.event_rows import event_rows, malformed_lines, read_lines
-from kip848_client.spark.lane_rows import lane_rows, with_names
+from kip848_client.spark.figure_rows import figure_rows, with_names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,7 +72,7 @@ class Bounds(msgspec.Struct, frozen=True):
 class Analysis:
     """The tables of `TABLES`, made by `analyze`. Spark's copies of them live as long as this object.
 
-    A table is computed on first use. Tables that others depend on are computed once, and `kept`.
+    The first use of one computes all of them.
     """
 
     def __init__(self, events: DataFrame, bounds: Bounds, *, group_id: str | None) -> None:
@@ -87,64 +88,80 @@ class Analysis:
             of_groups = of_groups.where(sf.col("group_id") == self._group_id)
         return kept(with_names(of_groups))
 
+    @property
+    def heartbeats(self) -> DataFrame:
+        """group_id, member, sent_ms, late_ms (null for joins and leaves); as many rows as the log has heartbeats."""
+        beats = self.named.where("event = 'heartbeat_sent'")
+        return beats.select("group_id", sf.col("who").alias("member"), "sent_ms", "late_ms")
+
     @cached_property
-    def _pieces(self) -> DataFrame:
-        return kept(lane_rows(self.named, start_ms=self.bounds.start_ms, end_ms=self.bounds.end_ms))
+    def _rows(self) -> DataFrame:
+        of_all: Counter[MarkKind] = Counter()
+        for row in self._without_group.groupBy("event").count().collect():
+            of_all[MARKS[row["event"]][0]] += row["count"]
+        start_ms, end_ms = self.bounds.start_ms, self.bounds.end_ms
+        return kept(figure_rows(self.named, start_ms=start_ms, end_ms=end_ms, marks_of_all=of_all))
+
+    @property
+    def _without_group(self) -> DataFrame:
+        """Marks of no group, such as a broker's start; they are counted with every group."""
+        return self._events.where("group_id is null and problem is null").where(sf.col("event").isin(*MARKS))
+
+    def _table(self, name: str) -> DataFrame:
+        return self._rows.where(sf.col(name).isNotNull()).select("group_id", f"{name}.*")
 
     @cached_property
     def groups(self) -> DataFrame:
         """See `TABLES`; so for all that follow."""
-        return kept(
-            figures.groups(
-                named=self.named,
-                rebalances=self.rebalances,
-                changes=self.changes,
-                ownership=self.ownership,
-                partitions=self.partitions,
-                marks=self.marks,
-                log_ms=max(self.bounds.end_ms - self.bounds.start_ms, 1),
-            )
-        )
+        return self._table("groups")
 
     @cached_property
     def members(self) -> DataFrame:  # noqa: D102
-        return figures.members(self.named, self.ownership)
+        return self._table("members")
 
     @cached_property
     def partitions(self) -> DataFrame:  # noqa: D102
-        return kept(figures.partitions(self._pieces, self.ownership))
+        return self._table("partitions")
 
     @cached_property
     def rebalances(self) -> DataFrame:  # noqa: D102
-        return kept(figures.with_costs(figures.rebalances(self._pieces), self.ownership))
+        return self._table("rebalances")
 
     @cached_property
     def states(self) -> DataFrame:  # noqa: D102
-        return figures.states(self._pieces)
+        return self._table("states")
 
     @cached_property
     def revocations(self) -> DataFrame:  # noqa: D102
-        return figures.revocations(self.named)
+        return self._table("revocations")
 
     @cached_property
     def changes(self) -> DataFrame:  # noqa: D102
-        return kept(figures.changes(self._pieces))
+        return self._table("changes")
 
     @cached_property
     def ownership(self) -> DataFrame:  # noqa: D102
-        return kept(figures.ownership(self._pieces, self.named))
+        return self._table("ownership")
 
     @cached_property
     def listener_calls(self) -> DataFrame:  # noqa: D102
-        return figures.listener_calls(self._pieces)
+        return self._table("listener_calls")
 
     @cached_property
     def commit_errors(self) -> DataFrame:  # noqa: D102
-        return figures.commit_errors(self.named)
+        return self._table("commit_errors")
 
     @cached_property
     def marks(self) -> DataFrame:  # noqa: D102
-        return kept(figures.marks(self._pieces, self._events.where("group_id is null and problem is null")))
+        kind = sf.create_map(*(sf.lit(text) for name, (kind, _) in MARKS.items() for text in (name, kind)))
+        others = self._without_group.select(
+            sf.lit(None).cast("string").alias("group_id"),
+            sf.col("ts_ms").cast("double").alias("ts_ms"),
+            sf.col("source").alias("who"),
+            kind[sf.col("event")].alias("kind"),
+            sf.replace(sf.col("event"), sf.lit("_"), sf.lit(" ")).alias("text"),
+        )
+        return self._table("marks").unionByName(others)
 
     @cached_property
     def malformed(self) -> DataFrame:  # noqa: D102

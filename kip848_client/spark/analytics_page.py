@@ -14,7 +14,7 @@ from kip848_client.report.lanes import AT_REST
 from kip848_client.report.periods import CAUSES, Comparison, PeriodFigures, clock, equal_parts
 from kip848_client.report.summary import Bar, Summary, Table, duration, duration_or_dash
 from kip848_client.spark.analytics import Analysis
-from kip848_client.spark.analytics_figures import cause_of, heartbeats, percentiles_of
+from kip848_client.spark.analytics_columns import cause_of, percentiles_of
 from kip848_client.spark.analytics_periods import compare_periods
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def summarize(analysis: Analysis, parts: Sequence[PeriodFigures] | None = None) 
     bounds = analysis.bounds
     if parts is None:
         parts = in_parts(analysis).periods
-    late = heartbeats(analysis.named)
+    late = analysis.heartbeats
     rebalances = analysis.rebalances
     gaps = analysis.ownership.where("gap_ms > 0")
     return Summary(
@@ -162,9 +162,9 @@ def _tables(analysis: Analysis, late: DataFrame, parts: Sequence[PeriodFigures])
             ("group", "members", "partitions", "rebalances", "median", "longest", "moved", "late by, 99 %", "refused"),
             lambda row: (
                 row["group_id"], f"{row['members']:,}", f"{row['partitions']:,}",
-                f"{row['rebalance']['count'] if row['rebalance'] else 0:,}",
-                _or_dash(row["rebalance"], "p50_ms"), _or_dash(row["rebalance"], "max_ms"), f"{row['moves']:,}",
-                _or_dash(row["late"], "p99_ms"), f"{row['failed'] + row['refused']:,}",
+                f"{row['rebalance']['count']:,}",
+                duration_or_dash(row["rebalance"]["p50_ms"]), duration_or_dash(row["rebalance"]["max_ms"]),
+                f"{row['moves']:,}", duration_or_dash(row["late"]["p99_ms"]), f"{row['failed'] + row['refused']:,}",
             ),
         ),
         Table(
@@ -250,7 +250,3 @@ def _periods(parts: Sequence[PeriodFigures]) -> Table:
         )
         for each in parts
     ])  # fmt: skip
-
-
-def _or_dash(spread: Row | None, name: str) -> str:
-    return duration_or_dash(None if spread is None else spread[name])

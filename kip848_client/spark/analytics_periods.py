@@ -10,7 +10,7 @@ from pyspark.sql import functions as sf
 from kip848_client.report.figures import Percentiles
 from kip848_client.report.periods import CAUSES, WORST, Comparison, GroupPeriods, Period, PeriodFigures
 from kip848_client.spark.analytics import Analysis
-from kip848_client.spark.analytics_figures import cause_of, percentiles_of
+from kip848_client.spark.analytics_columns import cause_of, percentiles_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row

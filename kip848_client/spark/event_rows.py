@@ -1,6 +1,6 @@
 """Event logs as a table: one row per line, parsed by `kip848_client.journal`. Lines that are not events are kept.
 
-Does not own: what events mean (`lane_rows`), what is counted (`analytics`).
+Does not own: what events mean (`figure_rows`), what is counted (`analytics`).
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from pyspark.sql.window import Window
 from kip848_client.errors import ConfigError, ProtocolError
 from kip848_client.journal import JournalEvent, parse_line
 from kip848_client.json_text import to_json
-from kip848_client.report.lanes import HANDLERS
+from kip848_client.report.lanes import HANDLERS, sent_and_late_ms
 from kip848_client.spark.arrow_map import map_in_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["EVENTS_DDL", "ArrowRows", "event_rows", "malformed_lines", "read_lines"]
+__all__ = ["EVENTS_DDL", "ArrowRows", "clean", "event_rows", "malformed_lines", "read_lines"]
 
 EVENTS_DDL: Final = (
     "file string, block long, line long, ts_ms long, source string, event string, group_id string, member_id string, "
-    "client_id string, group_epoch long, member_epoch long, fields string, due_ms double, sent_ms double, "
-    "error string, problem string"
+    "client_id string, group_epoch long, member_epoch long, fields string, sent_ms double, late_ms double, "
+    "problem string"
 )
 """`line` counts from 1 within a block, the part of a file that one task reads. `fields` is JSON, of events that lanes
 are made of. `problem` is set, and all that the line says is null, if the line is not an event."""
@@ -45,13 +45,12 @@ _SCHEMA: Final = pa.schema(
         ("group_epoch", pa.int64()),
         ("member_epoch", pa.int64()),
         ("fields", pa.string()),
-        ("due_ms", pa.float64()),
         ("sent_ms", pa.float64()),
-        ("error", pa.string()),
+        ("late_ms", pa.float64()),
         ("problem", pa.string()),
     ]
 )
-_NOTHING: Final = (None,) * 12
+_NOTHING: Final = (None,) * 11
 _ROWS_PER_BATCH: Final = 5_000
 _HUGE: Final = 2**53
 
@@ -122,16 +121,11 @@ def _columns(event: JournalEvent) -> tuple[object, ...]:
     if not all(-_HUGE < number < _HUGE for number in numbers):
         raise ProtocolError(f"event log line has a time or an epoch out of range: {numbers}")
     told = to_json(fields) if event.event in HANDLERS else None
-    due_ms, sent_ms = (_number(fields.get(name)) for name in ("due_ms", "sent_ms"))
-    error = fields.get("error")
+    beat = sent_and_late_ms(event) if event.event == "heartbeat_sent" else (None, None)
     return (
         *(event.ts_ms, event.source, event.event, event.group_id, event.member_id, event.client_id),
-        *(event.group_epoch, event.member_epoch, told, due_ms, sent_ms, str(error or "")),
+        *(event.group_epoch, event.member_epoch, told, *beat),
     )
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
 
 
 class ArrowRows:
@@ -153,12 +147,12 @@ class ArrowRows:
         columns = list(zip(*self._rows, strict=True))
         self._rows = []
         arrays = [
-            pa.array([_clean(cell) for cell in column] if text else column, field.type)
+            pa.array([clean(cell) for cell in column] if text else column, field.type)
             for column, field, text in zip(columns, self._schema, self._texts, strict=True)
         ]
         yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
-def _clean(text: Any) -> Any:
+def clean(text: Any) -> Any:
     """*text* as UTF-8 can have it: JSON may hold halves of characters."""
     return text if text is None or text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
