@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping
-from typing import ClassVar, Final, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from kip848_client.assignors import ServerAssignor
 from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
@@ -108,7 +108,7 @@ class CoordinatorState:
         self.group_configs: Final[dict[str, GroupConfig]] = {}
         self._default_group_config: Final = GroupConfig.of(config)
         self._offsets_only: Final = offsets_only
-        self._parts: Final[dict[type[StatePart], StatePart]] = {}
+        self._parts: Final[dict[type[StatePart], Any]] = {}
 
     def find(self, kind: type[GroupT], group_id: str) -> GroupT | None:
         """The group of this id, if it is of this kind."""
@@ -126,10 +126,10 @@ class CoordinatorState:
 
     def part(self, kind: type[PartT]) -> PartT:
         """The state that a room keeps for itself."""
-        part = self._parts.get(kind)
+        part: PartT | None = self._parts.get(kind)
         if part is None:
             part = self._parts[kind] = kind(self)
-        return cast("PartT", part)
+        return part
 
     def replace_image(self, image: TopicsImage) -> None:
         """Replace `image`."""

@@ -199,6 +199,17 @@ def test_a_native_worker_computes_for_classic_ones() -> None:
     fleet.verify_log()
 
 
+def test_offsets_of_the_name_do_not_make_it_a_classic_group_as_well() -> None:
+    """A tool would otherwise be shown an empty classic group beside the workers that run."""
+    fleet = Fleet()
+    fleet.create_topic("foo", partitions=1)
+    fleet.commit("", -1, {"foo": {0: 5}}, version=2)
+    fleet.classic_fleet({"a": "A A/0"}, protocol="sessioned")
+    fleet.enter("n", catalogue=(7, "A A/0"))
+    assert fleet.listed() == {"g": ("Reconciling", "connect", "connect")}
+    assert fleet.describe().error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
 def test_the_last_native_worker_takes_a_plan_that_is_not_there_yet_with_it() -> None:
     """The group is a classic one again, and no round of it is left to be answered."""
     fleet = Fleet()
