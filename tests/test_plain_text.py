@@ -14,10 +14,12 @@ from kip848_client.cli import main
 from kip848_client.cli.consume import spell_for_terminal
 from kip848_client.cli.watch_screen import draw
 from kip848_client.cli.watch_view import GroupView
-from kip848_client.journal import read_journal
+from kip848_client.journal import JournalEvent, read_journal
 from kip848_client.json_text import to_json
 from kip848_client.logs import LogEvent, log_event
 from kip848_client.plain_text import counted, printable
+from kip848_client.report import build_timelines
+from kip848_client.report.png import draw_timeline
 from tests.cli.test_consume import Record
 from tests.recorder.test_command import member, settle
 
@@ -78,6 +80,24 @@ def test_no_command_lets_an_id_control_the_terminal(
         rich.Console(file=stream, width=200).print(draw(view, now_ms=0))
         assert all(line.isprintable() for line in stream.getvalue().split("\n"))
         assert SHOWN in stream.getvalue()
+
+
+def test_any_name_can_be_drawn(tmp_path: Path) -> None:
+    """matplotlib takes ``$...$`` for a formula, and a picture of such a group failed."""
+    pytest.importorskip("matplotlib")
+    timelines = build_timelines(
+        JournalEvent(
+            ts_ms=number,
+            source="coordinator",
+            event="member_joined",
+            group_id=rf"{EVIL} $\frac$",
+            member_id=str(number),
+            client_id=rf"{EVIL} $\frac$ {number}",
+            fields={"topics": ["orders"], "instance_id": None},
+        )
+        for number in (1, 2)
+    )
+    draw_timeline(timelines[0], tmp_path / "group.png")
 
 
 def test_one_is_not_many() -> None:

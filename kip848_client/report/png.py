@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kip848_client.errors import Kip848Error
+from kip848_client.plain_text import printable
 from kip848_client.report.periods import CAUSES, clock
 from kip848_client.report.timeline import Span, Timeline
 
@@ -98,18 +99,19 @@ def draw_timeline(timeline: Timeline, path: Path) -> None:
     for member in timeline.members:
         _bars(axes, len(labels), member.states, timeline, height=0.5, looks=states)
         labels.append(member.member)
-    axes.set_yticks(range(len(labels)), labels, fontsize=8)
-    for tick in axes.get_yticklabels():
-        if tick.get_text() in colours:
-            look = colours[tick.get_text()]
+    axes.set_yticks(range(len(labels)), [_drawable(label) for label in labels], fontsize=8)
+    for label, tick in zip(labels, axes.get_yticklabels(), strict=True):
+        if label in colours:
+            look = colours[label]
             tick.set_bbox({"facecolor": look.colour, "hatch": look.hatch, "edgecolor": "white", "alpha": 0.5, "pad": 1})
     axes.set_ylim(len(labels) - 0.5, -0.8)
     axes.set_xlim(0, _seconds(timeline, timeline.end_ms))
     axes.set_xlabel("seconds")
+    group = _drawable(timeline.group_id)
     axes.set_title(
-        f"group {timeline.group_id}: which member reads which partition (thin: owner by the coordinator)"
+        f"group {group}: which member reads which partition (thin: owner by the coordinator)"
         if read_anywhere
-        else f"group {timeline.group_id}: the owner of each partition by the coordinator",
+        else f"group {group}: the owner of each partition by the coordinator",
         fontsize=10,
     )
     axes.grid(axis="x", linewidth=0.4, alpha=0.6)
@@ -118,6 +120,11 @@ def draw_timeline(timeline: Timeline, path: Path) -> None:
     handles, _ = axes.get_legend_handles_labels()
     axes.legend(handles=[*handles, *patches], loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7, frameon=False)
     figure.savefig(path, dpi=120)
+
+
+def _drawable(name: str) -> str:
+    """A name that others chose: no font has control characters, and ``$`` would begin a formula."""
+    return printable(name).replace("$", r"\$")
 
 
 def member_look(index: int) -> _Look:

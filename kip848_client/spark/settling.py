@@ -13,6 +13,7 @@ import msgspec
 from kip848_client.client.log_offsets import GroupNow
 from kip848_client.errors import Kip848Error
 from kip848_client.model import TopicPartition, describe_partitions
+from kip848_client.plain_text import printable
 
 
 class NotOwnedError(Kip848Error):
@@ -48,7 +49,7 @@ def outlook(
     )
     missing = frozenset(wanted) - owned
     told = [
-        f"{describe_partitions(held)} by {member.client_id} ({member.host})"
+        f"{describe_partitions(held)} by {printable(member.client_id)} ({member.host})"
         for member in others
         if (held := member.assigned & missing)
     ]
