@@ -6,7 +6,7 @@
     python benchmarks/turns.py --apis FETCH,PRODUCE
     python benchmarks/turns.py --quick               # a twentieth of the limit: to see that it works
 
-For each list of each request it sends one with as many entries as ``kip848.request.max.elements`` allows: the same
+For each list of each request it sends one with `ENTRIES_OF_LIST` entries: the same
 entry again and again, names and numbers that do not exist, and ones that do (3,000 topics and groups, 9,000
 partitions). It gives the longest turn of the broker's loop, in milliseconds of CPU time of its thread, so that other
 processes hardly matter; a slow machine does.
@@ -30,7 +30,6 @@ from report_file import keep, machine, options, table, versions
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the requests are those of the tests
 
 from kip848_client.broker import EmbeddedBroker
-from kip848_client.broker.config import BrokerConfig
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages import message_pair
 from kip848_client.wire.messages.offset_commit import (
@@ -129,6 +128,10 @@ class World:
         return sample
 
 
+ENTRIES_OF_LIST = 12_000
+"""Enough for 10,000 partitions. Larger requests, up to ``kip848.request.max.elements``, hold the broker for longer."""
+
+
 def lists_of(cls: type[WireStruct], version: int, path: ListPath = ()) -> Iterator[ListPath]:
     """Where *cls* has lists in *version*, at any depth."""
     for field in fields_of(cls):
@@ -160,7 +163,7 @@ def measure(world: World, turns: Turns, api_key: int, version: int, entries: int
 def main() -> None:
     """Measure what was asked for."""
     arguments = _options()
-    entries = BrokerConfig().request_elements_max // (20 if arguments.quick else 1)
+    entries = ENTRIES_OF_LIST // (20 if arguments.quick else 1)
     newest = {api_key: max(version for key, version in ADVERTISED if key == api_key) for api_key in ROWS}
     wanted = set(arguments.apis.split(",")) if arguments.apis else {ApiKey(api_key).name for api_key in newest}
     turns = Turns()

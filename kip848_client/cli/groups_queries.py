@@ -26,7 +26,8 @@ from kip848_client.errors import (
     UnsupportedVersionError,
     error_for_code,
 )
-from kip848_client.model import ZERO_UUID, BrokerNode, TopicPartition, Unit
+from kip848_client.member.offsets.commit_requests import first_part
+from kip848_client.model import ZERO_UUID, BrokerNode, OffsetAndMetadata, TopicPartition, Unit
 from kip848_client.plain_text import counted
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.connection import Connection, open_connection
@@ -387,23 +388,34 @@ class Cluster:
         Raises:
             BrokerError: the group has members, or it is not allowed.
         """
-        by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
-        for partition, offset in offsets.items():
-            committed = OffsetCommitRequestPartition(partition_index=partition.partition, committed_offset=offset)
-            by_topic.setdefault(partition.topic, []).append(committed)
-        topics = tuple(OffsetCommitRequestTopic(name=name, partitions=tuple(of)) for name, of in by_topic.items())
-        request = OffsetCommitRequest(group_id=group_id, topics=topics)
-        answer = await self._send(await self._coordinator(group_id), request, max_version=COMMIT_BY_NAME)
-        refused = {
-            f"{topic.name}-{partition.partition_index}": partition.error_code
-            for topic in answer.topics
-            for partition in topic.partitions
-            if partition.error_code
-        }
+        left = {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()}
+        refused: dict[str, int] = {}
+        while left:
+            part = first_part(left, group_id=group_id)
+            refused |= await self._commit_part(group_id, part)
+            left = {partition: position for partition, position in left.items() if partition not in part}
         if refused:
             done, where = len(offsets) - len(refused), ", ".join(refused)
             said = f"offsets of {group_id!r} were committed for {counted(done, 'partition')}, and not for {where}"
             _check(next(iter(refused.values())), said)
+
+    async def _commit_part(self, group_id: str, part: Mapping[TopicPartition, OffsetAndMetadata]) -> Mapping[str, int]:
+        """The partitions that were refused, with their error codes."""
+        by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for partition, position in part.items():
+            committed = OffsetCommitRequestPartition(
+                partition_index=partition.partition, committed_offset=position.offset
+            )
+            by_topic.setdefault(partition.topic, []).append(committed)
+        topics = tuple(OffsetCommitRequestTopic(name=name, partitions=tuple(of)) for name, of in by_topic.items())
+        request = OffsetCommitRequest(group_id=group_id, topics=topics)
+        answer = await self._send(await self._coordinator(group_id), request, max_version=COMMIT_BY_NAME)
+        return {
+            f"{topic.name}-{answered.partition_index}": answered.error_code
+            for topic in answer.topics
+            for answered in topic.partitions
+            if answered.error_code
+        }
 
     async def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
         """How many partitions topics have; those that are not there are left out."""

@@ -116,7 +116,8 @@ def decode_request(
 
     Raises:
         UnsupportedVersionError: a key or version that we do not speak (`peek_request_header` still reads the header).
-        ProtocolError: the bytes are not what their header says, or hold more than *elements_max*.
+        TooManyElementsError: there are more than *elements_max*.
+        ProtocolError: the bytes are not what their header says.
     """
     data = bytes(data)
     header, position = _read_request_header(data)

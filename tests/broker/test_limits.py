@@ -11,8 +11,10 @@ from msgspec.structs import replace
 
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.errors import ErrorCode, ProtocolError
+from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import decode_request, encode_request
 from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest
 from kip848_client.wire.messages.init_producer_id import InitProducerIdRequest
@@ -124,14 +126,51 @@ def test_a_flood_of_joins_leaves_memory_bounded_and_others_served() -> None:
 
 
 def test_a_request_with_more_entries_than_others_can_wait_for_is_refused() -> None:
-    """Two million group ids in one request held the broker for 14 s; eight megabytes of them fit into its limit."""
-    asked = DescribeGroupsRequest(groups=tuple(f"g{number}" for number in range(31)))
+    """Two million group ids in one request held the broker for 14 s; eight megabytes of them fit into its limit. And a
+    client whose connection is closed instead tries for ever, without a word of the reason."""
+    asked = DescribeGroupsRequest(groups=tuple(f"g{number}" for number in range(121)))
     with EmbeddedBroker(config={"kip848.request.max.elements": 30}) as broker:
-        with RawConnection(broker.bootstrap_servers) as flooding:
-            flooding.send(asked, version=6)
-            assert flooding.is_closed_by_peer()
         with RawConnection(broker.bootstrap_servers) as connection:
             assert len(connection.ask(replace(asked, groups=asked.groups[:30]), version=6).groups) == 30
+            refused = connection.ask(replace(asked, groups=asked.groups[:120]), version=6).groups
+            assert {(group.error_code) for group in refused} == {ErrorCode.INVALID_REQUEST}
+            assert [group.group_id for group in refused] == list(asked.groups[:120])
+            assert "kip848.request.max.elements" in (refused[0].error_message or "")
+            names = tuple(f"t{number}" for number in range(200))
+            heartbeat_of_200 = ConsumerGroupHeartbeatRequest(group_id="g", subscribed_topic_names=names)
+            assert connection.ask(heartbeat_of_200, version=1).error_code == ErrorCode.INVALID_REQUEST
+        with RawConnection(broker.bootstrap_servers) as flooding:
+            flooding.send(asked, version=6)
+            assert flooding.is_closed_by_peer(), "and its answer has no room for an error of the whole"
+
+
+@pytest.mark.parametrize("version", [9, 10])
+def test_offsets_of_20_000_partitions_are_committed_in_one_request(version: int) -> None:
+    """Kafka takes it. A client of so many partitions could commit none of them."""
+    with EmbeddedBroker({"a": 9_000, "b": 9_000, "c": 2_000}) as broker, RawConnection(broker.bootstrap_servers) as raw:
+        names = {topic.name: topic for topic in raw.call(ApiKey.METADATA, 12, topics=None).topics}
+        topics = [
+            {
+                "name": name,
+                "topic_id": topic.topic_id,
+                "partitions": [{"partition_index": number, "committed_offset": 7} for number in range(partitions)],
+            }
+            for name, topic in names.items()
+            for partitions in (len(topic.partitions),)
+        ]
+        answer = raw.call(ApiKey.OFFSET_COMMIT, version, group_id="g", topics=topics)
+        answered = [
+            (topic.name or topic.topic_id, item.partition_index, item.error_code)
+            for topic in answer.topics
+            for item in topic.partitions
+        ]
+        asked = [
+            (topic["name" if version < 10 else "topic_id"], item["partition_index"], 0)
+            for topic in topics
+            for item in topic["partitions"]
+        ]
+        assert answered == asked
+        assert len(broker.committed("g")) == 20_000
 
 
 def test_entries_of_all_lists_together_are_counted_and_tagged_fields_with_them() -> None:

@@ -25,7 +25,7 @@ from kip848_client.member.core.events import (
     SurfaceError,
 )
 from kip848_client.member.core.states import MemberState
-from kip848_client.model import ZERO_UUID
+from kip848_client.model import ZERO_UUID, OffsetAndMetadata, TopicPartition
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
 from tests.spec.arrange import (
@@ -60,6 +60,30 @@ def test_r102_a_commit_carries_the_epoch_of_its_sending() -> None:
     assert member.requests(OffsetCommitRequest)[0].member_id == MEMBER_ID
     member.answer_commit()
     assert member.commit_error(call) is None
+
+
+@pytest.mark.parametrize(
+    ("count", "metadata", "sizes"),
+    [(12_000, "", [5_000, 5_000, 2_000]), (300, "x" * 4_000, [122, 122, 56]), (100, "x" * 4_000, [100])],
+)
+def test_r272_a_large_commit_is_sent_in_parts(count: int, metadata: str, sizes: list[int]) -> None:
+    """Brokers refuse what is too large for a batch, or close the connection: no commit of the member would succeed."""
+    member = MemberHarness()
+    offsets = {TopicPartition("t", number): OffsetAndMetadata(7, metadata=metadata) for number in range(count)}
+    call = member.commit(offsets)
+    sent = []
+    while commit := member.requests(OffsetCommitRequest):
+        assert len(commit) == 1
+        sent.append(len(commit[0].topics[0].partitions))
+        if len(sent) == 2:
+            member.answer_commit(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)  # only this part is sent again
+            assert member.requests(OffsetCommitRequest) == []
+            member.advance(1_000)
+            assert member.requests(OffsetCommitRequest) == commit
+        member.answer_commit()
+    (done,) = member.emitted(CommitDone)
+    assert (done.commit_id, done.offsets, done.error) == (call, offsets, None)
+    assert sent == sizes
 
 
 def test_r103_a_consumer_without_a_subscription_commits_without_an_epoch() -> None:

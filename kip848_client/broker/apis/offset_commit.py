@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kip848_client.broker.apis._groups import to_group_coordinator
+from kip848_client.broker.apis._groups import commit_in_parts
 from kip848_client.broker.apis._permissions import read_group_and_topics
 from kip848_client.wire.api_keys import ApiKey
 
@@ -15,4 +15,4 @@ API_KEY: Final = ApiKey.OFFSET_COMMIT
 VERSIONS: Final = (2, 10)
 
 requires = read_group_and_topics
-handle = to_group_coordinator
+handle = commit_in_parts

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from kip848_client.broker.apis._groups import commit_in_parts
 from kip848_client.broker.apis._permissions import (
     TRANSACTIONAL_ID_FAILED,
     Outcome,
@@ -17,7 +18,7 @@ from kip848_client.broker.apis._permissions import (
     may_write_transaction,
     read_group_and_topics,
 )
-from kip848_client.broker.net.context import RequestContext
+from kip848_client.broker.net.context import RequestContext, Slices
 from kip848_client.broker.security.access import Permit
 from kip848_client.broker.state import BrokerState
 from kip848_client.error_codes import ErrorCode
@@ -33,9 +34,7 @@ API_KEY: Final = ApiKey.TXN_OFFSET_COMMIT
 VERSIONS: Final = (0, 5)
 
 
-def handle(
-    broker: BrokerState, request: TxnOffsetCommitRequest, context: RequestContext
-) -> TxnOffsetCommitResponse | None:
+def handle(broker: BrokerState, request: TxnOffsetCommitRequest, context: RequestContext) -> Slices:
     """Refuse what the transaction does not allow, and leave the rest to the group coordinator; it answers then."""
     if any(_exists(broker, topic.name, item.partition_index) for topic in request.topics for item in topic.partitions):
         error = broker.groups.why_not_here(request.group_id, context.node_id) or broker.transactions.admit_offsets(
@@ -44,8 +43,8 @@ def handle(
         if error:
             answer: TxnOffsetCommitResponse = refused(request, api_version=context.api_version, code=error)
             return replace(answer, topics=tuple(_known_or_not(broker, topic) for topic in answer.topics))
-    broker.groups.handle(request, context)
-    return None
+    committed = yield from commit_in_parts(broker, request, context)
+    return committed
 
 
 def _known_or_not(broker: BrokerState, topic: TxnOffsetCommitResponseTopic) -> TxnOffsetCommitResponseTopic:

@@ -33,9 +33,25 @@ from kip848_client.wire.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 
-__all__ = ["Built", "CommitResult", "FetchResult", "build_commit", "build_fetch", "read_commit", "read_fetch"]
+__all__ = [
+    "Built",
+    "CommitResult",
+    "FetchResult",
+    "build_commit",
+    "build_fetch",
+    "first_part",
+    "read_commit",
+    "read_fetch",
+]
 
 LAST_VERSION_BY_NAME: Final = 9
+COMMIT_PARTITIONS_MAX: Final = 5_000
+COMMIT_BYTES_MAX: Final = 500_000
+"""What a request makes a coordinator write at most, roughly: records, not bytes on the wire."""
+_RECORD_BYTES: Final = 80
+"""Of one offset, without names and metadata."""
+_ALWAYS_FIT: Final = 100
+"""So many partitions have room even with metadata of 4,096 bytes each, which is all that Kafka takes."""
 
 MessageT = TypeVar("MessageT")
 
@@ -85,6 +101,25 @@ def _named(context: Context, topics: Collection[str]) -> tuple[Mapping[str, UUID
     if all(topic in ids for topic in topics):
         return ids, None
     return {}, LAST_VERSION_BY_NAME
+
+
+def first_part(
+    offsets: Mapping[TopicPartition, OffsetAndMetadata], *, group_id: str
+) -> Mapping[TopicPartition, OffsetAndMetadata]:
+    """As many of *offsets* as one request carries, in order.
+
+    Kafka stores a request as one batch of at most ``max.message.bytes``, by default 1 MiB, and fails if it is longer.
+    """
+    if len(offsets) <= _ALWAYS_FIT:
+        return offsets
+    part: dict[TopicPartition, OffsetAndMetadata] = {}
+    left = COMMIT_BYTES_MAX
+    for partition, position in sorted(offsets.items()):
+        left -= _RECORD_BYTES + len(group_id) + len(partition.topic) + len(position.metadata.encode())
+        if part and (left < 0 or len(part) == COMMIT_PARTITIONS_MAX):
+            break
+        part[partition] = position
+    return part
 
 
 def build_commit(context: Context, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Built[OffsetCommitRequest]:

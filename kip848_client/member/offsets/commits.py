@@ -18,7 +18,7 @@ A SYNC commit is reported after all ASYNC commits that were requested before it.
 
 Source: KIP-848; Kafka's ``CommitRequestManager``; KAFKA-19357, KAFKA-18034. Unlike Kafka's, a synchronous commit is
 retried after a stale epoch, and consumed positions are not committed twice.
-Rules: R102 to R124, R153 and R176 in docs/protocol.md.
+Rules: R102 to R124, R153, R176 and R272 in docs/protocol.md.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from kip848_client.member.core.events import (
 )
 from kip848_client.member.core.failures import failure_error, is_passing
 from kip848_client.member.core.settings import missing_permission
-from kip848_client.member.offsets.commit_requests import build_commit, read_commit
+from kip848_client.member.offsets.commit_requests import build_commit, first_part, read_commit
 from kip848_client.model import NO_EPOCH, OffsetAndMetadata, TopicPartition, describe_partitions
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 
@@ -82,6 +82,8 @@ class _Commit(msgspec.Struct, eq=False):
     """Offsets left out because their topic no longer exists; only if `revoking`."""
     gone_since_ms: int | None = None
     """When the coordinator first said that it does not know a topic."""
+    confirmed: dict[TopicPartition, OffsetAndMetadata] = msgspec.field(default_factory=dict)
+    """What the coordinator has confirmed of a commit that takes several requests."""
     request_id: int | None = None
     sent_epoch: int | None = None
     awaits_epoch: bool = False
@@ -90,6 +92,12 @@ class _Commit(msgspec.Struct, eq=False):
     last_error: Kip848Error | None = None
     ended: bool = False
     error: Kip848Error | None = None
+
+    def unconfirmed(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        """What is still to be committed of it."""
+        if not self.confirmed:
+            return self.offsets
+        return {key: value for key, value in self.offsets.items() if self.confirmed.get(key) != value}
 
 
 class Commits:
@@ -244,7 +252,11 @@ class Commits:
             self._send(commit)
 
     def _take_out_moved(self, commit: _Commit) -> None:
-        kept = {key: value for key, value in commit.offsets.items() if key in self._context.owned_by_name}
+        kept = {
+            key: value
+            for key, value in commit.offsets.items()
+            if key in self._context.owned_by_name or commit.confirmed.get(key) == value
+        }
         commit.moved |= commit.offsets.keys() - kept.keys()
         commit.offsets = kept
 
@@ -259,19 +271,21 @@ class Commits:
             commit.kind is CommitKind.AUTO_INTERVAL and not commit.offsets
         ):
             commit.offsets = dict(context.committable)
-        if not commit.offsets:
+        wanted = commit.unconfirmed()
+        if not wanted:
             self._end(commit, None)
             return
+        part = first_part(wanted, group_id=context.config.group_id)
         commit.sent_epoch = context.live_epoch
         commit.awaits_epoch = False
-        built = build_commit(context, commit.offsets)
+        built = build_commit(context, part)
         link = context.link
         commit.request_id = context.send(
             built.request,
             destination=Destination.COORDINATOR,
             timeout_ms=context.config.request_timeout_ms,
             max_version=built.max_version,
-            on_answer=lambda response: self._answered(commit, built.request, response, link),
+            on_answer=lambda response: self._answered(commit, part, built.request, response, link),
             on_failure=lambda failure: self._request_failed(commit, failure),
             urgent=context.closing or commit.kind is CommitKind.AUTO_CLOSE,
         )
@@ -279,21 +293,31 @@ class Commits:
     # ---------------------------------------------------------------------------------------------------- outcomes
 
     def _answered(
-        self, commit: _Commit, request: OffsetCommitRequest, response: OffsetCommitResponse, link: int | None
+        self,
+        commit: _Commit,
+        part: Mapping[TopicPartition, OffsetAndMetadata],
+        request: OffsetCommitRequest,
+        response: OffsetCommitResponse,
+        link: int | None,
     ) -> None:
         commit.request_id = None
         result = read_commit(request, response, without_gone=commit.revoking)
         if commit.revoking and result.gone:
             self._take_out_gone(commit, result.gone)
         if not result.code:
-            self._committed.update(commit.offsets)
+            confirmed = {key: value for key, value in part.items() if key not in result.gone}
+            self._committed.update(confirmed)
+            commit.confirmed.update(confirmed)
+            if commit.unconfirmed():
+                self._try(commit)
+                return
             moved = commit.moved
             self._end(commit, self._failed(commit, f"{describe_partitions(moved)} moved", None) if moved else None)
             return
         if forgets_coordinator(result.code, committing=True):
             self._context.lose_link(link)
         error: Kip848Error
-        text = f"commit of {describe_partitions(commit.offsets)}"
+        text = f"commit of {describe_partitions(part)}"
         if result.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             named = ", ".join(map(repr, sorted(result.unauthorized)))
             lacks = missing_permission(self._context.config, "READ", f"topic {named}")
@@ -384,7 +408,7 @@ class Commits:
         if commit.awaits_epoch:
             reason = "the member's epoch was stale, and no newer one became known in time"
             return self._failed(commit, reason, commit.last_error)
-        what = describe_partitions(commit.offsets)
+        what = describe_partitions(commit.unconfirmed())
         seen = f"last error: {commit.last_error}" if commit.last_error is not None else "no answer came"
         error = RequestTimeoutError(f"commit of {what} was not confirmed in time ({seen}); it may have been applied")
         error.__cause__ = commit.last_error
@@ -397,7 +421,7 @@ class Commits:
                 self._end(commit, error)  # `advance` reports it
 
     def _failed(self, commit: _Commit, reason: str, cause: Kip848Error | None) -> CommitFailedError:
-        what = describe_partitions(commit.offsets.keys() | commit.moved)
+        what = describe_partitions(commit.unconfirmed().keys() | commit.moved)
         error = CommitFailedError(f"offsets of {what} were not committed: {reason}; their records may be read again")
         error.__cause__ = cause
         return error

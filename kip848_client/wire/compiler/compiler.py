@@ -124,7 +124,8 @@ def decode_body(
 
     Raises:
         UnsupportedVersionError: we do not speak that version.
-        ProtocolError: the bytes are not such a message, or it is larger than *elements_max*.
+        TooManyElementsError: it is larger than *elements_max*.
+        ProtocolError: the bytes are not such a message.
     """
     try:
         decoder = _DECODERS[cls][version]
@@ -138,7 +139,7 @@ def decode_body(
     except UnicodeDecodeError as failure:
         raise ProtocolError(f"{cls.__name__} v{version} has a string that is not UTF-8: {failure}") from failure
     except primitives.TooManyElementsError as failure:
-        raise ProtocolError(
+        raise primitives.TooManyElementsError(
             f"{cls.__name__} v{version} of {end} bytes has more than {elements_max} entries in all its lists together; "
             "an embedded broker takes more with kip848.request.max.elements"
         ) from failure

@@ -150,7 +150,7 @@ def bad_array_length(position: int, count: int) -> NoReturn:
 
 
 class TooManyElementsError(ProtocolError):
-    """Raised by `too_many_elements`; the compiler, which knows the limit, makes a ProtocolError of it."""
+    """A message has more elements and tagged fields than the reader allows; the compiler adds the limit."""
 
 
 def too_many_elements() -> NoReturn:
