@@ -31,10 +31,10 @@ from kip848_client.cli.simulate_story import tell
 from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.json_text import to_json
 from kip848_client.plain_text import counted
-from kip848_client.simulation.history import FAULTS, to_event_log
-from kip848_client.simulation.play import Report
-from kip848_client.simulation.play import run as play
-from kip848_client.simulation.scenario import SCENARIOS, scenario_of
+from kip848_client.simulation.run import Report
+from kip848_client.simulation.run import run as play
+from kip848_client.simulation.virtual.history import FAULTS, to_event_log
+from kip848_client.simulation.virtual.scenario import SCENARIOS, scenario_of
 
 _TAIL: Final = 25
 """Lines of the story that are shown of a run that failed among many."""

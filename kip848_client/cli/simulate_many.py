@@ -22,10 +22,10 @@ import msgspec
 
 from kip848_client.errors import ConfigError
 from kip848_client.plain_text import counted
-from kip848_client.simulation.history import FAULTS
 from kip848_client.simulation.observer import Watch
-from kip848_client.simulation.play import Report, run
-from kip848_client.simulation.scenario import scenario_of
+from kip848_client.simulation.run import Report, run
+from kip848_client.simulation.virtual.history import FAULTS
+from kip848_client.simulation.virtual.scenario import scenario_of
 
 _PLAIN_EVERY_S: Final = 5.0
 _BATCH_MAX: Final = 10

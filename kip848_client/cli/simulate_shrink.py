@@ -10,11 +10,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from kip848_client.simulation.ground import plan_of
 from kip848_client.simulation.observer import Watch
-from kip848_client.simulation.play import Report, run
-from kip848_client.simulation.scenario import Scenario, change, values
-from kip848_client.simulation.world import World
+from kip848_client.simulation.run import Report, run
+from kip848_client.simulation.virtual.environment import plan_of
+from kip848_client.simulation.virtual.scenario import Scenario, change, values
+from kip848_client.simulation.virtual.scheduler import Scheduler
 
 _NEVER: Final = frozenset(
     {
@@ -74,7 +74,7 @@ def shrink(
 
 
 def _smaller(scenario: Scenario, seed: int) -> Iterator[Scenario]:
-    planned = [one.number for one in plan_of(scenario, World(seed))]
+    planned = [one.number for one in plan_of(scenario, Scheduler(seed))]
     half = len(planned) // 2
     parts = [planned[half:], planned[:half]] if half > 1 else []
     for part in [planned, *parts, *([number] for number in planned)]:

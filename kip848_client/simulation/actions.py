@@ -1,7 +1,7 @@
 """Carries out the planned events of a run with consumers.
 
 Consumers come and go, topics change, the coordinator crashes, requests are refused. Does not own: which events are
-planned (`ground`), the phases of a run (`play`).
+planned (`environment`), the phases of a run (`play`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from kip848_client.coordinator.core.group_overrides import HEARTBEAT_INTERVAL, S
 from kip848_client.errors import ErrorCode
 from kip848_client.faults import Action, Rule, error, rewrite
 from kip848_client.faults.rules import Match
-from kip848_client.simulation.consumer import SimulatedConsumer
-from kip848_client.simulation.ground import GROUP, Kind
-from kip848_client.simulation.scenario import SESSION_CHANGE_MS
-from kip848_client.simulation.stage import Stage
+from kip848_client.simulation.actors.simulated_consumer import SimulatedConsumer
+from kip848_client.simulation.consumer_environment import ConsumerEnvironment
+from kip848_client.simulation.virtual.environment import GROUP, Kind
+from kip848_client.simulation.virtual.scenario import SESSION_CHANGE_MS
 from kip848_client.wire.api_keys import ApiKey
 
 _HEARTBEAT: Final = int(ApiKey.CONSUMER_GROUP_HEARTBEAT)
@@ -83,49 +83,51 @@ REFUSED_WITH: Final[dict[int, tuple[ErrorCode, ...]]] = {
 class Actions:
     """Everything that can be done to a group from outside."""
 
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
+    def __init__(self, environment: ConsumerEnvironment) -> None:
+        self._environment = environment
 
     def perform(self, kind: Kind, rng: random.Random) -> None:
         """Carry out one event. Does nothing if no consumer fits."""
-        stage = self._stage
-        living = stage.staying()
+        environment = self._environment
+        living = environment.staying()
         match kind:
             case Kind.JOIN:
-                if len(living) < stage.scenario.members_max:
-                    stage.join(rng)
+                if len(living) < environment.scenario.members_max:
+                    environment.join(rng)
             case Kind.LEAVE:
-                self._to_one(rng, living, lambda consumer: stage.end(rng, consumer, SimulatedConsumer.close))
+                self._to_one(rng, living, lambda consumer: environment.end(rng, consumer, SimulatedConsumer.close))
             case Kind.CRASH:
-                self._to_one(rng, living, lambda consumer: stage.end(rng, consumer, SimulatedConsumer.crash))
+                self._to_one(rng, living, lambda consumer: environment.end(rng, consumer, SimulatedConsumer.crash))
             case Kind.CUT:
-                self._to_one(rng, living, lambda one: stage.network.cut(one.name, rng))
+                self._to_one(rng, living, lambda one: environment.network.cut(one.name, rng))
             case Kind.RESUBSCRIBE:
-                self._to_one(rng, living, lambda consumer: consumer.subscribe(stage.subscription(rng)))
+                self._to_one(rng, living, lambda consumer: consumer.subscribe(environment.subscription(rng)))
             case Kind.FREEZE:
-                longest_ms = 2 * stage.scenario.session_timeout_ms
+                longest_ms = 2 * environment.scenario.session_timeout_ms
                 self._to_one(rng, living, lambda consumer: consumer.freeze(rng.randint(500, longest_ms)))
             case Kind.DOUBLE_START:
                 static = [consumer for consumer in living if consumer.config.instance_id is not None]
-                self._to_one(rng, static, lambda consumer: stage.join(rng, instance_id=consumer.config.instance_id))
+                self._to_one(
+                    rng, static, lambda consumer: environment.join(rng, instance_id=consumer.config.instance_id)
+                )
                 if static:
-                    stage.note("double_start")
+                    environment.note("double_start")
             case Kind.SWITCH:
-                stage.switch_one(rng)
+                environment.switch_one(rng)
             case Kind.HOLD_INSTANCE:
                 static = [one for one in living if one.config.instance_id is not None and not one.is_classic]
                 self._to_one(rng, static, self._hold_instance)
             case Kind.GROW:
-                self._to_a_topic(rng, lambda name: stage.cluster.topics.grow(name, count=rng.randint(1, 2)))
+                self._to_a_topic(rng, lambda name: environment.cluster.topics.grow(name, count=rng.randint(1, 2)))
             case Kind.DELETE_TOPIC:
                 self._to_a_topic(rng, lambda name: self._delete(rng, name))
             case Kind.CRASH_COORDINATOR:
-                stage.cluster.crash()
+                environment.cluster.crash()
             case Kind.FAIL_OVER:
                 self._fail_over(rng)
             case Kind.JUMP_WALL_CLOCK:
-                stage.note("wall_clock_jumped")
-                stage.world.wall_offset_ms += rng.choice((-3_600_000, 3_600_000))
+                environment.note("wall_clock_jumped")
+                environment.scheduler.wall_offset_ms += rng.choice((-3_600_000, 3_600_000))
             case Kind.REFUSE:
                 self._to_one(rng, living, lambda consumer: self._refuse(rng, consumer))
             case Kind.THROTTLE:
@@ -143,7 +145,7 @@ class Actions:
             action(rng.choice(living))
 
     def _to_a_topic(self, rng: random.Random, action: Callable[[str], None]) -> None:
-        names = sorted(self._stage.cluster.topics.image.by_name)
+        names = sorted(self._environment.cluster.topics.image.by_name)
         if names:
             action(rng.choice(names))
 
@@ -164,7 +166,7 @@ class Actions:
             (ErrorCode.UNRELEASED_INSTANCE_ID, lambda request: request.member_epoch == 0),
         ):
             match = Match(apis=frozenset({_HEARTBEAT}), client_id=consumer.name, when=when)
-            self._stage.network.add_rule(Rule(match, [error(code)]))
+            self._environment.network.add_rule(Rule(match, [error(code)]))
 
     def _throttle(self, rng: random.Random, consumer: SimulatedConsumer) -> None:
         """Answers carry a throttle time; a client must go on with its heartbeats."""
@@ -178,14 +180,14 @@ class Actions:
 
     def _rule(self, consumer: SimulatedConsumer, api_key: int, action: Action, *, times: int) -> None:
         match = Match(apis=frozenset({api_key}), client_id=consumer.name)
-        self._stage.network.add_rule(Rule(match, [action], times=times))
+        self._environment.network.add_rule(Rule(match, [action], times=times))
 
     # --------------------------------------------------------------------------------------------------------- cluster
 
     def _delete(self, rng: random.Random, name: str) -> None:
         """A topic goes, and comes back under another id: at once, or some time later."""
-        stage = self._stage
-        topics = stage.cluster.topics
+        environment = self._environment
+        topics = environment.cluster.topics
         partitions = rng.randint(1, topics.image.by_name[name].partition_count + 1)
         topics.delete(name)
 
@@ -196,21 +198,21 @@ class Actions:
         if rng.random() < 0.3:
             create()
         else:
-            stage.world.call_in(rng.randint(1, 3_000), create)
+            environment.scheduler.call_in(rng.randint(1, 3_000), create)
 
     def _fail_over(self, rng: random.Random) -> None:
-        scenario = self._stage.scenario
+        scenario = self._environment.scenario
         believes_ms = rng.randint(1, scenario.session_timeout_ms) if rng.random() < scenario.deposed else 0
-        self._stage.cluster.fail_over(
+        self._environment.cluster.fail_over(
             believes_for_ms=believes_ms, load_ms=rng.choice((0, 50, 700)), rumour_ms=rng.choice((0, 0, 400))
         )
 
     def _change_config(self, rng: random.Random) -> None:
         """An administrator changes what the group is told about heartbeats and sessions."""
-        stage = self._stage
-        scenario = stage.scenario
+        environment = self._environment
+        scenario = environment.scenario
         interval_ms = rng.choice((scenario.heartbeat_interval_ms // 2, scenario.heartbeat_interval_ms))
         session_ms = rng.choice((scenario.session_timeout_ms - SESSION_CHANGE_MS, scenario.session_timeout_ms))
-        stage.note("group_config_changed", interval_ms=interval_ms, session_ms=session_ms)
+        environment.note("group_config_changed", interval_ms=interval_ms, session_ms=session_ms)
         changed = {HEARTBEAT_INTERVAL: str(interval_ms), SESSION_TIMEOUT: str(session_ms)}
-        stage.cluster.change_config(GROUP, changed)
+        environment.cluster.change_config(GROUP, changed)

@@ -1,6 +1,6 @@
 """The interface between the simulation and its checkers: typed hooks for the events of a run.
 
-The simulation knows this class and no checker; checkers know this class and `Scene`. A hook without a listener costs
+The simulation knows this class and no checker; checkers know this class and `RunState`. A hook without a listener costs
 almost nothing. The checkers of `checkers` watch every run; `run(..., watch=...)` adds others.
 """
 
@@ -26,19 +26,19 @@ from kip848_client.member.core.events import (
     StateChanged,
 )
 from kip848_client.model import TopicIdPartition
-from kip848_client.simulation.cluster import Cluster
-from kip848_client.simulation.mirror import Change, Mirror
-from kip848_client.simulation.network import Network
-from kip848_client.simulation.process import Process
-from kip848_client.simulation.scenario import Scenario
-from kip848_client.simulation.topics import Topics
-from kip848_client.simulation.world import World
+from kip848_client.simulation.observed_group import Change, ObservedGroup
+from kip848_client.simulation.virtual.client_process import ClientProcess
+from kip848_client.simulation.virtual.cluster import Cluster
+from kip848_client.simulation.virtual.network import Network
+from kip848_client.simulation.virtual.scenario import Scenario
+from kip848_client.simulation.virtual.scheduler import Scheduler
+from kip848_client.simulation.virtual.topics import Topics
 from kip848_client.wire.schema import Request
 
 ListenerCall: TypeAlias = RevokePartitions | AssignPartitions | LosePartitions
 
 
-class Scene(msgspec.Struct, frozen=True):
+class RunState(msgspec.Struct, frozen=True):
     """The state that observers may read. They must not change it.
 
     Args:
@@ -48,20 +48,20 @@ class Scene(msgspec.Struct, frozen=True):
         probing: the run is one of those that may be asked questions (`Scenario.probes`).
     """
 
-    world: World
+    scheduler: Scheduler
     cluster: Cluster
-    mirror: Mirror
+    observed_group: ObservedGroup
     scenario: Scenario
     config: CoordinatorConfig
     handed_out: HandedOut
-    consumers: Callable[[], Sequence[Process]]
+    consumers: Callable[[], Sequence[ClientProcess]]
     probing: bool
 
 
 class Surroundings(NamedTuple):
     """What the consumers of a run share."""
 
-    world: World
+    scheduler: Scheduler
     scenario: Scenario
     cluster: Cluster
     network: Network
@@ -75,70 +75,70 @@ class Observer:
     limits a hook to some kinds of request and their answers. A `Checker` reads the state of the run, too.
     """
 
-    def told(self, consumer: Process, event: MemberEvent) -> None:
+    def told(self, consumer: ClientProcess, event: MemberEvent) -> None:
         """The member is about to be told of *event*."""
 
-    def decided(self, consumer: Process, effects: Sequence[MemberEffect]) -> None:
+    def decided(self, consumer: ClientProcess, effects: Sequence[MemberEffect]) -> None:
         """The member was told, and asks for these effects; none of them was performed."""
 
-    def stepped(self, consumer: Process) -> None:
+    def stepped(self, consumer: ClientProcess) -> None:
         """All effects of the step were performed."""
 
-    def state_changed(self, consumer: Process, effect: StateChanged) -> None:
+    def state_changed(self, consumer: ClientProcess, effect: StateChanged) -> None:
         """The member's public state moved."""
 
-    def sent(self, consumer: Process, request: Any) -> None:
+    def sent(self, consumer: ClientProcess, request: Any) -> None:
         """A request was written."""
 
-    def unsent(self, consumer: Process, request: Any) -> None:
+    def unsent(self, consumer: ClientProcess, request: Any) -> None:
         """There was no connection to write a request on, and the member will hear that it failed."""
 
-    def commit_ended(self, consumer: Process, effect: CommitDone) -> None:
+    def commit_ended(self, consumer: ClientProcess, effect: CommitDone) -> None:
         """The application, or for an automatic commit the log, is told what became of a commit."""
 
-    def error_surfaced(self, consumer: Process, error: Kip848Error) -> None:
+    def error_surfaced(self, consumer: ClientProcess, error: Kip848Error) -> None:
         """The application is about to be told of an error."""
 
-    def stopped(self, consumer: Process, error: Kip848Error) -> None:
+    def stopped(self, consumer: ClientProcess, error: Kip848Error) -> None:
         """The member stopped for good, and the application is about to be told why."""
 
-    def answered(self, consumer: Process, request: Any, response: Any) -> None:
+    def answered(self, consumer: ClientProcess, request: Any, response: Any) -> None:
         """An answer arrived, and the member is about to see it."""
 
-    def ended(self, consumer: Process, request: Any) -> None:
+    def ended(self, consumer: ClientProcess, request: Any) -> None:
         """A request was answered, or it failed, which the member is about to hear."""
 
     def stale(self, client_id: str, request: Any) -> None:
         """A request is about to be served for which its sender no longer waits: a late one, or a copy."""
 
     def served(self, client_id: str, request: Any, response: Any) -> None:
-        """The coordinator decided; the answer leaves once records are durable. The mirror shows the group before."""
+        """The coordinator decided; the answer leaves once records are durable. Observers see the group as before."""
 
-    def fetching_started(self, consumer: Process, partition: TopicIdPartition, offset: int) -> None:
+    def fetching_started(self, consumer: ClientProcess, partition: TopicIdPartition, offset: int) -> None:
         """Fetching of a partition began, or began again, at *offset*."""
 
-    def handed_out(self, consumer: Process, partition: TopicIdPartition, offsets: range) -> None:
+    def handed_out(self, consumer: ClientProcess, partition: TopicIdPartition, offsets: range) -> None:
         """poll() returned the records with these offsets."""
 
-    def listener_due(self, consumer: Process, call: ListenerCall) -> None:
+    def listener_due(self, consumer: ClientProcess, call: ListenerCall) -> None:
         """The member asks for a listener call; it begins when the application is inside poll()."""
 
-    def listener_begins(self, consumer: Process, name: str, partitions: Iterable[TopicIdPartition]) -> None:
+    def listener_begins(self, consumer: ClientProcess, name: str, partitions: Iterable[TopicIdPartition]) -> None:
         """A listener call (assigned, revoked, lost) started."""
 
     def listener_ended(
-        self, consumer: Process, name: str, partitions: Iterable[TopicIdPartition], error: object
+        self, consumer: ClientProcess, name: str, partitions: Iterable[TopicIdPartition], error: object
     ) -> None:
         """The call is over; *error* is what it raised, or None."""
 
-    def closed(self, consumer: Process) -> None:
+    def closed(self, consumer: ClientProcess) -> None:
         """close() returned."""
 
-    def view_changed(self, consumer: Process) -> None:
+    def view_changed(self, consumer: ClientProcess) -> None:
         """The consumer's view changed in this step: its state, or what its application may read."""
 
     def group_changed(self, changes: Sequence[Change]) -> None:
-        """In this step the coordinator's state changed, or the topics did. The mirror shows the group after."""
+        """In this step the coordinator's state changed, or the topics did. The observed_group shows the group after."""
 
     def loaded(self, before: GroupCoordinator | None, after: GroupCoordinator) -> None:
         """Coordinator *after* read the log; *before* is its predecessor, or None if records of it were lost."""
@@ -147,7 +147,7 @@ class Observer:
         """Faults ended and the group came to rest."""
 
 
-Watch: TypeAlias = Callable[[Scene], Iterable[Observer]]
+Watch: TypeAlias = Callable[[RunState], Iterable[Observer]]
 """Creates the observers of one run."""
 
 HookT = TypeVar("HookT", bound=Callable[..., None])
@@ -166,12 +166,12 @@ def about(*requests: type[Request[Any]]) -> Callable[[HookT], HookT]:
 class Checker(Observer):
     """An observer that reads the state of the run."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene: Final = scene
-        self._world: Final = scene.world
-        self._cluster: Final = scene.cluster
-        self._mirror: Final = scene.mirror
-        self._consumers: Final = scene.consumers
+    def __init__(self, run_state: RunState) -> None:
+        self._scene: Final = run_state
+        self._scheduler: Final = run_state.scheduler
+        self._cluster: Final = run_state.cluster
+        self._observed_group: Final = run_state.observed_group
+        self._consumers: Final = run_state.consumers
 
 
 class HandedOut(Observer):
@@ -184,7 +184,7 @@ class HandedOut(Observer):
         self.duplicates = 0
         """Records that were handed out more than once, as they may be after crashes and removals."""
 
-    def handed_out(self, consumer: Process, partition: TopicIdPartition, offsets: range) -> None:
+    def handed_out(self, consumer: ClientProcess, partition: TopicIdPartition, offsets: range) -> None:
         """Count the records."""
         start, stop = offsets.start, offsets.stop
         read = self.read[partition]
@@ -205,12 +205,12 @@ class HandedOut(Observer):
 
 
 class Observers(Observer):
-    """Calls several observers, each only for the hooks that it overrides. Give its `after_step` to the world."""
+    """Calls several observers, each only for the hooks that it overrides. Give its `after_step` to the scheduler."""
 
-    def __init__(self, observers: Iterable[Observer], scene: Scene) -> None:
-        self._cluster: Final = scene.cluster
-        self._mirror: Final = scene.mirror
-        self._changed_views: list[Process] = []
+    def __init__(self, observers: Iterable[Observer], run_state: RunState) -> None:
+        self._cluster: Final = run_state.cluster
+        self._observed_group: Final = run_state.observed_group
+        self._changed_views: list[ClientProcess] = []
         found: dict[str, list[Callable[..., None]]] = {name: [] for name in _HOOKS}
         for observer in observers:
             for name in _hooks_of(type(observer)):  # type: ignore[arg-type]  # mypy: classes are hashable
@@ -222,8 +222,8 @@ class Observers(Observer):
 
     def after_step(self) -> None:
         """Call the hooks for visible changes of this step."""
-        if self._cluster.version != self._mirror.version:
-            self.group_changed(self._mirror.look())
+        if self._cluster.version != self._observed_group.version:
+            self.group_changed(self._observed_group.look())
         if self._changed_views:
             for consumer in self._changed_views:
                 self._tell_view_changed(consumer)

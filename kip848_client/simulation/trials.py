@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Final, assert_never
 
 from kip848_client.member.consumer.early_heartbeats import BLIND_HEARTBEATS_MAX
-from kip848_client.simulation.consumer import SimulatedConsumer
-from kip848_client.simulation.stage import Stage
-from kip848_client.simulation.violation import fail
+from kip848_client.simulation.actors.simulated_consumer import SimulatedConsumer
+from kip848_client.simulation.consumer_environment import ConsumerEnvironment
+from kip848_client.simulation.virtual.violation import fail
 
 _QUIET_INTERVALS: Final = 4
 
@@ -38,25 +38,31 @@ class Trials:
         wait_for_rest: lets time pass until the group rests, for so many ms at most; returns whether it rests.
     """
 
-    def __init__(self, stage: Stage, rng: random.Random, *, wait_for_rest: Callable[[int], bool]) -> None:
-        self._stage = stage
+    def __init__(
+        self, environment: ConsumerEnvironment, rng: random.Random, *, wait_for_rest: Callable[[int], bool]
+    ) -> None:
+        self._environment = environment
         self._rng = rng
         self._wait_for_rest = wait_for_rest
 
     def one(self) -> None:
         """Draw a change, make it, and demand its promise."""
-        stage, rng = self._stage, self._rng
-        living = stage.staying()
+        environment, rng = self._environment, self._rng
+        living = environment.staying()
         others = [consumer for consumer in living[1:] if not consumer.failed]  # the first wants every topic
         # A classic member knows topics by name: one that is created again is the same to it until it looks.
-        trial = rng.choice([one for one in Trial if one is not Trial.RECREATE or not stage.scenario.classic])
+        trial = rng.choice([one for one in Trial if one is not Trial.RECREATE or not environment.scenario.classic])
         if not others and trial in {Trial.CLOSE, Trial.CRASH}:
             trial = Trial.JOIN
-        if trial is Trial.JOIN and stage.scenario.group_max_size and len(living) >= stage.scenario.group_max_size:
+        if (
+            trial is Trial.JOIN
+            and environment.scenario.group_max_size
+            and len(living) >= environment.scenario.group_max_size
+        ):
             trial = Trial.NOTHING
-        stage.note(f"trial_{trial.value}")
-        stage.healed_ms = stage.world.now_ms
-        scenario = stage.scenario
+        environment.note(f"trial_{trial.value}")
+        environment.healed_ms = environment.scheduler.now_ms
+        scenario = environment.scenario
         # Two heartbeats for each of two steps (revoke, then take), answers and listeners; clocks drift.
         settle_ms = 6 * scenario.heartbeat_interval_ms + 2_000
         session_ms = scenario.session_timeout_ms
@@ -68,32 +74,32 @@ class Trials:
             case Trial.NOTHING:
                 self._nothing_happens()
             case Trial.JOIN:
-                stage.join(rng)
+                environment.join(rng)
                 self._demand("L1", settle_ms, epochs=2)
             case Trial.CLOSE:
                 leaver = rng.choice(others)
-                stage.end(rng, leaver, SimulatedConsumer.close)
+                environment.end(rng, leaver, SimulatedConsumer.close)
                 # The coordinator keeps the place of a static member for a session.
                 away_ms = session_ms if leaver.config.instance_id is not None else 0
                 self._demand("L1", away_ms + settle_ms, epochs=2)
             case Trial.CRASH:
-                stage.end(rng, rng.choice(others), SimulatedConsumer.crash)
+                environment.end(rng, rng.choice(others), SimulatedConsumer.crash)
                 self._demand("L2", session_ms + settle_ms, epochs=2)
             case Trial.FREEZE:
                 frozen_ms = session_ms + rng.randint(1, session_ms)
                 rng.choice(living).freeze(frozen_ms)
-                stage.world.run_until(stage.world.now_ms + frozen_ms)
+                environment.scheduler.run_until(environment.scheduler.now_ms + frozen_ms)
                 self._demand("L5", session_ms + settle_ms + scenario.request_timeout_ms, epochs=4)
             case Trial.GROW:
-                stage.cluster.topics.grow(rng.choice(sorted(scenario.topics)), count=1)
+                environment.cluster.topics.grow(rng.choice(sorted(scenario.topics)), count=1)
                 self._demand("L10", settle_ms, epochs=2)
             case Trial.RECREATE:
                 name = rng.choice(sorted(scenario.topics))
-                stage.cluster.topics.delete(name)
-                stage.cluster.topics.create(name, partitions=scenario.topics[name])
+                environment.cluster.topics.delete(name)
+                environment.cluster.topics.create(name, partitions=scenario.topics[name])
                 self._demand("L10", settle_ms + scenario.metadata_lag_ms + 2_000, epochs=4)
             case Trial.FAIL_OVER:
-                stage.cluster.fail_over(believes_for_ms=0, load_ms=0, rumour_ms=0)
+                environment.cluster.fail_over(believes_for_ms=0, load_ms=0, rumour_ms=0)
                 self._all_find_the_coordinator()
                 self._demand("L8", settle_ms, epochs=0)
             case _:
@@ -102,63 +108,68 @@ class Trials:
 
     def _reassign(self, limit_ms: int) -> None:
         """A3: a member of a group that computes its target itself asks for another one, twice, and each is computed."""
-        stage = self._stage
-        living = stage.living()
+        environment = self._environment
+        living = environment.living()
         if not living or self._assigned_for_all() or not all(consumer.assignor.listens for consumer in living):
             return
         limit_ms += living[0].config.assignor_timeout_ms
         for _ in range(2):
-            before = stage.mirror.group_epoch
+            before = environment.observed_group.group_epoch
             living[0].assignor.request_reassignment()
-            stage.world.run_until(stage.world.now_ms + limit_ms)
-            if stage.mirror.group_epoch == before:
+            environment.scheduler.run_until(environment.scheduler.now_ms + limit_ms)
+            if environment.observed_group.group_epoch == before:
                 fail("A3", f"{living[0].name} asked for another target, and none was computed within {limit_ms} ms")
             self._demand("A3", limit_ms, epochs=2)
 
     def _assigned_for_all(self) -> bool:
         """Whether the coordinator assigns for members of the classic protocol."""
-        return any(seen.member.metadata.classic is not None for seen in self._stage.mirror.members.values())
+        return any(
+            seen.member.metadata.classic is not None for seen in self._environment.observed_group.members.values()
+        )
 
     def _demand(self, invariant: str, limit_ms: int, *, epochs: int) -> None:
-        stage = self._stage
-        before = stage.mirror.group_epoch
+        environment = self._environment
+        before = environment.observed_group.group_epoch
         if not self._wait_for_rest(limit_ms):
-            fail(invariant, f"no rest within {limit_ms} ms: {stage.picture()}")
-        moved = stage.mirror.group_epoch - before
-        if stage.scenario.classic:
-            epochs += 2 + len(stage.living())  # each that gives something up joins once more
+            fail(invariant, f"no rest within {limit_ms} ms: {environment.picture()}")
+        moved = environment.observed_group.group_epoch - before
+        if environment.scenario.classic:
+            epochs += 2 + len(environment.living())  # each that gives something up joins once more
         if moved > epochs:
             fail("L6", f"one change moved the group epoch by {moved}, at most {epochs} are needed")
 
     def _all_find_the_coordinator(self) -> None:
         """L8: a coordinator that moved is found within the longest back-off, and the next heartbeat."""
-        stage = self._stage
-        began_ms = stage.world.now_ms
+        environment = self._environment
+        began_ms = environment.scheduler.now_ms
         served: set[str] = set()
-        before = stage.observers.served
+        before = environment.observers.served
 
         def note(client_id: str, request: object, response: object) -> None:
             served.add(client_id)
             before(client_id, request, response)
 
-        stage.cluster.on_served = note
-        limit_ms = 2_000 + 2 * stage.scenario.heartbeat_interval_ms
-        stage.world.run_until(began_ms + limit_ms)
-        stage.cluster.on_served = before
-        missing = {consumer.name for consumer in stage.staying()} - served
+        environment.cluster.on_served = note
+        limit_ms = 2_000 + 2 * environment.scenario.heartbeat_interval_ms
+        environment.scheduler.run_until(began_ms + limit_ms)
+        environment.cluster.on_served = before
+        missing = {consumer.name for consumer in environment.staying()} - served
         if missing:
             fail("L8", f"{sorted(missing)} did not find the coordinator in {limit_ms} ms")
 
     def _nothing_happens(self) -> None:
         """L6: with nothing to do epochs stay, members send one heartbeat an interval, and offsets are committed."""
-        stage = self._stage
-        epoch = stage.mirror.group_epoch
-        living = stage.living()
+        environment = self._environment
+        epoch = environment.observed_group.group_epoch
+        living = environment.living()
         interval_ms = max(consumer.member.snapshot().heartbeat_interval_ms for consumer in living)
         before = {consumer: consumer.member.snapshot().heartbeats for consumer in living}
-        stage.world.run_until(stage.world.now_ms + _QUIET_INTERVALS * interval_ms)
-        if stage.mirror.group_epoch != epoch:
-            fail("L6", f"nothing happened, and the group epoch moved from {epoch} to {stage.mirror.group_epoch}")
+        environment.scheduler.run_until(environment.scheduler.now_ms + _QUIET_INTERVALS * interval_ms)
+        if environment.observed_group.group_epoch != epoch:
+            fail(
+                "L6",
+                f"nothing happened, and the group epoch moved from {epoch} to {environment.observed_group.group_epoch}",
+            )
         for consumer in living:
             sent = consumer.member.snapshot().heartbeats - before[consumer]
             # It may not know yet that it waits for nothing.
@@ -166,7 +177,7 @@ class Trials:
             if not _QUIET_INTERVALS - 2 <= sent <= _QUIET_INTERVALS + 2 + early:
                 fail("L6", f"{consumer.name} sent {sent} heartbeats in {_QUIET_INTERVALS} intervals")
         if self._uncommitted() is not None:
-            stage.world.run_until(stage.world.now_ms + 3 * stage.scenario.auto_commit_ms)
+            environment.scheduler.run_until(environment.scheduler.now_ms + 3 * environment.scenario.auto_commit_ms)
         if (left := self._uncommitted()) is not None:
             fail("L7", left)
 
@@ -175,16 +186,19 @@ class Trials:
 
         Unless a late copy of an older commit overwrote it: the next record heals that, or the next owner reads again.
         """
-        stage = self._stage
-        committed = stage.cluster.coordinator.committed(stage.mirror.group_id)
-        ends = stage.cluster.topics.end_offsets
-        for consumer in stage.living():
+        environment = self._environment
+        committed = environment.cluster.coordinator.committed(environment.observed_group.group_id)
+        ends = environment.cluster.topics.end_offsets
+        for consumer in environment.living():
             if consumer.config.auto_commit_interval_ms is None:
                 continue
             for partition in sorted(consumer.readable):
                 end = ends[partition]
                 found = committed.get(partition.topic, {}).get(partition.partition)
-                if (stage.cluster.topics.id_of(partition.topic), partition.partition) in stage.mirror.rewound:
+                if (
+                    environment.cluster.topics.id_of(partition.topic),
+                    partition.partition,
+                ) in environment.observed_group.rewound:
                     continue
                 if end and (found is None or found.offset != end):
                     told = None if found is None else found.offset

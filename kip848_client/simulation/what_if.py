@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kip848_client.errors import ConfigError
-from kip848_client.simulation.consumer import SimulatedConsumer
-from kip848_client.simulation.scenario import HEALTHY, QUIET, Behaviour, Scenario
-from kip848_client.simulation.stage import Stage
+from kip848_client.simulation.actors.simulated_consumer import SimulatedConsumer
+from kip848_client.simulation.consumer_environment import ConsumerEnvironment
+from kip848_client.simulation.virtual.scenario import HEALTHY, QUIET, Behaviour, Scenario
 
 __all__ = ["PLAYS", "Job", "Outcome", "Setting", "Shape", "play", "play_job"]
 
@@ -92,29 +92,29 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def play(name: str, shape: Shape, setting: Setting, *, seed: int) -> Outcome:
-    """Play one of `PLAYS`.
+    """RunPhases one of `PLAYS`.
 
     Raises:
         ConfigError: the group never came to rest before the change.
     """
-    stage = Stage(_scenario(shape, setting), seed=seed)
-    group = _Group(stage, statics=_statics(shape, setting))
+    environment = ConsumerEnvironment(_scenario(shape, setting), seed=seed)
+    group = _Group(environment, statics=_statics(shape, setting))
     for topic, partitions in shape.topics.items():
-        stage.cluster.topics.create(topic, partitions=partitions)
+        environment.cluster.topics.create(topic, partitions=partitions)
     for _ in range(shape.members):
         group.join()
     group.produce()
     if group.time_until_rest() is None:
         raise ConfigError(f"a group of {shape.members} members and {shape.partitions} partitions did not come to rest")
-    watch = _Readers(stage)
-    began_ms = stage.world.now_ms
+    watch = _Readers(environment)
+    began_ms = environment.scheduler.now_ms
     PLAYS[name](group, shape)
     rested = group.time_until_rest() is not None
-    return watch.outcome(stage.world.now_ms - began_ms if rested else None)
+    return watch.outcome(environment.scheduler.now_ms - began_ms if rested else None)
 
 
 def play_job(shape: Shape, job: Job) -> Outcome:
-    """Play *job* with a group of *shape*."""
+    """RunPhases *job* with a group of *shape*."""
     return play(job.play, shape, job.setting, seed=job.seed)
 
 
@@ -147,9 +147,9 @@ def _statics(shape: Shape, setting: Setting) -> int:
 class _Group:
     """The members of a play; the first ones are static."""
 
-    def __init__(self, stage: Stage, *, statics: int) -> None:
-        self.stage: Final = stage
-        self.rng: Final = stage.world.random("what if")
+    def __init__(self, environment: ConsumerEnvironment, *, statics: int) -> None:
+        self.environment: Final = environment
+        self.rng: Final = environment.scheduler.random("what if")
         self._statics = statics
         self._joined = 0
 
@@ -158,34 +158,37 @@ class _Group:
         self._joined += 1
         if instance_id is None and self._joined <= self._statics:
             instance_id = f"instance-{self._joined}"
-        return self.stage.join(self.rng, instance_id=instance_id, everything=True)
+        return self.environment.join(self.rng, instance_id=instance_id, everything=True)
 
     def produce(self) -> None:
         """Let records come, from now on."""
-        self.stage.cluster.topics.produce()
-        self.stage.world.call_in(1 + int(self.rng.random() * 2 * _PRODUCE_MS), self.produce)
+        self.environment.cluster.topics.produce()
+        self.environment.scheduler.call_in(1 + int(self.rng.random() * 2 * _PRODUCE_MS), self.produce)
 
     def wait(self, ms: int) -> None:
         """Let time pass."""
-        self.stage.world.run_until(self.stage.world.now_ms + ms)
+        self.environment.scheduler.run_until(self.environment.scheduler.now_ms + ms)
 
     def time_until_rest(self) -> int | None:
         """Let time pass until the group is at rest."""
-        world = self.stage.world
-        began_ms = world.now_ms
-        return world.now_ms - began_ms if world.wait_until(self._rests, _START_MS) else None
+        scheduler = self.environment.scheduler
+        began_ms = scheduler.now_ms
+        return scheduler.now_ms - began_ms if scheduler.wait_until(self._rests, _START_MS) else None
 
     def _rests(self) -> bool:
         """Every partition is read by the member that shall have it, and no member is waited for."""
-        stage = self.stage
-        living, members = stage.living(), stage.mirror.members
-        if len(members) != len(living) or stage.mirror.group_epoch != stage.mirror.target_epoch:
+        environment = self.environment
+        living, members = environment.living(), environment.observed_group.members
+        if (
+            len(members) != len(living)
+            or environment.observed_group.group_epoch != environment.observed_group.target_epoch
+        ):
             return False
         if any(seen.held != seen.target for seen in members.values()):
             return False
-        if any(consumer.view.member_epoch != stage.mirror.group_epoch for consumer in living):
+        if any(consumer.view.member_epoch != environment.observed_group.group_epoch for consumer in living):
             return False
-        return sum(len(consumer.readable) for consumer in living) == sum(stage.scenario.topics.values())
+        return sum(len(consumer.readable) for consumer in living) == sum(environment.scenario.topics.values())
 
 
 def _one_joins(group: _Group, shape: Shape) -> None:
@@ -195,7 +198,7 @@ def _one_joins(group: _Group, shape: Shape) -> None:
 
 def _rolling_restart(group: _Group, shape: Shape) -> None:
     del shape
-    for consumer in list(group.stage.living()):
+    for consumer in list(group.environment.living()):
         consumer.close()
         group.wait(_RESTART_MS)
         group.join(instance_id=consumer.config.instance_id)
@@ -203,10 +206,10 @@ def _rolling_restart(group: _Group, shape: Shape) -> None:
 
 
 def _a_node_dies(group: _Group, shape: Shape) -> None:
-    for consumer in list(group.stage.living())[: min(shape.members_of_a_node, shape.members - 1) or 1]:
+    for consumer in list(group.environment.living())[: min(shape.members_of_a_node, shape.members - 1) or 1]:
         consumer.crash()
-    group.stage.world.dirty = True  # a process that dies does not set it itself
-    if not group.stage.living():
+    group.environment.scheduler.dirty = True  # a process that dies does not set it itself
+    if not group.environment.living():
         group.wait(_RESTART_MS)
         group.join()
 
@@ -222,28 +225,28 @@ PLAYS: Final[Mapping[str, Callable[[_Group, Shape], None]]] = {
 class _Readers:
     """Who reads which partition, looked at after every step."""
 
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
-        self._before = stage.world.after_step
+    def __init__(self, environment: ConsumerEnvironment) -> None:
+        self._environment = environment
+        self._before = environment.scheduler.after_step
         self._readers = self._now()
         self._last = dict(self._readers)
         self._free_since: dict[object, int] = {}
         self._unread: dict[object, int] = {}
         self._longest = 0
         self._moved = 0
-        stage.world.after_step = self._look
+        environment.scheduler.after_step = self._look
 
     def _now(self) -> dict[object, str]:
         """Partition -> its reader; a static member is the same one after its restart."""
         return {
             partition: consumer.config.instance_id or consumer.name
-            for consumer in self._stage.living()
+            for consumer in self._environment.living()
             for partition in consumer.readable
         }
 
     def _look(self) -> None:
         self._before()
-        now, now_ms = self._now(), self._stage.world.now_ms
+        now, now_ms = self._now(), self._environment.scheduler.now_ms
         if now == self._readers:
             return
         for partition in self._readers.keys() - now.keys():
@@ -261,7 +264,7 @@ class _Readers:
 
     def outcome(self, settled_ms: int | None) -> Outcome:
         """What was seen; partitions that are free at the end were unread until then."""
-        now_ms = self._stage.world.now_ms
+        now_ms = self._environment.scheduler.now_ms
         still_ms = [now_ms - since_ms for since_ms in self._free_since.values()]
         unread_ms = sum(self._unread.values()) + sum(still_ms)
         return Outcome(settled_ms, unread_ms, max([self._longest, *still_ms]), self._moved)

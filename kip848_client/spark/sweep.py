@@ -21,9 +21,9 @@ import pyarrow as pa
 
 from kip848_client.coordinator.core.group_events import GroupEvent
 from kip848_client.errors import ConfigError
-from kip848_client.simulation.history import FAULTS, Line, to_event_log
-from kip848_client.simulation.play import Report, run
-from kip848_client.simulation.scenario import SCENARIOS, scenario_of
+from kip848_client.simulation.run import Report, run
+from kip848_client.simulation.virtual.history import FAULTS, Line, to_event_log
+from kip848_client.simulation.virtual.scenario import SCENARIOS, scenario_of
 from kip848_client.spark.arrow_map import map_in_arrow
 from kip848_client.spark.folder import Folder
 

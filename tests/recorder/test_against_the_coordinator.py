@@ -10,9 +10,9 @@ from kip848_client.coordinator.core.group_events import to_journal
 from kip848_client.coordinator.core.result import CoordinatorResult
 from kip848_client.journal import JournalEvent
 from kip848_client.recorder import RawRecord, Recorder
-from kip848_client.simulation import cluster
-from kip848_client.simulation.play import run
-from kip848_client.simulation.scenario import scenario_of
+from kip848_client.simulation.run import run
+from kip848_client.simulation.virtual import cluster
+from kip848_client.simulation.virtual.scenario import scenario_of
 from kip848_client.wire.messages.group_records import encode_record_key, encode_record_value
 from tests.support.coordinator_harness import Harness
 

@@ -7,8 +7,8 @@ from typing import Final, TypeAlias
 
 from kip848_client.errors import ErrorCode
 from kip848_client.member.core.events import ListenerDone, MemberEvent, RequestFailed, ResponseReceived
-from kip848_client.simulation.observer import Observer, Scene
-from kip848_client.simulation.process import Process
+from kip848_client.simulation.observer import Observer, RunState
+from kip848_client.simulation.virtual.client_process import ClientProcess
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 
 Cell: TypeAlias = tuple[object, str, object]
@@ -20,12 +20,12 @@ class Cells(Observer):
     def __init__(self) -> None:
         self.reached: Final[Counter[Cell]] = Counter()
 
-    def watch(self, scene: Scene) -> list[Observer]:
+    def watch(self, run_state: RunState) -> list[Observer]:
         """This observer, for one more run."""
-        del scene
+        del run_state
         return [self]
 
-    def told(self, consumer: Process, event: MemberEvent) -> None:
+    def told(self, consumer: ClientProcess, event: MemberEvent) -> None:
         """A member in some phase gets *event*."""
         what: str
         error: object

@@ -59,8 +59,8 @@ from kip848_client.member.core.settings import MemberConfig, ResetPolicy
 from kip848_client.member.core.states import Phase
 from kip848_client.member.member import Member
 from kip848_client.model import BrokerNode, OffsetAndMetadata, Subscription
-from kip848_client.simulation.clientside import VERSIONS
-from kip848_client.simulation.violation import InvariantViolation, fail
+from kip848_client.simulation.actors.client_side import VERSIONS
+from kip848_client.simulation.virtual.violation import InvariantViolation, fail
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from kip848_client.wire.schema import Response
@@ -127,15 +127,15 @@ def explore(
         path = queue.popleft()
         if len(path) >= depth:
             continue
-        world = _replayed(path, members=members, faults=faults)
-        for number, choice in enumerate(world.choices()):
+        scheduler = _replayed(path, members=members, faults=faults)
+        for number, choice in enumerate(scheduler.choices()):
             steps += 1
             if number:
-                world = _replayed(path, members=members, faults=faults)
+                scheduler = _replayed(path, members=members, faults=faults)
             try:
-                world.do(choice)
-                world.check()
-                key = world.key()
+                scheduler.do(choice)
+                scheduler.check()
+                key = scheduler.key()
             except InvariantViolation as found:
                 return Exploration(len(seen), steps, len(path) + 1, False, found, (*path, choice))
             except AssertionError as found:
@@ -150,10 +150,10 @@ def explore(
 
 
 def _replayed(path: tuple[Choice, ...], *, members: int, faults: int) -> _World:
-    world = _World(members=members, faults=faults)
+    scheduler = _World(members=members, faults=faults)
     for choice in path:
-        world.do(choice)
-    return world
+        scheduler.do(choice)
+    return scheduler
 
 
 class _World:

@@ -18,10 +18,10 @@ from kip848_client.cli.simulate import add_arguments
 from kip848_client.cli.simulate_shrink import shrink
 from kip848_client.member.consumer.heartbeats import Heartbeats
 from kip848_client.model import TopicIdPartition
-from kip848_client.simulation import Observer, Process, Report, Scene, fail, run, scenario_of
-from kip848_client.simulation.ground import plan_of
-from kip848_client.simulation.scenario import CHURN, SCENARIOS, Scenario, change, settled
-from kip848_client.simulation.world import World
+from kip848_client.simulation import ClientProcess, Observer, Report, RunState, fail, run, scenario_of
+from kip848_client.simulation.virtual.environment import plan_of
+from kip848_client.simulation.virtual.scenario import CHURN, SCENARIOS, Scenario, change, settled
+from kip848_client.simulation.virtual.scheduler import Scheduler
 
 SHORT = ("--scenario", "churn", "--set", "duration_ms=5000")
 
@@ -176,8 +176,8 @@ def test_a_failing_run_is_made_smaller_by_leaving_events_out(monkeypatch: pytest
     break_the_member(monkeypatch)
     report = run(scenario_of("mixed", seed=6), seed=6)
     smaller = shrink(report, runs_max=60)
-    assert plan_of(report.scenario, World(6))
-    assert not plan_of(smaller.scenario, World(6))
+    assert plan_of(report.scenario, Scheduler(6))
+    assert not plan_of(smaller.scenario, Scheduler(6))
     assert run(scenario_of("mixed", seed=6, changes=_changes(smaller.replay_command)), seed=6).digest == smaller.digest
 
 
@@ -205,7 +205,7 @@ def test_the_replay_command_leads_to_the_same_scenario(scenario: Scenario, seed:
         violation=None,
         events=0,
         handed_out_twice=0,
-        history=World(seed).history,
+        history=Scheduler(seed).history,
     )
     command, *options = shlex.split(report.replay_command)[1:]
     assert command == "simulate"
@@ -229,14 +229,14 @@ def test_a_run_with_changed_ranges_is_played_again_to_the_letter() -> None:
 class SmallPolls(Observer):
     """A checker of a user's own: one that breaks soon."""
 
-    def handed_out(self, consumer: Process, partition: TopicIdPartition, offsets: range) -> None:
+    def handed_out(self, consumer: ClientProcess, partition: TopicIdPartition, offsets: range) -> None:
         """Break the run."""
         fail("mine", f"{consumer.name} was handed {len(offsets)} records")
 
 
-def small_polls(scene: Scene) -> list[Observer]:
+def small_polls(run_state: RunState) -> list[Observer]:
     """As --watch takes it."""
-    assert scene.scenario.name == "churn"
+    assert run_state.scenario.name == "churn"
     return [SmallPolls()]
 
 

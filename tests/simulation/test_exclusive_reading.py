@@ -19,12 +19,12 @@ from kip848_client.simulation.checkers import every_checker
 from kip848_client.simulation.checkers.members import ListenerPairs, OneHeartbeat
 from kip848_client.simulation.checkers.ownership import RevokeFirst
 from kip848_client.simulation.checkers.reading import ExclusiveReading
-from kip848_client.simulation.mirror import Change, Partitions
+from kip848_client.simulation.consumer_environment import ConsumerEnvironment
+from kip848_client.simulation.observed_group import Change, Partitions
 from kip848_client.simulation.observer import Observer
-from kip848_client.simulation.play import Play
-from kip848_client.simulation.scenario import QUIET
-from kip848_client.simulation.stage import Stage
-from kip848_client.simulation.violation import InvariantViolation
+from kip848_client.simulation.run import RunPhases
+from kip848_client.simulation.virtual.scenario import QUIET
+from kip848_client.simulation.virtual.violation import InvariantViolation
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -87,15 +87,15 @@ def test_reading_what_is_not_ones_own_is_seen(bug: Bug, first_seed: int, monkeyp
     pytest.fail(f"{SEEDS} seeds, and C1 did not notice; found {found}")
 
 
-class Scene:
+class RunState:
     """A group at rest, and the checker."""
 
     def __init__(self) -> None:
-        self.stage = Stage(QUIET, seed=1, watch=[every_checker], keep_history=False)
-        Play(self.stage).safety()
-        self.consumer = next(one for one in self.stage.living() if one.view.member_id == MEMBER)
-        self.checker = ExclusiveReading(self.stage.scene)
-        self.seen = self.stage.mirror.members[MEMBER]
+        self.environment = ConsumerEnvironment(QUIET, seed=1, watch=[every_checker], keep_history=False)
+        RunPhases(self.environment).safety()
+        self.consumer = next(one for one in self.environment.living() if one.view.member_id == MEMBER)
+        self.checker = ExclusiveReading(self.environment.run_state)
+        self.seen = self.environment.observed_group.members[MEMBER]
         assert self.seen.held
         assert self.consumer.readable
 
@@ -108,7 +108,7 @@ class Scene:
     def take_away(self, held: Partitions = frozenset()) -> None:
         """The coordinator counts less as the member's own, in this step."""
         after = self.seen._replace(assigned=held, held=held)
-        self.stage.mirror.members[MEMBER] = after
+        self.environment.observed_group.members[MEMBER] = after
         self.checker.group_changed([Change(MEMBER, self.seen, after)])
         self.seen = after
 
@@ -125,99 +125,99 @@ class Scene:
         self.checker.view_changed(self.consumer)
 
 
-def overtaken() -> Scene:
+def overtaken() -> RunState:
     """An old heartbeat of a consumer has given away all that it reads, and it has heard of it."""
-    scene = Scene()
-    scene.checker.stale("", scene.heartbeat())
-    scene.take_away()
-    scene.stage.world.steps += 1
-    scene.checker.view_changed(scene.consumer)
-    scene.hear(ConsumerGroupHeartbeatResponse(member_epoch=scene.seen.epoch))
-    scene.checker.view_changed(scene.consumer)
-    assert scene.checker._excused[MEMBER]
-    scene.hear(ASSIGNING)
-    assert MEMBER not in scene.checker._excused
-    scene.checker.view_changed(scene.consumer)
-    return scene
+    run_state = RunState()
+    run_state.checker.stale("", run_state.heartbeat())
+    run_state.take_away()
+    run_state.environment.scheduler.steps += 1
+    run_state.checker.view_changed(run_state.consumer)
+    run_state.hear(ConsumerGroupHeartbeatResponse(member_epoch=run_state.seen.epoch))
+    run_state.checker.view_changed(run_state.consumer)
+    assert run_state.checker._excused[MEMBER]
+    run_state.hear(ASSIGNING)
+    assert MEMBER not in run_state.checker._excused
+    run_state.checker.view_changed(run_state.consumer)
+    return run_state
 
 
 def test_what_an_overtaken_heartbeat_gave_away_is_excused_until_the_member_heard_of_it_and_stopped() -> None:
     """The protocol cannot tell an old heartbeat from a new one; a member that knows gives up with its next poll()."""
-    scene = overtaken()
-    readable = scene.consumer.view.readable
-    scene.read(frozenset())
+    run_state = overtaken()
+    readable = run_state.consumer.view.readable
+    run_state.read(frozenset())
     with pytest.raises(InvariantViolation, match="C1"):
-        scene.read(readable)
+        run_state.read(readable)
 
 
 def test_who_heard_that_partitions_were_taken_has_its_rebalance_timeout_to_stop() -> None:
     """As long as it may take to give up any others, and not a record longer; hearing of it again is no excuse."""
-    scene = overtaken()
-    tip = min(scene.consumer.view.assigned)
-    scene.stage.world.now_ms += scene.consumer.config.rebalance_timeout_ms
-    scene.hear(ASSIGNING)
-    scene.checker.handed_out(scene.consumer, tip, range(1))
-    scene.stage.world.now_ms += scene.consumer.config.rebalance_timeout_ms // 2
+    run_state = overtaken()
+    tip = min(run_state.consumer.view.assigned)
+    run_state.environment.scheduler.now_ms += run_state.consumer.config.rebalance_timeout_ms
+    run_state.hear(ASSIGNING)
+    run_state.checker.handed_out(run_state.consumer, tip, range(1))
+    run_state.environment.scheduler.now_ms += run_state.consumer.config.rebalance_timeout_ms // 2
     with pytest.raises(InvariantViolation, match="C1"):
-        scene.checker.handed_out(scene.consumer, tip, range(1, 2))
+        run_state.checker.handed_out(run_state.consumer, tip, range(1, 2))
 
 
 def test_who_heard_that_partitions_were_taken_may_not_read_others() -> None:
     """The excuse names partitions: what is taken afterwards, by no old heartbeat, is none of them."""
-    scene = Scene()
-    one, *others = sorted(scene.seen.held)
-    scene.checker.stale("", scene.heartbeat())
-    scene.take_away(frozenset(others))
-    scene.stage.world.steps += 1
-    scene.hear(ASSIGNING)
-    scene.checker.view_changed(scene.consumer)
+    run_state = RunState()
+    one, *others = sorted(run_state.seen.held)
+    run_state.checker.stale("", run_state.heartbeat())
+    run_state.take_away(frozenset(others))
+    run_state.environment.scheduler.steps += 1
+    run_state.hear(ASSIGNING)
+    run_state.checker.view_changed(run_state.consumer)
     with pytest.raises(InvariantViolation, match="C1"):
-        scene.take_away(frozenset([one]))
+        run_state.take_away(frozenset([one]))
 
 
 def test_an_answer_of_a_former_coordinator_ends_no_excuse() -> None:
     """It does not know what the member lost."""
-    scene = Scene()
-    scene.checker.stale("", scene.heartbeat())
-    scene.take_away()
-    request = scene.heartbeat()
-    scene.checker.sent(scene.consumer, request)
-    scene.checker.answered(scene.consumer, request, ASSIGNING)
-    scene.checker.view_changed(scene.consumer)
-    assert scene.checker._excused[MEMBER]
+    run_state = RunState()
+    run_state.checker.stale("", run_state.heartbeat())
+    run_state.take_away()
+    request = run_state.heartbeat()
+    run_state.checker.sent(run_state.consumer, request)
+    run_state.checker.answered(run_state.consumer, request, ASSIGNING)
+    run_state.checker.view_changed(run_state.consumer)
+    assert run_state.checker._excused[MEMBER]
 
 
 def test_what_is_given_away_in_another_step_is_not_excused() -> None:
     """An old heartbeat that did nothing is no excuse for what happens later."""
-    scene = Scene()
-    scene.checker.stale("", scene.heartbeat())
-    scene.stage.world.steps += 1
+    run_state = RunState()
+    run_state.checker.stale("", run_state.heartbeat())
+    run_state.environment.scheduler.steps += 1
     with pytest.raises(InvariantViolation, match="C1"):
-        scene.take_away()
+        run_state.take_away()
 
 
 def test_the_excuse_is_for_the_partitions_that_were_given_away_and_for_no_other() -> None:
     """A member that lost one partition so may not read another one that is not its own."""
-    scene = Scene()
-    one, *others = sorted(scene.seen.held)
+    run_state = RunState()
+    one, *others = sorted(run_state.seen.held)
     assert others
-    scene.checker.stale("", scene.heartbeat())
-    scene.take_away(frozenset(others))
-    scene.stage.world.steps += 1
+    run_state.checker.stale("", run_state.heartbeat())
+    run_state.take_away(frozenset(others))
+    run_state.environment.scheduler.steps += 1
     with pytest.raises(InvariantViolation, match="C1"):
-        scene.take_away()
-    assert scene.checker._excused[MEMBER] == {one}
+        run_state.take_away()
+    assert run_state.checker._excused[MEMBER] == {one}
 
 
 def test_a_removed_member_reads_until_it_hears_of_it_and_no_longer() -> None:
     """Its commits are refused from the removal on; its records stop when it knows."""
-    scene = Scene()
-    checker, consumer = scene.checker, scene.consumer
-    del scene.stage.mirror.members[MEMBER]
-    checker.group_changed([Change(MEMBER, scene.seen, None)])
+    run_state = RunState()
+    checker, consumer = run_state.checker, run_state.consumer
+    del run_state.environment.observed_group.members[MEMBER]
+    checker.group_changed([Change(MEMBER, run_state.seen, None)])
     tip = sorted(consumer.view.assigned)[0]
     checker.handed_out(consumer, tip, range(1))
-    request = scene.heartbeat()
+    request = run_state.heartbeat()
     checker.sent(consumer, request)
     checker.answered(consumer, request, ConsumerGroupHeartbeatResponse(error_code=25))
     with pytest.raises(InvariantViolation, match="C1"):

@@ -7,21 +7,21 @@ from msgspec.structs import replace
 
 from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
 from kip848_client.simulation.checkers.members import BoundedWork
-from kip848_client.simulation.cluster import Cluster
-from kip848_client.simulation.ground import GROUP
-from kip848_client.simulation.play import Play
-from kip848_client.simulation.scenario import QUIET
-from kip848_client.simulation.stage import Stage
-from kip848_client.simulation.violation import InvariantViolation
-from kip848_client.simulation.world import World
+from kip848_client.simulation.consumer_environment import ConsumerEnvironment
+from kip848_client.simulation.run import RunPhases
+from kip848_client.simulation.virtual.cluster import Cluster
+from kip848_client.simulation.virtual.environment import GROUP
+from kip848_client.simulation.virtual.scenario import QUIET
+from kip848_client.simulation.virtual.scheduler import Scheduler
+from kip848_client.simulation.virtual.violation import InvariantViolation
 from kip848_client.wire.schema import Response
 from tests.simulation.probes.logs import join
 
 
 def deposed(*, durable: bool) -> list[Response]:
     """What a coordinator answers that knows of a member, and not that another node has taken over."""
-    world = World(1)
-    cluster = Cluster(world, CoordinatorConfig(), replace(QUIET, replication_ms=0 if durable else 1_000))
+    scheduler = Scheduler(1)
+    cluster = Cluster(scheduler, CoordinatorConfig(), replace(QUIET, replication_ms=0 if durable else 1_000))
     cluster.topics.create("orders", partitions=1)
     answers: list[Response] = []
     cluster.serve(0, join(GROUP, member_id="one"), api_version=1, client_id="one", reply=answers.append)
@@ -30,7 +30,7 @@ def deposed(*, durable: bool) -> list[Response]:
     answers.clear()
     again = replace(join(GROUP, member_id="one"), member_epoch=1)
     cluster.serve(0, again, api_version=1, client_id="one", reply=answers.append)
-    world.run_until(2_000)
+    scheduler.run_until(2_000)
     return answers
 
 
@@ -47,13 +47,13 @@ def test_a_deposed_coordinator_that_knows_more_than_is_durable_says_nothing() ->
 
 def test_a_commit_is_forgotten_when_nothing_is_heard_in_time_though_there_is_a_coordinator() -> None:
     """One that waits for a coordinator is sent once there is one, and then has the time of a request."""
-    stage = Stage(QUIET, seed=1, keep_history=False)
-    Play(stage).safety()
-    consumer = stage.living()[0]
-    checker = BoundedWork(stage.scene)
-    late_ms = stage.world.now_ms - consumer.config.request_timeout_ms - 2_001
+    environment = ConsumerEnvironment(QUIET, seed=1, keep_history=False)
+    RunPhases(environment).safety()
+    consumer = environment.living()[0]
+    checker = BoundedWork(environment.run_state)
+    late_ms = environment.scheduler.now_ms - consumer.config.request_timeout_ms - 2_001
     consumer.commits_asked[1_000] = late_ms
-    consumer.connected_ms = stage.world.now_ms - consumer.config.request_timeout_ms
+    consumer.connected_ms = environment.scheduler.now_ms - consumer.config.request_timeout_ms
     checker.converged()
     consumer.connected_ms = late_ms
     with pytest.raises(InvariantViolation, match="C8"):
@@ -62,14 +62,14 @@ def test_a_commit_is_forgotten_when_nothing_is_heard_in_time_though_there_is_a_c
 
 def test_a_group_is_not_at_rest_while_an_assignor_that_hangs_keeps_a_wish_for_another_target() -> None:
     """The wish moves the group epoch when the call returns, and L6 would take that for a rebalance without a cause."""
-    stage = Stage(replace(QUIET, assignors=1.0), seed=1, keep_history=False)
-    play = Play(stage)
+    environment = ConsumerEnvironment(replace(QUIET, assignors=1.0), seed=1, keep_history=False)
+    play = RunPhases(environment)
     play.safety()
     play.heal()
-    stage.living()[0].assignor.request_reassignment()
-    assert any(consumer.assignor.asks for consumer in stage.living())
+    environment.living()[0].assignor.request_reassignment()
+    assert any(consumer.assignor.asks for consumer in environment.living())
     assert play.wait_for_rest(60_000)
-    assert not any(consumer.assignor.asks for consumer in stage.living())
-    stage.living()[0].assignor.request_reassignment()
-    assert not stage.rests()
+    assert not any(consumer.assignor.asks for consumer in environment.living())
+    environment.living()[0].assignor.request_reassignment()
+    assert not environment.rests()
     assert play.wait_for_rest(60_000)

@@ -23,7 +23,6 @@ PENDING: Final = (
     "",
     "cli",
     "client",
-    "simulation",
     "spark",
 )
 """Folders that are not sorted into rooms yet; "" is the package itself."""

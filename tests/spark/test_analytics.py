@@ -25,9 +25,9 @@ from kip848_client.report import Figures, build_timelines, figures_of
 from kip848_client.report.figures import Commits, Percentiles
 from kip848_client.report.periods import Period
 from kip848_client.report.periods import compare_periods as periods_of_timelines
-from kip848_client.simulation.history import to_event_log
-from kip848_client.simulation.play import run
-from kip848_client.simulation.scenario import scenario_of
+from kip848_client.simulation.run import run
+from kip848_client.simulation.virtual.history import to_event_log
+from kip848_client.simulation.virtual.scenario import scenario_of
 from kip848_client.spark.analytics import TABLES, Analysis, analyze, kept
 from kip848_client.spark.analytics_periods import compare_periods
 from kip848_client.spark.arrow_map import map_in_arrow

@@ -10,9 +10,9 @@ import pytest
 from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.journal import parse_line
 from kip848_client.report import build_timelines, figures_of
-from kip848_client.simulation.history import to_event_log
-from kip848_client.simulation.play import run
-from kip848_client.simulation.scenario import scenario_of
+from kip848_client.simulation.run import run
+from kip848_client.simulation.virtual.history import to_event_log
+from kip848_client.simulation.virtual.scenario import scenario_of
 from kip848_client.simulation.what_if import Job, Setting, Shape, play_job
 from kip848_client.spark.analytics import analyze_sweep
 from kip848_client.spark.sweep import Sweep, play_sweep, rebalances_of

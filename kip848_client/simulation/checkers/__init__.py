@@ -38,7 +38,7 @@ from kip848_client.simulation.checkers.ownership import (
     TargetLegality,
 )
 from kip848_client.simulation.checkers.reading import ExclusiveReading, NoRecordLost, ToldOwnership
-from kip848_client.simulation.observer import Checker, Observer, Scene
+from kip848_client.simulation.observer import Checker, Observer, RunState
 
 __all__ = ["every_checker"]
 
@@ -70,6 +70,6 @@ _CHECKERS: Final[tuple[type[Checker], ...]] = (
 """If several invariants break in one step, the first in this order is reported."""
 
 
-def every_checker(scene: Scene) -> Iterator[Observer]:
+def every_checker(run_state: RunState) -> Iterator[Observer]:
     """The checkers of one run."""
-    return (checker(scene) for checker in _CHECKERS)
+    return (checker(run_state) for checker in _CHECKERS)

@@ -10,10 +10,10 @@ from kip848_client.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.coordinator.modern.member_record import STATIC_LEAVE_EPOCH
 from kip848_client.errors import ProtocolError
 from kip848_client.model import TopicPartition
-from kip848_client.simulation.mirror import Change, Conversion
-from kip848_client.simulation.observer import Checker, Scene, about
-from kip848_client.simulation.process import Process
-from kip848_client.simulation.violation import fail
+from kip848_client.simulation.observed_group import Change, Conversion
+from kip848_client.simulation.observer import Checker, RunState, about
+from kip848_client.simulation.virtual.client_process import ClientProcess
+from kip848_client.simulation.virtual.violation import fail
 from kip848_client.wire.messages.consumer_protocol import decode_assignment, decode_subscription
 from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -26,8 +26,8 @@ class ClassicRounds(Checker):
     handed in for it, once for each generation.
     """
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
+    def __init__(self, run_state: RunState) -> None:
+        super().__init__(run_state)
         self._before: ClassicGroup | None = None
         self._handed_in: Mapping[str, bytes] | None = None
         """What the leader handed in, in this step."""
@@ -37,14 +37,14 @@ class ClassicRounds(Checker):
         after = self._cluster.coordinator.classic_group(request.group_id)
         if response.error_code or after is None:
             return
-        before = self._mirror.classic
+        before = self._observed_group.classic
         if before is not None and before.state is ClassicState.COMPLETING and request.member_id == before.leader:
             self._handed_in = {each.member_id: each.assignment for each in request.assignments}
         if after.state is not ClassicState.STABLE or after.members[request.member_id].assignment != response.assignment:
             fail("K5", f"{client_id} is given {response.assignment!r} of {_text(after)}")
 
     def group_changed(self, changes: Sequence[Change]) -> None:
-        before, after = self._before, self._mirror.classic
+        before, after = self._before, self._observed_group.classic
         handed_in, self._handed_in = self._handed_in, None
         self._before = after
         if after is None or after is before:
@@ -53,7 +53,7 @@ class ClassicRounds(Checker):
             after.check_invariants()
         except AssertionError as broken:
             fail("K3", f"{broken}: {_text(after)}")
-        if before is None or self._mirror.is_loaded:
+        if before is None or self._observed_group.is_loaded:
             return
         moved = after.generation - before.generation
         completes = after.state is not before.state and after.state in (ClassicState.COMPLETING, ClassicState.EMPTY)
@@ -93,8 +93,8 @@ class ClassicReading(Checker):
     JoinGroup was taken for what it owns now.
     """
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
+    def __init__(self, run_state: RunState) -> None:
+        super().__init__(run_state)
         self._joined: dict[str, int] = {}
         """Member -> generation for which its JoinGroup counted last."""
         self._overtaken: set[str] = set()
@@ -105,7 +105,7 @@ class ClassicReading(Checker):
         self._overtaken.add(client_id)
 
     @about(JoinGroupRequest)
-    def answered(self, consumer: Process, request: Any, response: JoinGroupResponse) -> None:
+    def answered(self, consumer: ClientProcess, request: Any, response: JoinGroupResponse) -> None:
         """Its present list counts again."""
         if not response.error_code:
             self._overtaken.discard(consumer.name)
@@ -122,7 +122,7 @@ class ClassicReading(Checker):
 
     def loaded(self, before: GroupCoordinator | None, after: GroupCoordinator) -> None:
         """A round that was not recorded never happened; members of another generation are told."""
-        group = after.classic_group(self._mirror.group_id)
+        group = after.classic_group(self._observed_group.group_id)
         self._joined = _generations(group)
         for consumer in self._consumers():
             if group is not None and consumer.view.member_epoch != group.generation:
@@ -133,17 +133,17 @@ class ClassicReading(Checker):
 
         A member that reads more was cut off while the group changed its kind twice, and counts as not joined.
         """
-        converted, mirror = self._mirror.converted, self._mirror
+        converted, observed_group = self._observed_group.converted, self._observed_group
         if converted is None:
             return
-        self._joined = _generations(mirror.classic)
+        self._joined = _generations(observed_group.classic)
         for consumer in self._consumers():
             seen = converted.members.get(consumer.view.member_id)
-            if seen is not None and not consumer.readable <= mirror.names(seen.held):
+            if seen is not None and not consumer.readable <= observed_group.names(seen.held):
                 self._joined.pop(consumer.view.member_id, None)
 
-    def view_changed(self, consumer: Process) -> None:
-        group = self._mirror.classic
+    def view_changed(self, consumer: ClientProcess) -> None:
+        group = self._observed_group.classic
         if group is None or not consumer.readable or not self._is_present(group, consumer):
             return
         for other in self._consumers():
@@ -154,7 +154,7 @@ class ClassicReading(Checker):
             ):
                 fail("C1", f"{consumer.name} and {other.name} read {sorted(map(str, both))}: {_text(group)}")
 
-    def _is_present(self, group: ClassicGroup, consumer: Process) -> bool:
+    def _is_present(self, group: ClassicGroup, consumer: ClientProcess) -> bool:
         member_id = consumer.view.member_id
         if not consumer.is_classic or member_id not in group.members or consumer.name in self._overtaken:
             return False
@@ -172,20 +172,20 @@ class Conversions(Checker):
     """
 
     def group_changed(self, changes: Sequence[Change]) -> None:
-        mirror = self._mirror
-        converted = mirror.converted
-        if mirror.is_loaded or (converted is not None and converted.was_empty):
+        observed_group = self._observed_group
+        converted = observed_group.converted
+        if observed_group.is_loaded or (converted is not None and converted.was_empty):
             return
         if converted is None:
             if any(after is None for _, _, after in changes) and self._is_owed():
-                fail("K9", f"only members on the classic protocol are left: {sorted(mirror.members)}")
+                fail("K9", f"only members on the classic protocol are left: {sorted(observed_group.members)}")
         elif converted.classic is not None:
             self._upgraded(converted.classic)
         else:
             self._downgraded(converted)
 
     def _is_owed(self) -> bool:
-        members, config = self._mirror.members.values(), self._scene.config
+        members, config = self._observed_group.members.values(), self._scene.config
         return (
             config.may_downgrade
             and 0 < len(members) <= config.classic_max_size
@@ -193,36 +193,38 @@ class Conversions(Checker):
         )
 
     def _upgraded(self, before: ClassicGroup) -> None:
-        mirror = self._mirror
+        observed_group = self._observed_group
         if not self._scene.config.may_upgrade:
             fail("K9", f"the policy is {self._scene.config.migration_policy}, and {before} became a consumer group")
-        if mirror.group_epoch not in (before.generation, before.generation + 1):
-            fail("K2", f"generation {before.generation} became epoch {mirror.group_epoch}")
-        for member_id, seen in mirror.members.items():
+        if observed_group.group_epoch not in (before.generation, before.generation + 1):
+            fail("K2", f"generation {before.generation} became epoch {observed_group.group_epoch}")
+        for member_id, seen in observed_group.members.items():
             member = before.members.get(member_id)
-            if member is not None and not mirror.names(seen.held) <= _given(member.assignment):
-                fail("K6", f"{member_id} had {member.assignment!r}, and holds {mirror.names(seen.held)}")
-        if missing := before.members.keys() - mirror.members.keys():
-            instances = {seen.member.metadata.instance_id for seen in mirror.members.values()}
+            if member is not None and not observed_group.names(seen.held) <= _given(member.assignment):
+                fail("K6", f"{member_id} had {member.assignment!r}, and holds {observed_group.names(seen.held)}")
+        if missing := before.members.keys() - observed_group.members.keys():
+            instances = {seen.member.metadata.instance_id for seen in observed_group.members.values()}
             if any(before.members[member_id].instance_id not in instances - {None} for member_id in missing):
                 fail("K6", f"{sorted(missing)} are no members after the upgrade")
 
     def _downgraded(self, converted: Conversion) -> None:
-        mirror, after = self._mirror, self._mirror.classic
+        observed_group, after = self._observed_group, self._observed_group.classic
         assert after is not None
         if not self._scene.config.may_downgrade:
             fail("K9", f"the policy is {self._scene.config.migration_policy}, and the group became {after}")
         modern = {one for one, seen in converted.members.items() if seen.member.metadata.classic is None}
         if not modern or after.members.keys() & modern:
             fail("K9", f"{sorted(modern)} spoke the new protocol, and the group became {after}")
-        if not mirror.group_epoch <= after.generation <= mirror.group_epoch + 1:
-            fail("K2", f"epoch {mirror.group_epoch} became generation {after.generation}")
+        if not observed_group.group_epoch <= after.generation <= observed_group.group_epoch + 1:
+            fail("K2", f"epoch {observed_group.group_epoch} became generation {after.generation}")
         for member_id, member in after.members.items():
             seen = converted.members.get(member_id)
             if seen is None or seen.epoch == STATIC_LEAVE_EPOCH:
                 continue
-            if not _given(member.assignment) <= mirror.names(seen.target):
-                fail("K6", f"{member_id} was to have {mirror.names(seen.target)}, and has {member.assignment!r}")
+            if not _given(member.assignment) <= observed_group.names(seen.target):
+                fail(
+                    "K6", f"{member_id} was to have {observed_group.names(seen.target)}, and has {member.assignment!r}"
+                )
 
 
 def _given(data: bytes) -> frozenset[TopicPartition]:

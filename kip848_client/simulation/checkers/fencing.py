@@ -10,10 +10,10 @@ from kip848_client.coordinator.classic.classic_group import ClassicGroup, Classi
 from kip848_client.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.coordinator.modern.member_record import LEAVE_EPOCH, STATIC_LEAVE_EPOCH, CurrentAssignment
 from kip848_client.errors import ErrorCode
-from kip848_client.simulation.mirror import Change, IdPartition, Seen, accepted, fetched, listed
-from kip848_client.simulation.observer import Checker, Scene, about
-from kip848_client.simulation.scenario import SESSION_CHANGE_MS
-from kip848_client.simulation.violation import fail
+from kip848_client.simulation.observed_group import Change, IdPartition, Seen, accepted, fetched, listed
+from kip848_client.simulation.observer import Checker, RunState, about
+from kip848_client.simulation.virtual.scenario import SESSION_CHANGE_MS
+from kip848_client.simulation.virtual.violation import fail
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -31,7 +31,7 @@ class HeartbeatFencing(Checker):
     """
 
     def group_changed(self, changes: Sequence[Change]) -> None:
-        group = self._mirror.group
+        group = self._observed_group.group
         if group is None or not changes:
             return
         if len(group.members) > (allowed := self._scene.config.consumer_max_size):
@@ -49,17 +49,17 @@ class HeartbeatFencing(Checker):
         self, client_id: str, request: ConsumerGroupHeartbeatRequest, response: ConsumerGroupHeartbeatResponse
     ) -> None:
         if response.error_code:
-            if self._cluster.version != self._mirror.version:
+            if self._cluster.version != self._observed_group.version:
                 fail("S7", f"{client_id} was refused, and yet something changed")
-            seen = self._mirror.members.get(request.member_id)
+            seen = self._observed_group.members.get(request.member_id)
             if response.error_code == ErrorCode.FENCED_MEMBER_EPOCH and seen is not None and _is_current(request, seen):
                 fail("S7", f"{client_id} was fenced at epoch {request.member_epoch}, and is {seen}")
-        elif self._mirror.classic is None:
+        elif self._observed_group.classic is None:
             self._accepted(client_id, request)
 
     def _accepted(self, client_id: str, request: ConsumerGroupHeartbeatRequest) -> None:
-        """Check a heartbeat that counts; the mirror still shows the group before it."""
-        epoch, seen = request.member_epoch, self._mirror.members.get(request.member_id)
+        """Check a heartbeat that counts; the observed_group still shows the group before it."""
+        epoch, seen = request.member_epoch, self._observed_group.members.get(request.member_id)
         if request.instance_id is not None:
             holder_id, holder = self._holder(request.instance_id)
             if holder is not None and holder_id != request.member_id:
@@ -70,7 +70,7 @@ class HeartbeatFencing(Checker):
             fail("S7", f"{client_id} counts at epoch {epoch}, and is {seen}")
 
     def _holder(self, instance_id: str) -> tuple[str, Seen | None]:
-        for member_id, seen in self._mirror.members.items():
+        for member_id, seen in self._observed_group.members.items():
             if seen.member.metadata.instance_id == instance_id:
                 return member_id, seen
         return "", None
@@ -91,8 +91,8 @@ class OffsetFencing(Checker):
     awaited. A fetch returns the offset that was committed last.
     """
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
+    def __init__(self, run_state: RunState) -> None:
+        super().__init__(run_state)
         self._committed: dict[IdPartition, int] = {}
         """Partition -> offset of the last accepted commit; after a load, of the last durable one."""
         self._stale: Request[Any] | None = None
@@ -100,7 +100,7 @@ class OffsetFencing(Checker):
     def loaded(self, before: GroupCoordinator | None, after: GroupCoordinator) -> None:
         """Commits that were not durable are gone: no client was told that they were accepted."""
         found = {}
-        for topic, partitions in after.committed(self._mirror.group_id).items():
+        for topic, partitions in after.committed(self._observed_group.group_id).items():
             for index, committed in partitions.items():
                 topic_id = self._cluster.topics.resolved(committed.topic_id, topic)
                 if topic_id is not None:
@@ -123,16 +123,16 @@ class OffsetFencing(Checker):
             if topic_id is None:
                 continue
             place = topic_id, partition.partition_index
-            if self._mirror.classic is None:
+            if self._observed_group.classic is None:
                 self._check(client_id, request, place)
             else:
-                self._check_classic(client_id, request, self._mirror.classic)
+                self._check_classic(client_id, request, self._observed_group.classic)
             self._committed[place] = partition.committed_offset
-            remember = self._mirror.rewound.add if request is stale else self._mirror.rewound.discard
+            remember = self._observed_group.rewound.add if request is stale else self._observed_group.rewound.discard
             remember(place)
 
     def _check(self, client_id: str, request: OffsetCommitRequest, place: IdPartition) -> None:
-        seen, epoch = self._mirror.members.get(request.member_id), request.generation_id_or_member_epoch
+        seen, epoch = self._observed_group.members.get(request.member_id), request.generation_id_or_member_epoch
         if seen is None or epoch > seen.epoch:
             fail("S11", f"{client_id} committed at {epoch}, is {seen}, and its commit was accepted")
         elif epoch < seen.epoch and not (0 <= (since := _assigned_at(seen, *place)) <= epoch):
@@ -171,10 +171,10 @@ class Removals(Checker):
     not in the log: all start again when a coordinator loads, and the one for revocations with every new step.
     """
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
-        shorter_ms = SESSION_CHANGE_MS if scene.scenario.config_changes else 0
-        self._session_ms = scene.config.consumer_session_timeout_ms - shorter_ms
+    def __init__(self, run_state: RunState) -> None:
+        super().__init__(run_state)
+        shorter_ms = SESSION_CHANGE_MS if run_state.scenario.config_changes else 0
+        self._session_ms = run_state.config.consumer_session_timeout_ms - shorter_ms
         """The shortest session that members may have been told."""
         self._left: set[str] = set()
         self._heard: dict[str, int] = {}
@@ -190,12 +190,12 @@ class Removals(Checker):
         if response.member_epoch == LEAVE_EPOCH:
             self._left.add(response.member_id)
         elif response.member_epoch > 0:
-            self._heard[response.member_id] = self._world.now_ms
+            self._heard[response.member_id] = self._scheduler.now_ms
 
     def loaded(self, before: GroupCoordinator | None, after: GroupCoordinator) -> None:
-        self._loaded_ms = self._world.now_ms
+        self._loaded_ms = self._scheduler.now_ms
         self._heard.clear()
-        group = after.group(self._mirror.group_id)
+        group = after.group(self._observed_group.group_id)
         members = {} if group is None else group.members
         self._revokes = {
             member_id: (member.current, self._loaded_ms)
@@ -206,13 +206,18 @@ class Removals(Checker):
     def group_changed(self, changes: Sequence[Change]) -> None:
         if not self._cluster.up:
             return  # without a coordinator no member is removed
-        now_ms, mirror = self._world.now_ms, self._mirror
+        now_ms, observed_group = self._scheduler.now_ms, self._observed_group
         for member_id, before, after in changes:
-            if before is not None and after is None and not mirror.is_loaded and mirror.converted is None:
+            if (
+                before is not None
+                and after is None
+                and not observed_group.is_loaded
+                and observed_group.converted is None
+            ):
                 self._check_removed(member_id, before)
             if after is None or not after.pending:
                 self._revokes.pop(member_id, None)
-        for member_id, seen in mirror.members.items():
+        for member_id, seen in observed_group.members.items():
             if seen.pending:
                 current, since_ms = self._revokes.get(member_id, (None, 0))
                 if current is not seen.member.current:
@@ -222,11 +227,11 @@ class Removals(Checker):
         self._left.clear()
 
     def _check_removed(self, member_id: str, seen: Seen) -> None:
-        metadata, now_ms = seen.member.metadata, self._world.now_ms
+        metadata, now_ms = seen.member.metadata, self._scheduler.now_ms
         silent_ms = now_ms - self._heard.pop(member_id, self._loaded_ms)
         late_ms = now_ms - self._revokes.get(member_id, (None, now_ms))[1]
         if metadata.classic is not None or member_id in self._left or silent_ms >= self._session_ms:
             return
-        instances = {other.member.metadata.instance_id for other in self._mirror.members.values()} - {None}
+        instances = {other.member.metadata.instance_id for other in self._observed_group.members.values()} - {None}
         if metadata.instance_id not in instances and not 0 < metadata.rebalance_timeout_ms <= late_ms:
             fail("S7", f"{member_id} was removed {silent_ms} ms after its last heartbeat, and revokes for {late_ms} ms")

@@ -11,10 +11,10 @@ from kip848_client.errors import ErrorCode, FatalGroupError, Kip848Error
 from kip848_client.member.core.events import CommitDone, StateChanged
 from kip848_client.member.core.states import HEARTBEATING
 from kip848_client.model import TopicIdPartition, TopicPartition
-from kip848_client.simulation.mirror import accepted, listed
-from kip848_client.simulation.observer import Checker, ListenerCall, Scene, about
-from kip848_client.simulation.process import OUTSIDE_GROUP, Process
-from kip848_client.simulation.violation import fail
+from kip848_client.simulation.observed_group import accepted, listed
+from kip848_client.simulation.observer import Checker, ListenerCall, RunState, about
+from kip848_client.simulation.virtual.client_process import OUTSIDE_GROUP, ClientProcess
+from kip848_client.simulation.virtual.violation import fail
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.consumer_protocol import decode_subscription
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -36,8 +36,8 @@ class ListenerPairs(Checker):
     after the listener call returned, and only records of assigned partitions are handed out.
     """
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
+    def __init__(self, run_state: RunState) -> None:
+        super().__init__(run_state)
         self._has: defaultdict[str, set[TopicIdPartition]] = defaultdict(set)
         self._offered: defaultdict[str, set[TopicIdPartition]] = defaultdict(set)
         """Partitions of "assigned" calls, also of those that raised, which were not revoked or lost yet."""
@@ -45,10 +45,10 @@ class ListenerPairs(Checker):
         """Consumer -> listener calls that wait for poll()."""
         self._running: set[str] = set()
 
-    def listener_due(self, consumer: Process, call: ListenerCall) -> None:
+    def listener_due(self, consumer: ClientProcess, call: ListenerCall) -> None:
         self._waiting[consumer.name] += 1
 
-    def listener_begins(self, consumer: Process, name: str, partitions: Iterable[TopicIdPartition]) -> None:
+    def listener_begins(self, consumer: ClientProcess, name: str, partitions: Iterable[TopicIdPartition]) -> None:
         partitions = frozenset(partitions)
         if consumer.name in self._running:
             fail("C3", f"two listener calls of {consumer.name} overlap")
@@ -70,7 +70,7 @@ class ListenerPairs(Checker):
             fail("C3", f"{consumer.name}: {sorted(map(str, strange))} {name}, which were not assigned")
 
     def listener_ended(
-        self, consumer: Process, name: str, partitions: Iterable[TopicIdPartition], error: object
+        self, consumer: ClientProcess, name: str, partitions: Iterable[TopicIdPartition], error: object
     ) -> None:
         """Count a call that returned. A lost partition is gone even if the listener raised."""
         self._running.discard(consumer.name)
@@ -81,7 +81,7 @@ class ListenerPairs(Checker):
             self._offered[consumer.name] -= set(partitions)
 
     @about(ConsumerGroupHeartbeatRequest, JoinGroupRequest)
-    def sent(self, consumer: Process, request: Any) -> None:
+    def sent(self, consumer: ClientProcess, request: Any) -> None:
         """C2: a heartbeat or a join lists every partition that the listener was given."""
         if isinstance(request, JoinGroupRequest):
             topics = decode_subscription(bytes(request.protocols[0].metadata)).owned_partitions
@@ -96,14 +96,14 @@ class ListenerPairs(Checker):
         if kept:
             fail("C2", f"{consumer.name} gave up {sorted(map(str, kept))} before on_partitions_revoked")
 
-    def handed_out(self, consumer: Process, partition: TopicIdPartition, offsets: range) -> None:
+    def handed_out(self, consumer: ClientProcess, partition: TopicIdPartition, offsets: range) -> None:
         """C2: no record before on_partitions_assigned returned, none after revoked or lost began."""
         if partition not in self._has[consumer.name]:
             fail("C2", f"{consumer.name} was handed {partition} {offsets} without having it")
         if consumer.name in self._running:
             fail("C2", f"{consumer.name} was handed records inside a listener call")
 
-    def closed(self, consumer: Process) -> None:
+    def closed(self, consumer: ClientProcess) -> None:
         """C3: nothing is left after close()."""
         if consumer.view.assigned:
             fail("C3", f"{consumer.name} closed and owns partitions")
@@ -128,21 +128,21 @@ _INCURABLE: Final = frozenset(
 class ShownStates(Checker):
     """C5: a member is FATAL only after an error that no retry cures, and outside the group it shows no epoch."""
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
+    def __init__(self, run_state: RunState) -> None:
+        super().__init__(run_state)
         self._last_code: dict[str, int] = {}
 
     @about(ConsumerGroupHeartbeatRequest, JoinGroupRequest, SyncGroupRequest, HeartbeatRequest)
-    def answered(self, consumer: Process, request: Any, response: Any) -> None:
+    def answered(self, consumer: ClientProcess, request: Any, response: Any) -> None:
         if response.error_code:
             self._last_code[consumer.name] = response.error_code
 
-    def stopped(self, consumer: Process, error: Kip848Error) -> None:
+    def stopped(self, consumer: ClientProcess, error: Kip848Error) -> None:
         code = self._last_code.get(consumer.name)
         if code not in _INCURABLE or not isinstance(error, FatalGroupError) or error.code != code:
             fail("C5", f"{consumer.name} stops after error {code}, and says {error!r}")
 
-    def view_changed(self, consumer: Process) -> None:
+    def view_changed(self, consumer: ClientProcess) -> None:
         view = consumer.view
         if view.state in OUTSIDE_GROUP and view.member_epoch > 0:
             fail("C5", f"{consumer.name} is {view.state.name}, and shows epoch {view.member_epoch}")
@@ -161,13 +161,13 @@ class OneHeartbeat(Checker):
     A member that leaves says so, if its coordinator is connected; a static member says that it will be back.
     """
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
+    def __init__(self, run_state: RunState) -> None:
+        super().__init__(run_state)
         self._in_flight: dict[str, Request[Any]] = {}
         self._said_goodbye: set[str] = set()
 
     @about(ConsumerGroupHeartbeatRequest)
-    def sent(self, consumer: Process, request: ConsumerGroupHeartbeatRequest) -> None:
+    def sent(self, consumer: ClientProcess, request: ConsumerGroupHeartbeatRequest) -> None:
         if request.member_epoch < 0:
             self._said_goodbye.add(consumer.name)
             if request.member_epoch != (LEAVE_EPOCH if request.instance_id is None else STATIC_LEAVE_EPOCH):
@@ -180,11 +180,11 @@ class OneHeartbeat(Checker):
         self._in_flight[consumer.name] = request
 
     @about(ConsumerGroupHeartbeatRequest)
-    def ended(self, consumer: Process, request: Any) -> None:
+    def ended(self, consumer: ClientProcess, request: Any) -> None:
         if self._in_flight.get(consumer.name) is request:
             del self._in_flight[consumer.name]
 
-    def state_changed(self, consumer: Process, effect: StateChanged) -> None:
+    def state_changed(self, consumer: ClientProcess, effect: StateChanged) -> None:
         """A member outside the group waits for no answer."""
         if effect.new not in OUTSIDE_GROUP or consumer.is_classic:
             return
@@ -198,17 +198,17 @@ class OneHeartbeat(Checker):
 class BoundedWork(Checker):
     """C8: every commit is answered, few requests are in flight, and no member repeats lookups or joins in a loop."""
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
+    def __init__(self, run_state: RunState) -> None:
+        super().__init__(run_state)
         self._sent: defaultdict[tuple[str, type], deque[int]] = defaultdict(deque)
 
-    def sent(self, consumer: Process, request: Any) -> None:
+    def sent(self, consumer: ClientProcess, request: Any) -> None:
         in_flight = consumer.member.requests_under_way - len(consumer.commits_asked)
         if in_flight > _REQUESTS_MAX:
             fail("C8", f"{consumer.name} has {in_flight} requests in flight, and sends {request}")
         kind = type(request)
         if kind in _STORMS:
-            times, now_ms = self._sent[consumer.name, kind], consumer.world.now_ms
+            times, now_ms = self._sent[consumer.name, kind], consumer.scheduler.now_ms
             times.append(now_ms)
             while times[0] <= now_ms - _SECOND_MS:
                 times.popleft()
@@ -220,7 +220,7 @@ class BoundedWork(Checker):
         for consumer in self._consumers():
             sent_ms = max(consumer.thaws_ms, consumer.connected_ms)
             for commit_id, asked_ms in consumer.commits_asked.items():
-                waits_ms = consumer.world.now_ms - max(asked_ms, sent_ms)
+                waits_ms = consumer.scheduler.now_ms - max(asked_ms, sent_ms)
                 if not consumer.closed and waits_ms > consumer.config.request_timeout_ms + 2 * _SECOND_MS:
                     fail("C8", f"{consumer.name} asked for commit {commit_id} {waits_ms} ms ago and heard nothing")
 
@@ -228,46 +228,46 @@ class BoundedWork(Checker):
 class TrueCommits(Checker):
     """C8: a commit is reported as done only if the coordinator accepted each of its offsets."""
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
+    def __init__(self, run_state: RunState) -> None:
+        super().__init__(run_state)
         self._accepted: dict[str, tuple[int, set[TopicPartition]]] = {}
         """Consumer -> the step in which the last answer to a commit came, and the partitions that it accepted."""
 
     @about(OffsetCommitRequest)
-    def answered(self, consumer: Process, request: OffsetCommitRequest, response: OffsetCommitResponse) -> None:
+    def answered(self, consumer: ClientProcess, request: OffsetCommitRequest, response: OffsetCommitResponse) -> None:
         names = self._cluster.topics.names
         done = {
             TopicPartition(topic.name or names.get(topic.topic_id, ""), partition.partition_index)
             for topic, partition in accepted(request, response)
         }
-        self._accepted[consumer.name] = (consumer.world.steps, done)
+        self._accepted[consumer.name] = (consumer.scheduler.steps, done)
 
-    def commit_ended(self, consumer: Process, effect: CommitDone) -> None:
+    def commit_ended(self, consumer: ClientProcess, effect: CommitDone) -> None:
         if effect.error is not None or not effect.offsets:
             return
         step, done = self._accepted.get(consumer.name, (-1, set()))
-        if step != consumer.world.steps or not effect.offsets.keys() <= done:
+        if step != consumer.scheduler.steps or not effect.offsets.keys() <= done:
             fail("C8", f"{consumer.name} is told that {effect.offsets} are committed, and accepted are {done}")
 
 
 class AwaitedLeave(Checker):
     """L4: close() waits for the answer to its leave, up to its deadline."""
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
+    def __init__(self, run_state: RunState) -> None:
+        super().__init__(run_state)
         self._waiting: dict[str, Request[Any]] = {}
 
     @about(ConsumerGroupHeartbeatRequest, LeaveGroupRequest)
-    def sent(self, consumer: Process, request: ConsumerGroupHeartbeatRequest | LeaveGroupRequest) -> None:
+    def sent(self, consumer: ClientProcess, request: ConsumerGroupHeartbeatRequest | LeaveGroupRequest) -> None:
         if consumer.leaving and (isinstance(request, LeaveGroupRequest) or request.member_epoch < 0):
             self._waiting[consumer.name] = request
 
     @about(ConsumerGroupHeartbeatRequest, LeaveGroupRequest)
-    def ended(self, consumer: Process, request: Any) -> None:
+    def ended(self, consumer: ClientProcess, request: Any) -> None:
         if self._waiting.get(consumer.name) is request:
             del self._waiting[consumer.name]
 
-    def closed(self, consumer: Process) -> None:
+    def closed(self, consumer: ClientProcess) -> None:
         left_ms = consumer.close_by_ms - consumer.now_ms
         if self._waiting.pop(consumer.name, None) is not None and left_ms > 0:
             fail("L4", f"{consumer.name}: close() returns {left_ms} ms before its time, and without an answer")

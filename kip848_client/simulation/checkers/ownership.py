@@ -12,9 +12,16 @@ from kip848_client.coordinator.classic.classic_group import ClassicState, from_v
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup, GroupState
 from kip848_client.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.coordinator.modern.member_record import STATIC_LEAVE_EPOCH
-from kip848_client.simulation.mirror import Change, IdPartition, Partitions, id_partitions, listed, partitions_of
-from kip848_client.simulation.observer import Checker, Scene, about
-from kip848_client.simulation.violation import fail
+from kip848_client.simulation.observed_group import (
+    Change,
+    IdPartition,
+    Partitions,
+    id_partitions,
+    listed,
+    partitions_of,
+)
+from kip848_client.simulation.observer import Checker, RunState, about
+from kip848_client.simulation.virtual.violation import fail
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -39,15 +46,15 @@ class SingleOwner(Checker):
     S5: no answer gives a partition that another member still has.
     """
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
+    def __init__(self, run_state: RunState) -> None:
+        super().__init__(run_state)
         self._owner: dict[IdPartition, str] = {}
         """Partition -> its owner at the last look."""
 
     @about(ConsumerGroupHeartbeatRequest)
     def served(self, client_id: str, request: Any, response: ConsumerGroupHeartbeatResponse) -> None:
         """S5: every partition that the answer gives was free in the group before."""
-        owner, group, member_id = self._owner, self._mirror.group, response.member_id
+        owner, group, member_id = self._owner, self._observed_group.group, response.member_id
         for topic in () if response.assignment is None else response.assignment.topic_partitions:
             for index in topic.partitions:
                 holder = owner.get((topic.topic_id, index), member_id)
@@ -81,30 +88,30 @@ class TargetLegality(Checker):
     it is complete is checked at the end of the run.
     """
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
+    def __init__(self, run_state: RunState) -> None:
+        super().__init__(run_state)
         self._target_epoch = 0
 
     def group_changed(self, changes: Sequence[Change]) -> None:
-        mirror = self._mirror
-        computed = mirror.target_epoch != self._target_epoch and not mirror.is_loaded
-        self._target_epoch = mirror.target_epoch
-        group = mirror.group
+        observed_group = self._observed_group
+        computed = observed_group.target_epoch != self._target_epoch and not observed_group.is_loaded
+        self._target_epoch = observed_group.target_epoch
+        group = observed_group.group
         if computed and group is not None and not self._was_kept():
             by_client = bool(group.target_assignor) or any(
-                seen.member.metadata.client_assignors for seen in mirror.members.values()
+                seen.member.metadata.client_assignors for seen in observed_group.members.values()
             )
             self._look(group, complete=not by_client)
 
     def _was_kept(self) -> bool:
         """Whether the target is what a classic group was given."""
-        converted = self._mirror.converted
+        converted = self._observed_group.converted
         classic = None if converted is None else converted.classic
-        return classic is not None and classic.generation == self._mirror.target_epoch
+        return classic is not None and classic.generation == self._observed_group.target_epoch
 
     def converged(self) -> None:
         """At rest the target fits all subscriptions. S10: if all members have an assignor, theirs computed it."""
-        group, members = self._mirror.group, self._mirror.members.values()
+        group, members = self._observed_group.group, self._observed_group.members.values()
         if group is None:
             return
         self._look(group, complete=True)
@@ -112,20 +119,23 @@ class TargetLegality(Checker):
             fail("S10", "every member has an assignor, and the server computed the target")
 
     def _look(self, group: ConsumerGroup, *, complete: bool) -> None:
-        mirror, image = self._mirror, self._cluster.topics.image
+        observed_group, image = self._observed_group, self._cluster.topics.image
         given: set[IdPartition] = set()
         total = 0
-        for member_id, seen in mirror.members.items():
+        for member_id, seen in observed_group.members.items():
             given |= seen.target
             total += len(seen.target)
             wanted = set(image.ids_of(group.topics_of(seen.member.metadata)))
             if complete and any(topic_id not in wanted for topic_id, _ in seen.target):
                 fail("S2", f"the target of {member_id} has partitions of topics that it does not subscribe to")
         if len(given) != total:
-            fail("S2", f"targets of epoch {mirror.target_epoch} overlap")
+            fail("S2", f"targets of epoch {observed_group.target_epoch} overlap")
         if complete and given != (wanted_all := partitions_of(image, group.subscribed_topics)):
             missing = sorted(map(str, wanted_all - given))
-            fail("S2", f"the target of epoch {mirror.target_epoch} leaves out {missing} or gives what is not there")
+            fail(
+                "S2",
+                f"the target of epoch {observed_group.target_epoch} leaves out {missing} or gives what is not there",
+            )
 
 
 class _Prepared(NamedTuple):
@@ -143,8 +153,8 @@ class InstalledTargets(Checker):
     After an error the old target stays, except for topics that were deleted or that a member dropped.
     """
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
+    def __init__(self, run_state: RunState) -> None:
+        super().__init__(run_state)
         self._prepared: _Prepared | None = None
         self._installed: ConsumerGroupInstallAssignmentRequest | None = None
         self._before: Mapping[str, frozenset[IdPartition]] = {}
@@ -154,14 +164,14 @@ class InstalledTargets(Checker):
         match request, response:
             case ConsumerGroupPrepareAssignmentRequest(), ConsumerGroupPrepareAssignmentResponse(error_code=0):
                 members = frozenset(member.member_id for member in response.members)
-                self._prepared = _Prepared(request.member_id, response.group_epoch, members, self._mirror.loads)
+                self._prepared = _Prepared(request.member_id, response.group_epoch, members, self._observed_group.loads)
                 if request.member_id not in members:
                     fail("S10", f"{request.member_id} is not in what it was shown")
             case ConsumerGroupInstallAssignmentRequest(), ConsumerGroupInstallAssignmentResponse(error_code=0):
                 self._installed = request
                 self._before = {
-                    member_id: self._mirror.without_what_is_gone(seen)
-                    for member_id, seen in self._mirror.members.items()
+                    member_id: self._observed_group.without_what_is_gone(seen)
+                    for member_id, seen in self._observed_group.members.items()
                 }
                 self._check_taken(request)
             case _:
@@ -169,7 +179,7 @@ class InstalledTargets(Checker):
 
     def _check_taken(self, request: ConsumerGroupInstallAssignmentRequest) -> None:
         prepared = self._prepared
-        if prepared is None or prepared.loads != self._mirror.loads:
+        if prepared is None or prepared.loads != self._observed_group.loads:
             fail("S10", f"{request.member_id} installed what this coordinator had not prepared")
         if (request.member_id, request.group_epoch) != prepared[:2]:
             fail("S10", f"{request.member_id} installed epoch {request.group_epoch}; prepared was {prepared[:2]}")
@@ -180,18 +190,18 @@ class InstalledTargets(Checker):
 
     def group_changed(self, changes: Sequence[Change]) -> None:
         installed, self._installed = self._installed, None
-        mirror, before = self._mirror, self._before
+        observed_group, before = self._observed_group, self._before
         if installed is None:
             return
-        if mirror.target_epoch != installed.group_epoch:
-            fail("S10", f"installed for {installed.group_epoch}, and the target is of {mirror.target_epoch}")
+        if observed_group.target_epoch != installed.group_epoch:
+            fail("S10", f"installed for {installed.group_epoch}, and the target is of {observed_group.target_epoch}")
         handed_in = {
             member.member_id: frozenset(
                 (topic.topic_id, partition) for topic in member.partitions for partition in topic.partitions
             )
             for member in installed.members
         }
-        for member_id, seen in mirror.members.items():
+        for member_id, seen in observed_group.members.items():
             target = seen.target
             wanted = before.get(member_id, frozenset()) if installed.error else handed_in.get(member_id)
             if wanted is not None and target != wanted:
@@ -204,17 +214,17 @@ class EpochOrder(Checker):
     After a crash or a failover they are at least the durable ones.
     """
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
+    def __init__(self, run_state: RunState) -> None:
+        super().__init__(run_state)
         self._durable = (0, 0)
         self._seen = (0, 0)
 
     def group_changed(self, changes: Sequence[Change]) -> None:
-        mirror = self._mirror
-        epochs = (mirror.group_epoch, mirror.target_epoch)
-        if mirror.converted is not None and mirror.converted.was_empty:
+        observed_group = self._observed_group
+        epochs = (observed_group.group_epoch, observed_group.target_epoch)
+        if observed_group.converted is not None and observed_group.converted.was_empty:
             self._seen = self._durable = (0, 0)  # a group without members may begin anew
-        floor = self._durable if mirror.is_loaded else self._seen
+        floor = self._durable if observed_group.is_loaded else self._seen
         if epochs[0] < floor[0] or epochs[1] < floor[1]:
             fail("S3", f"epochs went from {floor} to {epochs}")
         if epochs[1] > epochs[0]:
@@ -238,7 +248,7 @@ class RevokeFirst(Checker):
 
     @about(ConsumerGroupHeartbeatRequest)
     def served(self, client_id: str, request: ConsumerGroupHeartbeatRequest, response: Any) -> None:
-        before, group = self._mirror.members.get(request.member_id), self._mirror.group
+        before, group = self._observed_group.members.get(request.member_id), self._observed_group.group
         after = None if group is None else group.members.get(request.member_id)
         if before is None or after is None or response.error_code or request.member_epoch <= 0:
             return
@@ -249,15 +259,15 @@ class RevokeFirst(Checker):
             fail("S4", f"{sorted(taken)} are taken from {client_id}, who says that it has {request.topic_partitions}")
 
     def group_changed(self, changes: Sequence[Change]) -> None:
-        mirror = self._mirror
+        observed_group = self._observed_group
         for member_id, before, after in changes:
-            if after is None or mirror.is_loaded:
+            if after is None or observed_group.is_loaded:
                 continue  # what was not durable is undone, and members are where they were
             epoch_before = before.epoch if before is not None else 0
             if after.epoch > max(epoch_before, 0):
                 if after.pending:
                     fail("S4", f"{member_id} is at {after.epoch} unrevoked")
-                if after.epoch == mirror.target_epoch and not after.held <= after.target:
+                if after.epoch == observed_group.target_epoch and not after.held <= after.target:
                     fail("S4", f"{member_id} is at {after.epoch} and holds more than its target")
             elif 0 < after.epoch < epoch_before:
                 fail("S3", f"{member_id} went from epoch {epoch_before} to {after.epoch}")
@@ -267,15 +277,18 @@ class GroupStates(Checker):
     """S6: STABLE: each member has its target of the group epoch; EMPTY: there is no member; otherwise neither."""
 
     def group_changed(self, changes: Sequence[Change]) -> None:
-        mirror, group = self._mirror, self._mirror.group
+        observed_group, group = self._observed_group, self._observed_group.group
         if group is None or not changes:
             return
-        epoch, members = mirror.group_epoch, mirror.members.values()
-        is_done = epoch == mirror.target_epoch and all(
+        epoch, members = observed_group.group_epoch, observed_group.members.values()
+        is_done = epoch == observed_group.target_epoch and all(
             seen.epoch in (epoch, STATIC_LEAVE_EPOCH) and not seen.pending for seen in members
         )
         if (group.state is GroupState.EMPTY) != (not members) or (group.state is GroupState.STABLE and not is_done):
-            fail("S6", f"the group is {group.state} at {epoch}, its target is of {mirror.target_epoch}: {members}")
+            fail(
+                "S6",
+                f"the group is {group.state} at {epoch}, its target is of {observed_group.target_epoch}: {members}",
+            )
 
 
 class Durability(Checker):
@@ -315,8 +328,8 @@ def same_as_log(living: GroupCoordinator, other: GroupCoordinator) -> None:
 class OwnAssertions(Checker):
     """The coordinator's own assertions about its groups, which its unit tests run after every batch."""
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
+    def __init__(self, run_state: RunState) -> None:
+        super().__init__(run_state)
         self._changes = 0
 
     def group_changed(self, changes: Sequence[Change]) -> None:

@@ -12,10 +12,10 @@ import msgspec
 from kip848_client.errors import ErrorCode, Kip848Error, NoOffsetForPartitionError
 from kip848_client.member.core.events import AssignPartitions, StateChanged
 from kip848_client.model import TopicIdPartition
-from kip848_client.simulation.mirror import Change, IdPartition, Partitions, accepted, fetched, listed
-from kip848_client.simulation.observer import Checker, ListenerCall, Scene, about
-from kip848_client.simulation.process import OUTSIDE_GROUP, Process
-from kip848_client.simulation.violation import fail
+from kip848_client.simulation.observed_group import Change, IdPartition, Partitions, accepted, fetched, listed
+from kip848_client.simulation.observer import Checker, ListenerCall, RunState, about
+from kip848_client.simulation.virtual.client_process import OUTSIDE_GROUP, ClientProcess
+from kip848_client.simulation.virtual.violation import fail
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -39,8 +39,8 @@ class ExclusiveReading(Checker):
     rebalance timeout, and does not read them again.
     """
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
+    def __init__(self, run_state: RunState) -> None:
+        super().__init__(run_state)
         self._excused: dict[str, Partitions] = {}
         """Member -> partitions that it may still read although it no longer owns them."""
         self._given_up: dict[str, dict[IdPartition, _GivingUp]] = {}
@@ -58,10 +58,10 @@ class ExclusiveReading(Checker):
     @about(ConsumerGroupHeartbeatRequest, JoinGroupRequest)
     def stale(self, client_id: str, request: ConsumerGroupHeartbeatRequest | JoinGroupRequest) -> None:
         """An old heartbeat or join with an outdated list of partitions is about to be served."""
-        self._stale = (request.member_id, self._world.steps)
+        self._stale = (request.member_id, self._scheduler.steps)
 
     @about(ConsumerGroupHeartbeatRequest, JoinGroupRequest)
-    def sent(self, consumer: Process, request: ConsumerGroupHeartbeatRequest | JoinGroupRequest) -> None:
+    def sent(self, consumer: ClientProcess, request: ConsumerGroupHeartbeatRequest | JoinGroupRequest) -> None:
         """The answer to this heartbeat or join will tell its sender which partitions it still owns."""
         member_id = request.member_id
         if isinstance(request, ConsumerGroupHeartbeatRequest):
@@ -76,13 +76,13 @@ class ExclusiveReading(Checker):
     @about(ConsumerGroupHeartbeatRequest, JoinGroupRequest)
     def served(self, client_id: str, request: ConsumerGroupHeartbeatRequest | JoinGroupRequest, response: Any) -> None:
         """Count answers of the present coordinator, not of a deposed one."""
-        if self._stale != (request.member_id, self._world.steps):
+        if self._stale != (request.member_id, self._scheduler.steps):
             self._served[request.member_id] += 1
 
     @about(ConsumerGroupHeartbeatRequest, JoinGroupRequest)
     def answered(
         self,
-        consumer: Process,
+        consumer: ClientProcess,
         request: ConsumerGroupHeartbeatRequest | JoinGroupRequest,
         response: ConsumerGroupHeartbeatResponse | JoinGroupResponse,
     ) -> None:
@@ -97,26 +97,26 @@ class ExclusiveReading(Checker):
                 if _assigns(response) and self._served[member_id] > served:
                     self._give_up(member_id, self._excused.pop(member_id, _NOTHING))
 
-    def handed_out(self, consumer: Process, partition: TopicIdPartition, offsets: range) -> None:
+    def handed_out(self, consumer: ClientProcess, partition: TopicIdPartition, offsets: range) -> None:
         """A member that knows of its removal reads nothing; it soon stops reading a partition that was taken."""
         if self._told and consumer.name in self._told:
             fail("C1", f"{consumer.name} was told that it was removed, and reads {partition} {offsets}")
         if self._given_up and consumer.view.member_id in self._given_up:
             self._look(consumer)
 
-    def view_changed(self, consumer: Process) -> None:
+    def view_changed(self, consumer: ClientProcess) -> None:
         self._look(consumer)
 
     def group_changed(self, changes: Sequence[Change]) -> None:
         """Compare the members that changed; all members if topics changed."""
-        stale = self._stale[0] if self._stale[1] == self._world.steps else None
+        stale = self._stale[0] if self._stale[1] == self._scheduler.steps else None
         for member_id, before, after in changes:
             if before is not None and (after is None or member_id == stale):
                 taken = before.held - after.held if after is not None else before.held
                 if taken:
                     self._excused[member_id] = self._excused.get(member_id, _NOTHING) | taken
                     self._sent_since.pop(member_id, None)
-        if self._mirror.converted is not None and self._mirror.converted.classic is not None:
+        if self._observed_group.converted is not None and self._observed_group.converted.classic is not None:
             self._after_upgrade()
         version = self._cluster.topics.image.version
         if version != self._topics_version:
@@ -133,7 +133,7 @@ class ExclusiveReading(Checker):
     def _after_upgrade(self) -> None:
         """Until it joins again, a classic member keeps partitions that its leader assigned to no member."""
         for consumer in self._consumers():
-            seen = self._mirror.members.get(consumer.view.member_id)
+            seen = self._observed_group.members.get(consumer.view.member_id)
             if seen is not None and consumer.is_classic:
                 has = frozenset((tip.topic_id, tip.partition) for tip in consumer.view.assigned)
                 self._give_up(consumer.view.member_id, has - seen.held)
@@ -141,12 +141,12 @@ class ExclusiveReading(Checker):
     def _give_up(self, member_id: str, partitions: Partitions) -> None:
         known = self._given_up.setdefault(member_id, {})
         for partition in partitions:
-            known.setdefault(partition, _GivingUp(self._world.now_ms))
+            known.setdefault(partition, _GivingUp(self._scheduler.now_ms))
 
-    def _look(self, consumer: Process) -> None:
+    def _look(self, consumer: ClientProcess) -> None:
         view = consumer.view
         member_id = view.member_id
-        seen = self._mirror.members.get(member_id)
+        seen = self._observed_group.members.get(member_id)
         if consumer.closed or seen is None:
             return
         held, living = seen.held, self._cluster.topics.image.by_id
@@ -166,7 +166,7 @@ class ExclusiveReading(Checker):
         if read:
             fail("C1", f"{consumer.name} reads {sorted(read)}; the coordinator does not count them as its own")
 
-    def _being_given_up(self, consumer: Process, held: Partitions) -> Partitions:
+    def _being_given_up(self, consumer: ClientProcess, held: Partitions) -> Partitions:
         """Excuse partitions that the member knows to be taken, until it must have stopped reading them."""
         view = consumer.view
         known = self._given_up[view.member_id]
@@ -175,7 +175,7 @@ class ExclusiveReading(Checker):
         allowed_ms = int(consumer.config.rebalance_timeout_ms * _SLOW_CLOCK) + _SECOND_MS
         for partition, giving_up in list(known.items()):
             reads = has.get(partition) in view.readable
-            late = self._world.now_ms > max(giving_up.since_ms, consumer.thaws_ms) + allowed_ms
+            late = self._scheduler.now_ms > max(giving_up.since_ms, consumer.thaws_ms) + allowed_ms
             if partition in held or partition not in has or late or (giving_up.was_read and not reads):
                 del known[partition]
             giving_up.was_read = reads
@@ -210,13 +210,13 @@ class ToldOwnership(Checker):
     The coordinator may give these away when the heartbeat arrives, so the member waits for the answer.
     """
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
+    def __init__(self, run_state: RunState) -> None:
+        super().__init__(run_state)
         self._told: dict[str, tuple[Request[Any], frozenset[tuple[UUID, int]]]] = {}
         """Consumer -> its last heartbeat, and the last list of owned partitions that it sent; until an answer."""
 
     @about(ConsumerGroupHeartbeatRequest)
-    def sent(self, consumer: Process, request: ConsumerGroupHeartbeatRequest) -> None:
+    def sent(self, consumer: ClientProcess, request: ConsumerGroupHeartbeatRequest) -> None:
         if request.member_epoch < 0:
             return
         if request.topic_partitions is not None:
@@ -225,32 +225,32 @@ class ToldOwnership(Checker):
             self._told[consumer.name] = (request, self._told[consumer.name][1])
 
     @about(ConsumerGroupHeartbeatRequest)
-    def unsent(self, consumer: Process, request: Any) -> None:
+    def unsent(self, consumer: ClientProcess, request: Any) -> None:
         """It reached no broker, but the member does not know that yet."""
         self.sent(consumer, request)
 
     @about(ConsumerGroupHeartbeatRequest)
-    def answered(self, consumer: Process, request: Any, response: ConsumerGroupHeartbeatResponse) -> None:
+    def answered(self, consumer: ClientProcess, request: Any, response: ConsumerGroupHeartbeatResponse) -> None:
         told = self._told.get(consumer.name)
         if told is not None and told[0] is request and not response.error_code:
             del self._told[consumer.name]
 
-    def state_changed(self, consumer: Process, effect: StateChanged) -> None:
+    def state_changed(self, consumer: ClientProcess, effect: StateChanged) -> None:
         """A member outside the group owns nothing, and reads nothing."""
         if effect.new in OUTSIDE_GROUP:
             self._told.pop(consumer.name, None)
 
-    def listener_due(self, consumer: Process, call: ListenerCall) -> None:
+    def listener_due(self, consumer: ClientProcess, call: ListenerCall) -> None:
         if isinstance(call, AssignPartitions) and consumer.name in self._told:
             self._compare(consumer, {(tip.topic_id, tip.partition) for tip in call.partitions}, "takes")
 
-    def view_changed(self, consumer: Process) -> None:
+    def view_changed(self, consumer: ClientProcess) -> None:
         if consumer.name in self._told:
             view = consumer.view
             read = {(topic_id, index) for topic, index, topic_id in view.assigned if (topic, index) in view.readable}
             self._compare(consumer, read, "reads")
 
-    def _compare(self, consumer: Process, used: set[tuple[UUID, int]], how: str) -> None:
+    def _compare(self, consumer: ClientProcess, used: set[tuple[UUID, int]], how: str) -> None:
         if not used <= self._told[consumer.name][1]:
             fail("C1", f"{consumer.name} {how} what it has told the coordinator that it does not have")
 
@@ -262,9 +262,9 @@ class NoRecordLost(Checker):
     per incarnation of a topic.
     """
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
-        self._handed_out = scene.handed_out
+    def __init__(self, run_state: RunState) -> None:
+        super().__init__(run_state)
+        self._handed_out = run_state.handed_out
         self._fetched: dict[tuple[str, TopicIdPartition], int] = {}
         self._position: dict[tuple[str, TopicIdPartition], int] = {}
 
@@ -274,7 +274,7 @@ class NoRecordLost(Checker):
         return None if found is None else TopicIdPartition(topic or topics.names[found], index, found)
 
     @about(OffsetFetchRequest)
-    def answered(self, consumer: Process, request: Any, response: OffsetFetchResponse) -> None:
+    def answered(self, consumer: ClientProcess, request: Any, response: OffsetFetchResponse) -> None:
         for topic, partition in fetched(response):
             offset = max(0, partition.committed_offset)
             key = self._key(topic.name, topic.topic_id, partition.partition_index)
@@ -285,7 +285,7 @@ class NoRecordLost(Checker):
                     if tip.topic == topic.name and tip.partition == partition.partition_index:
                         self._fetched[consumer.name, tip] = offset
 
-    def fetching_started(self, consumer: Process, partition: TopicIdPartition, offset: int) -> None:
+    def fetching_started(self, consumer: ClientProcess, partition: TopicIdPartition, offset: int) -> None:
         """Fetching starts at the committed offset that the consumer got, or goes on where it was."""
         key = (consumer.name, partition)
         allowed = (self._fetched.pop(key, None), self._position.get(key))  # a fetched offset counts once
@@ -297,14 +297,14 @@ class NoRecordLost(Checker):
             fail("C6", f"{consumer.name} starts {partition} at {offset}, was told {allowed}")
         self._position[consumer.name, partition] = offset
 
-    def error_surfaced(self, consumer: Process, error: Kip848Error) -> None:
+    def error_surfaced(self, consumer: ClientProcess, error: Kip848Error) -> None:
         """The application hears of a missing offset only if the coordinator said so, and of its own partition."""
         if isinstance(error, NoOffsetForPartitionError):
             unset = {str(tip) for tip in consumer.view.assigned if self._fetched.get((consumer.name, tip)) == 0}
             if not error.partitions or not unset.issuperset(error.partitions):
                 fail("C6", f"{consumer.name} is told {error!r}; uncommitted are {sorted(unset)}")
 
-    def handed_out(self, consumer: Process, partition: TopicIdPartition, offsets: range) -> None:
+    def handed_out(self, consumer: ClientProcess, partition: TopicIdPartition, offsets: range) -> None:
         start, covered = offsets.start, self._handed_out.read[partition]
         if start > covered:
             fail("C6", f"{partition}: {covered}-{start} were never handed out")

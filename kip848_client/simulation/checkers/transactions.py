@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Protocol
 
 from kip848_client.partition_log import PartitionLog
-from kip848_client.simulation.violation import fail
+from kip848_client.simulation.virtual.violation import fail
 from kip848_client.transactions.coordinator import TransactionCoordinator
 from kip848_client.transactions.transaction import TopicPartition, Transaction, TransactionState
 from kip848_client.wire.record_batch import parse_batch_header, records_of

@@ -9,21 +9,21 @@ from collections.abc import Iterator
 from typing import Any
 
 from kip848_client.simulation import Report, Scenario, run
-from kip848_client.simulation.observer import Observer, Scene
+from kip848_client.simulation.observer import Observer, RunState
 from tests.simulation.probes.deadlines import TrueDeadlines
 from tests.simulation.probes.foreign_walk import ForeignWalk
 from tests.simulation.probes.logs import ReplayedLogs
 
 
-def probes(scene: Scene) -> Iterator[Observer]:
+def probes(run_state: RunState) -> Iterator[Observer]:
     """The observers of a run with probes; every run with classic members has the one that is cheap."""
-    if scene.probing or scene.scenario.classic:
+    if run_state.probing or run_state.scenario.classic:
         yield TrueDeadlines()
-    if scene.probing:
-        yield ReplayedLogs(scene)
-        yield ForeignWalk(scene)
+    if run_state.probing:
+        yield ReplayedLogs(run_state)
+        yield ForeignWalk(run_state)
 
 
 def play(scenario: Scenario, *, seed: int, **options: Any) -> Report:
-    """Play one run with the probes, if it is one of those that are asked."""
+    """RunPhases one run with the probes, if it is one of those that are asked."""
     return run(scenario, seed=seed, watch=[probes], **options)

@@ -8,8 +8,8 @@ from typing import Final
 
 from kip848_client.member.core.events import MemberEffect, MemberEvent, SendRequest, Tick
 from kip848_client.simulation.observer import Observer
-from kip848_client.simulation.process import Process
-from kip848_client.simulation.violation import fail
+from kip848_client.simulation.virtual.client_process import ClientProcess
+from kip848_client.simulation.virtual.violation import fail
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 
 _LONGEST_MS: Final = 3_000
@@ -37,13 +37,13 @@ class TrueDeadlines(Observer):
     def __init__(self) -> None:
         self._members: dict[str, _Asked] = {}
 
-    def told(self, consumer: Process, event: MemberEvent) -> None:
+    def told(self, consumer: ClientProcess, event: MemberEvent) -> None:
         """The event may end a request."""
         if consumer.name not in self._members:
-            self._members[consumer.name] = _Asked(consumer.world.random(f"deadlines {consumer.name}"))
+            self._members[consumer.name] = _Asked(consumer.scheduler.random(f"deadlines {consumer.name}"))
         self._members[consumer.name].under_way.pop(getattr(event, "request_id", None) or 0, None)
 
-    def decided(self, consumer: Process, effects: Sequence[MemberEffect]) -> None:
+    def decided(self, consumer: ClientProcess, effects: Sequence[MemberEffect]) -> None:
         """The effects may start requests."""
         asked = self._members[consumer.name]
         for effect in effects:
@@ -55,7 +55,7 @@ class TrueDeadlines(Observer):
             asked.last_number = number
             asked.under_way[number] = effect
 
-    def stepped(self, consumer: Process) -> None:
+    def stepped(self, consumer: ClientProcess) -> None:
         """Probe the member now, and once before its deadline."""
         asked = self._members[consumer.name]
         self._compare(consumer, asked)
@@ -65,10 +65,10 @@ class TrueDeadlines(Observer):
             deadline_ms = consumer.member.deadline_ms()
             wait_ms = _LONGEST_MS if deadline_ms is None else min(_LONGEST_MS, deadline_ms - consumer.now_ms)
             delay_ms = int(asked.rng.random() * max(0, wait_ms))
-            consumer.world.call_in(delay_ms, lambda: self._ask_early(consumer, asked))
+            consumer.scheduler.call_in(delay_ms, lambda: self._ask_early(consumer, asked))
 
     @staticmethod
-    def _compare(consumer: Process, asked: _Asked) -> None:
+    def _compare(consumer: ClientProcess, asked: _Asked) -> None:
         count = consumer.member.requests_under_way
         if count != len(asked.under_way):
             fail("C8", f"{consumer.name} counts {count} requests, under way are {sorted(asked.under_way)}")
@@ -78,13 +78,13 @@ class TrueDeadlines(Observer):
             if len(consumer.commits_asked) > sent:
                 fail("C8", f"{consumer.name} closes without an answer to commits {sorted(consumer.commits_asked)}")
 
-    def _ask_early(self, consumer: Process, asked: _Asked) -> None:
+    def _ask_early(self, consumer: ClientProcess, asked: _Asked) -> None:
         asked.planned = False
         if not consumer.frozen:
             self._ask(consumer, "before its deadline")
 
     @staticmethod
-    def _ask(consumer: Process, when: str) -> None:
+    def _ask(consumer: ClientProcess, when: str) -> None:
         member, now_ms = consumer.member, consumer.now_ms
         deadline_ms = member.deadline_ms()
         if consumer.closed or (deadline_ms is not None and deadline_ms <= now_ms):

@@ -24,12 +24,12 @@ from kip848_client.simulation.checkers.ownership import (
     SingleOwner,
     TargetLegality,
 )
-from kip848_client.simulation.cluster import Cluster, compact
-from kip848_client.simulation.mirror import IdPartition, Mirror
-from kip848_client.simulation.observer import Checker, HandedOut, Observers, Scene
-from kip848_client.simulation.scenario import QUIET
-from kip848_client.simulation.topics import Topics
-from kip848_client.simulation.world import World
+from kip848_client.simulation.observed_group import IdPartition, ObservedGroup
+from kip848_client.simulation.observer import Checker, HandedOut, Observers, RunState
+from kip848_client.simulation.virtual.cluster import Cluster, compact
+from kip848_client.simulation.virtual.scenario import QUIET
+from kip848_client.simulation.virtual.scheduler import Scheduler
+from kip848_client.simulation.virtual.topics import Topics
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -74,7 +74,9 @@ class ForeignWalk(Checker):
 
     def converged(self) -> None:
         """Walk."""
-        walk = _Walk(self._cluster, self._scene.config, group_id=self._mirror.group_id, seed=self._world.seed)
+        walk = _Walk(
+            self._cluster, self._scene.config, group_id=self._observed_group.group_id, seed=self._scheduler.seed
+        )
         for _ in range(_STEPS):
             walk.step()
         walk.end()
@@ -107,10 +109,10 @@ class _Walk:
 
     def __init__(self, cluster: Cluster, config: CoordinatorConfig, *, group_id: str, seed: int) -> None:
         self._group_id = group_id
-        self._world = world = World(seed * _ODD_SEED + 1, keep_history=False)
-        self._rng = rng = world.random("foreign")
+        self._scheduler = scheduler = Scheduler(seed * _ODD_SEED + 1, keep_history=False)
+        self._rng = rng = scheduler.random("foreign")
         scenario = replace(QUIET, replication_ms=rng.choice((0, 0, 50)), purity=0.1, compaction=0.5)
-        self._cluster = own = Cluster(world, config, scenario)
+        self._cluster = own = Cluster(scheduler, config, scenario)
         _copy(cluster.topics, into=own.topics)
         own.log = compact(cluster.log)
         own.durable = len(own.log)
@@ -118,13 +120,20 @@ class _Walk:
         own.restart()
         self._session_ms = config.consumer_session_timeout_ms
         handed_out = HandedOut(own.topics)
-        scene = Scene(
-            world, own, Mirror(own, group_id), scenario, config, handed_out, consumers=lambda: (), probing=True
+        run_state = RunState(
+            scheduler,
+            own,
+            ObservedGroup(own, group_id),
+            scenario,
+            config,
+            handed_out,
+            consumers=lambda: (),
+            probing=True,
         )
-        self._observers = Observers((checker(scene) for checker in _CHECKERS), scene)
+        self._observers = Observers((checker(run_state) for checker in _CHECKERS), run_state)
         own.on_served = self._observers.served
         own.on_loaded = self._observers.loaded
-        world.after_step = self._observers.after_step
+        scheduler.after_step = self._observers.after_step
         self._members: list[_Foreign] = []
         self._number = 0
         self._calm = False
@@ -152,24 +161,24 @@ class _Walk:
     def step(self) -> None:
         """Let some time pass, and one member act."""
         wait_ms = self._rng.choice((1, 5, 20, 300))
-        self._world.call_in(wait_ms, self._act)
+        self._scheduler.call_in(wait_ms, self._act)
         self._run(wait_ms)
 
     def end(self) -> None:
         """Whatever holds at the end."""
         self._calm = True
         self._cluster.restart()
-        rounds, until_ms = 0, self._world.now_ms + 2 * self._session_ms
-        while rounds < _ROUNDS or self._world.now_ms < until_ms:
+        rounds, until_ms = 0, self._scheduler.now_ms + 2 * self._session_ms
+        while rounds < _ROUNDS or self._scheduler.now_ms < until_ms:
             rounds += 1
             self._run(100)
             for member in [member for member in self._members if not member.away]:
-                self._world.call_in(1, lambda member=member: self._beats(member))  # type: ignore[misc]
+                self._scheduler.call_in(1, lambda member=member: self._beats(member))  # type: ignore[misc]
                 self._run(10)
         self._observers.converged()
 
     def _run(self, for_ms: int) -> None:
-        self._world.run_until(self._world.now_ms + for_ms)
+        self._scheduler.run_until(self._scheduler.now_ms + for_ms)
 
     # --------------------------------------------------------------------------------------------------------- actions
 

@@ -12,9 +12,9 @@ from kip848_client.coordinator.core.inputs import ApiRequest
 from kip848_client.coordinator.core.result import CoordinatorRecord
 from kip848_client.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.simulation.checkers.ownership import same_as_log
-from kip848_client.simulation.cluster import compact
-from kip848_client.simulation.mirror import Change
-from kip848_client.simulation.observer import Checker, Scene
+from kip848_client.simulation.observed_group import Change
+from kip848_client.simulation.observer import Checker, RunState
+from kip848_client.simulation.virtual.cluster import compact
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 _REPLAY_EVERY: Final = 8
@@ -37,9 +37,9 @@ def join(group: str, **changes: object) -> ConsumerGroupHeartbeatRequest:
 class ReplayedLogs(Checker):
     """S9: what a group counts is what its log leads to, at any time."""
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
-        self._group_id = scene.mirror.group_id
+    def __init__(self, run_state: RunState) -> None:
+        super().__init__(run_state)
+        self._group_id = run_state.observed_group.group_id
         self._changes = 0
 
     def group_changed(self, changes: Sequence[Change]) -> None:
@@ -54,11 +54,11 @@ class ReplayedLogs(Checker):
         log, living = self._cluster.log, self._cluster.coordinator
         group = living.group(self._group_id)
         member_ids = [] if group is None else group.sorted_member_ids
-        for member_id in member_ids[self._world.seed % max(1, len(member_ids)) :][:1]:
+        for member_id in member_ids[self._scheduler.seed % max(1, len(member_ids)) :][:1]:
             for instance_id in ("somebody else", None):
                 message = join(self._group_id, member_id=member_id, instance_id=instance_id)
-                request = ApiRequest(-1, 1, message, self._world.wall_ms, "somebody else", "/elsewhere")
-                records = list(living.handle(request, now_ms=self._world.now_ms).records)
+                request = ApiRequest(-1, 1, message, self._scheduler.wall_ms, "somebody else", "/elsewhere")
+                records = list(living.handle(request, now_ms=self._scheduler.now_ms).records)
                 other = self._reading(log)
                 for record in records:
                     other.replay(record)

@@ -15,8 +15,8 @@ from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
 from kip848_client.coordinator.core.topics_image import TopicsImage
 from kip848_client.coordinator.modern.member_record import ConsumerMember, PartitionEpochs
 from kip848_client.model import TopicPartition
-from kip848_client.simulation.cluster import Cluster
-from kip848_client.simulation.violation import fail
+from kip848_client.simulation.virtual.cluster import Cluster
+from kip848_client.simulation.virtual.violation import fail
 from kip848_client.wire.messages.consumer_group_heartbeat import TopicPartitions as Listed
 
 IdPartition: TypeAlias = tuple[UUID, int]
@@ -81,7 +81,7 @@ class Conversion(NamedTuple):
 _RECORDED: Final = (ClassicState.STABLE, ClassicState.EMPTY)
 
 
-class Mirror:
+class ObservedGroup:
     """One group of a cluster, as of the last `look`."""
 
     def __init__(self, cluster: Cluster, group_id: str) -> None:
@@ -110,7 +110,7 @@ class Mirror:
         return self._cluster.coordinator.group(self.group_id)
 
     def look(self) -> list[Change]:
-        """Update the mirror; returns the changes by member id."""
+        """Update the observed_group; returns the changes by member id."""
         self.version = self._cluster.version
         self.is_loaded, self.loads = self.loads != self._cluster.loads, self._cluster.loads
         group, classic = self.group, self._cluster.coordinator.classic_group(self.group_id)

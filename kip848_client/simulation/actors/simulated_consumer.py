@@ -48,14 +48,14 @@ from kip848_client.member.core.events import (
 )
 from kip848_client.member.core.settings import MemberConfig
 from kip848_client.model import Subscription, TopicIdPartition, TopicPartition
-from kip848_client.simulation.application import ApplicationLoop
-from kip848_client.simulation.clientside import ClientSide
+from kip848_client.simulation.actors.application import ApplicationLoop
+from kip848_client.simulation.actors.client_side import ClientSide
+from kip848_client.simulation.actors.user_assignor import UserAssignor
 from kip848_client.simulation.observer import Surroundings
-from kip848_client.simulation.process import Process
-from kip848_client.simulation.scenario import Behaviour
-from kip848_client.simulation.user_assignor import UserAssignor
-from kip848_client.simulation.violation import fail
-from kip848_client.simulation.world import Timer
+from kip848_client.simulation.virtual.client_process import ClientProcess
+from kip848_client.simulation.virtual.scenario import Behaviour
+from kip848_client.simulation.virtual.scheduler import Timer
+from kip848_client.simulation.virtual.violation import fail
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.heartbeat import HeartbeatRequest
 
@@ -83,11 +83,11 @@ class UserCode(Protocol):
         ...
 
 
-class SimulatedConsumer(Process):
+class SimulatedConsumer(ClientProcess):
     """A process with one consumer.
 
     Args:
-        user_code: a user's own listener; the others are those of `Process`.
+        user_code: a user's own listener; the others are those of `ClientProcess`.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class SimulatedConsumer(Process):
     ) -> None:
         super().__init__(
             name,
-            world=surroundings.world,
+            scheduler=surroundings.scheduler,
             config=config,
             behaviour=behaviour,
             clock_ms=clock_ms,
@@ -174,7 +174,7 @@ class SimulatedConsumer(Process):
     def freeze(self, for_ms: int) -> None:
         """Freeze the process; its clock goes on."""
         self.note("frozen", ms=for_ms)
-        self.thaws_ms = max(self.thaws_ms, self.world.now_ms + for_ms)  # a second one does not end the first
+        self.thaws_ms = max(self.thaws_ms, self.scheduler.now_ms + for_ms)  # a second one does not end the first
 
     # ---------------------------------------------------------------------------------------------- for a user's code
 
@@ -188,7 +188,7 @@ class SimulatedConsumer(Process):
 
     def commit(self) -> None:
         """Commit asynchronously what poll() returned; allowed inside a listener."""
-        self.world.call_in(0, lambda: None if self.closed else self.application.commit())
+        self.scheduler.call_in(0, lambda: None if self.closed else self.application.commit())
 
     # ------------------------------------------------------------------------------------------------------ the engine
 
@@ -197,7 +197,7 @@ class SimulatedConsumer(Process):
         if self.closed:
             return
         member = self.member
-        now_ms = self._clock_ms + int(self.world.now_ms * self._clock_rate)
+        now_ms = self._clock_ms + int(self.scheduler.now_ms * self._clock_rate)
         self._observer.told(self, event)
         effects = member.step(event, now_ms=now_ms)
         self._observer.decided(self, effects)
@@ -212,7 +212,7 @@ class SimulatedConsumer(Process):
             if deadline_ms is not None:
                 self._arm(deadline_ms - now_ms)
         if view is not before:
-            self.world.dirty = True
+            self.scheduler.dirty = True
             self._observer.view_changed(self)
         self._observer.stepped(self)
         # poll() waits on the queue between the two threads: it goes on as soon as there is something.
@@ -226,25 +226,25 @@ class SimulatedConsumer(Process):
                 wait_ms = int(wait_ms / self._clock_rate) + 1
         else:
             wait_ms = 0
-        at_ms = self.world.now_ms + wait_ms
+        at_ms = self.scheduler.now_ms + wait_ms
         if self._tick is not None:
             if self._tick_ms <= at_ms:
                 return
             self._tick.cancel()
         self._tick_ms = at_ms
-        self._tick = self.world.call_in(wait_ms, self._ticked)
+        self._tick = self.scheduler.call_in(wait_ms, self._ticked)
 
     def _ticked(self) -> None:
-        if self.world.now_ms < self.thaws_ms:
+        if self.scheduler.now_ms < self.thaws_ms:
             self._tick_ms = self.thaws_ms
-            self._tick = self.world.call_in(self.thaws_ms - self.world.now_ms, self._ticked)
+            self._tick = self.scheduler.call_in(self.thaws_ms - self.scheduler.now_ms, self._ticked)
             return
         self._tick = None
         if self.closed:
             return
         deadline_ms = self._deadline_ms
         if deadline_ms is not None and deadline_ms <= self.now_ms:
-            self.world.events += 1
+            self.scheduler.events += 1
             self.step(Tick(self.app_polled_ms))
             if self._deadline_ms is not None and self._deadline_ms <= deadline_ms and not self.closed:
                 fail("C9", f"{self.name} was woken at {self.now_ms}, and wants to be at {self._deadline_ms} again")
@@ -329,7 +329,7 @@ class SimulatedConsumer(Process):
     def _note_heartbeat(self) -> None:
         sent_ms, due_ms = self.member.statistics.last_heartbeat_ms, self.member.statistics.last_heartbeat_due_ms
         assert sent_ms is not None
-        now_ms = self.world.now_ms
+        now_ms = self.scheduler.now_ms
         self.note("heartbeat_sent", due_ms=None if due_ms is None else now_ms - (sent_ms - due_ms), sent_ms=now_ms)
 
     def _end(self) -> None:
@@ -338,7 +338,7 @@ class SimulatedConsumer(Process):
             self.closed = True
             self._observer.closed(self)
             # What was written before the close still arrives.
-            self.world.call_in(1_000, self.network.disconnect)
+            self.scheduler.call_in(1_000, self.network.disconnect)
             self._is_gone()
 
     def _is_gone(self) -> None:

@@ -17,10 +17,10 @@ from typing import Final
 import msgspec
 
 from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
-from kip848_client.simulation.cluster import Cluster
-from kip848_client.simulation.network import Network
-from kip848_client.simulation.scenario import Scenario
-from kip848_client.simulation.world import World
+from kip848_client.simulation.virtual.cluster import Cluster
+from kip848_client.simulation.virtual.network import Network
+from kip848_client.simulation.virtual.scenario import Scenario
+from kip848_client.simulation.virtual.scheduler import Scheduler
 
 GROUP: Final = "simulated"
 
@@ -64,7 +64,7 @@ class Planned(msgspec.Struct, frozen=True):
 _NUMBERS_PER_KIND: Final = 1_000
 
 
-def plan_of(scenario: Scenario, world: World) -> list[Planned]:
+def plan_of(scenario: Scenario, scheduler: Scheduler) -> list[Planned]:
     """Draw the events of a run, in the order of time; those that are skipped are missing.
 
     Each kind has its own random generator: without the crashes, the leaves stay the same.
@@ -74,7 +74,7 @@ def plan_of(scenario: Scenario, world: World) -> list[Planned]:
         rate: float = getattr(scenario, kind.value)
         if not rate:
             continue
-        rng = world.random(f"plan {kind.value}")
+        rng = scheduler.random(f"plan {kind.value}")
         expected = rate * scenario.duration_ms / 1000
         count = int(expected) + (rng.random() < expected - int(expected))
         first = order * _NUMBERS_PER_KIND
@@ -86,7 +86,7 @@ def plan_of(scenario: Scenario, world: World) -> list[Planned]:
     return [planned for planned in found if planned.number not in scenario.skip]
 
 
-class Ground:
+class Environment:
     """The cluster and the network of a run.
 
     Args:
@@ -94,28 +94,30 @@ class Ground:
         rng: draws how long a coordinator that died is away.
     """
 
-    def __init__(self, scenario: Scenario, world: World, config: CoordinatorConfig, *, rng: random.Random) -> None:
+    def __init__(
+        self, scenario: Scenario, scheduler: Scheduler, config: CoordinatorConfig, *, rng: random.Random
+    ) -> None:
         self.scenario: Final = scenario
-        self.world: Final = world
+        self.scheduler: Final = scheduler
         self.healed = False
         """The faults have ended."""
-        self.cluster: Final = Cluster(world, config, scenario)
-        self.network: Final = Network(world, self.cluster, scenario, topic_name=self.cluster.topics.names.get)
+        self.cluster: Final = Cluster(scheduler, config, scenario)
+        self.network: Final = Network(scheduler, self.cluster, scenario, topic_name=self.cluster.topics.names.get)
         self.cluster.on_node_down = self.node_down
         self._rng = rng
 
     def play_plan(self, perform: Callable[[Kind, random.Random], None]) -> None:
-        """Play the safety phase: faults, and the planned events, each carried out by *perform*."""
+        """RunPhases the safety phase: faults, and the planned events, each carried out by *perform*."""
 
         def carry_out(planned: Planned) -> None:
             if not self.healed:
-                self.world.events += 1
+                self.scheduler.events += 1
                 perform(planned.kind, random.Random(planned.draws))
 
-        for planned in plan_of(self.scenario, self.world):
-            self.world.call_in(planned.at_ms, lambda planned=planned: carry_out(planned))  # type: ignore[misc]
+        for planned in plan_of(self.scenario, self.scheduler):
+            self.scheduler.call_in(planned.at_ms, lambda planned=planned: carry_out(planned))  # type: ignore[misc]
         self.network.faults = self.scenario.faults
-        self.world.run_until(self.scenario.duration_ms)
+        self.scheduler.run_until(self.scenario.duration_ms)
 
     def heal(self) -> None:
         """End the faults."""

@@ -173,14 +173,14 @@ def to_event_log(lines: Iterable[str], *, group_id: str = "simulated") -> Iterat
     for line in lines:
         details = msgspec.json.decode(line)
         at_ms, who, what = details.pop("t"), details.pop("who").replace("member-", "consumer-"), details.pop("what")
-        call, _, stage = what.partition("_")
-        if call in _CALLS and stage in {"begins", "ended", "raised"}:
-            if stage == "begins":
+        call, _, environment = what.partition("_")
+        if call in _CALLS and environment in {"begins", "ended", "raised"}:
+            if environment == "begins":
                 calls[who] = (at_ms, details["partitions"])
                 continue
             began_ms, partitions = calls.pop(who, (at_ms, []))
             fields: dict[str, JsonValue] = {"partitions": partitions, "duration_ms": at_ms - began_ms}
-            if stage == "raised":
+            if environment == "raised":
                 yield _event("listener_failed", at_ms, who, group_id, fields | {"callback": f"on_partitions_{call}"})
             yield _event(f"partitions_{call}", at_ms, who, group_id, fields)
         elif what in _INJECTED:

@@ -1,7 +1,7 @@
 """Workers that share units: the production `WorkerCore` in processes of their own, and the invariants U1 to U3.
 
 `play_workers` plays one run of a scenario with units. The checks know which process really runs which unit, by the
-world's clock. Faults and planned events are those of consumers, as far as they concern workers.
+scheduler's clock. Faults and planned events are those of consumers, as far as they concern workers.
 
 Does not own: the protocol (`kip848_client.worker.core`), delays and faults (`network`), the coordinator (`cluster`).
 """
@@ -18,12 +18,12 @@ from kip848_client.assignors.units.cooperative import CooperativeAssignor
 from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
 from kip848_client.errors import ConnectionLostError
 from kip848_client.model import Unit
-from kip848_client.simulation.cluster import ANY_NODE
-from kip848_client.simulation.ground import GROUP, Ground, Kind
-from kip848_client.simulation.network import SimulatedConnection
-from kip848_client.simulation.scenario import Scenario
-from kip848_client.simulation.violation import fail
-from kip848_client.simulation.world import Timer, World
+from kip848_client.simulation.virtual.cluster import ANY_NODE
+from kip848_client.simulation.virtual.environment import GROUP, Environment, Kind
+from kip848_client.simulation.virtual.network import SimulatedConnection
+from kip848_client.simulation.virtual.scenario import Scenario
+from kip848_client.simulation.virtual.scheduler import Scheduler, Timer
+from kip848_client.simulation.virtual.violation import fail
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kip848_client.wire.schema import Request, Response
 from kip848_client.worker.core import CLOCK_DRIFT, WorkerCore, WorkerSettings
@@ -64,11 +64,11 @@ class Running(msgspec.Struct, eq=False):
     stopping: bool = False
 
 
-class Fleet(Ground):
+class Fleet(Environment):
     """All workers of one run, and the units that really run."""
 
-    def __init__(self, scenario: Scenario, *, world: World) -> None:
-        rng = world.random("fleet")
+    def __init__(self, scenario: Scenario, *, scheduler: Scheduler) -> None:
+        rng = scheduler.random("fleet")
         half = scenario.units // 2
         self.units: Final = [Unit(f"unit-{number}") for number in range(scenario.units - half)] + [
             Unit("tasks", number) for number in range(half)
@@ -80,8 +80,8 @@ class Fleet(Ground):
             connect_heartbeat_interval_ms=scenario.heartbeat_interval_ms,
             client_assignors=True,
         )
-        super().__init__(scenario, world, config, rng=rng)
-        world.after_step = self._check_coordinator
+        super().__init__(scenario, scheduler, config, rng=rng)
+        scheduler.after_step = self._check_coordinator
         self.workers: Final[list[WorkerProcess]] = []
         self.stop_ms_max: Final = int(scenario.session_timeout_ms * (1 / 3 - CLOCK_DRIFT) / (1 + CLOCK_DRIFT)) // 2
         """How long a runner takes to stop at most: what the lease's margin leaves, with clocks that drift."""
@@ -137,7 +137,7 @@ class Fleet(Ground):
                 rng.choice(living).leave(rng)
             case Kind.CRASH if living:
                 rng.choice(living).crash()
-                self.world.call_in(rng.randint(1, 2 * self.scenario.session_timeout_ms), self._replace)
+                self.scheduler.call_in(rng.randint(1, 2 * self.scenario.session_timeout_ms), self._replace)
             case Kind.CUT if living:
                 self.network.cut(rng.choice(living).name, rng)
             case Kind.CRASH_COORDINATOR:
@@ -170,9 +170,9 @@ class WorkerProcess:
     def __init__(self, fleet: Fleet, name: str) -> None:
         self._fleet: Final = fleet
         self.name: Final = name
-        world, scenario = fleet.world, fleet.scenario
-        self._world: Final = world
-        self._rng: Final = world.random(name)
+        scheduler, scenario = fleet.scheduler, fleet.scenario
+        self._scheduler: Final = scheduler
+        self._rng: Final = scheduler.random(name)
         self._rate: Final = self._rng.uniform(1 - scenario.drift, 1 + scenario.drift)
         self.dead = False
         """Its process has ended."""
@@ -220,8 +220,8 @@ class WorkerProcess:
             self._timer.cancel()
         due_ms = self._core.deadline_ms()
         if due_ms is not None and not self.dead:
-            wait_ms = max(int(due_ms / self._rate) + 1 - self._world.now_ms, 1)
-            self._timer = self._world.call_in(wait_ms, self._tick)
+            wait_ms = max(int(due_ms / self._rate) + 1 - self._scheduler.now_ms, 1)
+            self._timer = self._scheduler.call_in(wait_ms, self._tick)
 
     def leave(self, rng: random.Random) -> None:
         """Give all units away, and end. Some workers drain first, as before a restart."""
@@ -232,7 +232,7 @@ class WorkerProcess:
             self._later(rng.randint(0, 3_000), CloseRequested(deadline_ms=self._now_ms + 33_000))
         else:
             self.step(CloseRequested(deadline_ms=self._now_ms + 30_000))
-        self._world.call_in(rng.randint(1, 2 * self._fleet.scenario.session_timeout_ms), self._fleet._replace)
+        self._scheduler.call_in(rng.randint(1, 2 * self._fleet.scenario.session_timeout_ms), self._fleet._replace)
 
     def crash(self) -> None:
         """The process and its units end at once."""
@@ -245,18 +245,18 @@ class WorkerProcess:
 
     def note(self, what: str, **details: object) -> None:
         """Write to the history."""
-        self._world.note(self.name, what, **details)
+        self._scheduler.note(self.name, what, **details)
 
     @property
     def _now_ms(self) -> int:
-        return int(self._world.now_ms * self._rate)
+        return int(self._scheduler.now_ms * self._rate)
 
     def _tick(self) -> None:
-        self._world.events += 1
+        self._scheduler.events += 1
         self.step(Tick())
 
     def _later(self, delay_ms: int, event: WorkerEvent) -> None:
-        self._world.call_in(delay_ms, lambda: self.step(event))
+        self._scheduler.call_in(delay_ms, lambda: self.step(event))
 
     # Runners
 
@@ -279,7 +279,7 @@ class WorkerProcess:
 
     def _wait_for_stop(self, call: Call, done: CallbackDone) -> None:
         if any(owned.unit in self._runs for owned in call.units):
-            self._world.call_in(50, lambda: None if self.dead else self._wait_for_stop(call, done))
+            self._scheduler.call_in(50, lambda: None if self.dead else self._wait_for_stop(call, done))
         else:
             self.step(done)
 
@@ -287,7 +287,7 @@ class WorkerProcess:
         run = self._runs.get(unit)
         if run is not None and not run.stopping:
             run.stopping = True
-            self._world.call_in(self._rng.randrange(self._fleet.stop_ms_max), lambda: self._ended(unit, run))
+            self._scheduler.call_in(self._rng.randrange(self._fleet.stop_ms_max), lambda: self._ended(unit, run))
 
     def _ended(self, unit: Unit, run: Running) -> None:
         if self._runs.get(unit) is run:
@@ -309,7 +309,7 @@ class _Request:
         """Send it; the worker hears of its end in time."""
         worker = self._worker
         wait_ms = max(int(self._send.timeout_ms / worker._rate), 1)
-        worker._world.call_in(wait_ms, lambda: self._failed("time-out", "no answer in time"))
+        worker._scheduler.call_in(wait_ms, lambda: self._failed("time-out", "no answer in time"))
         link = worker._link
         if link is not None and (self._send.anew or not link.open):
             self._network.close(link, "the coordinator may be another one")
@@ -368,22 +368,24 @@ class _Request:
             self._worker.step(NotAnswered(self._send.request_id, ConnectionLostError(message)))
 
 
-def play_workers(scenario: Scenario, world: World) -> None:
-    """Play one run: faults, then healing, and then every unit must run again within a bounded time.
+def play_workers(scenario: Scenario, scheduler: Scheduler) -> None:
+    """RunPhases one run: faults, then healing, and then every unit must run again within a bounded time.
 
     Raises:
         InvariantViolation: U1, U2 or U3.
     """
-    fleet = Fleet(scenario, world=world)
+    fleet = Fleet(scenario, scheduler=scheduler)
     for _ in range(scenario.members):
         fleet.join()
     fleet.play_plan(fleet.perform)
     fleet.heal()
     limit_ms = _heal_ms(scenario)
-    if not world.wait_until(fleet.rests, limit_ms):
+    if not scheduler.wait_until(fleet.rests, limit_ms):
         idle = ", ".join(map(str, fleet.idle())) or "no unit"
         fail("U3", f"{idle} run nowhere {limit_ms} ms after the last fault, or a close() has not ended")
-    world.run_until(world.now_ms + 2 * scenario.session_timeout_ms)  # a unit that stops now must run again by then
+    scheduler.run_until(
+        scheduler.now_ms + 2 * scenario.session_timeout_ms
+    )  # a unit that stops now must run again by then
     if left := fleet.idle():
         fail("U3", f"{', '.join(map(str, left))} stopped after the last fault")
 

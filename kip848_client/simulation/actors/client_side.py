@@ -30,11 +30,11 @@ from kip848_client.member.core.events import (
 from kip848_client.member.offsets.positions import EARLIEST_TIMESTAMP
 from kip848_client.model import OffsetAndMetadata
 from kip848_client.patterns import compiled
-from kip848_client.simulation.cluster import ANY_NODE
-from kip848_client.simulation.network import SimulatedConnection
+from kip848_client.simulation.actors.user_assignor import UserAssignor
 from kip848_client.simulation.observer import Surroundings
-from kip848_client.simulation.process import Process
-from kip848_client.simulation.user_assignor import UserAssignor
+from kip848_client.simulation.virtual.client_process import ClientProcess
+from kip848_client.simulation.virtual.cluster import ANY_NODE
+from kip848_client.simulation.virtual.network import SimulatedConnection
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -63,7 +63,7 @@ VERSIONS: Final[dict[int, tuple[int, int]]] = {
 class ClientSide:
     """One consumer's connections to the coordinator and to the broker that it was configured with."""
 
-    def __init__(self, consumer: Process, surroundings: Surroundings, assignor: UserAssignor) -> None:
+    def __init__(self, consumer: ClientProcess, surroundings: Surroundings, assignor: UserAssignor) -> None:
         self._consumer: Final = consumer
         self._network: Final = surroundings.network
         self._topics: Final = surroundings.cluster.topics
@@ -131,7 +131,7 @@ class ClientSide:
     def _end_round(self) -> None:
         connection, self._round = self._round, None
         if connection is not None:
-            self._consumer.world.call_in(0, lambda: self._network.close(connection, "its answer is not awaited"))
+            self._consumer.scheduler.call_in(0, lambda: self._network.close(connection, "its answer is not awaited"))
 
     def connect_coordinator(self, effect: ConnectCoordinator) -> None:
         """Open a connection to the coordinator, and close those before it."""
@@ -144,7 +144,7 @@ class ClientSide:
             self._consumer.connection = connection
             if self._consumer.is_classic:  # it may wait for no answer, and would not notice
                 connection.on_close = lambda: self._consumer.awake(self._lost, connection)
-            self._consumer.connected_ms = self._consumer.world.now_ms
+            self._consumer.connected_ms = self._consumer.scheduler.now_ms
             self._consumer.step(CoordinatorConnected(effect.request_id, VERSIONS))
             if self._consumer.is_classic and not connection.open:  # it broke while the process stood still
                 self._lost(connection)
@@ -183,12 +183,12 @@ class ClientSide:
     def _answered(self, request_id: int, request: Request[Any], response: Response) -> None:
         if not self._consumer.closed:
             if isinstance(response, ConsumerGroupHeartbeatResponse) and not response.error_code:
-                self.heard_ms = self._consumer.world.now_ms
+                self.heard_ms = self._consumer.scheduler.now_ms
                 assert isinstance(request, ConsumerGroupHeartbeatRequest)
                 if request.client_assignors and any(assignor.reason for assignor in request.client_assignors):
                     self._assignor.asks = False
             elif isinstance(response, HeartbeatResponse) and not response.error_code:
-                self.heard_ms = self._consumer.world.now_ms
+                self.heard_ms = self._consumer.scheduler.now_ms
             self._observer.answered(self._consumer, request, response)
             self._observer.ended(self._consumer, request)
             self._consumer.step(ResponseReceived(request_id, response))
@@ -252,14 +252,14 @@ class ClientSide:
 
     def _told(self, answer: Callable[[], MemberEvent]) -> None:
         """Step what a broker answered, or that none did."""
-        self._consumer.world.events += 1
+        self._consumer.scheduler.events += 1
         self._consumer.step(answer())
 
     # ------------------------------------------------------------------------------------------------------- the ends
 
     def node_down(self, node_id: int) -> None:
         """A broker died; requests that waited on its connection have failed already."""
-        self._consumer.world.events += 1
+        self._consumer.scheduler.events += 1
         connection = self._consumer.connection
         if connection is not None and not connection.open and connection.node_id == node_id:
             self._consumer.connection = None

@@ -23,9 +23,9 @@ from kip848_client.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.errors import BrokerError, ErrorCode
 from kip848_client.partition_log import PartitionLog
 from kip848_client.simulation.checkers.transactions import TransactionLedger
-from kip848_client.simulation.scenario import Scenario
-from kip848_client.simulation.violation import fail
-from kip848_client.simulation.world import World
+from kip848_client.simulation.virtual.scenario import Scenario
+from kip848_client.simulation.virtual.scheduler import Scheduler
+from kip848_client.simulation.virtual.violation import fail
 from kip848_client.transactions.coordinator import Outcome, TransactionCoordinator
 from kip848_client.transactions.records import record_of, transaction_of
 from kip848_client.transactions.transaction import GROUP_OFFSETS_TOPIC, TopicPartition, Transaction, offsets_partition
@@ -82,10 +82,10 @@ class TransactionService:
         host: the present coordinator.
     """
 
-    def __init__(self, world: World, scenario: Scenario) -> None:
-        self.world: Final = world
+    def __init__(self, scheduler: Scheduler, scenario: Scenario) -> None:
+        self.scheduler: Final = scheduler
         self.scenario: Final = scenario
-        self.rng: Final = world.random("transactions")
+        self.rng: Final = scheduler.random("transactions")
         self.faulty = True
         self.records: Final[list[tuple[bytes, bytes | None]]] = []
         self.logs: Final = {partition: PartitionLog() for partition in PARTITIONS}
@@ -109,9 +109,9 @@ class TransactionService:
         """Another node becomes the coordinator; the old one may not know for a while."""
         old = self.host
         self._moves += 1
-        self.world.note("transactions", "transaction_coordinator_moved")
+        self.scheduler.note("transactions", "transaction_coordinator_moved")
         if old.alive and self.rng.random() < self.scenario.deposed:
-            self.world.call_in(self.rng.randint(1, 2_000), old.die)
+            self.scheduler.call_in(self.rng.randint(1, 2_000), old.die)
         else:
             old.die()
         self.host = TransactionHost(self, epoch=self._moves)
@@ -126,7 +126,7 @@ class TransactionService:
 
     def decide(self, event: GroupRequest) -> int:
         """Let the group coordinator decide, and append its records; returns the error code of the answer."""
-        result = self.groups.handle(event, now_ms=self.world.now_ms)
+        result = self.groups.handle(event, now_ms=self.scheduler.now_ms)
         self.group_log.extend(result.records)
         for record in result.records:
             self.groups.replay(record)
@@ -147,7 +147,7 @@ class TransactionService:
             producer_epoch=life.epoch,
             topics=(TxnOffsetCommitRequestTopic(name=INPUT, partitions=(partition,)),),
         )
-        return self.decide(ApiRequest(next(self._asked), 5, request, self.world.wall_ms))
+        return self.decide(ApiRequest(next(self._asked), 5, request, self.scheduler.wall_ms))
 
     def _committed(self, group: str) -> int:
         found = self.groups.committed(group).get(INPUT, {}).get(0)
@@ -157,7 +157,7 @@ class TransactionService:
         groups = GroupCoordinator(CoordinatorConfig(), rng=self.rng)
         for record in self.group_log:
             groups.replay(record)
-        groups.apply(groups.handle(TopicsChanged(_TOPICS), now_ms=self.world.now_ms))
+        groups.apply(groups.handle(TopicsChanged(_TOPICS), now_ms=self.scheduler.now_ms))
         return groups
 
 
@@ -166,7 +166,7 @@ class TransactionHost:
 
     def __init__(self, service: TransactionService, *, epoch: int) -> None:
         self._service: Final = service
-        self._world: Final = service.world
+        self._scheduler: Final = service.scheduler
         self._epoch: Final = epoch
         self.alive = True
         self.coordinator: Final = TransactionCoordinator(
@@ -180,7 +180,7 @@ class TransactionHost:
         for transaction in self.coordinator:
             if transaction.is_ending:
                 self._write_end(transaction)
-        self._world.call_in(_CHECK_MS, self._expire)
+        self._scheduler.call_in(_CHECK_MS, self._expire)
 
     def die(self) -> None:
         """End the process."""
@@ -191,7 +191,7 @@ class TransactionHost:
         if not self.alive:
             answer(Outcome(ErrorCode.NOT_COORDINATOR))
             return
-        outcome = question(self.coordinator, self._world.wall_ms)
+        outcome = question(self.coordinator, self._scheduler.wall_ms)
         if all(self._keep(change) for change in outcome.changes):
             answer(outcome)
         elif self is not self._service.host:
@@ -237,9 +237,9 @@ class TransactionHost:
         return True
 
     def _crash(self) -> None:
-        self._world.note("transactions", "transaction_coordinator_crashed")
+        self._scheduler.note("transactions", "transaction_coordinator_crashed")
         self.die()
-        self._world.call_in(self._service.rng.randint(50, 1_500), self._service.restart)
+        self._scheduler.call_in(self._service.rng.randint(50, 1_500), self._service.restart)
 
     def _write_end(self, transaction: Transaction) -> None:
         """Write a marker to each partition, each after a delay; then record that the transaction is complete."""
@@ -247,7 +247,7 @@ class TransactionHost:
 
         def write(place: TopicPartition) -> None:
             if self._service.dies(self._service.scenario.faults.loss):
-                self._world.call_in(_ANSWER_MS, lambda: write(place) if self.alive else None)
+                self._scheduler.call_in(_ANSWER_MS, lambda: write(place) if self.alive else None)
                 return
             self._write_marker(transaction, place)  # a marker that was sent arrives, even if this coordinator has died
             left.discard(place)
@@ -255,12 +255,12 @@ class TransactionHost:
                 self._complete(transaction)
 
         for place in sorted(left):
-            self._world.call_in(self._service.delay_ms(), lambda place=place: write(place))  # type: ignore[misc]
+            self._scheduler.call_in(self._service.delay_ms(), lambda place=place: write(place))  # type: ignore[misc]
         if not left:
             self._complete(transaction)
 
     def _complete(self, transaction: Transaction) -> None:
-        completed = self.coordinator.completed(transaction.transactional_id, now_ms=self._world.wall_ms)
+        completed = self.coordinator.completed(transaction.transactional_id, now_ms=self._scheduler.wall_ms)
         for change in completed.changes:
             self._keep(change)
 
@@ -276,12 +276,12 @@ class TransactionHost:
                 transaction.producer_id,
                 epoch=transaction.epoch,
                 commit=transaction.commits,
-                timestamp_ms=self._world.wall_ms,
+                timestamp_ms=self._scheduler.wall_ms,
                 coordinator_epoch=self._epoch,
                 moves_epoch=transaction.client_version >= 2,
             )
         except BrokerError as error:
-            service.world.history.count(f"marker_refused_{ErrorCode(error.code).name.lower()}")
+            service.scheduler.history.count(f"marker_refused_{ErrorCode(error.code).name.lower()}")
             if error.code == ErrorCode.TRANSACTION_COORDINATOR_FENCED:
                 self.die()
             return
@@ -291,10 +291,10 @@ class TransactionHost:
     def _expire(self) -> None:
         if self.alive:
             for overdue in (self.coordinator.expire, self.coordinator.forget):
-                while (late := overdue(now_ms=self._world.wall_ms).transaction) is not None:
+                while (late := overdue(now_ms=self._scheduler.wall_ms).transaction) is not None:
                     if not self._keep(late):
                         return
-            self._world.call_in(_CHECK_MS, self._expire)
+            self._scheduler.call_in(_CHECK_MS, self._expire)
 
 
 class Life:
@@ -310,7 +310,7 @@ class Life:
         """Records of the present transaction whose write was confirmed."""
         self._producers: Final = producers
         self._service: Final = producers.service
-        self._world: Final = producers.service.world
+        self._scheduler: Final = producers.service.scheduler
         self._rng: Final = producers.service.rng
         self._sequences: dict[TopicPartition, int] = {}
         self._arrives_ms = 0
@@ -367,7 +367,7 @@ class Life:
         sequence = self._sequences.get(partition, 0)
         value = self._service.ledger.new_value()
         batch = build_batch(
-            [Record(value, timestamp=self._world.wall_ms)],
+            [Record(value, timestamp=self._scheduler.wall_ms)],
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
             base_sequence=sequence,
@@ -443,7 +443,7 @@ class Life:
         """End the process; what it sent still arrives."""
         if self.alive:
             self.alive = False
-            self._world.note(f"producer {self.name}", f"producer_{why}")
+            self._scheduler.note(f"producer {self.name}", f"producer_{why}")
             self._producers.ended(self)
 
     def _later(self, action: Callable[[], None]) -> None:
@@ -455,9 +455,9 @@ class Life:
         wait_ms = service.delay_ms()
         if service.dies(_FREEZES):
             wait_ms += self._rng.randint(100, 3 * _TIMEOUT_MS)
-            self._world.note(f"producer {self.name}", "producer_froze")
+            self._scheduler.note(f"producer {self.name}", "producer_froze")
             self._producers.start(self.name, after_ms=self._rng.randint(1, wait_ms))
-        self._world.call_in(wait_ms, lambda: action() if self.alive else None)
+        self._scheduler.call_in(wait_ms, lambda: action() if self.alive else None)
 
     def _ask_coordinator(
         self, question: Question, then: Answer, *, on_refused: Callable[[], None] | None = None
@@ -470,7 +470,7 @@ class Life:
         Args:
             on_refused: what to do if the transaction is not open any more.
         """
-        service, world = self._service, self._world
+        service, scheduler = self._service, self._scheduler
         done = False
 
         def answered(outcome: Outcome) -> None:
@@ -489,16 +489,16 @@ class Life:
 
         def answer(outcome: Outcome) -> None:
             if not service.dies(service.scenario.faults.loss):
-                world.call_in(service.delay_ms(), lambda: answered(outcome))
+                scheduler.call_in(service.delay_ms(), lambda: answered(outcome))
 
         def send() -> None:
             if done or not self.alive:
                 return
-            world.events += 1
+            scheduler.events += 1
             if not service.dies(service.scenario.faults.loss):
-                self._arrives_ms = max(self._arrives_ms, world.now_ms + service.delay_ms())
-                world.call_in(self._arrives_ms - world.now_ms, lambda: ask(answer))
-            world.call_in(_ANSWER_MS, send)
+                self._arrives_ms = max(self._arrives_ms, scheduler.now_ms + service.delay_ms())
+                scheduler.call_in(self._arrives_ms - scheduler.now_ms, lambda: ask(answer))
+            scheduler.call_in(_ANSWER_MS, send)
 
         send()
 
@@ -506,8 +506,8 @@ class Life:
 class Producers:
     """All producers; starts another process for one that has ended."""
 
-    def __init__(self, world: World, scenario: Scenario) -> None:
-        self.service: Final = TransactionService(world, scenario)
+    def __init__(self, scheduler: Scheduler, scenario: Scenario) -> None:
+        self.service: Final = TransactionService(scheduler, scenario)
         self.stopping = False
         self._rng: Final[random.Random] = self.service.rng
         self._lives: Final[list[Life]] = []
@@ -526,7 +526,7 @@ class Producers:
             self._lives[:] = [*(one for one in self._lives if one.alive), life]
             life.start()
 
-        self.service.world.call_in(after_ms, begin)
+        self.service.scheduler.call_in(after_ms, begin)
 
     def ended(self, life: Life) -> None:
         """A process has ended: it is started again, unless it was told to stop, or another one is there."""
@@ -559,4 +559,4 @@ class Producers:
                 self.service.move()
                 self._plan_move()
 
-        self.service.world.call_in(int(self._rng.expovariate(self.service.scenario.failovers) * 1_000), move)
+        self.service.scheduler.call_in(int(self._rng.expovariate(self.service.scenario.failovers) * 1_000), move)

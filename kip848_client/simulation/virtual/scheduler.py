@@ -7,7 +7,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any, Final
 
-from kip848_client.simulation.history import History
+from kip848_client.simulation.virtual.history import History
 
 EPOCH_WALL_MS: Final = 1_700_000_000_000
 """Wall-clock time at virtual time 0."""
@@ -27,7 +27,7 @@ class Timer(list[Any]):
         self[2] = None
 
 
-class World:
+class Scheduler:
     """A clock that jumps from action to action.
 
     Args:

@@ -18,8 +18,8 @@ from uuid import UUID
 
 from kip848_client.faults import FaultBook, Rule, Subject, perform
 from kip848_client.member.core.events import FailureKind
-from kip848_client.simulation.scenario import HEALTHY, NetworkFaults, Scenario
-from kip848_client.simulation.world import Timer, World
+from kip848_client.simulation.virtual.scenario import HEALTHY, NetworkFaults, Scenario
+from kip848_client.simulation.virtual.scheduler import Scheduler, Timer
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import decode_request, decode_response, encode_request, encode_response
 from kip848_client.wire.schema import Request, Response
@@ -73,12 +73,12 @@ class Network:
     """
 
     def __init__(
-        self, world: World, server: Server, scenario: Scenario, *, topic_name: Callable[[UUID], str | None]
+        self, scheduler: Scheduler, server: Server, scenario: Scenario, *, topic_name: Callable[[UUID], str | None]
     ) -> None:
-        self.world: Final = world
+        self.scheduler: Final = scheduler
         self._server = server
         self._scenario = scenario
-        self._rng = world.random("network")
+        self._rng = scheduler.random("network")
         self._random = self._rng.random
         self._stuck_ms = 10 * scenario.heartbeat_interval_ms
         """Longest time of a message that is stuck."""
@@ -91,7 +91,7 @@ class Network:
         """Clients of which a request was served that they no longer wait for; see `settle`."""
         self._settled = False
         self._topic_name = topic_name
-        self._rules = FaultBook(world.random("rules"))
+        self._rules = FaultBook(scheduler.random("rules"))
         self.held: list[Callable[[], None]] = []
         """Requests that rules hold back until the faults end."""
         self.mute: Final[set[str]] = set()
@@ -109,16 +109,16 @@ class Network:
         one_way = rng.random() < self._scenario.one_way
         if one_way:
             ways = [rng.choice(ways)]
-            self.world.history.count("cut_off_one_way")
+            self.scheduler.history.count("cut_off_one_way")
         for way in ways:
             way.add(client_id)
-        self.world.note(client_id, "cut_off", one_way=one_way)
+        self.scheduler.note(client_id, "cut_off", one_way=one_way)
 
         def mend() -> None:
             for way in ways:
                 way.discard(client_id)
 
-        self.world.call_in(rng.randint(200, 2 * self._scenario.session_timeout_ms), mend)
+        self.scheduler.call_in(rng.randint(200, 2 * self._scenario.session_timeout_ms), mend)
 
     def add_rule(self, rule: Rule) -> None:
         """Let a fault rule decide about requests that arrive, until the faults end."""
@@ -138,7 +138,7 @@ class Network:
         """Open a connection; one of the two is called later."""
 
         def arrive() -> None:
-            self.world.events += 1
+            self.scheduler.events += 1
             if self.cut_off(client_id) or not self._server.is_up(node_id):
                 on_failure(FailureKind.DISCONNECTED, "connection refused")
                 return
@@ -146,7 +146,7 @@ class Network:
             self._connections[connection] = None
             on_open(connection)
 
-        self.world.call_in(self._delay_ms(), arrive)
+        self.scheduler.call_in(self._delay_ms(), arrive)
 
     def send(
         self,
@@ -162,9 +162,9 @@ class Network:
         self._number += 1
         number = self._number
         if not connection.open:
-            self.world.call_in(0, lambda: on_failure(FailureKind.DISCONNECTED, "the connection is closed"))
+            self.scheduler.call_in(0, lambda: on_failure(FailureKind.DISCONNECTED, "the connection is closed"))
             return
-        timer = self.world.call_in(timeout_ms, lambda: self._timed_out(connection, number))
+        timer = self.scheduler.call_in(timeout_ms, lambda: self._timed_out(connection, number))
         connection.pending[number] = Pending(on_answer, on_failure, timer)
         if connection.encoded:
             request = decode_request(
@@ -173,18 +173,18 @@ class Network:
         faults = self.faults
         if faults.loss and self._happens(faults.loss, connection, "request_lost", request):
             return
-        at_ms = max(connection.to_server_ms, self.world.now_ms + self._delay_ms())
+        at_ms = max(connection.to_server_ms, self.scheduler.now_ms + self._delay_ms())
         connection.to_server_ms = at_ms
-        self.world.call_in(
-            at_ms - self.world.now_ms, lambda: self._arrive(connection, connection, request, api_version, number)
+        self.scheduler.call_in(
+            at_ms - self.scheduler.now_ms, lambda: self._arrive(connection, connection, request, api_version, number)
         )
         if faults.duplicate and self._happens(faults.duplicate, connection, "request_duplicated", request):
-            self.world.call_in(
+            self.scheduler.call_in(
                 self._delay_ms() + self._rng.randint(0, 3_000),
                 lambda: self._arrive(connection, None, request, api_version, number),
             )
         if faults.break_connection and self._happens(faults.break_connection, connection, "connection_broken", request):
-            self.world.call_in(self._delay_ms(), lambda: self.close(connection, "connection reset"))
+            self.scheduler.call_in(self._delay_ms(), lambda: self.close(connection, "connection reset"))
 
     def close(self, connection: SimulatedConnection, reason: str) -> None:
         """End a connection: requests that wait on it fail."""
@@ -219,7 +219,7 @@ class Network:
         self._rules.clear()
         held, self.held = self.held, []
         for callback in held:
-            self.world.call_in(0, callback)
+            self.scheduler.call_in(0, callback)
         for connection in [one for one in self._connections if one.client_id in self.overtaken]:
             self.close(connection, "connection reset")
 
@@ -238,7 +238,7 @@ class Network:
             return
         if self._settled and (connection is None or not connection.open):
             return
-        self.world.events += 1
+        self.scheduler.events += 1
         if connection is not None and self._rules.rules and self._is_ruled(connection, request, api_version, number):
             return
         is_stale = connection is None or not connection.open
@@ -271,7 +271,7 @@ class Network:
         if decision is None:
             return False
         rule, action = decision
-        self.world.note(connection.client_id, "rule_acted", done=str(action), rule=rule.match)
+        self.scheduler.note(connection.client_id, "rule_acted", done=str(action), rule=rule.match)
         exchange = _Exchange(self, connection, api_version, number)
         perform(action, exchange, rule=rule, subject=subject)
         if exchange.failure is not None:
@@ -287,8 +287,8 @@ class Network:
             response = decode_response(response.WIRE.api_key, data, api_version=api_version)[1]
         if self.faults.loss and self._happens(self.faults.loss, connection, "answer_lost", response):
             return
-        world = self.world
-        at_ms = max(connection.to_client_ms, world.now_ms + self._delay_ms())
+        scheduler = self.scheduler
+        at_ms = max(connection.to_client_ms, scheduler.now_ms + self._delay_ms())
         connection.to_client_ms = at_ms
 
         def deliver() -> None:
@@ -296,17 +296,17 @@ class Network:
                 return
             pending = connection.pending.pop(number, None)  # a closed connection has none
             if pending is not None:
-                world.events += 1
+                scheduler.events += 1
                 pending.timer.cancel()
                 pending.on_answer(response)
 
-        world.call_in(at_ms - world.now_ms, deliver)
+        scheduler.call_in(at_ms - scheduler.now_ms, deliver)
 
     def _timed_out(self, connection: SimulatedConnection, number: int) -> None:
         pending = connection.pending.pop(number, None)
         if pending is not None:
-            self.world.events += 1
-            self.world.note(connection.client_id, "request_timed_out")
+            self.scheduler.events += 1
+            self.scheduler.note(connection.client_id, "request_timed_out")
             pending.on_failure(FailureKind.TIMED_OUT, "no answer in time")
             self.close(connection, "closed after a time-out")
 
@@ -315,7 +315,7 @@ class Network:
     ) -> bool:
         if self._random() >= probability:
             return False
-        self.world.note(connection.client_id, what, api=ApiKey(message.WIRE.api_key).name.lower())
+        self.scheduler.note(connection.client_id, what, api=ApiKey(message.WIRE.api_key).name.lower())
         return True
 
     def _delay_ms(self) -> int:
@@ -325,7 +325,7 @@ class Network:
         if faults.slow and self._random() < faults.slow:
             delay_ms *= 10
         if faults.stuck and self._random() < faults.stuck:
-            self.world.note("network", "message_stuck")
+            self.scheduler.note("network", "message_stuck")
             delay_ms += int(self._random() * self._stuck_ms)
         return delay_ms
 
@@ -358,7 +358,7 @@ class _Exchange:
         self._network.close(self._connection, "connection reset" if reset else "connection closed")
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> None:
-        self._network.world.call_in(delay_ms, callback)
+        self._network.scheduler.call_in(delay_ms, callback)
 
     def hold(self, callback: Callable[[], None]) -> None:
         self._network.held.append(callback)

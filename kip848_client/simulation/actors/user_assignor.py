@@ -33,9 +33,9 @@ from kip848_client.member.core.assignor_events import (
 )
 from kip848_client.member.core.assignor_values import advertised, compute
 from kip848_client.member.core.events import MemberEvent
-from kip848_client.simulation.process import Process
-from kip848_client.simulation.scenario import Behaviour
-from kip848_client.simulation.violation import fail
+from kip848_client.simulation.virtual.client_process import ClientProcess
+from kip848_client.simulation.virtual.scenario import Behaviour
+from kip848_client.simulation.virtual.violation import fail
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
 from kip848_client.wire.messages.consumer_group_install_assignment import Member as InstallMember
 
@@ -112,7 +112,7 @@ _MISCHIEF: Final = ("raises", "forgets", "reports", "hands in nonsense", "hangs"
 class UserAssignor:
     """Makes the assignor calls of one member, one at a time, each after a delay."""
 
-    def __init__(self, consumer: Process) -> None:
+    def __init__(self, consumer: ClientProcess) -> None:
         self._consumer = consumer
         self.listens = any(one.name not in _BUILT_IN for one in consumer.config.client_assignors)
         """The process has an assignor of its own, which hears of new targets."""

@@ -14,16 +14,16 @@ import msgspec
 
 from kip848_client.faults import Rule
 from kip848_client.simulation.actions import Actions
+from kip848_client.simulation.actors.simulated_consumer import SimulatedConsumer, UserCode
+from kip848_client.simulation.actors.simulated_workers import play_workers
 from kip848_client.simulation.checkers import every_checker
-from kip848_client.simulation.consumer import SimulatedConsumer, UserCode
-from kip848_client.simulation.history import History
+from kip848_client.simulation.consumer_environment import ConsumerEnvironment
 from kip848_client.simulation.observer import Watch
-from kip848_client.simulation.scenario import CHURN, SCENARIOS, Behaviour, Scenario, differences, settled
-from kip848_client.simulation.stage import Stage
 from kip848_client.simulation.trials import Trials
-from kip848_client.simulation.violation import InvariantViolation, fail
-from kip848_client.simulation.workers import play_workers
-from kip848_client.simulation.world import World
+from kip848_client.simulation.virtual.history import History
+from kip848_client.simulation.virtual.scenario import CHURN, SCENARIOS, Behaviour, Scenario, differences, settled
+from kip848_client.simulation.virtual.scheduler import Scheduler
+from kip848_client.simulation.virtual.violation import InvariantViolation, fail
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -77,7 +77,7 @@ def run(
     watch: Iterable[Watch] = (),
     keep_history: bool = True,
 ) -> Report:
-    """Play *scenario* once.
+    """RunPhases *scenario* once.
 
     Args:
         application: makes your own listener for the consumer of that name; see `UserCode`.
@@ -91,29 +91,31 @@ def run(
     scenario = settled(scenario, seed=seed)
     read_twice = 0
     if scenario.units:
-        world = World(seed, keep_history=keep_history)
-        violation = _broken(lambda: play_workers(scenario, world))
+        scheduler = Scheduler(seed, keep_history=keep_history)
+        violation = _broken(lambda: play_workers(scenario, scheduler))
     else:
         watch = (every_checker, *watch)
-        stage = Stage(scenario, seed=seed, watch=watch, user_code=application, keep_history=keep_history)
+        environment = ConsumerEnvironment(
+            scenario, seed=seed, watch=watch, user_code=application, keep_history=keep_history
+        )
         for rule in rules:
-            stage.network.add_rule(rule)
-        world, play = stage.world, Play(stage)
+            environment.network.add_rule(rule)
+        scheduler, play = environment.scheduler, RunPhases(environment)
         violation = _broken(play.phases)
-        read_twice = stage.handed_out.duplicates
+        read_twice = environment.handed_out.duplicates
     return Report(
         scenario=scenario,
         seed=seed,
-        simulated_ms=world.now_ms,
+        simulated_ms=scheduler.now_ms,
         violation=violation,
-        events=world.events,
+        events=scheduler.events,
         handed_out_twice=read_twice,
-        history=world.history,
+        history=scheduler.history,
     )
 
 
 def _broken(play: Callable[[], None]) -> InvariantViolation | None:
-    """Play, and return the invariant that broke."""
+    """RunPhases, and return the invariant that broke."""
     try:
         play()
     except InvariantViolation as found:
@@ -127,12 +129,12 @@ def _broken(play: Callable[[], None]) -> InvariantViolation | None:
     return None
 
 
-class Play:
+class RunPhases:
     """The phases of one run with consumers."""
 
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
-        self._rng = stage.world.random("play")
+    def __init__(self, environment: ConsumerEnvironment) -> None:
+        self._environment = environment
+        self._rng = environment.scheduler.random("play")
         self._wants_all: SimulatedConsumer | None = None
 
     def phases(self) -> None:
@@ -142,83 +144,85 @@ class Play:
 
     def safety(self) -> None:
         """Faults and actions."""
-        stage = self._stage
-        for topic, partitions in stage.scenario.topics.items():
-            stage.cluster.topics.create(topic, partitions=partitions)
-        for _ in range(stage.scenario.members):
-            stage.join(self._rng)
-        stage.world.call_in(0, self._produce)
-        stage.play_plan(Actions(stage).perform)
+        environment = self._environment
+        for topic, partitions in environment.scenario.topics.items():
+            environment.cluster.topics.create(topic, partitions=partitions)
+        for _ in range(environment.scenario.members):
+            environment.join(self._rng)
+        environment.scheduler.call_in(0, self._produce)
+        environment.play_plan(Actions(environment).perform)
 
     def _produce(self) -> None:
-        stage = self._stage
-        if not stage.healed:
-            stage.world.events += 1
-            stage.cluster.topics.produce()
-            stage.world.call_in(1 + int(self._rng.random() * 2 * stage.scenario.produce_ms), self._produce)
+        environment = self._environment
+        if not environment.healed:
+            environment.scheduler.events += 1
+            environment.cluster.topics.produce()
+            environment.scheduler.call_in(
+                1 + int(self._rng.random() * 2 * environment.scenario.produce_ms), self._produce
+            )
 
     def liveness(self) -> None:
         """Everything heals, and then the group must come to rest."""
-        stage = self._stage
-        scenario, world = stage.scenario, stage.world
+        environment = self._environment
+        scenario, scheduler = environment.scenario, environment.scheduler
         self.heal()
         limit_ms = _heal_ms(scenario)
         if not self.wait_for_rest(limit_ms):
-            fail("L1", f"no rest within {limit_ms} ms: {stage.picture()}")
-        stage.note("at_rest")
-        trials = Trials(stage, world.random("trials"), wait_for_rest=self.wait_for_rest)
+            fail("L1", f"no rest within {limit_ms} ms: {environment.picture()}")
+        environment.note("at_rest")
+        trials = Trials(environment, scheduler.random("trials"), wait_for_rest=self.wait_for_rest)
         for _ in range(scenario.trials):
             trials.one()
-        if stage.producers is not None:
-            stage.producers.service.ledger.close()
-        stage.observers.converged()
+        if environment.producers is not None:
+            environment.producers.service.ledger.close()
+        environment.observers.converged()
 
     def wait_for_rest(self, limit_ms: int) -> bool:
         """Let time pass until the group rests, *limit_ms* at most."""
-        return self._stage.world.wait_until(self._rests, limit_ms)
+        return self._environment.scheduler.wait_until(self._rests, limit_ms)
 
     def _rests(self) -> bool:
         """Whether the group is at rest; if not, does what it may need for that."""
-        if self._stage.rests():
+        if self._environment.rests():
             return True
         self._keep_full_subscriber()
-        self._stage.mend_forgotten_growth()
+        self._environment.mend_forgotten_growth()
         return False
 
     def heal(self) -> None:
         """End the faults, and what applications do wrong."""
-        stage = self._stage
-        stage.healed_ms = stage.world.now_ms
-        stage.heal()
-        if stage.producers is not None:
-            stage.producers.heal()
-        for name, partitions in stage.scenario.topics.items():
-            if name not in stage.cluster.topics.image.by_name:
-                stage.cluster.topics.create(name, partitions=partitions)
-        for consumer in stage.consumers:
+        environment = self._environment
+        environment.healed_ms = environment.scheduler.now_ms
+        environment.heal()
+        if environment.producers is not None:
+            environment.producers.heal()
+        for name, partitions in environment.scenario.topics.items():
+            if name not in environment.cluster.topics.image.by_name:
+                environment.cluster.topics.create(name, partitions=partitions)
+        for consumer in environment.consumers:
             consumer.behaviour = Behaviour()
         self._close_doubles()
         self._keep_full_subscriber()
-        stage.note("healed")
+        environment.note("healed")
 
     def _keep_full_subscriber(self) -> None:
         """Let one consumer subscribe to every topic, since the remaining ones may want one topic only."""
-        stage = self._stage
+        environment = self._environment
         if self._wants_all is not None and not self._wants_all.closed and not self._wants_all.failed:
             return
-        staying = [consumer for consumer in stage.staying() if not consumer.failed]
+        staying = [consumer for consumer in environment.staying() if not consumer.failed]
         if staying:
             self._wants_all = staying[0]
-            self._wants_all.subscribe(stage.subscription(self._rng, everything=True))
-        elif not stage.living():
-            self._wants_all = stage.join(self._rng)
+            self._wants_all.subscribe(environment.subscription(self._rng, everything=True))
+        elif not environment.living():
+            self._wants_all = environment.join(self._rng)
 
     def _close_doubles(self) -> None:
         """Keep one process of each instance id: the one that is a member, since a full group takes no other."""
-        stage = self._stage
-        members = stage.mirror.members
+        environment = self._environment
+        members = environment.observed_group.members
         known: dict[str, SimulatedConsumer] = {}
-        for consumer in stage.staying():
+        for consumer in environment.staying():
             instance_id = consumer.config.instance_id
             if instance_id is None:
                 continue
@@ -227,7 +231,7 @@ class Play:
                 continue
             stay, go = (consumer, other) if consumer.view.member_id in members else (other, consumer)
             known[instance_id] = stay
-            stage.end(self._rng, go, SimulatedConsumer.crash)
+            environment.end(self._rng, go, SimulatedConsumer.crash)
 
 
 def _heal_ms(scenario: Scenario) -> int:

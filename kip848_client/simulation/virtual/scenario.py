@@ -119,7 +119,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
             to the beginning of the partition.
         producers: transactional producers outside the group, which write to a topic of their own; their coordinator
             dies and moves as often as that of the group.
-        probes: fraction of the runs whose observers may question members and coordinators (`observer.Scene.probing`).
+        probes: fraction of the runs whose observers may question members and coordinators (`RunState.probing`).
             There, patterns take long to match, and targets are computed with a pause between them.
         trials: healthy perturbations after the group came to rest, of which each is timed.
         server_assignor: the coordinator's assignor that members ask for; empty for its default.

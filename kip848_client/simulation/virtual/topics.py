@@ -12,15 +12,15 @@ from uuid import UUID
 
 from kip848_client.coordinator.core.topics_image import TopicInfo, TopicsImage
 from kip848_client.model import TopicPartition
-from kip848_client.simulation.world import World
+from kip848_client.simulation.virtual.scheduler import Scheduler
 
 
 class Topics:
     """Every topic, and the end of every partition."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._rng = world.random("topics")
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._rng = scheduler.random("topics")
         self.image = TopicsImage()
         self.end_offsets: dict[TopicPartition, int] = {}
         """Records in each partition that exists: offsets 0 to this, exclusive."""
@@ -35,7 +35,7 @@ class Topics:
         """Create a topic; one that was deleted before gets another id."""
         topic_id = UUID(int=self._rng.getrandbits(128))
         self.names[topic_id] = name
-        self._created_ms[topic_id] = self._world.now_ms
+        self._created_ms[topic_id] = self._scheduler.now_ms
         for index in range(partitions):
             self.end_offsets[TopicPartition(name, index)] = 0
         self._replace((*self.image.topics, TopicInfo(name, topic_id, partitions)), "topic_created", name)
@@ -56,7 +56,7 @@ class Topics:
 
     def _replace(self, topics: tuple[TopicInfo, ...], what: str, name: str) -> None:
         self.image = TopicsImage(topics, version=self.image.version + 1)
-        self._world.note("administrator", what, topic=name)
+        self._scheduler.note("administrator", what, topic=name)
         self.on_change()
 
     def produce(self) -> None:
@@ -77,7 +77,7 @@ class Topics:
 
     def described(self, topic_ids: frozenset[UUID], *, lag_ms: int) -> Mapping[UUID, str]:
         """The metadata for *topic_ids* from a broker that lags *lag_ms* behind."""
-        known_ms = self._world.now_ms - lag_ms
+        known_ms = self._scheduler.now_ms - lag_ms
         by_id = self.image.by_id
         return {
             topic_id: by_id[topic_id].name

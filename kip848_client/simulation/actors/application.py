@@ -29,8 +29,8 @@ from kip848_client.member.core.events import (
 from kip848_client.member.offsets.positions import EARLIEST_TIMESTAMP
 from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition
 from kip848_client.simulation.observer import ListenerCall, Surroundings
-from kip848_client.simulation.process import Process
-from kip848_client.simulation.world import Timer
+from kip848_client.simulation.virtual.client_process import ClientProcess
+from kip848_client.simulation.virtual.scheduler import Timer
 
 _CALL_NAMES: Final[dict[type[ListenerCall], str]] = {
     AssignPartitions: "assigned",
@@ -59,9 +59,9 @@ class ApplicationLoop:
         user_code: a user's own listener (`consumer.UserCode`), or None.
     """
 
-    def __init__(self, consumer: Process, surroundings: Surroundings, user_code: Any) -> None:
+    def __init__(self, consumer: ClientProcess, surroundings: Surroundings, user_code: Any) -> None:
         self._consumer: Final = consumer
-        self._world: Final = surroundings.world
+        self._scheduler: Final = surroundings.scheduler
         self._topics: Final = surroundings.cluster.topics
         self._observer: Final = surroundings.observer
         self._user_code: Final = user_code
@@ -88,18 +88,18 @@ class ApplicationLoop:
         behaviour = self._consumer.behaviour
         wait_ms = self._consumer.draw(*behaviour.think_ms) + stall_ms
         if stall_ms:
-            self._busy_until_ms = self._world.now_ms + wait_ms + 1
+            self._busy_until_ms = self._scheduler.now_ms + wait_ms + 1
         self._consumer.later(wait_ms, self._poll)
 
     @property
     def last_polled_ms(self) -> int:
         """The last time at which the application was inside poll(); now, if it waits there."""
-        return self._world.now_ms if self.polling and self._listener is None else self._last_polled_ms
+        return self._scheduler.now_ms if self.polling and self._listener is None else self._last_polled_ms
 
     @property
     def busy(self) -> bool:
         """Whether a listener runs, or the application does not come to poll()."""
-        return self._listener is not None or self._world.now_ms < self._busy_until_ms
+        return self._listener is not None or self._scheduler.now_ms < self._busy_until_ms
 
     def _poll(self) -> None:
         consumer = self._consumer
@@ -108,13 +108,13 @@ class ApplicationLoop:
         if consumer.failed:
             consumer.close()
             return
-        self._world.events += 1
+        self._scheduler.events += 1
         self.polling = True
         self._poll_ends = consumer.later(self._consumer.behaviour.poll_ms, self._poll_is_over)
         self.pump()
 
     def _poll_is_over(self) -> None:
-        self._world.events += 1
+        self._scheduler.events += 1
         self._poll_ends = None
         if self.polling and self._listener is None and not self.closing:
             self._end_poll(found=False)
@@ -124,7 +124,7 @@ class ApplicationLoop:
         if self._poll_ends is not None:
             self._poll_ends.cancel()
             self._poll_ends = None
-        self._last_polled_ms = self._world.now_ms
+        self._last_polled_ms = self._scheduler.now_ms
         consumer, behaviour = self._consumer, self._consumer.behaviour
         if found and behaviour.commit and consumer.chance(behaviour.commit) and not consumer.failed:
             self.commit()
@@ -139,7 +139,7 @@ class ApplicationLoop:
         if self.consumed:
             consumer = self._consumer
             commit_id = consumer.next_call()
-            consumer.commits_asked[commit_id] = self._world.now_ms
+            consumer.commits_asked[commit_id] = self._scheduler.now_ms
             consumer.step(CommitRequested(commit_id, dict(self.consumed), CommitKind.ASYNC, None))
 
     def raised(self, error: Kip848Error) -> None:
@@ -275,8 +275,8 @@ class ApplicationLoop:
     def _call_listener(self, call: ListenerCall) -> None:
         consumer, behaviour = self._consumer, self._consumer.behaviour
         self._listener = call
-        self._last_polled_ms = self._world.now_ms
-        self._world.events += 1
+        self._last_polled_ms = self._scheduler.now_ms
+        self._scheduler.events += 1
         if isinstance(call, LosePartitions):
             self.let_go(call.partitions)
         name = _CALL_NAMES[type(call)]
@@ -306,7 +306,7 @@ class ApplicationLoop:
         consumer = self._consumer
         if consumer.closed:
             return
-        self._world.events += 1
+        self._scheduler.events += 1
         self._listener = None
         raised = error is not None
         self._observer.listener_ended(consumer, name, call.partitions, error)

@@ -16,15 +16,15 @@ from kip848_client.member.core.settings import GroupProtocol, MemberConfig
 from kip848_client.member.core.states import MemberState
 from kip848_client.member.member import Member
 from kip848_client.model import Subscription, TopicPartition
-from kip848_client.simulation.network import SimulatedConnection
-from kip848_client.simulation.scenario import Behaviour
-from kip848_client.simulation.world import Timer, World
+from kip848_client.simulation.virtual.network import SimulatedConnection
+from kip848_client.simulation.virtual.scenario import Behaviour
+from kip848_client.simulation.virtual.scheduler import Scheduler, Timer
 
 OUTSIDE_GROUP: Final = frozenset({MemberState.UNJOINED, MemberState.RELEASING_ASSIGNMENT, MemberState.FATAL})
 """States of a member that is not in its group: it owns nothing, or is about to."""
 
 
-class Process(ABC):
+class ClientProcess(ABC):
     """One client process, from its start to its close or crash.
 
     Args:
@@ -37,7 +37,7 @@ class Process(ABC):
         self,
         name: str,
         *,
-        world: World,
+        scheduler: Scheduler,
         config: MemberConfig,
         behaviour: Behaviour,
         clock_ms: int,
@@ -45,9 +45,9 @@ class Process(ABC):
     ) -> None:
         self.name: Final = name
         self.config: Final = config
-        self.world: Final = world
+        self.scheduler: Final = scheduler
         self.behaviour = behaviour
-        self._rng = world.random(f"application {name}")
+        self._rng = scheduler.random(f"application {name}")
         self._random = self._rng.random
         self._clock_ms: Final = clock_ms
         self._clock_rate: Final = clock_rate
@@ -103,7 +103,7 @@ class Process(ABC):
     @property
     def frozen(self) -> bool:
         """Whether the process is frozen."""
-        return self.world.now_ms < self.thaws_ms
+        return self.scheduler.now_ms < self.thaws_ms
 
     @property
     def leaving(self) -> bool:
@@ -129,18 +129,18 @@ class Process(ABC):
     @property
     def now_ms(self) -> int:
         """Its own monotonic clock."""
-        return self._clock_ms + int(self.world.now_ms * self._clock_rate)
+        return self._clock_ms + int(self.scheduler.now_ms * self._clock_rate)
 
     def awake(self, action: Callable[..., None], *arguments: Any) -> None:
         """Run *action* now, or when the process thaws."""
-        if self.world.now_ms < self.thaws_ms:
-            self.world.call_in(self.thaws_ms - self.world.now_ms, lambda: self.awake(action, *arguments))
+        if self.scheduler.now_ms < self.thaws_ms:
+            self.scheduler.call_in(self.thaws_ms - self.scheduler.now_ms, lambda: self.awake(action, *arguments))
         else:
             action(*arguments)
 
     def later(self, delay_ms: int, action: Callable[[], None]) -> Timer:
         """Run *action* in *delay_ms*, or when the process thaws after that."""
-        return self.world.call_in(delay_ms, lambda: self.awake(action))
+        return self.scheduler.call_in(delay_ms, lambda: self.awake(action))
 
     def draw(self, low: int, high: int) -> int:
         """A number from *low* to *high*."""
@@ -157,4 +157,4 @@ class Process(ABC):
 
     def note(self, what: str, **details: Any) -> None:
         """Write to the history."""
-        self.world.note(self.name, what, **details)
+        self.scheduler.note(self.name, what, **details)

@@ -32,11 +32,11 @@ from kip848_client.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.errors import ErrorCode
 from kip848_client.faults.replies import refused
 from kip848_client.model import BrokerNode
-from kip848_client.simulation.network import AnyRequest, Reply
-from kip848_client.simulation.scenario import Scenario
-from kip848_client.simulation.topics import Topics
-from kip848_client.simulation.violation import fail
-from kip848_client.simulation.world import World
+from kip848_client.simulation.virtual.network import AnyRequest, Reply
+from kip848_client.simulation.virtual.scenario import Scenario
+from kip848_client.simulation.virtual.scheduler import Scheduler
+from kip848_client.simulation.virtual.topics import Topics
+from kip848_client.simulation.virtual.violation import fail
 from kip848_client.wire.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -58,17 +58,17 @@ class Cluster:
         config: settings of every coordinator.
     """
 
-    def __init__(self, world: World, config: CoordinatorConfig, scenario: Scenario) -> None:
-        self._world = world
+    def __init__(self, scheduler: Scheduler, config: CoordinatorConfig, scenario: Scenario) -> None:
+        self._scheduler = scheduler
         self._config = config
         self.scenario: Final = scenario
-        self.rng: Final = world.random("cluster")
-        self.ids: Final = world.random("coordinator")
+        self.rng: Final = scheduler.random("cluster")
+        self.ids: Final = scheduler.random("coordinator")
         """Draws ids of members that join without one; nothing else in a coordinator is random."""
         self._faulty = True
         """Coordinators die, and records become durable late."""
         self._overrides: dict[str, Mapping[str, str]] = {}
-        self.topics: Final = Topics(world)
+        self.topics: Final = Topics(scheduler)
         self.topics.on_change = self._topics_changed
         self.log: list[CoordinatorRecord] = []
         """Records that the coordinator appended; those from `durable` on may be lost."""
@@ -143,12 +143,12 @@ class Cluster:
         end, host = len(self.log), self.host
 
         def replicated() -> None:
-            self._world.events += 1
+            self._scheduler.events += 1
             if self.host is host and host.alive and end > self.durable:
                 self.durable = end
                 host.replicated()
 
-        self._world.call_in(int(self.rng.random() * self.scenario.replication_ms), replicated)
+        self._scheduler.call_in(int(self.rng.random() * self.scenario.replication_ms), replicated)
 
     def dies(self, probability: float) -> bool:
         """Draw whether the coordinator dies now."""
@@ -162,8 +162,8 @@ class Cluster:
         if not host.alive:
             return
         host.die()
-        self._world.history.count(f"coordinator_crashed_{when}")
-        self._world.note("coordinator", "coordinator_crashed", when=when)
+        self._scheduler.history.count(f"coordinator_crashed_{when}")
+        self._scheduler.note("coordinator", "coordinator_crashed", when=when)
         self.on_node_down(host.node_id)
 
     def restart(self) -> None:
@@ -177,7 +177,7 @@ class Cluster:
         """Let a coordinator that has died come back some time later, unless another one does before."""
         host = self.host
         if not host.alive:
-            self._world.call_in(rng.randint(50, 2_000), lambda: self.restart() if self.host is host else None)
+            self._scheduler.call_in(rng.randint(50, 2_000), lambda: self.restart() if self.host is host else None)
 
     def fail_over(self, *, believes_for_ms: int, load_ms: int, rumour_ms: int) -> None:
         """Another node becomes the coordinator, with what was replicated.
@@ -189,21 +189,21 @@ class Cluster:
         """
         old = self.host
         lost = len(self.log) - self.durable
-        self._world.note("coordinator", "coordinator_moved", records_lost=lost)
+        self._scheduler.note("coordinator", "coordinator_moved", records_lost=lost)
         if lost:
-            self._world.note("coordinator", "log_truncated", records=lost)
+            self._scheduler.note("coordinator", "log_truncated", records=lost)
             del self.log[self.durable :]
         if old.alive and believes_for_ms:
             old.deposed = True
             old.ahead = bool(lost)
-            self._world.note("coordinator", "two_coordinators")
-            self._world.call_in(believes_for_ms, lambda: self._depose(old))
+            self._scheduler.note("coordinator", "two_coordinators")
+            self._scheduler.call_in(believes_for_ms, lambda: self._depose(old))
         elif old.alive:
             old.die()
             self.on_node_down(old.node_id)
         self._take_over(1 - self._leader, before=None if lost else old.coordinator, load_ms=load_ms)
         leader = self._leader
-        self._world.call_in(rumour_ms, lambda: self._spread(leader))
+        self._scheduler.call_in(rumour_ms, lambda: self._spread(leader))
 
     def _depose(self, old: CoordinatorHost) -> None:
         if old.alive and old is not self.host:
@@ -225,10 +225,10 @@ class Cluster:
         def load() -> None:
             if self.host is host and host.alive and host.loading:
                 self._loaded(host, before=before)
-                self._world.note("coordinator", "coordinator_loaded", records=len(self.log))
+                self._scheduler.note("coordinator", "coordinator_loaded", records=len(self.log))
 
         if load_ms:
-            self._world.call_in(load_ms, load)
+            self._scheduler.call_in(load_ms, load)
         else:
             self._claimed = node_id
             load()
@@ -258,10 +258,10 @@ class Cluster:
         if len(self.log) > _COMPACTED_FROM and self.durable == len(self.log):
             self.log = compact(self.log)
             self.durable = len(self.log)
-        host = CoordinatorHost(self, self._world, node_id, self.reloaded())
+        host = CoordinatorHost(self, self._scheduler, node_id, self.reloaded())
         self._hosts[node_id] = host
         self.loads += 1
-        self._world.dirty = True
+        self._scheduler.dirty = True
         return host
 
     def reloaded(self) -> GroupCoordinator:
@@ -277,7 +277,7 @@ class Cluster:
     def touch(self) -> None:
         """The coordinator's state changed, or the topics did."""
         self.version += 1
-        self._world.dirty = True
+        self._scheduler.dirty = True
 
     def _topics_changed(self) -> None:
         self.touch()
@@ -317,9 +317,9 @@ class CoordinatorHost:
         coordinator: it has read the log.
     """
 
-    def __init__(self, cluster: Cluster, world: World, node_id: int, coordinator: GroupCoordinator) -> None:
+    def __init__(self, cluster: Cluster, scheduler: Scheduler, node_id: int, coordinator: GroupCoordinator) -> None:
         self._cluster = cluster
-        self._world = world
+        self._scheduler = scheduler
         self.node_id: Final = node_id
         self.coordinator: Final = coordinator
         self.loading = True
@@ -352,7 +352,7 @@ class CoordinatorHost:
             number,
             api_version,
             request,
-            self._world.wall_ms,
+            self._scheduler.wall_ms,
             client_id,
             "/simulated",
         )
@@ -361,10 +361,10 @@ class CoordinatorHost:
     def decide(self, event: GroupRequest, *, check_purity: bool = False) -> None:
         """Let the coordinator decide about *event*, and do what it says."""
         drawn = self._cluster.ids.getstate() if check_purity else None
-        result = self.coordinator.handle(event, now_ms=self._world.now_ms)
+        result = self.coordinator.handle(event, now_ms=self._scheduler.now_ms)
         if drawn is not None:
             self._cluster.ids.setstate(drawn)
-            again = self.coordinator.handle(event, now_ms=self._world.now_ms)
+            again = self.coordinator.handle(event, now_ms=self._scheduler.now_ms)
             if result != again:
                 fail("S9", f"decided twice, it comes to another end: {event}: {result} and {again}")
         self.finish(result)
@@ -386,7 +386,7 @@ class CoordinatorHost:
         if any(isinstance(change, ClassicGroupChanged) for change in result.soft):
             cluster.touch()
         for fact in result.events:
-            self._world.history.add_fact(self._world.now_ms, fact)
+            self._scheduler.history.add_fact(self._scheduler.now_ms, fact)
         if result.records and cluster.dies(cluster.scenario.coordinator_crashes_after_append):
             cluster.crash("after_append")
             return
@@ -394,7 +394,7 @@ class CoordinatorHost:
             self._answer(reply.request_id, reply.response)
         for task in result.tasks:
             self.matching += 1
-            self._world.call_in(cluster.matching_ms, lambda task=task: self._resolve(task))  # type: ignore[misc]
+            self._scheduler.call_in(cluster.matching_ms, lambda task=task: self._resolve(task))  # type: ignore[misc]
         self._arm()
 
     def _answer(self, number: int, response: Response) -> None:
@@ -418,9 +418,9 @@ class CoordinatorHost:
 
     def _learn_of_successor(self, result: CoordinatorResult) -> None:
         """The append is refused: another node is the leader of the log."""
-        self._world.note(f"coordinator {self.node_id}", "coordinator_resigned")
+        self._scheduler.note(f"coordinator {self.node_id}", "coordinator_resigned")
         self.alive = False
-        parked = self.coordinator.handle(CoordinatorStops(), now_ms=self._world.now_ms)
+        parked = self.coordinator.handle(CoordinatorStops(), now_ms=self._scheduler.now_ms)
         for reply in (*result.replies, *parked.replies):
             asked = self._asked.pop(reply.request_id, None)
             if asked is not None:  # a parked request may be in both
@@ -429,7 +429,7 @@ class CoordinatorHost:
     def _resolve(self, task: ResolveRegexes) -> None:
         self.matching -= 1
         if self.alive:
-            outcome = subscriptions.resolve(task, wall_ms=self._world.wall_ms)
+            outcome = subscriptions.resolve(task, wall_ms=self._scheduler.wall_ms)
             self.decide(outcome)
 
     # ---------------------------------------------------------------------------------------------------- life, time
@@ -439,7 +439,7 @@ class CoordinatorHost:
         self.loading = False
         self.decide(TopicsChanged(self._cluster.topics.image))
         if self.alive:
-            self.coordinator.loaded(now_ms=self._world.now_ms)
+            self.coordinator.loaded(now_ms=self._scheduler.now_ms)
             self._arm()
 
     def die(self) -> None:
@@ -452,16 +452,16 @@ class CoordinatorHost:
         deadline_ms = self.coordinator.deadline_ms()
         if deadline_ms is None or (self._timer_ms is not None and self._timer_ms <= deadline_ms):
             return
-        self._timer_ms = max(deadline_ms, self._world.now_ms)
-        self._world.call_in(self._timer_ms - self._world.now_ms, self._expire)
+        self._timer_ms = max(deadline_ms, self._scheduler.now_ms)
+        self._scheduler.call_in(self._timer_ms - self._scheduler.now_ms, self._expire)
 
     def _expire(self) -> None:
         self._timer_ms = None
         if not self.alive:
             return
         deadline_ms = self.coordinator.deadline_ms()
-        if deadline_ms is not None and deadline_ms <= self._world.now_ms:
-            self._world.events += 1
-            self.finish(self.coordinator.expire(now_ms=self._world.now_ms, wall_ms=self._world.wall_ms))
+        if deadline_ms is not None and deadline_ms <= self._scheduler.now_ms:
+            self._scheduler.events += 1
+            self.finish(self.coordinator.expire(now_ms=self._scheduler.now_ms, wall_ms=self._scheduler.wall_ms))
         if self.alive:
             self._arm()

@@ -1,4 +1,4 @@
-"""Where a run is played: the world, the network, the cluster, the consumers, and those who watch them.
+"""Where a run is played: the scheduler, the network, the cluster, the consumers, and those who watch them.
 
 Starts and ends consumers, and says whether the group is at rest. Does not own: in which order things happen (`play`).
 """
@@ -16,14 +16,14 @@ from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig,
 from kip848_client.member.core.settings import GroupProtocol, MemberConfig, ResetPolicy
 from kip848_client.member.core.states import MemberState
 from kip848_client.model import Subscription, TopicPartition
-from kip848_client.simulation.consumer import SimulatedConsumer, UserCode
-from kip848_client.simulation.ground import GROUP, Ground
-from kip848_client.simulation.mirror import Mirror, partitions_of
-from kip848_client.simulation.observer import HandedOut, Observers, Scene, Surroundings, Watch
-from kip848_client.simulation.scenario import Behaviour, Scenario
-from kip848_client.simulation.transactions import Producers
-from kip848_client.simulation.user_assignor import OFFERED, STRATEGIES, offered_classic
-from kip848_client.simulation.world import World
+from kip848_client.simulation.actors.simulated_consumer import SimulatedConsumer, UserCode
+from kip848_client.simulation.actors.simulated_transactions import Producers
+from kip848_client.simulation.actors.user_assignor import OFFERED, STRATEGIES, offered_classic
+from kip848_client.simulation.observed_group import ObservedGroup, partitions_of
+from kip848_client.simulation.observer import HandedOut, Observers, RunState, Surroundings, Watch
+from kip848_client.simulation.virtual.environment import GROUP, Environment
+from kip848_client.simulation.virtual.scenario import Behaviour, Scenario
+from kip848_client.simulation.virtual.scheduler import Scheduler
 from kip848_client.wire.messages.consumer_protocol import decode_assignment
 
 _MATCHING_MS: Final = (1, 1, 20, 150)
@@ -37,7 +37,7 @@ _CLOCK_START_MS_MAX: Final = 3_600_000
 _CALM: Final = Behaviour()
 
 
-class Stage(Ground):
+class ConsumerEnvironment(Environment):
     """All that takes part in one run.
 
     Args:
@@ -54,53 +54,53 @@ class Stage(Ground):
         user_code: Callable[[str], UserCode] | None = None,
         keep_history: bool = True,
     ) -> None:
-        world = World(seed, keep_history=keep_history)
+        scheduler = Scheduler(seed, keep_history=keep_history)
         self.healed_ms = 0
-        self.probing: Final = bool(scenario.probes) and world.random("probes").random() < scenario.probes
+        self.probing: Final = bool(scenario.probes) and scheduler.random("probes").random() < scenario.probes
         self._user_code = user_code
         config = CoordinatorConfig(
             consumer_heartbeat_interval_ms=scenario.heartbeat_interval_ms,
             consumer_session_timeout_ms=scenario.session_timeout_ms,
             consumer_max_size=scenario.group_max_size or 2**31 - 1,
             classic_max_size=scenario.group_max_size or 2**31 - 1,
-            classic_initial_rebalance_delay_ms=world.random("initial delay").choice(_INITIAL_DELAYS_MS),
-            migration_policy=world.random("policy").choice(_POLICIES) if scenario.switches else "bidirectional",
+            classic_initial_rebalance_delay_ms=scheduler.random("initial delay").choice(_INITIAL_DELAYS_MS),
+            migration_policy=scheduler.random("policy").choice(_POLICIES) if scenario.switches else "bidirectional",
             client_assignors=True,
-            consumer_assignment_interval_ms=world.random("interval").choice(_INTERVALS_MS) if self.probing else 0,
+            consumer_assignment_interval_ms=scheduler.random("interval").choice(_INTERVALS_MS) if self.probing else 0,
         )
-        super().__init__(scenario, world, config, rng=world.random("stage"))
-        world.history.topic_names = self.cluster.topics.names
+        super().__init__(scenario, scheduler, config, rng=scheduler.random("stage"))
+        scheduler.history.topic_names = self.cluster.topics.names
         if self.probing:
-            self.cluster.matching_ms = world.random("matching").choice(_MATCHING_MS)
+            self.cluster.matching_ms = scheduler.random("matching").choice(_MATCHING_MS)
         self.consumers: Final[list[SimulatedConsumer]] = []
         self._ended: Final[set[SimulatedConsumer]] = set()
         self._number = 0
-        self._strategies: Final = self.world.random("strategies").choice(STRATEGIES)
+        self._strategies: Final = self.scheduler.random("strategies").choice(STRATEGIES)
         """What members on the classic protocol offer."""
         self._mend_ms = 0
         self._to_classic = False
         """The rolling restart moves to the classic protocol."""
-        self.mirror: Final = Mirror(self.cluster, GROUP)
+        self.observed_group: Final = ObservedGroup(self.cluster, GROUP)
         self.handed_out: Final = HandedOut(self.cluster.topics)
-        self.scene: Final = Scene(
-            self.world,
+        self.run_state: Final = RunState(
+            self.scheduler,
             self.cluster,
-            self.mirror,
+            self.observed_group,
             scenario,
             config,
             self.handed_out,
             lambda: self.consumers,
             self.probing,
         )
-        made = [observer for make in watch for observer in make(self.scene)]
+        made = [observer for make in watch for observer in make(self.run_state)]
         # Last, since checkers are told of records that are not counted yet.
-        self.observers: Final = Observers([*made, self.handed_out], self.scene)
+        self.observers: Final = Observers([*made, self.handed_out], self.run_state)
         self.cluster.on_served = self.observers.served
         self.cluster.on_loaded = self.observers.loaded
         self.cluster.topics.on_records = self._records_arrived
         self.network.on_stale = self.observers.stale
-        self.producers: Final = Producers(self.world, scenario) if scenario.producers else None
-        self.world.after_step = self.observers.after_step
+        self.producers: Final = Producers(self.scheduler, scenario) if scenario.producers else None
+        self.scheduler.after_step = self.observers.after_step
 
     # -------------------------------------------------------------------------------------------------------- consumers
 
@@ -134,10 +134,10 @@ class Stage(Ground):
         if instance_id is None and scenario.statics and rng.random() < scenario.statics:
             instance_id = f"instance-{self._number}"
         offers = OFFERED if scenario.assignors and rng.random() < scenario.assignors else ()
-        no_reset = bool(scenario.no_reset) and self.world.random(f"reset {name}").random() < scenario.no_reset
+        no_reset = bool(scenario.no_reset) and self.scheduler.random(f"reset {name}").random() < scenario.no_reset
         cooperative = True
         if is_classic:
-            offers, cooperative = offered_classic(self.world.random(f"strategy {name}").choice(self._strategies))
+            offers, cooperative = offered_classic(self.scheduler.random(f"strategy {name}").choice(self._strategies))
         config = MemberConfig(
             group_id=GROUP,
             member_id=f"member-{self._number}",
@@ -153,7 +153,7 @@ class Stage(Ground):
             auto_commit_interval_ms=rng.choice((None, scenario.auto_commit_ms)),
             # A process that comes back after a crash waits for the session of its former self to end.
             unreleased_instance_retry_ms=10 * (scenario.duration_ms + scenario.session_timeout_ms),
-            early_heartbeats=bool(scenario.early) and self.world.random(f"early {name}").random() < scenario.early,
+            early_heartbeats=bool(scenario.early) and self.scheduler.random(f"early {name}").random() < scenario.early,
             protocol=GroupProtocol.CLASSIC if is_classic else GroupProtocol.CONSUMER,
             session_timeout_ms=scenario.session_timeout_ms,
             heartbeat_interval_ms=scenario.heartbeat_interval_ms,
@@ -163,7 +163,7 @@ class Stage(Ground):
         drift = scenario.drift
         consumer = SimulatedConsumer(
             name,
-            Surroundings(self.world, scenario, self.cluster, self.network, self.observers),
+            Surroundings(self.scheduler, scenario, self.cluster, self.network, self.observers),
             config=config,
             behaviour=_CALM if self.healed else scenario.behaviour,
             clock_ms=int(rng.random() * _CLOCK_START_MS_MAX),
@@ -174,7 +174,7 @@ class Stage(Ground):
         details: dict[str, Any] = {} if instance_id is None else {"instance_id": instance_id}
         if is_classic:
             details["protocol"] = "classic"
-        self.world.note(name, "started", **details)
+        self.scheduler.note(name, "started", **details)
         consumer.start(self.subscription(rng, everything=everything or self._number == 1 or self.healed))
         return consumer
 
@@ -215,14 +215,14 @@ class Stage(Ground):
             if not self.healed:
                 self.join(rng, instance_id=consumer.config.instance_id, is_classic=is_classic)
 
-        self.world.call_in(delay_ms, start)
+        self.scheduler.call_in(delay_ms, start)
 
     def node_down(self, node_id: int) -> set[str]:
         """A coordinator died; its clients notice that their connections ended."""
         ended = super().node_down(node_id)
         for consumer in self.living():
             if consumer.name in ended:
-                self.world.call_in(0, lambda one=consumer: one.awake(lambda: one.network.node_down(node_id)))  # type: ignore[misc]
+                self.scheduler.call_in(0, lambda one=consumer: one.awake(lambda: one.network.node_down(node_id)))  # type: ignore[misc]
         return ended
 
     def _records_arrived(self, partition: TopicPartition) -> None:
@@ -231,7 +231,7 @@ class Stage(Ground):
 
     def note(self, what: str, **details: Any) -> None:
         """Write to the history."""
-        self.world.note("scenario", what, **details)
+        self.scheduler.note("scenario", what, **details)
 
     # --------------------------------------------------------------------------------------------------------- at rest
 
@@ -240,14 +240,14 @@ class Stage(Ground):
         if self.producers is not None and not self.producers.rest():
             return False
         living = self.living()
-        if self.mirror.classic is not None:
-            return self._classic_rests(living, self.mirror.classic)
-        members = self.mirror.members
-        if len(members) != len(living) or self.mirror.group_epoch != self.mirror.target_epoch:
+        if self.observed_group.classic is not None:
+            return self._classic_rests(living, self.observed_group.classic)
+        members = self.observed_group.members
+        if len(members) != len(living) or self.observed_group.group_epoch != self.observed_group.target_epoch:
             return False
         if self.cluster.up and self.cluster.host.matching:
             return False  # the result may move the group
-        epoch = self.mirror.group_epoch
+        epoch = self.observed_group.group_epoch
         for consumer in living:
             view = consumer.view
             seen = members.get(view.member_id)
@@ -258,7 +258,7 @@ class Stage(Ground):
             if seen.held != seen.target or len(view.readable) != len(seen.target):
                 return False
         held = {partition for seen in members.values() for partition in seen.held}
-        image, group = self.cluster.topics.image, self.mirror.group
+        image, group = self.cluster.topics.image, self.observed_group.group
         if held != partitions_of(image, image.by_name):
             return False  # a topic that was created again has the name of the one that members still hold
         if group is None or not image.by_name.keys() <= group.subscribed_topics:
@@ -293,7 +293,7 @@ class Stage(Ground):
         A static leader of an eager group that comes back as another process keeps an assignment of which it does not
         know from how many partitions it was made. The next change of a topic makes it assign again.
         """
-        group, living, now_ms = self.mirror.classic, self.living(), self.world.now_ms
+        group, living, now_ms = self.observed_group.classic, self.living(), self.scheduler.now_ms
         if group is None or group.protocol not in EAGER or now_ms < self._mend_ms:
             return
         if not self._classic_rests(living, group, is_read=False):
@@ -314,7 +314,7 @@ class Stage(Ground):
 
     def picture(self) -> str:
         """What every member does, in one line."""
-        group, classic = self.mirror.group, self.mirror.classic
+        group, classic = self.observed_group.group, self.observed_group.classic
         state = "none" if group is None else f"{group.state}@{group.group_epoch}/{group.target_epoch}"
         if classic is not None:
             state = (
@@ -324,7 +324,9 @@ class Stage(Ground):
             f"{one.name} {one.member.phase.name}@{one.view.member_epoch} reads {len(one.readable)}"
             for one in self.living()
         )
-        held = {name: (seen.epoch, len(seen.held), len(seen.target)) for name, seen in self.mirror.members.items()}
+        held = {
+            name: (seen.epoch, len(seen.held), len(seen.target)) for name, seen in self.observed_group.members.items()
+        }
         open_transactions = "" if self.producers is None else f"; {self.producers.picture()}"
         return f"group {state} {held}; {members}{open_transactions}"
 
