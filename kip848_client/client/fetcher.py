@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,9 +40,12 @@ from kip848_client.client.data_plane import (
 from kip848_client.errors import Kip848Error
 from kip848_client.logs import LogEvent, log_event
 from kip848_client.model import ZERO_UUID, OffsetAndMetadata, TopicIdPartition, TopicPartition
+from kip848_client.wire.name_lookups import LOOKUPS
 
 if TYPE_CHECKING:
     from kip848_client.client.data_plane import TopicMetadata
+
+_CLOSE_S: Final = 0.3
 
 WARM_TIMEOUT_S: Final = 0.5
 """For the metadata of topics that are new to librdkafka; without it the first fetch waits 500 ms longer."""
@@ -493,7 +497,7 @@ class Fetcher:
         self.ready.clear()
         self._stash.clear()
         self._starts.clear()
-        self.plane.close()
+        _close(self.plane)
 
     # ---------------------------------------------------------------------------------------------------- internals
 
@@ -614,6 +618,16 @@ class Fetcher:
             getattr(self.plane, name)(argument)
         except KafkaException as error:
             raise translate(error, what=f"librdkafka's {name}") from error
+
+
+def _close(plane: RecordConsumer) -> None:
+    """Close *plane*. Its threads that look up names are not waited for long: librdkafka does until they are told."""
+    if not LOOKUPS.troubled:
+        plane.close()
+        return
+    closing = threading.Thread(target=plane.close, name="kip848-close", daemon=True)
+    closing.start()
+    closing.join(_CLOSE_S)
 
 
 def _of(message: Message) -> TopicPartition:

@@ -23,6 +23,9 @@ from kip848_client.wire.schema import Request, Response
 if TYPE_CHECKING:
     import tenacity
 
+_SILENT_MS: Final = 250
+"""How long one broker is tried before the next one is tried as well, as for the addresses of one name (RFC 8305)."""
+
 ResponseT = TypeVar("ResponseT", bound=Response)
 
 
@@ -75,7 +78,7 @@ class RequestSender:
     """Sends one request at a time to the broker that is asked for, over connections that it keeps.
 
     Args:
-        bootstrap: the brokers to begin with; asked in turn, from a random one on.
+        bootstrap: the brokers to begin with; asked in turn, from a random one on, without waiting long for each.
         open_connection: one attempt to open a connection.
         tasks: where connections are read.
         clock: for the time that opening may take.
@@ -134,9 +137,7 @@ class RequestSender:
             raise RequestTimeoutError(f"no broker was connected in {timeout_ms} ms")
         try:
             if self._any is None or self._any.closed:
-                attempts = max(3, len(self._bootstrap) + 1)
-                left_ms = max(1, deadline_ms - self._clock.now_ms())
-                self._any = await self._open(self._next_address, attempts=attempts, timeout_ms=left_ms)
+                self._any = await self._open_any(deadline_ms)
             return self._any
         finally:
             lock.release()
@@ -184,6 +185,64 @@ class RequestSender:
         for connection in connections:
             await connection.aclose()
 
+    async def _open_any(self, deadline_ms: int) -> BrokerConnection:
+        """Connect to the first of several brokers that answers: a silent one costs `_SILENT_MS`, not the time-out."""
+        race = _Race()
+        attempts = max(3, len(self._bootstrap) + 1)
+        failures = 0
+        async with anyio.create_task_group() as attempting:
+            for number in range(1, attempts + 1):
+                ended = race.begin()
+                attempting.start_soon(self._take_part, race, ended, deadline_ms)
+                if number == attempts:
+                    break
+                others_left = race.running < len(self._addresses)
+                await self._wait(ended, _SILENT_MS if others_left else None, deadline_ms)
+                if race.over.is_set() or self._clock.now_ms() >= deadline_ms:
+                    break
+                if ended.is_set():
+                    failures += 1
+                    backoff_ms = min(self._backoff_max_ms, self._backoff_ms << (failures - 1))
+                    backoff_ms = round(backoff_ms * self._rng.uniform(0.8, 1.2))
+                    if self._clock.now_ms() + backoff_ms >= deadline_ms:
+                        break
+                    await self._wait(race.over, backoff_ms, deadline_ms)
+            if race.running and not race.over.is_set():
+                race.last_began = True
+                await race.over.wait()
+            attempting.cancel_scope.cancel()
+        if race.won is not None:
+            return race.won
+        assert race.failure is not None, "one attempt at least was made"
+        raise race.failure
+
+    async def _take_part(self, race: _Race, ended: anyio.Event, deadline_ms: int) -> None:
+        try:
+            connection = await self._open_once(self._next_address, deadline_ms=deadline_ms)
+        except Exception as error:  # noqa: BLE001  raised by `_open_any`, outside of the group that would wrap it
+            race.failed(error, ended, final=not _is_worth_another_attempt(error))
+            return
+        if race.over.is_set():
+            await connection.aclose()
+        else:
+            race.won = connection
+            race.end()
+
+    async def _wait(self, event: anyio.Event, limit_ms: float | None, deadline_ms: int) -> None:
+        """Wait for *event*, at most *limit_ms*, or without a limit if that would end after the deadline."""
+        if limit_ms is None or self._clock.now_ms() + limit_ms >= deadline_ms:
+            await event.wait()
+            return
+        async with anyio.create_task_group() as waiting:
+
+            async def end() -> None:
+                await self._sleep(limit_ms / 1_000)
+                waiting.cancel_scope.cancel()
+
+            waiting.start_soon(end)
+            await event.wait()
+            waiting.cancel_scope.cancel()
+
     async def _open(
         self, address: Callable[[], tuple[str, int]], *, attempts: int, timeout_ms: int
     ) -> BrokerConnection:
@@ -220,13 +279,52 @@ class RequestSender:
 
     def _next_address(self) -> tuple[str, int]:
         # Brokers learned from the cluster come after the bootstrap list, in case all of that list are gone.
-        known = [*self._bootstrap, *((node.host, node.port) for node in self._nodes.values())]
+        known = self._addresses
         address = known[self._turn % len(known)]
         self._turn += 1
         return address
 
+    @property
+    def _addresses(self) -> list[tuple[str, int]]:
+        known = [*self._bootstrap, *((node.host, node.port) for node in self._nodes.values())]
+        return list(dict.fromkeys(known))
+
     def _lock(self, key: int | None) -> anyio.Lock:
         return self._locks.setdefault(key, anyio.Lock())
+
+
+class _Race:
+    """Attempts to connect that run side by side."""
+
+    def __init__(self) -> None:
+        self.over: Final = anyio.Event()
+        """There is a connection, or none can be expected any more."""
+        self.won: BrokerConnection | None = None
+        self.failure: Exception | None = None
+        """Of the attempt that failed last."""
+        self.running = 0
+        self._attempts: Final[list[anyio.Event]] = []
+        self.last_began = False
+
+    def begin(self) -> anyio.Event:
+        """An attempt begins. Returns what is set when it, or the race, ends."""
+        self.running += 1
+        self._attempts.append(anyio.Event())
+        return self._attempts[-1]
+
+    def end(self) -> None:
+        """Nothing is waited for any more."""
+        self.over.set()
+        for ended in self._attempts:
+            ended.set()
+
+    def failed(self, error: Exception, ended: anyio.Event, *, final: bool) -> None:
+        """An attempt failed; *final*: so will the others."""
+        self.running -= 1
+        self.failure = error
+        ended.set()
+        if final or (self.last_began and not self.running):
+            self.end()
 
 
 def _is_worth_another_attempt(error: BaseException) -> bool:

@@ -11,6 +11,7 @@ from kip848_client.errors import ConnectionLostError, ErrorCode, ProtocolError, 
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.connection_end import told
 from kip848_client.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kip848_client.wire.name_lookups import LOOKUPS
 from kip848_client.wire.schema import Request, Response
 from kip848_client.wire.tls_failures import explain_handshake, hung_up
 
@@ -46,8 +47,10 @@ async def dial(
     """
     if not 0 < port < 65_536:  # brokers name brokers, and may be configured wrongly
         raise ConnectionLostError(f"no connection to {peer}: {port} is not a port")
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(LOOKUPS)  # a loop of ours: it has no other use for an executor
     try:
-        await asyncio.get_running_loop().create_connection(
+        await loop.create_connection(
             lambda: protocol,
             host,
             port,
@@ -62,7 +65,7 @@ async def dial(
             raise ConnectionLostError(f"no connection to {peer}: {told(failure)}") from failure
         raise ConnectionLostError(hung_up(peer)) from failure
     except RuntimeError as failure:
-        # Names are looked up in a thread of a pool, and there are none while the interpreter ends.
+        # Names are looked up in a thread, and none can be started while the interpreter ends.
         if not _no_more_threads(failure):
             raise
         raise ConnectionLostError(f"no connection to {peer}: the interpreter ends") from failure

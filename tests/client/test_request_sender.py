@@ -10,7 +10,7 @@ import pytest
 from anyio.abc import TaskGroup
 
 from kip848_client.client.coordinator_manager import CoordinatorManager
-from kip848_client.client.request_sender import RequestSender
+from kip848_client.client.request_sender import OpenConnection, RequestSender
 from kip848_client.clock import ManualClock
 from kip848_client.errors import AuthenticationError, ConnectionLostError, Kip848Error, RequestTimeoutError
 from kip848_client.model import BrokerNode
@@ -49,7 +49,7 @@ def falls_silent(request: Request[Response]) -> Response | Kip848Error:
 class Bench:
     """A sender on a fake network; sleeping moves the clock."""
 
-    def __init__(self, network: FakeNetwork, tasks: TaskGroup, *, bootstrap: list[tuple[str, int]]) -> None:
+    def __init__(self, network: OpenConnection, tasks: TaskGroup, *, bootstrap: list[tuple[str, int]]) -> None:
         self.clock = ManualClock()
         self.slept_ms: list[float] = []
         self.sender = RequestSender(
@@ -75,6 +75,42 @@ async def test_the_bootstrap_list_is_tried_in_turn(tasks: TaskGroup) -> None:
     assert all(50 <= ms <= 1_200 for ms in bench.slept_ms)
     assert network.dialled[-1] == ("c", 3)
     assert len(set(network.dialled)) == len(network.dialled), "the second request uses the first one's connection"
+
+
+async def test_silent_brokers_are_not_waited_for_in_turn(tasks: TaskGroup) -> None:
+    """A host that was taken away drops packets without a word; two of three cost ten seconds."""
+    dialled: list[tuple[str, int]] = []
+
+    async def open_connection(*, host: str, port: int, timeout_ms: int, tasks: TaskGroup) -> FakeConnection:
+        dialled.append((host, port))
+        if len(dialled) < 3:
+            await anyio.sleep_forever()
+        return FakeConnection(answers)
+
+    bench = Bench(open_connection, tasks, bootstrap=[("a", 1), ("b", 2), ("c", 3)])
+    await bench.sender.send_any(REQUEST, timeout_ms=5_000)
+    assert len(set(dialled)) == 3
+    assert bench.clock.now_ms() <= 1_000
+
+
+@pytest.mark.parametrize("bootstrap", [[("a", 1)], [("a", 1), ("b", 2)]])
+async def test_a_slow_broker_is_waited_for(tasks: TaskGroup, bootstrap: list[tuple[str, int]]) -> None:
+    """The first attempt goes on beside the later ones, and no broker is dialled twice at once."""
+    dialled: list[tuple[str, int]] = []
+    all_dialled = anyio.Event()
+
+    async def open_connection(*, host: str, port: int, timeout_ms: int, tasks: TaskGroup) -> FakeConnection:
+        dialled.append((host, port))
+        if len(dialled) == len(bootstrap):
+            all_dialled.set()
+        if len(dialled) > 1:
+            await anyio.sleep_forever()
+        await all_dialled.wait()
+        return FakeConnection(answers)
+
+    bench = Bench(open_connection, tasks, bootstrap=bootstrap)
+    await bench.sender.send_any(REQUEST, timeout_ms=5_000)
+    assert sorted(dialled) == bootstrap
 
 
 async def test_opening_gives_up_at_its_time(tasks: TaskGroup) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Callable, Iterator
+from typing import NoReturn
 
 import pytest
 from confluent_kafka import TopicPartition
 
 from kip848_client import Consumer
 from kip848_client.errors import Kip848Error, RequestTimeoutError
+from tests.support.driving import QUIET
 from tests.support.waiting import wait_until
 
 ORDERS = TopicPartition("orders", 0, 5)
@@ -69,3 +72,26 @@ def test_calls_that_wait_for_the_coordinator_say_why_there_is_none(
     assert raised[-1].endswith(
         f"the group's coordinator is not found: no connection to {closed_address}: Connection refused"
     )
+
+
+def test_close_does_not_wait_for_a_name_server(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A process that stops because its cluster has moved away hung for the time-out of its name server."""
+    asked, answer = threading.Event(), threading.Event()
+
+    def hangs(*_arguments: object, **_options: object) -> NoReturn:
+        asked.set()
+        answer.wait()
+        raise socket.gaierror(socket.EAI_AGAIN, "no name server answers")
+
+    monkeypatch.setattr(socket, "getaddrinfo", hangs)
+    consumer = Consumer({**QUIET, "bootstrap.servers": "broker.invalid:9092", "group.id": "g"})
+    try:
+        consumer.subscribe(["orders"])
+        wait_until(lambda: consumer.poll(0) is None and asked.is_set())
+        consumer.close(1)
+    finally:
+        answer.set()
+
+    assert "heartbeat_thread_died" not in caplog.text
