@@ -40,6 +40,7 @@ from kip848_client.client.data_plane import (
 )
 from kip848_client.client.deserializers import Deserializers, deserializers_of
 from kip848_client.client.fetcher import WARM_TIMEOUT_S, Fetcher, first_offsets, is_missing
+from kip848_client.client.gap_check import GapCheck
 from kip848_client.client.health import ConsumerHealth, HealthProbe
 from kip848_client.client.heartbeat_manager import HeartbeatRequestManager
 from kip848_client.client.librdkafka_stats import complete_stats
@@ -162,6 +163,7 @@ class Consumer:
         self._ready = self._fetcher.ready
         on_commit = public_callback(self._config.on_commit) if self._config.on_commit is not None else None
         self._opener = ConnectionOpener(self._config)
+        self._fetcher.gaps = GapCheck(self._opener, self._config.bootstrap_servers, report=self._fetcher.report)
         self._group = build_group_member(
             self._config,
             opener=self._opener,

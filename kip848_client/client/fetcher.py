@@ -44,6 +44,7 @@ from kip848_client.wire.name_lookups import LOOKUPS
 
 if TYPE_CHECKING:
     from kip848_client.client.data_plane import TopicMetadata
+    from kip848_client.client.gap_check import GapCheck
 
 _CLOSE_S: Final = 0.3
 
@@ -90,6 +91,8 @@ class Fetcher:
         self._make_plane = make_plane
         self.on_renewed: Callable[[Sequence[str]], None] = lambda _topics: None
         """Told when `plane` was replaced, with the topics that were created again."""
+        self.gaps: GapCheck | None = None
+        """Looks for records that librdkafka leaves out."""
         self._topic_ids: dict[str, UUID] = {}
         """Id of each topic that `plane` ever fetched."""
         self._missing: set[str] = set()
@@ -342,7 +345,8 @@ class Fetcher:
         plane = self.plane
         if self.on_the_way:
             self._begin_again()
-        if self.reads >= self._reads_max:
+        looked = self.reads >= self._reads_max
+        if looked:
             self._look(time.monotonic())
         self.on_the_way = True
         self.reads += 1
@@ -351,10 +355,13 @@ class Fetcher:
             now_s = time.monotonic()
             if self.reads and now_s - self._looked_s > _LOOK_S_PER_PARTITION * len(self._starts):
                 self._look(now_s)
+                looked = True
             batch = plane.consume(1, timeout_s)
             self.reads += bool(batch)
             if batch and count > 1:
                 batch += plane.consume(count - 1, 0)
+        if looked and batch and self.gaps is not None:
+            self.gaps.look(batch, expected=self._safe, starts=self._starts, now_s=self._looked_s)
         # map and any stay in C: 25 ns a record, where a loop costs 60.
         if any(map(Message.error, batch)):
             batch = self.without_errors(batch)
@@ -484,6 +491,10 @@ class Fetcher:
         """*lost* was reported to the member."""
         if self._lost and self._lost[0] is lost:
             self._lost.popleft()
+
+    def report(self, error: Kip848Error) -> None:
+        """Keep *error* for `take_error` (any thread)."""
+        self._errors.append(error)
 
     def take_error(self) -> Kip848Error | None:
         """An error that librdkafka reported since; the caller raises it."""
