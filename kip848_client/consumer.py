@@ -387,6 +387,7 @@ class Consumer:
                 )
                 ready.extendleft(reversed(batch))
                 self._fetcher.on_the_way = False
+                self._in_hand = opened  # from the first on: Ctrl-C may come before it is returned
                 try:
                     while batch and ready and len(opened) < count:
                         message = ready[0]
@@ -403,8 +404,7 @@ class Consumer:
                     raise
                 if opened or not batch:
                     break
-        self._in_hand = tuple(opened)
-        return opened
+        return opened.copy()  # the application may take records out of its list
 
     def _next_batch(self, count: int, timeout: float | None) -> list[Message]:
         group, fetcher, ready, manager = self._group, self._fetcher, self._ready, self._manager
