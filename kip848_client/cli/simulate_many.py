@@ -46,7 +46,7 @@ class Work(msgspec.Struct, frozen=True):
     watch: tuple[str, ...] = ()
 
 
-class Batch(msgspec.Struct):
+class PlayedSeeds(msgspec.Struct):
     """The results of some runs that one process played one after the other."""
 
     members: list[int] = msgspec.field(default_factory=list)
@@ -83,7 +83,7 @@ class Progress(msgspec.Struct):
         """Runs a second, over all processes."""
         return self.runs / self.elapsed_s if self.elapsed_s else 0.0
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: PlayedSeeds) -> None:
         """Count some more."""
         self.runs += len(batch.events)
         self.members.update(batch.members)
@@ -129,7 +129,7 @@ def play_many(
 
 
 @contextmanager
-def _batches(work: Work, seeds: range, *, jobs: int, digests: bool) -> Iterator[Iterator[Batch]]:
+def _batches(work: Work, seeds: range, *, jobs: int, digests: bool) -> Iterator[Iterator[PlayedSeeds]]:
     play = functools.partial(_play, work, digests)
     size = max(1, min(_BATCH_MAX, len(seeds) // (4 * jobs)))
     parts = [seeds[start : start + size] for start in range(0, len(seeds), size)]
@@ -141,8 +141,8 @@ def _batches(work: Work, seeds: range, *, jobs: int, digests: bool) -> Iterator[
         yield pool.imap_unordered(play, parts)
 
 
-def _play(work: Work, digests: bool, seeds: range) -> Batch:
-    batch = Batch()
+def _play(work: Work, digests: bool, seeds: range) -> PlayedSeeds:
+    batch = PlayedSeeds()
     watch = observers_of(work.watch)
     for seed in seeds:
         scenario = scenario_of(work.name, seed=seed, changes=work.changes)

@@ -11,8 +11,8 @@ from kip848_client.coordinator.core.inputs import ApiRequest
 from kip848_client.coordinator.core.refusal import Refused
 from kip848_client.coordinator.core.result import CoordinatorResult, Reply
 from kip848_client.coordinator.modern.assignment_round import Rounds
+from kip848_client.coordinator.modern.assignor_votes import choose_name
 from kip848_client.coordinator.modern.client_assignment import client_assignor
-from kip848_client.coordinator.modern.server_assignors import choose_name
 from kip848_client.wire.messages.connect_group_describe import (
     ConnectGroupDescribeRequest,
     ConnectGroupDescribeResponse,

@@ -18,6 +18,7 @@ from kip848_client.coordinator.core.coordinator_state import CoordinatorState
 from kip848_client.coordinator.core.refusal import Refused
 from kip848_client.coordinator.core.result_batch import Batch
 from kip848_client.coordinator.modern.assignment_round import Rounds
+from kip848_client.coordinator.modern.assignor_votes import choose_name
 from kip848_client.coordinator.modern.client_assignment import RoundPlanner, client_assignor
 from kip848_client.coordinator.modern.client_assignors import asks_for_a_target, check_versions, choice_after
 from kip848_client.coordinator.modern.current_assignment import MustRejoinError, Owned, Target, reconcile
@@ -31,7 +32,6 @@ from kip848_client.coordinator.modern.member_record import (
     ReconciliationState,
 )
 from kip848_client.coordinator.modern.member_timers import arm_member_timers
-from kip848_client.coordinator.modern.server_assignors import choose_name
 from kip848_client.errors import ErrorCode
 from kip848_client.model import Unit
 

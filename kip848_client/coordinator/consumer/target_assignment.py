@@ -11,8 +11,8 @@ from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
 from kip848_client.coordinator.consumer.subscriptions import Subscriptions
 from kip848_client.coordinator.core.coordinator_state import CoordinatorState
 from kip848_client.coordinator.core.refusal import Refused
+from kip848_client.coordinator.modern.assignor_votes import choose_name
 from kip848_client.coordinator.modern.member_record import ConsumerMember, MemberMetadata
-from kip848_client.coordinator.modern.server_assignors import choose_name
 from kip848_client.errors import ErrorCode
 
 
