@@ -50,8 +50,13 @@ class SessionGroup:
         Raises:
             ConfigError: another stream of the session has one of them.
         """
-        deadline_s = time.monotonic() + wait_s
-        for topic in sorted(topics):
+        try:
+            self._claim(sorted(topics), deadline_s=time.monotonic() + wait_s)
+        except OSError as error:  # no place for files: better no check than no query
+            _log.warning("whether two streams of this session read in one group is not checked: %s", error)
+
+    def _claim(self, topics: Iterable[str], *, deadline_s: float) -> None:
+        for topic in topics:
             told = False
             while (held := _lock(self._path(topic))) is None:
                 if time.monotonic() >= deadline_s:
