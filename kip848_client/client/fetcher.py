@@ -1,7 +1,8 @@
 """Records of owned partitions, through librdkafka, on the thread that polls. Knows no protocol rule.
 
 The member says which partitions to fetch, and from which absolute offsets: `start`, `hold`, `stop`. librdkafka is
-never subscribed and never commits. Its assignment changes partition by partition, so that the others go on undisturbed.
+never subscribed and never commits. Its assignment changes partition by partition, so that the others go on undisturbed;
+only if nothing remains it is given up as a whole.
 
 **On the way.** Ctrl-C may interrupt any call after librdkafka has moved its position. Records that librdkafka returned
 and that did not reach the application would be skipped. So `on_the_way` is set before librdkafka is called, until the
@@ -125,7 +126,8 @@ class Fetcher:
         self._sought: dict[TopicPartition, OffsetAndMetadata] = {}
         """seek() before fetching began; wins over the position that the member finds."""
         self._silent: set[TopicPartition] = set()
-        """Let go while paused in librdkafka, whose mark stays until it is taken off: it would silence the partition."""
+        """Paused in librdkafka. The mark outlives the assignment, and would silence a partition that comes back. It is
+        taken off only then: that takes librdkafka seconds for thousands of partitions."""
         self._warm: set[str] = set()
         self._errors: deque[Kip848Error] = deque()
         self._lost: deque[tuple[TopicPartition, OffsetAndMetadata]] = deque()
@@ -186,7 +188,8 @@ class Fetcher:
         # First of all, and only once: what is dropped below would be missing in a position that is taken later.
         for partition, position in self.positions([p for p in held if p not in self._held]).items():
             self._held.setdefault(partition, position)
-        self._call("pause", [public(partition) for partition in held])
+        if len(held) < len(self._starts):  # else nothing is read until they are stopped, and no pause is needed
+            self._silence(held)
         self._drop(set(held))
 
     def stop(self, partitions: Iterable[TopicPartition]) -> None:
@@ -309,7 +312,7 @@ class Fetcher:
         fetched = sorted(moving & self._starts.keys())
         if not fetched:
             return
-        self._call("pause", [public(partition) for partition in fetched])
+        self._silence(fetched)
         if not self.ready:
             return
         if self.on_the_way:
@@ -325,8 +328,7 @@ class Fetcher:
         """Hand out *partitions* again, from where they were paused."""
         resumed = sorted(set(partitions) & self._paused)
         fetched = [partition for partition in resumed if partition in self._starts and partition not in self._held]
-        if fetched:
-            self._call("resume", [public(partition) for partition in fetched])
+        self._unsilence(fetched)
         if self.on_the_way:
             self._begin_again()
         self.on_the_way = True  # records are on their way from one place to another, and the call may be cut off
@@ -520,9 +522,7 @@ class Fetcher:
         self._safe.update(wanted)
         self._call("incremental_assign", [public(partition, at) for partition, at in sorted(wanted.items())])
         self._unsilence(wanted)
-        paused = [public(partition) for partition in sorted(wanted) if partition in self._paused]
-        if paused:
-            self._call("pause", paused)
+        self._silence(sorted(self._paused.intersection(wanted)))
 
     def _renew(self, topics: Sequence[str]) -> None:
         """Go on with a new librdkafka consumer, because these topics were created again.
@@ -575,24 +575,30 @@ class Fetcher:
         if not partitions:
             return
         named = [public(partition) for partition in partitions]
-        # A pause mark survives in librdkafka and would silence the partition when it comes back.
-        self._silent.update(p for p in partitions if p in self._paused or p in self._held)
         self._drop(set(partitions))
         try:
-            self._call("incremental_unassign", named)
+            if len(named) == len(self._starts):
+                self._call("unassign")  # incremental_unassign searches its list for each: a second for 10,000
+            else:
+                self._call("incremental_unassign", named)
         except Kip848Error:  # an interrupted call did not come to assign one of them, and librdkafka took none off
             for one in named:
                 with contextlib.suppress(Kip848Error):
                     self._call("incremental_unassign", [one])
-        self._unsilence(partitions)
         for partition in partitions:
             self._held.pop(partition, None)
             self._starts.pop(partition, None)
             self._safe.pop(partition, None)
         self._warm.intersection_update({partition.topic for partition in self._starts})
 
+    def _silence(self, partitions: Sequence[TopicPartition]) -> None:
+        """Pause in librdkafka."""
+        if partitions:
+            self._silent.update(partitions)
+            self._call("pause", [public(partition) for partition in partitions])
+
     def _unsilence(self, partitions: Iterable[TopicPartition]) -> None:
-        """Remove the pause marks that *partitions* had when they were stopped."""
+        """Take the pause marks off in librdkafka that *partitions* have."""
         marked = sorted(self._silent.intersection(partitions))
         if marked:
             self._call("resume", [public(partition) for partition in marked])
@@ -622,11 +628,11 @@ class Fetcher:
             self._lost.append((partition, at))
             self._forget([partition])
 
-    def _call(self, name: str, argument: list[PublicTopicPartition] | PublicTopicPartition) -> None:
+    def _call(self, name: str, *argument: list[PublicTopicPartition] | PublicTopicPartition) -> None:
         if self._closed:
             return
         try:
-            getattr(self.plane, name)(argument)
+            getattr(self.plane, name)(*argument)
         except KafkaException as error:
             raise translate(error, what=f"librdkafka's {name}") from error
 

@@ -148,6 +148,11 @@ class FakePlane:
             del self.assigned[one.topic, one.partition]
             self.positions.pop((one.topic, one.partition), None)
 
+    def unassign(self) -> None:
+        self._note("unassign", [TopicPartition(topic, partition) for topic, partition in self.assigned])
+        self.assigned.clear()
+        self.positions.clear()
+
     def pause(self, partitions: list[TopicPartition]) -> None:
         self._note("pause", partitions)
         self.paused.update((one.topic, one.partition) for one in partitions)

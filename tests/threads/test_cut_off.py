@@ -75,6 +75,10 @@ class LogPlane(FakePlane):
         for one in partitions:
             del self.next[one.topic, one.partition]
 
+    def unassign(self) -> None:
+        super().unassign()
+        self.next.clear()
+
     def seek(self, partition: Any) -> None:
         super().seek(partition)
         self.next[partition.topic, partition.partition] = partition.offset
