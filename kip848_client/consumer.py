@@ -77,6 +77,7 @@ from kip848_client.errors import (
     IllegalStateError,
     Kip848Error,
     RequestTimeoutError,
+    join_names,
 )
 from kip848_client.journal import Journal
 from kip848_client.logs import LogEvent, log_event
@@ -501,7 +502,7 @@ class Consumer:
             self._group.listeners.observer.log(
                 logging.WARNING,
                 LogEvent.TOPICS_MISSING,
-                topics=", ".join(sorted(missing)),
+                topics=join_names(sorted(missing)),
                 hint="they are read once they exist",
             )
 

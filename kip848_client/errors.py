@@ -127,6 +127,16 @@ __all__ = [
 ]
 
 
+_NAMES_SHOWN: Final = 10
+
+
+def join_names(names: Iterable[str]) -> str:
+    """Write names for an error or a log: ``a, b``. Of more than ten only the first, and how many more there are."""
+    listed = list(names)
+    more = f" and {len(listed) - _NAMES_SHOWN:,} more" if len(listed) > _NAMES_SHOWN else ""
+    return ", ".join(listed[:_NAMES_SHOWN]) + more
+
+
 class Kip848Error(_KafkaExceptionLater):
     """Base of every exception that this library raises on purpose.
 
@@ -309,7 +319,7 @@ class NoOffsetForPartitionError(Kip848Error):
     def __init__(self, partitions: Iterable[str]) -> None:
         self.partitions: Final = tuple(sorted(partitions))
         super().__init__(
-            f"no committed offset for {', '.join(self.partitions)} and auto.offset.reset is none; "
+            f"no committed offset for {join_names(self.partitions)} and auto.offset.reset is none; "
             "seek() to a position or set auto.offset.reset to earliest or latest"
         )
 

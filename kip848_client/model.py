@@ -12,7 +12,7 @@ from uuid import UUID
 
 import msgspec
 
-from kip848_client.errors import ConfigError
+from kip848_client.errors import ConfigError, join_names
 
 ZERO_UUID: Final = UUID(int=0)
 """Kafka's "no topic id"."""
@@ -231,5 +231,5 @@ class SecuritySettings(msgspec.Struct, frozen=True):
 
 
 def describe_partitions(partitions: Iterable[TopicPartition | TopicIdPartition]) -> str:
-    """Write partitions for people and logs: ``orders-0, orders-1``, sorted; ``none`` if there are none."""
-    return ", ".join(str(partition) for partition in sorted(partitions)) or "none"
+    """Write partitions for people and logs, see `join_names`: ``orders-0, orders-1``, sorted; ``none`` without any."""
+    return join_names(str(partition) for partition in sorted(partitions)) or "none"

@@ -21,7 +21,7 @@ from kip848_client.aio.owner_thread import teller
 from kip848_client.assignors.units.unit_interface import UnitAssignor
 from kip848_client.clock import Clock
 from kip848_client.config.reader import ConfigValue
-from kip848_client.errors import IllegalStateError, ListenerError
+from kip848_client.errors import IllegalStateError, ListenerError, join_names
 from kip848_client.logs import LogEvent, log_event
 from kip848_client.model import Unit
 from kip848_client.worker.base import WorkerBase
@@ -291,7 +291,7 @@ class AsyncWorker(WorkerBase):
                 self._running.pop(owned.unit, None)
         if late:
             raise ListenerError(
-                f"the runner of {', '.join(late)} goes on {self._stop_timeout_s:g} s after its stop event was set; it "
+                f"the runner of {join_names(late)} goes on {self._stop_timeout_s:g} s after its stop event was set; it "
                 "must look at the event and return"
             )
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from kip848_client.cli.report_periods import tell_comparison
 from kip848_client.cli.report_spark import add_spark_arguments, run_spark
-from kip848_client.errors import ConfigError, Kip848Error
+from kip848_client.errors import ConfigError, Kip848Error, join_names
 from kip848_client.journal import read_journal
 from kip848_client.json_text import to_json
 from kip848_client.plain_text import counted, printable
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.html.write_text(render_html(timelines), encoding="utf-8")
         if arguments.png is not None:
             if len(timelines) > 1:
-                names = ", ".join(timeline.group_id for timeline in timelines)
+                names = join_names(timeline.group_id for timeline in timelines)
                 raise ConfigError(f"--png draws one group, the log has several: choose one with --group ({names})")
             draw_timeline(timelines[0], arguments.png)
     except (OSError, ValueError) as error:

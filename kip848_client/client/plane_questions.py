@@ -29,6 +29,7 @@ from kip848_client.errors import (
     RequestTimeoutError,
     error_for_code,
 )
+from kip848_client.model import describe_partitions
 
 __all__ = ["ask_brokers"]
 
@@ -115,7 +116,7 @@ def _why_unknown(
         missing = [partition for partition in wanted if partition.partition not in described.partitions]
         gone = described.error is not None and described.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
         if gone or (missing and described.error is None):
-            names = ", ".join(str(internal(partition)) for partition in missing or wanted)
+            names = describe_partitions(map(internal, missing or wanted))
             error = error_for_code(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{what}: the cluster has no {names}")
             assert isinstance(error, BrokerError)
             return error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kip848_client.client.log_offsets import LogOffsets
-from kip848_client.errors import ConfigError
+from kip848_client.errors import ConfigError, join_names
 from kip848_client.model import OffsetRange, TopicPartition, describe_partitions
 from kip848_client.spark.data_loss import data_loss
 from kip848_client.spark.fetch import check_settings, log_offsets
@@ -87,7 +87,7 @@ def _partitions(options: SourceOptions, log: LogOffsets) -> frozenset[TopicParti
     counts = matching_topics(options.subscription, log)
     missing = (options.subscription.topics or frozenset()) - counts.keys()
     if missing:
-        raise ConfigError(f"subscribe: no such topic: {', '.join(sorted(missing))}")
+        raise ConfigError(f"subscribe: no such topic: {join_names(sorted(missing))}")
     return frozenset(TopicPartition(topic, number) for topic, count in counts.items() for number in range(count))
 
 

@@ -30,6 +30,7 @@ from kip848_client.errors import (
     ListenerError,
     MaxPollExceededError,
     RequestTimeoutError,
+    join_names,
 )
 from kip848_client.journal import JsonLinesJournal
 from kip848_client.member.core.events import LeaveMode
@@ -140,7 +141,7 @@ class Membership:
                 raise self._failure
         gone = self._topics_gone()
         if gone and self._options.fail_on_data_loss:
-            raise data_loss(f"topics that this query has read do not exist any more: {', '.join(sorted(gone))}")
+            raise data_loss(f"topics that this query has read do not exist any more: {join_names(sorted(gone))}")
         with self._changed:
             self._gate.forget(gone)
 

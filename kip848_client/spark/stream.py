@@ -17,7 +17,7 @@ from uuid import UUID, uuid4
 
 import msgspec
 
-from kip848_client.errors import ConfigError
+from kip848_client.errors import ConfigError, join_names
 from kip848_client.model import OffsetRange, TopicPartition
 from kip848_client.spark.data_loss import data_loss
 from kip848_client.spark.fetch import check_settings, log_offsets
@@ -524,7 +524,7 @@ class Stream:
         """
         subscription = self._options.subscription
         found = matching_topics(subscription, self._log)
-        missing = ", ".join(sorted(subscription.topics - found.keys()))
+        missing = join_names(sorted(subscription.topics - found.keys()))
         if not found and subscription.pattern is not None:
             missing = f"any that match {subscription.pattern!r}"
         if not missing:

@@ -45,6 +45,8 @@ RESPONSE_SIZE_MAX_DEFAULT: Final = 64 * 1024 * 1024
 
 _CONNECT_TIMEOUT_MS_DEFAULT: Final = 10_000
 _RECEIVE_SIZE: Final = 65536
+_LARGE_BYTES: Final = 65_536
+"""From this size on a request may be the reason why a broker closes the connection."""
 _CORRELATION_ID_MAX: Final = 2**31 - 1
 _INT32: Final = struct.Struct(">i")
 
@@ -246,7 +248,7 @@ class Connection(asyncio.BufferedProtocol):
         payload = encode_request(request, api_version=version, correlation_id=correlation_id, client_id=self._client_id)
         self._next_correlation_id = correlation_id + 1 if correlation_id < _CORRELATION_ID_MAX else 0
         deadline = self._loop.time() + timeout_ms / 1000
-        pending = _Pending(request, version, deadline, timeout_ms, on_end)
+        pending = _Pending(request, version, deadline, timeout_ms, on_end, size=len(payload))
         self._pending[correlation_id] = pending
         if self._alarm is None or deadline < self._alarm.when():
             self._set_alarm(deadline)
@@ -285,6 +287,10 @@ class Connection(asyncio.BufferedProtocol):
             if self._transport is not None and self._transport.get_extra_info("sslcontext") is not None:
                 return " without a word; it may demand a certificate from us (ssl.certificate.location)"
             return " without a word; it may expect TLS, or not be a Kafka broker"
+        large = max(self._pending.values(), key=lambda pending: pending.size, default=None)
+        if large is not None and large.size >= _LARGE_BYTES:
+            name = f"{type(large.request).__name__} (version {large.version})"
+            return f" instead of answering a {name} of {large.size:,} bytes, which may be too large for it"
         if self._login_begun:
             return "" if self._logged_in else " in the middle of the login"
         answered = self._next_correlation_id - len(self._pending)
@@ -401,7 +407,7 @@ class Connection(asyncio.BufferedProtocol):
 class _Pending:
     """A request whose answer has not come."""
 
-    __slots__ = ("abandoned", "deadline", "on_end", "request", "timed_out_at", "timeout_ms", "version")
+    __slots__ = ("abandoned", "deadline", "on_end", "request", "size", "timed_out_at", "timeout_ms", "version")
 
     def __init__(
         self,
@@ -410,8 +416,12 @@ class _Pending:
         deadline: float,
         timeout_ms: int,
         on_end: Callable[[Answer], None],
+        *,
+        size: int,
     ) -> None:
         self.request = request
+        self.size = size
+        """In bytes."""
         self.version = version
         self.deadline = deadline
         """On the loop's clock, in seconds."""

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from kip848_client.errors import ListenerError
+from kip848_client.errors import ListenerError, join_names
 from kip848_client.logs import LogEvent, log_event
 from kip848_client.model import Unit
 from kip848_client.worker.events import OwnedUnit
@@ -84,7 +84,7 @@ class UnitThreads:
                 del self._running[owned.unit]
         if late:
             raise ListenerError(
-                f"the runner of {', '.join(late)} goes on {self._stop_timeout_s:g} s after its stop event was set; it "
+                f"the runner of {join_names(late)} goes on {self._stop_timeout_s:g} s after its stop event was set; it "
                 "must look at the event and return"
             )
 

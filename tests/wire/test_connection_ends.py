@@ -14,7 +14,7 @@ from kip848_client.errors import ConnectionLostError, ProtocolError, RequestTime
 from kip848_client.wire.codec import encode_response, frame
 from kip848_client.wire.connection import Connection, connect, open_connection
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
-from kip848_client.wire.messages.metadata import MetadataRequest, MetadataResponse
+from kip848_client.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.wire.fake_server import HEARTBEAT, LONG_MS, Peer, agree, echo_epochs, heartbeat, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
@@ -126,6 +126,19 @@ async def test_a_peer_that_hangs_up_on_the_first_request_is_explained() -> None:
         with pytest.raises(ConnectionLostError, match="without a word; it may expect TLS"):
             async with open_connection("127.0.0.1", port, client_id="c"):
                 pass
+
+
+async def test_a_peer_that_hangs_up_on_a_large_request_is_not_said_to_demand_a_login() -> None:
+    """An operator would look at security.protocol, while the broker's limit on requests is what must change."""
+
+    async def script(peer: Peer) -> None:
+        await agree(peer)
+        await peer.request()
+
+    request = MetadataRequest(topics=tuple(MetadataRequestTopic(name=f"topic-{n}") for n in range(10_000)))
+    async with serving(script) as port, open_connection("127.0.0.1", port, client_id="c") as connection:
+        with pytest.raises(ConnectionLostError, match=r"MetadataRequest \(version 12\) of 278,907 bytes, which may be"):
+            await connection.send(request, timeout_ms=LONG_MS)
 
 
 async def test_a_byte_behind_the_last_field_does_not_end_the_connection() -> None:

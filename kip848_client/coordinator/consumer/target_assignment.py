@@ -13,7 +13,7 @@ from kip848_client.coordinator.core.coordinator_state import CoordinatorState
 from kip848_client.coordinator.core.refusal import Refused
 from kip848_client.coordinator.modern.assignor_votes import choose_name
 from kip848_client.coordinator.modern.member_record import ConsumerMember, MemberMetadata
-from kip848_client.errors import ErrorCode
+from kip848_client.errors import ErrorCode, join_names
 
 
 class ComputedTarget(msgspec.Struct, frozen=True):
@@ -129,7 +129,11 @@ def check_assignment(spec: GroupSpec, assignment: GroupAssignment) -> None:
             twice.
     """
     if assignment.keys() != spec.subscriptions.keys():
-        raise ValueError(f"assigned to {sorted(assignment)}, but the members are {sorted(spec.subscriptions)}")
+        known, assigned = spec.subscriptions.keys(), assignment.keys()
+        without, strange = join_names(sorted(known - assigned)), join_names(sorted(assigned - known))
+        raise ValueError(
+            f"members without an assignment: {without or 'none'}; assigned to strangers: {strange or 'none'}"
+        )
     taken: set[tuple[object, int]] = set()
     for member_id, partitions in assignment.items():
         for topic_id, numbers in partitions.items():

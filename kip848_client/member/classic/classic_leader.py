@@ -22,7 +22,7 @@ import msgspec
 
 from kip848_client.assignors.client.classic import BUILT_IN
 from kip848_client.assignors.client.interface import ASSIGNOR_RAISED, METADATA_UNREADABLE
-from kip848_client.errors import ClientAssignorError, TopicAuthorizationError
+from kip848_client.errors import ClientAssignorError, TopicAuthorizationError, join_names
 from kip848_client.member.classic.classic_plan import ClassicPlan, GroupMemberData, read_members
 from kip848_client.member.classic.join_round import JoinRound
 from kip848_client.member.classic.topic_watch import TopicWatch
@@ -136,7 +136,7 @@ class ClassicLeader:
         )
         unreadable = [member.member_id for member in known if member.topics is None]
         if unreadable:
-            self._report(lead, f"members {', '.join(unreadable)} have unreadable subscriptions, and get nothing")
+            self._report(lead, f"members {join_names(unreadable)} have unreadable subscriptions, and get nothing")
         self._ask(lead)
 
     def _ask(self, lead: _Lead) -> None:
@@ -150,7 +150,7 @@ class ClassicLeader:
             lead.retry_ms = self._context.now_ms + max(1, self._context.config.retry_backoff_ms)
             return
         if event.unauthorized:
-            named = ", ".join(sorted(event.unauthorized))
+            named = join_names(sorted(event.unauthorized))
             self._context.surface(
                 TopicAuthorizationError(
                     f"group {self._context.config.group_id!r}: this member leads and must not describe {named}; "
@@ -174,7 +174,7 @@ class ClassicLeader:
             self._report(
                 lead,
                 f"the assignor reads metadata versions {assignor.minimum_version} to {assignor.maximum_version}, and "
-                f"these members have others: {', '.join(strangers)}; every member keeps what it has",
+                f"these members have others: {join_names(strangers)}; every member keeps what it has",
             )
             self._end(lead, error=METADATA_UNREADABLE)
             return

@@ -25,6 +25,7 @@ from kip848_client.errors import (
     TopicAuthorizationError,
     error_for_code,
     error_name,
+    join_names,
 )
 from kip848_client.member.consumer.assignor_round import AssignorRound
 from kip848_client.member.consumer.heartbeats import Heartbeats
@@ -278,7 +279,7 @@ class Membership:
 
     def _surface(self, code: int, message: str) -> None:
         """Report TOPIC_AUTHORIZATION_FAILED and go on: the permission may be granted later."""
-        names = ", ".join(map(repr, sorted(self._context.subscription.topics)))
+        names = join_names(map(repr, sorted(self._context.subscription.topics)))
         lacks = missing_permission(self._context.config, "DESCRIBE", f"each subscribed topic: {names}")
         text = f"{error_name(code)}: {message + '; ' if message else ''}{lacks}"
         error = TopicAuthorizationError(

@@ -37,6 +37,7 @@ from kip848_client.errors import (
     TopicAuthorizationError,
     error_for_code,
     error_name,
+    join_names,
 )
 from kip848_client.member.core.backoff import Backoff
 from kip848_client.member.core.context import Context
@@ -319,7 +320,7 @@ class Commits:
         error: Kip848Error
         text = f"commit of {describe_partitions(part)}"
         if result.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            named = ", ".join(map(repr, sorted(result.unauthorized)))
+            named = join_names(map(repr, sorted(result.unauthorized)))
             lacks = missing_permission(self._context.config, "READ", f"topic {named}")
             error = TopicAuthorizationError(f"{error_name(result.code)}: {text}: {lacks}", topics=result.unauthorized)
         elif result.code == ErrorCode.GROUP_AUTHORIZATION_FAILED:

@@ -25,6 +25,7 @@ from kip848_client.errors import (
     TopicAuthorizationError,
     error_for_code,
     error_name,
+    join_names,
 )
 from kip848_client.member.core.backoff import Backoff
 from kip848_client.member.core.context import Context
@@ -242,7 +243,7 @@ def _partition_error(result: FetchResult) -> Kip848Error:
     """The error of a call with at least one failed partition."""
     denied = {key.topic for key, code in result.failed.items() if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED}
     if denied:
-        names = ", ".join(sorted(denied))
+        names = join_names(sorted(denied))
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return TopicAuthorizationError(f"{error_name(code)}: DESCRIBE is missing on {names}", topics=denied)
     partition, first = min(result.failed.items())

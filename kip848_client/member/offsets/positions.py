@@ -30,6 +30,7 @@ from kip848_client.errors import (
     TopicAuthorizationError,
     error_for_code,
     error_name,
+    join_names,
 )
 from kip848_client.member.core.backoff import Backoff
 from kip848_client.member.core.context import Context
@@ -48,7 +49,7 @@ from kip848_client.member.core.settings import ByDuration, ResetPolicy, missing_
 from kip848_client.member.offsets.commit_requests import FetchResult
 from kip848_client.member.offsets.new_partitions import NewPartitions
 from kip848_client.member.offsets.offset_fetches import Lookup, OffsetFetches
-from kip848_client.model import OffsetAndMetadata, Subscription, TopicIdPartition, TopicPartition
+from kip848_client.model import OffsetAndMetadata, Subscription, TopicIdPartition, TopicPartition, describe_partitions
 
 __all__ = ["EARLIEST_TIMESTAMP", "LATEST_TIMESTAMP", "Positions"]
 
@@ -344,12 +345,12 @@ class Positions:
         codes = sorted(set(failed.values()) - (quiet if what == "committed offset" else RETRIABLE))
         for code in codes:
             partitions = sorted(key for key, its_code in failed.items() if its_code == code)
-            names = ", ".join(str(partition) for partition in partitions)
+            names = describe_partitions(partitions)
             text = f"{what} of {names}; still trying"
             if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 topics = {partition.topic for partition in partitions}
                 lacks = missing_permission(
-                    self._context.config, "DESCRIBE", f"topic {', '.join(map(repr, sorted(topics)))}"
+                    self._context.config, "DESCRIBE", f"topic {join_names(map(repr, sorted(topics)))}"
                 )
                 error: Kip848Error = TopicAuthorizationError(f"{error_name(code)}: {text}; {lacks}", topics=topics)
             else:

@@ -9,6 +9,7 @@ from confluent_kafka import Producer
 from kip848_client import EmbeddedBroker, IllegalStateError, KafkaError, TopicPartition
 from kip848_client.client.data_plane import OFFSET_INVALID, group_metadata_bytes
 from kip848_client.errors import CommitFailedError, Kip848Error, RequestTimeoutError
+from kip848_client.faults import ALWAYS, drop
 from tests.interop.client.conftest import MakeConsumer
 from tests.interop.client.drive import Produce, delivered_once
 from tests.support.driving import QUIET, drive
@@ -33,6 +34,19 @@ def test_records_in_the_prefetch_buffer_are_not_committed(make_consumer: MakeCon
     first.raw.close()
 
     assert offsets_of(make_consumer) == [3, 0, 0, 0]
+
+
+def test_an_error_about_thousands_of_partitions_names_a_few(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer
+) -> None:
+    """A log line of 158,000 characters hides its reason at the end."""
+    broker.faults.on("OffsetFetch", drop(), times=ALWAYS)
+    partitions = [TopicPartition("orders", number) for number in range(5_000)]
+
+    with pytest.raises(RequestTimeoutError, match=r"orders-9 and 4,990 more were not fetched") as raised:
+        make_consumer().raw.committed(partitions, timeout=0.5)
+
+    assert len(str(raised.value)) < 500
 
 
 def test_where_a_consumer_began_is_committed_as_well(make_consumer: MakeConsumer, produce: Produce) -> None:
