@@ -33,7 +33,7 @@ IMPORTS = {
     "pytest": "import pytest",
     "pytest and plugin": "import pytest, kip848_client.pytest_plugin",
     "EmbeddedBroker": "import kip848_client; kip848_client.EmbeddedBroker",
-    "GroupMember": "import kip848_client.client.assembly",
+    "GroupMember": "import kip848_client.client.group.assembly",
 }
 GOAL_MS = 150.0
 MODULES_SHOWN = 25

@@ -23,8 +23,8 @@ from typing import Any, Final
 from report_file import keep, machine, options, table, versions
 
 from kip848_client.spark import spark_session
-from kip848_client.spark.sweep import Sweep, play_row, play_sweep
-from kip848_client.spark.sweep_summary import summarize
+from kip848_client.spark.sweeps.sweep import Sweep, play_row, play_sweep
+from kip848_client.spark.sweeps.sweep_summary import summarize
 
 SCENARIO: Final = "mixed"
 RATIO_GOAL: Final = 1.4

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from kip848_client.assignors.client.spread import keep_held, spread_by_weight, spread_evenly
     from kip848_client.assignors.units.cooperative import CooperativeAssignor, EagerAssignor
     from kip848_client.broker.broker import EmbeddedBroker
-    from kip848_client.client.data_plane import (
+    from kip848_client.client.group.health import ConsumerHealth, PartitionHealth
+    from kip848_client.client.records.data_plane import (
         OFFSET_BEGINNING,
         OFFSET_END,
         OFFSET_INVALID,
@@ -38,9 +39,8 @@ if TYPE_CHECKING:
         KafkaException,
         Message,
     )
-    from kip848_client.client.data_plane import PublicTopicPartition as TopicPartition
-    from kip848_client.client.health import ConsumerHealth, PartitionHealth
-    from kip848_client.client.kafka_errors import ErrorDetails
+    from kip848_client.client.records.data_plane import PublicTopicPartition as TopicPartition
+    from kip848_client.client.records.kafka_errors import ErrorDetails
     from kip848_client.consumer import Consumer, ConsumerRebalanceListener
     from kip848_client.error_codes import ErrorCode
     from kip848_client.errors import (
@@ -198,11 +198,11 @@ _HOMES = {
     "AsyncConsumerRebalanceListener": ("kip848_client.aio.consumer", "AsyncConsumerRebalanceListener"),
     "ConsumerRebalanceListener": ("kip848_client.consumer", "ConsumerRebalanceListener"),
     "SubscriptionPattern": ("kip848_client.model", "SubscriptionPattern"),
-    "TopicPartition": ("kip848_client.client.data_plane", "PublicTopicPartition"),
-    "Message": ("kip848_client.client.data_plane", "Message"),
+    "TopicPartition": ("kip848_client.client.records.data_plane", "PublicTopicPartition"),
+    "Message": ("kip848_client.client.records.data_plane", "Message"),
     "WorkerHealth": ("kip848_client.worker.observer", "WorkerHealth"),
-    "ConsumerHealth": ("kip848_client.client.health", "ConsumerHealth"),
-    "PartitionHealth": ("kip848_client.client.health", "PartitionHealth"),
+    "ConsumerHealth": ("kip848_client.client.group.health", "ConsumerHealth"),
+    "PartitionHealth": ("kip848_client.client.group.health", "PartitionHealth"),
     "MemberState": ("kip848_client.member.core.states", "MemberState"),
     "LeaveMode": ("kip848_client.member.core.events", "LeaveMode"),
     **dict.fromkeys(
@@ -224,13 +224,13 @@ _HOMES = {
         ("kip848_client.errors", ""),
     ),
     "ErrorCode": ("kip848_client.error_codes", "ErrorCode"),
-    "ErrorDetails": ("kip848_client.client.kafka_errors", "ErrorDetails"),
+    "ErrorDetails": ("kip848_client.client.records.kafka_errors", "ErrorDetails"),
     **dict.fromkeys(
         """
         KafkaError KafkaException OFFSET_BEGINNING OFFSET_END OFFSET_INVALID OFFSET_STORED TIMESTAMP_CREATE_TIME
         TIMESTAMP_LOG_APPEND_TIME TIMESTAMP_NOT_AVAILABLE
         """.split(),
-        ("kip848_client.client.data_plane", ""),
+        ("kip848_client.client.records.data_plane", ""),
     ),
     "AsyncWorker": ("kip848_client.aio.worker", "AsyncWorker"),
     "Worker": ("kip848_client.worker.worker", "Worker"),

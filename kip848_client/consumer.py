@@ -21,33 +21,15 @@ from kip848_client.callables import (
     check_not_async,
     check_result_not_async,
 )
-from kip848_client.client.app_thread import BRIEF_SLICE_S, SLICE_S
-from kip848_client.client.assembly import build_group_member
-from kip848_client.client.connection_opener import ConnectionOpener
-from kip848_client.client.data_plane import (
-    OFFSET_INVALID,
-    KafkaException,
-    Message,
-    PublicTopicPartition,
-    check_group_metadata_layout,
-    create_record_consumer,
-    group_metadata_bytes,
-    internal,
-    is_own_lookup,
-    list_topics,
-    public,
-    public_commit,
-)
-from kip848_client.client.deserializers import Deserializers, deserializers_of
-from kip848_client.client.fetcher import WARM_TIMEOUT_S, Fetcher, first_offsets, is_missing
-from kip848_client.client.gap_check import GapCheck
-from kip848_client.client.health import ConsumerHealth, HealthProbe
-from kip848_client.client.heartbeat_manager import HeartbeatRequestManager
-from kip848_client.client.librdkafka_stats import complete_stats
-from kip848_client.client.listener_invoker import ListenerEffect
-from kip848_client.client.ownership import ForkGuard, OneThread
-from kip848_client.client.plane_questions import ask_brokers
-from kip848_client.client.translation import (
+from kip848_client.client.control.connection_opener import ConnectionOpener
+from kip848_client.client.control.ownership import ForkGuard, OneThread
+from kip848_client.client.group.app_thread import BRIEF_SLICE_S, SLICE_S
+from kip848_client.client.group.assembly import build_group_member
+from kip848_client.client.group.health import ConsumerHealth, HealthProbe
+from kip848_client.client.group.heartbeat_manager import HeartbeatRequestManager
+from kip848_client.client.group.librdkafka_stats import complete_stats
+from kip848_client.client.group.listener_invoker import ListenerEffect
+from kip848_client.client.group.translation import (
     PublicCommitCallback,
     assign_positions,
     check_commit_callback,
@@ -65,6 +47,24 @@ from kip848_client.client.translation import (
     record_count,
     seek_position,
 )
+from kip848_client.client.records.data_plane import (
+    OFFSET_INVALID,
+    KafkaException,
+    Message,
+    PublicTopicPartition,
+    check_group_metadata_layout,
+    create_record_consumer,
+    group_metadata_bytes,
+    internal,
+    is_own_lookup,
+    list_topics,
+    public,
+    public_commit,
+)
+from kip848_client.client.records.deserializers import Deserializers, deserializers_of
+from kip848_client.client.records.fetcher import WARM_TIMEOUT_S, Fetcher, first_offsets, is_missing
+from kip848_client.client.records.gap_check import GapCheck
+from kip848_client.client.records.plane_questions import ask_brokers
 from kip848_client.clock import Clock, SystemClock
 from kip848_client.config import ConfigValue, merge_settings, parse_consumer_config
 from kip848_client.config.security import check_data_plane
@@ -93,7 +93,7 @@ from kip848_client.model import (
 from kip848_client.other_clients import missing_attribute
 
 if TYPE_CHECKING:
-    from kip848_client.client.data_plane import ClusterMetadata
+    from kip848_client.client.records.data_plane import ClusterMetadata
 
 __all__ = ["CallableListener", "Consumer", "ConsumerRebalanceListener", "RebalanceCallback"]
 

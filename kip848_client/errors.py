@@ -53,8 +53,8 @@
 Messages say what was seen and what to do. Foreign exceptions are mapped where they enter, with ``from``.
 
 Once confluent_kafka is loaded, which importing `Consumer` does, every `Kip848Error` is also a
-``confluent_kafka.KafkaException`` (`client/kafka_errors.py`), so that existing handlers keep working. Importing this
-file alone loads nothing of librdkafka.
+``confluent_kafka.KafkaException`` (`client/records/kafka_errors.py`), so that existing handlers keep working. Importing
+this file alone loads nothing of librdkafka.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class Kip848Error(_KafkaExceptionLater):
 
     librdkafka_code: ClassVar[int] = -196  # _FAIL
     describe: ClassVar[Callable[[Kip848Error], object] | None] = None
-    """Makes ``args[0]``; set by `client/kafka_errors.py`."""
+    """Makes ``args[0]``; set by `client/records/kafka_errors.py`."""
 
     @property
     def args(self) -> tuple[Any, ...]:

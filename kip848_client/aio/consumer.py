@@ -21,16 +21,16 @@ import anyio.to_thread
 
 from kip848_client.aio.owner_thread import OwnerThread
 from kip848_client.aio.reading_task import current_task, has_returned
-from kip848_client.client.app_thread import SLICE_S
-from kip848_client.client.data_plane import ErrorDetails, Message, PublicTopicPartition
-from kip848_client.client.health import ConsumerHealth
-from kip848_client.client.translation import (
+from kip848_client.client.group.app_thread import SLICE_S
+from kip848_client.client.group.health import ConsumerHealth
+from kip848_client.client.group.translation import (
     PublicCommitCallback,
     check_commit_callback,
     check_leave_mode,
     limit_s,
     record_count,
 )
+from kip848_client.client.records.data_plane import ErrorDetails, Message, PublicTopicPartition
 from kip848_client.clock import Clock
 from kip848_client.config import ConfigValue, merge_settings
 from kip848_client.consumer import (
@@ -53,7 +53,7 @@ from kip848_client.other_clients import missing_attribute
 
 if TYPE_CHECKING:
     from kip848_client.aio.reading_task import Task
-    from kip848_client.client.data_plane import ClusterMetadata
+    from kip848_client.client.records.data_plane import ClusterMetadata
 
 __all__ = ["AsyncConsumer", "AsyncConsumerRebalanceListener"]
 

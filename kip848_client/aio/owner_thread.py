@@ -22,7 +22,7 @@ import anyio
 import anyio.lowlevel
 
 from kip848_client.aio.lookout import Lookout
-from kip848_client.client.ownership import HomeProcess
+from kip848_client.client.control.ownership import HomeProcess
 from kip848_client.errors import RequestTimeoutError
 
 ResultT = TypeVar("ResultT")

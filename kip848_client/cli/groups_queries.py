@@ -15,7 +15,7 @@ from uuid import UUID
 
 import msgspec
 
-from kip848_client.client.connection_opener import ConnectionOpener
+from kip848_client.client.control.connection_opener import ConnectionOpener
 from kip848_client.config import parse_consumer_config
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import (

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 from uuid import UUID
 
 from kip848_client.cli.groups_queries import Cluster, ask
-from kip848_client.client.data_plane import (
+from kip848_client.client.records.data_plane import (
     OFFSET_BEGINNING,
     PASSING_CODES,
     KafkaError,
@@ -26,7 +26,7 @@ from kip848_client.client.data_plane import (
     create_record_consumer,
     translate,
 )
-from kip848_client.client.log_offsets import LogOffsets
+from kip848_client.client.records.log_offsets import LogOffsets
 from kip848_client.config import ConfigValue, parse_consumer_config
 from kip848_client.config.security import check_data_plane
 from kip848_client.errors import ErrorCode, Kip848Error, RequestTimeoutError, error_for_code

@@ -21,7 +21,7 @@ from kip848_client.report.periods import parse_period
 from kip848_client.report.summary import render_summary, sentences
 
 if TYPE_CHECKING:
-    from kip848_client.spark.group_records import Update
+    from kip848_client.spark.analytics.group_records import Update
 
 
 def add_spark_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,13 +57,13 @@ def run_spark(arguments: argparse.Namespace) -> int:
     """
     periods = [parse_period(text) for text in arguments.period]
     conf = read_conf(arguments)
-    from kip848_client.spark.session import require_pyspark, spark_session  # they take a second
+    from kip848_client.spark.session.session import require_pyspark, spark_session  # they take a second
 
     require_pyspark()
-    from kip848_client.spark.analytics import analyze
-    from kip848_client.spark.analytics_page import in_parts, summarize
-    from kip848_client.spark.analytics_periods import compare_periods
-    from kip848_client.spark.group_records import GroupHistory
+    from kip848_client.spark.analytics.analytics import analyze
+    from kip848_client.spark.analytics.analytics_page import in_parts, summarize
+    from kip848_client.spark.analytics.analytics_periods import compare_periods
+    from kip848_client.spark.analytics.group_records import GroupHistory
 
     paths: Sequence[str] = arguments.logs
     if paths and arguments.bootstrap is not None:

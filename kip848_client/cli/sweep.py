@@ -29,8 +29,8 @@ from kip848_client.json_text import to_json
 from kip848_client.plain_text import counted
 
 if TYPE_CHECKING:
-    from kip848_client.spark.sweep import Traces
-    from kip848_client.spark.sweep_summary import SweepSummary
+    from kip848_client.spark.sweeps.sweep import Traces
+    from kip848_client.spark.sweeps.sweep_summary import SweepSummary
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,11 +65,11 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError("a sweep needs --seeds and --out, or --like GROUP")
     seeds = _seeds(arguments.seeds)
     conf = read_conf(arguments)
-    from kip848_client.spark.session import require_pyspark, spark_session  # they take a second
+    from kip848_client.spark.session.session import require_pyspark, spark_session  # they take a second
 
     require_pyspark()
-    from kip848_client.spark.sweep import Sweep, play_sweep
-    from kip848_client.spark.sweep_summary import plot_rebalances, summarize
+    from kip848_client.spark.sweeps.sweep import Sweep, play_sweep
+    from kip848_client.spark.sweeps.sweep_summary import plot_rebalances, summarize
 
     sweep = Sweep(
         scenario=arguments.scenario,
@@ -110,10 +110,10 @@ def _run_like(arguments: argparse.Namespace) -> int:
         raise ConfigError("--out and --set do not go with --like; --try changes settings")
     if arguments.master is None:
         return sweep_like.run_like(arguments, seeds)
-    from kip848_client.spark.session import require_pyspark, spark_session  # they take a second
+    from kip848_client.spark.session.session import require_pyspark, spark_session  # they take a second
 
     require_pyspark()
-    from kip848_client.spark.what_if import play_on_spark
+    from kip848_client.spark.sweeps.what_if import play_on_spark
 
     spark = spark_session("kip848 sweep", master=read_master(arguments), config=read_conf(arguments))
     try:

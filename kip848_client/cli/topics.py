@@ -155,7 +155,7 @@ def _admin(arguments: argparse.Namespace) -> AdminClient:
 
 
 def _ask(what: str, question: Callable[[], Any]) -> Any:
-    from kip848_client.client.data_plane import KafkaException, translate
+    from kip848_client.client.records.data_plane import KafkaException, translate
 
     try:
         return question()
@@ -312,7 +312,7 @@ def _offsets(
 
 def _records(arguments: argparse.Namespace) -> int:
     from kip848_client.cli.consume import speller
-    from kip848_client.client.range_reader import RangeReader
+    from kip848_client.client.records.range_reader import RangeReader
 
     if arguments.max is not None and arguments.max < 1:
         raise ConfigError(f"--max {arguments.max}: at least one record is needed")

@@ -1,7 +1,7 @@
 """The summary of many groups on one page: totals, bars, and the worst groups and members.
 
-A `Summary` holds plain values (`kip848_client.spark.analytics_page` makes them). This module renders it as text for a
-terminal, as JSON, and as one self-contained HTML page.
+A `Summary` holds plain values (`kip848_client.spark.analytics.analytics_page` makes them). This module renders it as
+text for a terminal, as JSON, and as one self-contained HTML page.
 """
 
 from __future__ import annotations

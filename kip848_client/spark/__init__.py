@@ -10,19 +10,19 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from kip848_client.spark.session import JavaMissingError, SparkMissingError, spark_session
-    from kip848_client.spark.source import FORMAT, register
-    from kip848_client.spark.stopping import stop_gracefully
+    from kip848_client.spark.session.session import JavaMissingError, SparkMissingError, spark_session
+    from kip848_client.spark.source.source import FORMAT, register
+    from kip848_client.spark.source.stopping import stop_gracefully
 
 __all__ = ["register", "spark_session", "stop_gracefully", "FORMAT", "JavaMissingError", "SparkMissingError"]
 
 _HOMES: Final = {
-    "register": "source",
-    "FORMAT": "source",
-    "spark_session": "session",
-    "stop_gracefully": "stopping",
-    "JavaMissingError": "session",
-    "SparkMissingError": "session",
+    "register": "source.source",
+    "FORMAT": "source.source",
+    "spark_session": "session.session",
+    "stop_gracefully": "source.stopping",
+    "JavaMissingError": "session.session",
+    "SparkMissingError": "session.session",
 }
 
 
@@ -30,8 +30,8 @@ def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if home == "source":
-        from kip848_client.spark.session import require_pyspark  # says how to install what is missing
+    if home == "source.source":
+        from kip848_client.spark.session.session import require_pyspark  # says how to install what is missing
 
         require_pyspark()
     return getattr(importlib.import_module(f"{__name__}.{home}"), name)

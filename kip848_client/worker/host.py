@@ -19,9 +19,9 @@ import anyio.abc
 import anyio.to_thread
 
 from kip848_client.assignors.units.unit_interface import UnitAssignor, WorkerPlan
-from kip848_client.client.connection_opener import ConnectionOpener
-from kip848_client.client.ownership import HomeProcess
-from kip848_client.client.request_sender import BrokerConnection, RequestSender
+from kip848_client.client.control.connection_opener import ConnectionOpener
+from kip848_client.client.control.ownership import HomeProcess
+from kip848_client.client.control.request_sender import BrokerConnection, RequestSender
 from kip848_client.clock import Clock
 from kip848_client.errors import (
     AuthenticationError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, Message
 
-from kip848_client.client.fetcher import Fetcher
+from kip848_client.client.records.fetcher import Fetcher
 from kip848_client.model import ZERO_UUID, OffsetAndMetadata, TopicIdPartition, TopicPartition
 from tests.client.fakes import FakePlane, needs_own_messages
 

@@ -1,4 +1,4 @@
-"""`client/observer.py` and `telemetry.py`: what operators can see of a member."""
+"""`client/control/observer.py` and `telemetry.py`: what operators can see of a member."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from kip848_client import Consumer, EmbeddedBroker
 from kip848_client import TopicPartition as PublicTopicPartition
-from kip848_client.client.observer import MemberObserver
+from kip848_client.client.control.observer import MemberObserver
 from kip848_client.clock import ManualClock
 from kip848_client.errors import ErrorCode, Kip848Error
 from kip848_client.journal import MemoryJournal

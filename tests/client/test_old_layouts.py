@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kip848_client.client.old_layouts import heard, spoken
+from kip848_client.client.control.old_layouts import heard, spoken
 from kip848_client.member.offsets.commit_requests import read_fetch
 from kip848_client.model import OffsetAndMetadata, TopicPartition
 from kip848_client.wire.api_keys import ApiKey

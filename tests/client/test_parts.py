@@ -12,8 +12,18 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as Public
 
 from kip848_client import ConsumerRebalanceListener, SubscriptionPattern
-from kip848_client.client.commit_manager import CommitManager, Offsets
-from kip848_client.client.data_plane import (
+from kip848_client.client.control.ownership import OneThread
+from kip848_client.client.control.presence import AppPresence
+from kip848_client.client.control.queues import AppQueue, Inbox
+from kip848_client.client.group.commit_manager import CommitManager, Offsets
+from kip848_client.client.group.translation import (
+    assign_positions,
+    commit_offsets,
+    public_callback,
+    read_subscription,
+    seek_position,
+)
+from kip848_client.client.records.data_plane import (
     OFFSET_BEGINNING,
     OFFSET_END,
     OFFSET_STORED,
@@ -21,16 +31,6 @@ from kip848_client.client.data_plane import (
     public,
     public_commit,
     translate,
-)
-from kip848_client.client.ownership import OneThread
-from kip848_client.client.presence import AppPresence
-from kip848_client.client.queues import AppQueue, Inbox
-from kip848_client.client.translation import (
-    assign_positions,
-    commit_offsets,
-    public_callback,
-    read_subscription,
-    seek_position,
 )
 from kip848_client.clock import ManualClock
 from kip848_client.consumer import CallableListener, read_listener
@@ -295,7 +295,7 @@ def interrupts_at(step: int, call: Callable[[], object]) -> bool:
             raise KeyboardInterrupt
 
     try:
-        with traced(count, "kip848_client.client.ownership", event="opcode"):
+        with traced(count, "kip848_client.client.control.ownership", event="opcode"):
             call()
     except KeyboardInterrupt:
         return True

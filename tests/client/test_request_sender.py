@@ -1,4 +1,4 @@
-"""`client/request_sender.py` and `client/coordinator_manager.py`: who is dialled, and what is never repeated."""
+"""`request_sender.py` and `coordinator_manager.py`: who is dialled, and what is never repeated."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import anyio
 import pytest
 from anyio.abc import TaskGroup
 
-from kip848_client.client.coordinator_manager import CoordinatorManager
-from kip848_client.client.request_sender import OpenConnection, RequestSender
+from kip848_client.client.control.coordinator_manager import CoordinatorManager
+from kip848_client.client.control.request_sender import OpenConnection, RequestSender
 from kip848_client.clock import ManualClock
 from kip848_client.errors import AuthenticationError, ConnectionLostError, Kip848Error, RequestTimeoutError
 from kip848_client.model import BrokerNode

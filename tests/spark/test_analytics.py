@@ -1,4 +1,4 @@
-"""``kip848_client.spark.analytics``: the same figures as without Spark, whatever the log is, and what is no event."""
+"""Analytics on Spark: the same figures as without Spark, whatever the log is, and what is no event."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from kip848_client.report.periods import compare_periods as periods_of_timelines
 from kip848_client.simulation.run import run
 from kip848_client.simulation.virtual.history import to_event_log
 from kip848_client.simulation.virtual.scenario import scenario_of
-from kip848_client.spark.analytics import TABLES, Analysis, analyze, kept
-from kip848_client.spark.analytics_periods import compare_periods
-from kip848_client.spark.arrow_map import map_in_arrow
+from kip848_client.spark.analytics.analytics import TABLES, Analysis, analyze, kept
+from kip848_client.spark.analytics.analytics_periods import compare_periods
+from kip848_client.spark.session.arrow_map import map_in_arrow
 from tests.spark.arrange import produce
 from tests.support.waiting import wait_until
 

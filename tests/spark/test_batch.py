@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from kip848_client.broker import EmbeddedBroker
-from kip848_client.client.log_offsets import LogOffsets
+from kip848_client.client.records.log_offsets import LogOffsets
 from kip848_client.errors import ConfigError, NoOffsetForPartitionError
 from kip848_client.model import TopicPartition
-from kip848_client.spark.batch import plan_batch
-from kip848_client.spark.data_loss import DataLossError
-from kip848_client.spark.fetch import read_ranges
-from kip848_client.spark.options import SourceOptions, parse_options
-from kip848_client.spark.places import NoRecordAtTimeError
+from kip848_client.spark.group.places import NoRecordAtTimeError
+from kip848_client.spark.source.batch import plan_batch
+from kip848_client.spark.source.fetch import read_ranges
+from kip848_client.spark.values.data_loss import DataLossError
+from kip848_client.spark.values.options import SourceOptions, parse_options
 from tests.spark.arrange import GROUP, MARCH_2026_MS, consumer, options, produce, public
 
 

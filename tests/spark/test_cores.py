@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kip848_client.spark.cores import configured_cores
-from kip848_client.spark.options import parse_options
+from kip848_client.spark.source.cores import configured_cores
+from kip848_client.spark.values.options import parse_options
 from tests.spark.arrange import options
 
 

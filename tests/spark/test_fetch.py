@@ -10,11 +10,11 @@ import pytest
 from confluent_kafka import Producer
 
 from kip848_client.broker import EmbeddedBroker
-from kip848_client.client.range_reader import RangeReader
+from kip848_client.client.records.range_reader import RangeReader
 from kip848_client.model import OffsetRange, TopicPartition
-from kip848_client.spark import fetch
-from kip848_client.spark.fetch import read_ranges
-from kip848_client.spark.options import parse_options
+from kip848_client.spark.source import fetch
+from kip848_client.spark.source.fetch import read_ranges
+from kip848_client.spark.values.options import parse_options
 from tests.spark.arrange import options
 
 

@@ -19,9 +19,9 @@ from pyspark.sql.datasource import (
 
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.model import OffsetRange
-from kip848_client.spark.batch import plan_batch
-from kip848_client.spark.filters import narrowed
-from kip848_client.spark.options import parse_options
+from kip848_client.spark.source.batch import plan_batch
+from kip848_client.spark.values.filters import narrowed
+from kip848_client.spark.values.options import parse_options
 from tests.spark.arrange import MARCH_2026_MS, options, partition, produce
 
 MARCH = datetime.fromtimestamp(MARCH_2026_MS / 1_000, UTC)

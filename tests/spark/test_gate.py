@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kip848_client.model import OffsetRange, TopicPartition
-from kip848_client.spark.gate import Gate
+from kip848_client.spark.group.gate import Gate
 
 P = [TopicPartition("orders", number) for number in range(4)]
 some = st.frozensets(st.sampled_from(P), min_size=1)

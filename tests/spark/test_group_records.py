@@ -15,7 +15,7 @@ from kip848_client.cli.offsets_reader import topic_names
 from kip848_client.errors import Kip848Error
 from kip848_client.journal import read_journal
 from kip848_client.report import build_timelines, figures_of
-from kip848_client.spark.group_records import GroupHistory
+from kip848_client.spark.analytics.group_records import GroupHistory
 from tests.recorder.test_command import member, record, settle
 
 if TYPE_CHECKING:

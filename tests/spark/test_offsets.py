@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kip848_client.model import OffsetRange, TopicPartition
-from kip848_client.spark.offsets import OffsetFormatError, StreamOffset
+from kip848_client.spark.values.offsets import OffsetFormatError, StreamOffset
 
 partitions = st.builds(TopicPartition, st.sampled_from(["orders", "zahlungen", "a.b"]), st.integers(0, 300))
 positions = st.dictionaries(partitions, st.integers(0, 2**62), max_size=6)

@@ -8,8 +8,8 @@ import pytest
 
 from kip848_client.errors import ConfigError
 from kip848_client.model import Subscription, TopicPartition
-from kip848_client.spark.options import KNOWN, SourceOptions, parse_options
-from kip848_client.spark.starting import AtOffsets, AtTime, AtTimes, Edge, NoMatch
+from kip848_client.spark.values.options import KNOWN, SourceOptions, parse_options
+from kip848_client.spark.values.starting import AtOffsets, AtTime, AtTimes, Edge, NoMatch
 
 JAAS = (
     "org.apache.kafka.common.security.scram.ScramLoginModule required\n"

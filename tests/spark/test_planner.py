@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kip848_client.model import OffsetRange, TopicPartition
-from kip848_client.spark.planner import cut_range, cut_tasks, plan_ranges, share_rows
+from kip848_client.spark.source.planner import cut_range, cut_tasks, plan_ranges, share_rows
 
 P = [TopicPartition("orders", number) for number in range(8)]
 

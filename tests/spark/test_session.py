@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pyspark
 import pytest
 
-from kip848_client.spark import session
-from kip848_client.spark.session import JavaMissingError, SparkMissingError, find_java, require_pyspark
-from kip848_client.spark.spark_home import unzipped_home, workers_have_pyspark
+from kip848_client.spark.session import session
+from kip848_client.spark.session.session import JavaMissingError, SparkMissingError, find_java, require_pyspark
+from kip848_client.spark.session.spark_home import unzipped_home, workers_have_pyspark
 from tests.support.waiting import TIMEOUT_S
 
 if TYPE_CHECKING:
@@ -99,7 +99,8 @@ def test_without_pyspark_the_package_says_how_to_install_it(monkeypatch: pytest.
 def test_the_package_can_be_imported_without_spark() -> None:
     """Importing kip848_client, or kip848_client.spark, loads neither PySpark nor pyarrow."""
     code = (
-        "import sys, kip848_client, kip848_client.spark, kip848_client.spark.options, kip848_client.spark.planner; "
+        "import sys, kip848_client, kip848_client.spark; "
+        "import kip848_client.spark.values.options, kip848_client.spark.source.planner; "
         "assert not {'pyspark', 'pyarrow', 'confluent_kafka'} & sys.modules.keys(), sorted(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=TIMEOUT_S)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kip848_client.errors import ConfigError
-from kip848_client.spark.session_group import SessionGroup
+from kip848_client.spark.source.session_group import SessionGroup
 
 
 def group(session: int = 7, group_id: str = "billing", cluster: str = "a:1") -> SessionGroup:

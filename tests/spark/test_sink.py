@@ -13,12 +13,12 @@ from pyspark.sql.types import DataType, LongType, StringType, StructField, Struc
 
 from kip848_client import Consumer
 from kip848_client.broker import EmbeddedBroker
-from kip848_client.client.transaction_ends import OpenTransaction, TransactionEnds
+from kip848_client.client.control.transaction_ends import OpenTransaction, TransactionEnds
 from kip848_client.errors import BrokerError, ConfigError, ConnectionLostError
-from kip848_client.spark import sink_task
-from kip848_client.spark.sink import check_columns
-from kip848_client.spark.sink_options import parse_sink_options
-from kip848_client.spark.sink_task import BatchId, decide, give_up, write_task
+from kip848_client.spark.sink import sink_task
+from kip848_client.spark.sink.sink import check_columns
+from kip848_client.spark.sink.sink_options import parse_sink_options
+from kip848_client.spark.sink.sink_task import BatchId, decide, give_up, write_task
 from tests.spark.sinks import BATCH, repeat_after_crash, rows, seen, sink, transactional, write_both
 
 STRING = StringType()

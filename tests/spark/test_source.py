@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from kip848_client.errors import ConfigError
-from kip848_client.spark.source import KafkaGroupSource
+from kip848_client.spark.source.source import KafkaGroupSource
 
 OPTIONS = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.group.id": "g", "subscribe": "orders"}
 

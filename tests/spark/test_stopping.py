@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kip848_client.spark.stopping import StopWatch, stop_gracefully
+from kip848_client.spark.source.stopping import StopWatch, stop_gracefully
 
 END = {"query": "q", "batch": 7, "positions": {"orders": {"0": 100}}}
 

@@ -16,8 +16,8 @@ from kip848_client.errors import AuthenticationError, ConfigError, NoOffsetForPa
 from kip848_client.faults import ALWAYS, error
 from kip848_client.journal import read_journal
 from kip848_client.model import OffsetRange
-from kip848_client.spark.data_loss import DataLossError
-from kip848_client.spark.offsets import StreamOffset
+from kip848_client.spark.values.data_loss import DataLossError
+from kip848_client.spark.values.offsets import StreamOffset
 from tests.security.certificates import Authority
 from tests.spark.arrange import GROUP, MARCH_2026_MS, committed, consumer, driving, everything, partition, produce, take
 from tests.support.waiting import wait_until

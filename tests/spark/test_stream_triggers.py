@@ -13,8 +13,8 @@ from kip848_client import Consumer
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.errors import ConfigError
 from kip848_client.model import TopicPartition
-from kip848_client.spark.membership import Membership
-from kip848_client.spark.settling import NotOwnedError
+from kip848_client.spark.group.membership import Membership
+from kip848_client.spark.group.settling import NotOwnedError
 from tests.spark.arrange import GROUP, consumer, driving, everything, produce
 from tests.support.waiting import wait_until
 

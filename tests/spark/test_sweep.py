@@ -14,10 +14,10 @@ from kip848_client.simulation.run import run
 from kip848_client.simulation.virtual.history import to_event_log
 from kip848_client.simulation.virtual.scenario import scenario_of
 from kip848_client.simulation.what_if import Job, Setting, Shape, play_job
-from kip848_client.spark.analytics import analyze_sweep
-from kip848_client.spark.sweep import Sweep, play_sweep, rebalances_of
-from kip848_client.spark.sweep_summary import plot_rebalances, summarize
-from kip848_client.spark.what_if import play_on_spark
+from kip848_client.spark.analytics.analytics import analyze_sweep
+from kip848_client.spark.sweeps.sweep import Sweep, play_sweep, rebalances_of
+from kip848_client.spark.sweeps.sweep_summary import plot_rebalances, summarize
+from kip848_client.spark.sweeps.what_if import play_on_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

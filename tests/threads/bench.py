@@ -15,15 +15,15 @@ from uuid import UUID
 import anyio
 import anyio.abc
 
-from kip848_client.client.app_thread import AppThread
-from kip848_client.client.commit_manager import CommitManager
-from kip848_client.client.group_member import GroupMember
-from kip848_client.client.heartbeat_manager import AppEffect, HeartbeatRequestManager, SteppedMember
-from kip848_client.client.listener_invoker import ListenerInvoker
-from kip848_client.client.observer import MemberObserver
-from kip848_client.client.presence import AppPresence
-from kip848_client.client.queues import AppQueue
-from kip848_client.client.requests import MemberRequest
+from kip848_client.client.control.observer import MemberObserver
+from kip848_client.client.control.presence import AppPresence
+from kip848_client.client.control.queues import AppQueue
+from kip848_client.client.control.requests import MemberRequest
+from kip848_client.client.group.app_thread import AppThread
+from kip848_client.client.group.commit_manager import CommitManager
+from kip848_client.client.group.group_member import GroupMember
+from kip848_client.client.group.heartbeat_manager import AppEffect, HeartbeatRequestManager, SteppedMember
+from kip848_client.client.group.listener_invoker import ListenerInvoker
 from kip848_client.clock import Clock, SystemClock
 from kip848_client.journal import MemoryJournal
 from kip848_client.member.core.events import (

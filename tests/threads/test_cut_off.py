@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
-from kip848_client.client.fetcher import Fetcher
+from kip848_client.client.records.fetcher import Fetcher
 from kip848_client.errors import Kip848Error, ListenerError
 from kip848_client.member.core.states import MemberState
 from kip848_client.model import OffsetAndMetadata, Subscription, TopicIdPartition, TopicPartition
@@ -26,10 +26,10 @@ from tests.support.work import traced
 from tests.threads.bench import ORDERS, P0, P1, Bench, ScriptedCoordinator, closing, poll_until
 
 MODULES = {
-    "kip848_client.client.app_thread",
-    "kip848_client.client.fetcher",
-    "kip848_client.client.listener_invoker",
-    "kip848_client.client.queues",
+    "kip848_client.client.group.app_thread",
+    "kip848_client.client.records.fetcher",
+    "kip848_client.client.group.listener_invoker",
+    "kip848_client.client.control.queues",
 }
 
 

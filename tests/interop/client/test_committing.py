@@ -7,7 +7,7 @@ from confluent_kafka import Consumer as PlainConsumer
 from confluent_kafka import Producer
 
 from kip848_client import EmbeddedBroker, IllegalStateError, KafkaError, TopicPartition
-from kip848_client.client.data_plane import OFFSET_INVALID, group_metadata_bytes
+from kip848_client.client.records.data_plane import OFFSET_INVALID, group_metadata_bytes
 from kip848_client.errors import CommitFailedError, Kip848Error, RequestTimeoutError
 from kip848_client.faults import ALWAYS, drop
 from tests.interop.client.conftest import MakeConsumer

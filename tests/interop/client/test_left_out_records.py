@@ -7,7 +7,7 @@ import zlib
 import pytest
 
 from kip848_client import EmbeddedBroker
-from kip848_client.client.gap_check import Gap, left_out
+from kip848_client.client.records.gap_check import Gap, left_out
 from kip848_client.errors import ProtocolError
 from kip848_client.model import TopicPartition
 from kip848_client.wire.api_keys import ApiKey

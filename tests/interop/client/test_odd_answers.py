@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from kip848_client import EmbeddedBroker, MemberState, TopicPartition
-from kip848_client.client import coordinator_manager
-from kip848_client.client.coordinator_manager import CoordinatorManager
+from kip848_client.client.control import coordinator_manager
+from kip848_client.client.control.coordinator_manager import CoordinatorManager
 from kip848_client.errors import ErrorCode, Kip848Error
 from kip848_client.faults import ALWAYS, answer, drop, error, rewrite
 from kip848_client.faults.actions import Action

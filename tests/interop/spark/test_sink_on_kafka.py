@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from kip848_client.spark.sink_task import BatchId, decide, write_task
+from kip848_client.spark.sink.sink_task import BatchId, decide, write_task
 from tests.interop.conftest import CreateTopic, unique_name
 from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
 from tests.spark.sinks import BATCH, repeat_after_crash, rows, seen, transactional

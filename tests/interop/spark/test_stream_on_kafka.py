@@ -18,7 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing in 
     ResourceType,
 )
 
-from kip848_client.spark.data_loss import DataLossError
+from kip848_client.spark.values.data_loss import DataLossError
 from tests.interop.conftest import CreateTopic, create_topic, unique_name
 from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
 from tests.spark.arrange import consumer, driving, everything, produce, take

@@ -1,0 +1,94 @@
+"""Committed offsets of a group, without membership: read for a batch, written for fixed partitions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from kip848_client.client.group.assembly import build_group_member
+from kip848_client.config import parse_consumer_config
+from kip848_client.config.reset import duration_ms
+from kip848_client.errors import NoOffsetForPartitionError
+from kip848_client.member.core.events import LeaveMode
+from kip848_client.model import OffsetAndMetadata, TopicPartition
+from kip848_client.spark.group.places import OffsetLookup, find_place
+from kip848_client.spark.values.starting import AtTime, Edge, NoMatch, Place
+
+
+class GroupOffsets:
+    """The offsets of one group. Joins nothing.
+
+    Args:
+        client: configuration with a group.id.
+        timeout_ms: of one question.
+    """
+
+    def __init__(self, client: Mapping[str, str], *, timeout_ms: int) -> None:
+        self._timeout_ms: Final = timeout_ms
+        self._member = build_group_member(parse_consumer_config(client), records=_Nothing())
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        """The committed offsets; partitions without one are absent.
+
+        Raises:
+            Kip848Error: no answer.
+        """
+        return self._member.committed(partitions, timeout_ms=self._timeout_ms)
+
+    def commit(self, offsets: Mapping[TopicPartition, int], *, metadata: str) -> None:
+        """Commit without membership, which the group accepts only while it is empty.
+
+        Raises:
+            Kip848Error: refused, or no answer.
+        """
+        named = {partition: OffsetAndMetadata(offset, metadata=metadata) for partition, offset in offsets.items()}
+        self._member.commit_sync(named, timeout_ms=self._timeout_ms)
+
+    def close(self) -> None:
+        """Close connections."""
+        self._member.close(timeout_ms=1_000, mode=LeaveMode.DEFAULT, release=lambda: None)
+
+
+def begin_at_committed(
+    group: GroupOffsets, partitions: frozenset[TopicPartition], log: OffsetLookup, *, reset: str
+) -> dict[TopicPartition, int]:
+    """The committed offset of each partition; without one what *reset* (auto.offset.reset) says.
+
+    Raises:
+        NoOffsetForPartitionError: there is none, and *reset* is ``none``.
+        Kip848Error: no answer.
+    """
+    committed = group.committed(partitions)
+    others = partitions - committed.keys()
+    if others and reset == "none":
+        raise NoOffsetForPartitionError(str(partition) for partition in others)
+    known = {partition: at.offset for partition, at in committed.items()}
+    age_ms = duration_ms(reset)
+    place: Place = Edge.EARLIEST if reset == "earliest" else Edge.LATEST
+    if age_ms is not None:
+        place = AtTime(max(0, time.time_ns() // 1_000_000 - age_ms), NoMatch.LATEST)
+    return {**known, **find_place(place, others, log)}
+
+
+class _Nothing:
+    """There are no records here."""
+
+    def warm(self, topics: Iterable[str]) -> None:
+        """Nothing to do."""
+
+    def start(self, positions: object) -> None:
+        """Nothing to do."""
+
+    def hold(self, partitions: Iterable[TopicPartition]) -> None:
+        """Nothing to do."""
+
+    def stop(self, partitions: Iterable[TopicPartition]) -> None:
+        """Nothing to do."""
+
+    def stop_all(self) -> None:
+        """Nothing to do."""
+
+    def positions(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        """None."""
+        return {}

@@ -1,0 +1,31 @@
+"""Finds the topics of a subscription without a group's coordinator."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kip848_client.client.records.log_offsets import LogOffsets
+from kip848_client.errors import ConfigError
+from kip848_client.model import Subscription
+from kip848_client.patterns import compiled
+
+_INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+"""Kafka's own topics, which no pattern means; Spark's source leaves them out, too. Named in full they are read."""
+
+
+def matching_topics(subscription: Subscription, log: LogOffsets) -> dict[str, int]:
+    """How many partitions each topic has that *subscription* means; topics that do not exist are absent.
+
+    Raises:
+        ConfigError: the pattern is not RE2.
+        Kip848Error: no answer.
+    """
+    pattern = subscription.pattern
+    if pattern is None:
+        return log.partition_counts(subscription.topics)
+    try:
+        matches = compiled(pattern).fullmatch
+    except ValueError as error:
+        raise ConfigError(f"subscribePattern: {pattern!r} is not a regular expression of RE2: {error}") from error
+    counts = log.partition_counts(None)
+    return {topic: count for topic, count in counts.items() if matches(topic) and topic not in _INTERNAL}

@@ -1,0 +1,30 @@
+"""The work of a Spark worker: one task of a batch or of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from kip848_client.spark.source.planner import Task
+from kip848_client.spark.values.options import SourceOptions
+
+
+class TaskPartition(InputPartition):
+    """The input of one task."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(None)
+        self.task = task
+
+    def __repr__(self) -> str:
+        return f"TaskPartition({self.task!r})"
+
+
+def read_partition(partition: InputPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    """The records of one task, as Arrow batches."""
+    from kip848_client.spark.source.fetch import read_ranges
+
+    assert isinstance(partition, TaskPartition)
+    return read_ranges(partition.task, options)

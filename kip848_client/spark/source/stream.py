@@ -1,0 +1,557 @@
+"""One streaming query: decides where each batch ends. Knows Spark's order of calls, but imports nothing of Spark.
+
+Spark's order: an initial offset (not after a restart, and more than once), ``latest(start)`` for each trigger, then
+``partitions`` of what was planned. After a restart ``partitions`` of the last batch may come first, before anything is
+joined. ``latest(start)`` with the end of a batch means that this batch is complete and written down: that is when it is
+committed to the group, because Spark's own ``commit`` call comes only after the next batch was planned.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Protocol
+from uuid import UUID, uuid4
+
+import msgspec
+
+from kip848_client.errors import ConfigError, join_names
+from kip848_client.model import OffsetRange, TopicPartition
+from kip848_client.spark.group.fixed import FixedPartitions
+from kip848_client.spark.group.group_offsets import GroupOffsets
+from kip848_client.spark.group.membership import Membership
+from kip848_client.spark.group.selection import matching_topics
+from kip848_client.spark.group.settling import NotOwnedError, Outlook
+from kip848_client.spark.source.fetch import check_settings, log_offsets
+from kip848_client.spark.source.planner import Task, cut_tasks, plan_ranges
+from kip848_client.spark.source.session_group import SessionGroup
+from kip848_client.spark.source.stopping import StopWatch
+from kip848_client.spark.values.data_loss import data_loss
+from kip848_client.spark.values.marks import Mark
+from kip848_client.spark.values.offsets import StreamOffset
+from kip848_client.spark.values.options import SourceOptions
+
+_log = logging.getLogger("kip848_client.spark")
+
+IDLE_WAIT_S: Final = 0.05
+"""How long a trigger without anything to read waits for a change of assignment; Spark asks again after 10 ms."""
+
+OUTLOOK_EVERY_S: Final = 0.25
+"""Pause between two checks whether the group has settled."""
+
+FIRST_ASSIGNMENT_MS: Final = 10_000
+"""How long the first trigger of a stream without end waits for partitions, unless firstAssignmentTimeout is set."""
+
+HAND_OVER_S: Final = 10.0
+"""How long a query that stops waits for the others to be ready for its partitions."""
+
+SESSION_MS_MAX: Final = 60_000
+"""The longest session that Kafka allows by default: a crashed member may hold its partitions for as long."""
+
+
+class Ownership(Protocol):
+    """The partitions of a query: `Membership` or `FixedPartitions`."""
+
+    @property
+    def rebalance_timeout_ms(self) -> int | None:
+        """How long the group waits for a revocation."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        ...
+
+    @property
+    def statistics(self) -> Mapping[str, float]:
+        """For the progress of the query."""
+        ...
+
+    @property
+    def topic_ids(self) -> Mapping[str, UUID]:
+        """For the checkpoint."""
+        ...
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """For the checkpoint."""
+        ...
+
+    def check(self) -> None:
+        """Raise the error that ended the membership, if there is one."""
+        ...
+
+    def await_assignment(self, timeout_s: float) -> bool:
+        """Wait for partitions."""
+        ...
+
+    def await_change(self, timeout_s: float) -> None:
+        """Wait for other partitions."""
+        ...
+
+    def outlook(self, wanted: Iterable[TopicPartition]) -> Outlook:
+        """Whether more partitions may come."""
+        ...
+
+    def readable(self) -> dict[TopicPartition, int]:
+        """Next offset of each partition that may be read."""
+        ...
+
+    def plan(self, ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
+        """Begin a batch."""
+        ...
+
+    def absent(self, partitions: Iterable[TopicPartition]) -> None:
+        """Report partitions that brokers do not know."""
+        ...
+
+    def progress(self) -> dict[TopicPartition, int]:
+        """Next offset of each partition that was read."""
+        ...
+
+    def rewind(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Go on at these offsets, after records were lost."""
+        ...
+
+    def restore(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Go on where an earlier run ended."""
+        ...
+
+    def finish(self, mark: Mark) -> None:
+        """The batch is complete."""
+        ...
+
+    def abandon(self) -> None:
+        """Drop the planned batch, which was never run."""
+        ...
+
+    def hand_over(self, timeout_s: float) -> None:
+        """Leave between two batches, without a gap for the others."""
+        ...
+
+    def close(self) -> None:
+        """Leave."""
+        ...
+
+
+class Stream:
+    """The driver's side of one query. Nothing is joined before the first trigger.
+
+    Args:
+        session: process id of the Spark session's JVM; None to let its streams divide the partitions of a group.
+
+    Raises:
+        ConfigError: librdkafka refuses a setting.
+    """
+
+    def __init__(self, options: SourceOptions, *, session: int | None = None) -> None:
+        check_settings(options)
+        self._options = options
+        self._session_group = _session_group(options, session)
+        self._log = log_offsets(options)
+        self._source: Ownership | None = None
+        self._planned: dict[str, Any] | None = None
+        self._written: frozenset[TopicPartition] = frozenset()
+        """Partitions whose positions are in the checkpoint, or in what was planned."""
+        self._stop_at: dict[TopicPartition, int] | None = None
+        self._bounded = False
+        self._ends: dict[TopicPartition, int] = {}
+        self._turn = 0
+        self._batch_s = time.monotonic()
+        self._lock = threading.RLock()
+        """`complete` comes on a thread of its own."""
+        self._query = ""
+        self._batch = 0
+        self._repeated: tuple[dict[str, Any], tuple[OffsetRange, ...]] | None = None
+        """The end of the batch in which an earlier run was interrupted, and the ranges of it that are left to read."""
+        self._watch: StopWatch | None = None
+        self._stopping = False
+
+    def bound(self) -> None:
+        """Read only what is there at the first trigger (Trigger.AvailableNow)."""
+        self._bounded = True
+
+    def latest(self, start: dict[str, Any], *, rows_max: int | None) -> dict[str, Any]:
+        """Where the next batch ends; *start* itself if there is nothing to read.
+
+        Args:
+            start: the end of the last complete batch.
+            rows_max: limit of the batch, in rows.
+
+        Raises:
+            DataLossError: records are gone, and failOnDataLoss is on.
+            NotOwnedError: a query that ends by itself would end without having had its partitions.
+            Kip848Error: the group refuses us, or brokers do not answer.
+        """
+        waiting_s = time.monotonic()
+        while True:
+            with self._lock:
+                source = self._joined(StreamOffset.from_json(start))
+                self._end_planned(source, start)
+                if self._stopping:
+                    source.await_change(IDLE_WAIT_S)
+                    return start
+                source.check()
+                seen = source.readable().keys()
+                accepted = self._plan(source, rows_max)
+                positions = source.progress()
+                if accepted or not positions.keys() <= self._written:
+                    return self._write_down(source, accepted, positions)
+                if not self._bounded:
+                    source.await_change(IDLE_WAIT_S)
+                    return start
+                had_its_share = self._has_had_its_share(source, waited_ms=(time.monotonic() - waiting_s) * 1_000)
+                if (
+                    had_its_share and source.readable().keys() <= seen
+                ):  # partitions that came meanwhile are planned first
+                    return start
+            source.await_change(OUTLOOK_EVERY_S)
+
+    def first_of_unknown_trigger(self, start: dict[str, Any]) -> dict[str, Any]:
+        """Where the first batch ends, if Spark does not say whether it is the only one: it takes all waiting records.
+
+        Waits until the group has given this query its part.
+
+        Raises:
+            NotOwnedError: the group did not settle, or left this query nothing although records wait.
+            DataLossError, Kip848Error: as `latest`.
+        """
+        self.bound()
+        waiting_s = time.monotonic()
+        while True:
+            with self._lock:
+                source = self._joined(StreamOffset.from_json(start))
+                source.check()
+                settled = self._has_had_its_share(source, waited_ms=(time.monotonic() - waiting_s) * 1_000)
+            if settled:
+                break
+            source.await_change(OUTLOOK_EVERY_S)
+        end = self.latest(start, rows_max=None)
+        self._bounded, self._stop_at = False, None
+        return end
+
+    def report(self) -> dict[str, Any] | None:
+        """For the progress of the query: the ends of what it owns, as of the last trigger, and how it fares.
+
+        Spark takes no metrics of a source in Python, and names it by a class of its own; this is passed on as it is.
+        """
+        source = self._source
+        if source is None:
+            return None
+        positions = source.progress()
+        behind = [max(0, end - positions.get(partition, end)) for partition, end in self._ends.items()] or [0]
+        return {
+            **StreamOffset(positions=self._ends).to_json(),
+            "source": f"kip848 {self._options.selection} as {source.name} in group {self._options.group_id}",
+            "records_behind": {"min": min(behind), "avg": round(sum(behind) / len(behind), 1), "max": max(behind)},
+            **source.statistics,
+        }
+
+    def tasks(self, end: Mapping[str, Any]) -> list[Task]:
+        """The ranges of the batch that ends at *end*.
+
+        If this is the first call of all, an earlier run was interrupted in that batch, and the query joins first: what
+        other members have read and committed meanwhile is left out.
+        """
+        batch = StreamOffset.from_json(end)
+        ranges = batch.ranges
+        if self._source is None and ranges:
+            with self._lock:
+                self._repeated = (dict(end), self._without_read_by_others(batch))
+                self._planned = dict(end)
+        if self._repeated is not None and self._repeated[0] == end:
+            ranges = self._repeated[1]
+        return cut_tasks(
+            ranges,
+            tasks_min=self._options.tasks_min,
+            tasks_max=self._options.tasks_max,
+            task_rows_max=self._options.task_rows_max,
+        )
+
+    def complete(self, ends: Iterable[Mapping[str, Any]]) -> bool:
+        """The query is to stop after the batch that runs: plan nothing more, and leave once it is complete.
+
+        Args:
+            ends: the ends of complete batches, according to Spark; this source's is among them once it is complete.
+
+        Returns:
+            Whether the query has left the group.
+        """
+        with self._lock:
+            self._stopping = True
+            if self._source is None:
+                return False
+            if self._planned is not None and self._planned in ends:
+                self._end_planned(self._source, self._planned)
+            if self._planned is not None:
+                return False
+            self._source.hand_over(HAND_OVER_S)
+            return True
+
+    def close(self) -> None:
+        """Leave the group."""
+        if self._watch is not None:
+            self._watch.close()
+        if self._source is not None:
+            self._source.close()
+        if self._session_group is not None:
+            self._session_group.close()
+
+    def _write_down(
+        self, source: Ownership, accepted: tuple[OffsetRange, ...], positions: Mapping[TopicPartition, int]
+    ) -> dict[str, Any]:
+        """The end of the batch that was planned.
+
+        A batch without records writes down where partitions begin; otherwise a restart would begin later.
+        """
+        if accepted:
+            self._turn += 1
+            self._batch_s = time.monotonic()
+        self._batch += 1
+        self._written = frozenset(positions)
+        end = StreamOffset(accepted, positions, source.topic_ids, source.counts, self._query, self._batch)
+        self._planned = end.to_json()
+        return self._planned
+
+    def _without_read_by_others(self, batch: StreamOffset) -> tuple[OffsetRange, ...]:
+        """The ranges of an interrupted batch, without what other members have committed since.
+
+        Waits until the group has settled, so that those who give partitions back have committed, and until those who
+        keep some have committed the batch; at most as long as a first trigger waits for partitions.
+        """
+        begins = {each.partition: each.start for each in batch.ranges}
+        source = self._joined(msgspec.structs.replace(batch, positions={**batch.positions, **begins}))
+        if self._options.assigned or not self._options.commit:
+            return batch.ranges
+        given_ms = self._options.first_assignment_ms
+        deadline_s = time.monotonic() + (FIRST_ASSIGNMENT_MS if given_ms is None else given_ms) / 1_000
+        names = [each.partition for each in batch.ranges]
+        group = GroupOffsets(self._options.client, timeout_ms=self._options.lookup_timeout_ms)
+        try:
+            while True:
+                source.check()
+                settled = source.outlook(names).settled
+                ours = source.readable()
+                read = self._committed_by_others(group, names)
+                left = tuple(
+                    OffsetRange(each.partition, max(each.start, read.get(each.partition, 0)), each.end)
+                    for each in batch.ranges
+                    if read.get(each.partition, 0) < each.end
+                )
+                if (settled and all(each.partition in ours for each in left)) or time.monotonic() >= deadline_s:
+                    break
+                source.await_change(OUTLOOK_EVERY_S)
+        finally:
+            group.close()
+        source.plan(each for each in left if each.partition in ours)
+        rows, planned = sum(each.rows for each in left), sum(each.rows for each in batch.ranges)
+        if rows < planned:
+            _log.warning(
+                "batch %d was interrupted; other members of the group have read %d of its %d rows meanwhile, and this "
+                "query repeats the others",
+                batch.batch,
+                planned - rows,
+                planned,
+            )
+        return left
+
+    def _committed_by_others(
+        self, group: GroupOffsets, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """Committed offsets, except those that an earlier run of this query has committed."""
+        return {
+            partition: at.offset
+            for partition, at in group.committed(partitions).items()
+            if (mark := Mark.parse(at.metadata)) is None or mark.query != self._query
+        }
+
+    def _joined(self, restored: StreamOffset) -> Ownership:
+        """Join, in the first call; *restored* is where an earlier run came to."""
+        if self._source is None:
+            if self._session_group is not None:
+                pattern = self._options.subscription.pattern
+                topics = matching_topics(self._options.subscription, self._log)
+                self._session_group.enter(
+                    {*self._options.subscription.topics, *topics, *([pattern] if pattern else [])}
+                )
+            self._written = frozenset(restored.positions)
+            self._query, self._batch = restored.query or uuid4().hex, restored.batch
+            restored = msgspec.structs.replace(restored, query=self._query)
+            self._watch = StopWatch(self._query, self.complete)
+            kind = FixedPartitions if self._options.assigned else Membership
+            self._source = kind(self._options, restored, self._log)
+            self._warn_if_patient(self._source)
+            if not self._options.assigned:
+                self._look_for_topics()
+            if not self._bounded:
+                given_ms = self._options.first_assignment_ms
+                self._source.await_assignment((FIRST_ASSIGNMENT_MS if given_ms is None else given_ms) / 1_000)
+        if self._bounded and self._stop_at is None:
+            self._stop_at = self._log.ends(self._subscribed())
+        return self._source
+
+    def _subscribed(self) -> Iterable[TopicPartition]:
+        """Every partition that the group may give to this query, or that it reads by name."""
+        if self._options.assigned:
+            return self._options.assigned
+        counts = matching_topics(self._options.subscription, self._log)
+        return (TopicPartition(topic, number) for topic, count in counts.items() for number in range(count))
+
+    def _has_had_its_share(self, source: Ownership, *, waited_ms: float) -> bool:
+        """Whether a query that ends by itself may end: nothing is left to read in what it has, and nothing will come.
+
+        Raises:
+            NotOwnedError: the group did not settle in time, or it left this query nothing although records wait.
+        """
+        assert self._stop_at is not None
+        wanted = self._stop_at
+        if wanted.keys() <= source.readable().keys():
+            return True
+        outlook = source.outlook(wanted)
+        if outlook.settled and (outlook.owns or not self._records_wait(wanted)):
+            return True
+        group = f"group {self._options.group_id!r}"
+        if outlook.settled:
+            raise NotOwnedError(
+                f"{group} has settled, and this query has no partition in it: {outlook.holders}. Its members read the "
+                "records; to read them here, give the query a group.id of its own, or stop a member"
+            )
+        given_ms = self._options.first_assignment_ms
+        limit_ms = (source.rebalance_timeout_ms or 0) + SESSION_MS_MAX if given_ms is None else given_ms
+        if waited_ms < limit_ms:
+            return False
+        raise NotOwnedError(
+            f"{group} has not settled in {limit_ms / 1_000:g} s (firstAssignmentTimeout), and this query would end "
+            f"without partitions that others hold: {outlook.holders}. A member that died holds them until its session "
+            "ends, one that reads a long batch until the end of it: start the query again later, or raise the option"
+        )
+
+    def _records_wait(self, ends: Mapping[TopicPartition, int]) -> bool:
+        """Whether the group has not committed everything up to *ends*."""
+        group = GroupOffsets(self._options.client, timeout_ms=self._options.lookup_timeout_ms)
+        try:
+            committed = group.committed(ends)
+        finally:
+            group.close()
+        begins = self._log.begins(ends.keys() - committed.keys())
+        known = {**begins, **{partition: at.offset for partition, at in committed.items()}}
+        return any(end > known.get(partition, 0) for partition, end in ends.items())
+
+    def _end_planned(self, source: Ownership, start: Mapping[str, Any]) -> None:
+        """End the planned batch. If the next batch starts at its end, it is complete, and the member commits it.
+
+        Otherwise Spark dropped it, and its ranges are planned again.
+        """
+        if self._planned is None:
+            return
+        if self._planned == start:
+            source.finish(Mark(self._query, self._batch))
+            if self._repeated is not None:
+                source.restore(StreamOffset.from_json(start).positions)  # of ranges that others have read, too
+                self._repeated = None
+        else:
+            source.abandon()
+        self._planned = None
+
+    def _plan(self, source: Ownership, rows_max: int | None) -> tuple[OffsetRange, ...]:
+        positions = source.readable()
+        ends = self._log.ends(positions)
+        self._ends = dict(ends)
+        gone = positions.keys() - ends.keys()
+        if gone:
+            source.absent(gone)
+        if self._stop_at is not None:
+            ends = {partition: min(end, self._stop_at.get(partition, 0)) for partition, end in ends.items()}
+        positions = self._without_lost(source, positions, ends)
+        if self._too_few(positions, ends):
+            return ()
+        ranges = plan_ranges(positions=positions, ends=ends, rows_max=rows_max, turn=self._turn)
+        return source.plan(self._of_living_topics(source, ranges)) if ranges else ()
+
+    def _of_living_topics(self, source: Ownership, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
+        """Drop topics that were deleted and created again since the assignment; the group will revoke them."""
+        known = source.topic_ids
+        now = self._log.topic_ids({each.partition.topic for each in ranges} & known.keys())
+        return [each for each in ranges if now.get(each.partition.topic) == known.get(each.partition.topic)]
+
+    def _too_few(self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
+        """Whether minOffsetsPerTrigger holds the batch back."""
+        if self._options.rows_min is None or self._bounded:
+            return False
+        waiting = sum(max(0, ends.get(partition, 0) - position) for partition, position in positions.items())
+        waited_ms = (time.monotonic() - self._batch_s) * 1_000
+        return waiting < self._options.rows_min and waited_ms < self._options.trigger_delay_ms_max
+
+    def _without_lost(
+        self, source: Ownership, positions: dict[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Positions that have records, moved forward where records are gone and that is allowed.
+
+        Raises:
+            DataLossError: it is not allowed.
+        """
+        moving = [partition for partition, position in positions.items() if ends.get(partition, position) != position]
+        if not moving:
+            return positions
+        begins = self._log.begins(moving)
+        lost = {partition: begin for partition, begin in begins.items() if begin > positions[partition]}
+        beyond = [p for p in moving if self._stop_at is None and ends.get(p, positions[p]) < positions[p]]
+        if beyond:
+            # Positions of committed reads may lie beyond the last stable offset, but not beyond the log.
+            highest = self._log.high_watermarks(beyond)
+            lost.update({p: begins.get(p, 0) for p in beyond if highest.get(p, 0) < positions[p]})
+        if not lost:
+            return positions
+        told = "; ".join(
+            f"{partition} was read up to {positions[partition]}, and now begins at {begins.get(partition, 0)} "
+            f"and ends at {ends.get(partition, 0)}"
+            for partition in sorted(lost)
+        )
+        if self._options.fail_on_data_loss:
+            raise data_loss(told)
+        _log.warning("records are gone: %s; going on, because failOnDataLoss is off", told)
+        source.rewind(lost)
+        return {**positions, **lost}
+
+    def _look_for_topics(self) -> None:
+        """Warn about subscribed topics that do not exist: a group may wait for them, but one may be misspelt.
+
+        Raises:
+            ConfigError: the query ends by itself, and would end without having seen them.
+            Kip848Error: no broker answers. A member would wait for one, and the query with it, for ever.
+        """
+        subscription = self._options.subscription
+        found = matching_topics(subscription, self._log)
+        missing = join_names(sorted(subscription.topics - found.keys()))
+        if not found and subscription.pattern is not None:
+            missing = f"any that match {subscription.pattern!r}"
+        if not missing:
+            return
+        if self._bounded:
+            raise ConfigError(
+                f"topics that are subscribed to do not exist: {missing}. AvailableNow reads what is there and ends, "
+                "and would end without them: correct the name, or create the topic first"
+            )
+        _log.warning("topics that are subscribed to do not exist: %s; they are read once they are there", missing)
+
+    def _warn_if_patient(self, source: Ownership) -> None:
+        """At the start: warn if a batch may take longer than the group waits. The interval of triggers is unknown."""
+        limit_ms = source.rebalance_timeout_ms
+        if limit_ms is not None and self._options.poll_timeout_ms >= limit_ms:
+            _log.warning(
+                "a task may wait %g s for a record (kafkaConsumer.pollTimeoutMs), and the group removes this query "
+                "when a revocation takes %g s (kafka.max.poll.interval.ms): the interval between triggers, the time "
+                "of a batch and that wait together must stay below; lower the one, or raise the other",
+                self._options.poll_timeout_ms / 1_000,
+                limit_ms / 1_000,
+            )
+
+
+def _session_group(options: SourceOptions, session: int | None) -> SessionGroup | None:
+    """What keeps two streams of the session apart; None if they may read in one group."""
+    if session is None or options.assigned or options.share_group:
+        return None
+    assert options.group_id is not None, "options are checked"
+    return SessionGroup(session, cluster=options.client["bootstrap.servers"], group_id=options.group_id)
