@@ -33,6 +33,7 @@ import heartbeat_load
 from broker_process import BrokerProcess, broker_process, echo_process, mock_process
 from report_file import in_a_process, keep, machine, median, options, table, versions
 
+from kip848_client.coordinator.consumer.consumer_member import ConsumerMetadata, CurrentAssignment
 from kip848_client.coordinator.consumer.consumer_records import (
     current_record,
     group_epoch_record,
@@ -45,7 +46,6 @@ from kip848_client.coordinator.core.inputs import ApiRequest, GroupMessage, Topi
 from kip848_client.coordinator.core.result import CoordinatorRecord, CoordinatorResult
 from kip848_client.coordinator.core.topics_image import TopicInfo, TopicsImage
 from kip848_client.coordinator.group_coordinator import GroupCoordinator
-from kip848_client.coordinator.modern.member_record import CurrentAssignment, MemberMetadata
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -252,7 +252,7 @@ def settled_group(coordinator: Coordinator, members: int, *, partitions: int) ->
     """The records of a group in which every member has a share of every topic."""
     topic_ids = list(coordinator.topic_ids.values())
     per_topic = partitions // members if partitions >= members else 0
-    metadata = MemberMetadata(
+    metadata = ConsumerMetadata(
         client_id="bench",
         client_host="/127.0.0.1",
         rebalance_timeout_ms=60_000,

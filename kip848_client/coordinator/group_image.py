@@ -8,13 +8,8 @@ import msgspec
 
 from kip848_client.assignors import TopicPartitions
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup, GroupState, ResolvedRegex
-from kip848_client.coordinator.modern.member_record import (
-    NO_METADATA,
-    AssignmentMetadata,
-    MemberMetadata,
-    PartitionEpochs,
-    ReconciliationState,
-)
+from kip848_client.coordinator.consumer.consumer_member import ConsumerMetadata, PartitionEpochs
+from kip848_client.coordinator.modern.member_record import NO_METADATA, AssignmentMetadata, ReconciliationState
 
 
 class MemberImage(msgspec.Struct, frozen=True):
@@ -29,7 +24,7 @@ class MemberImage(msgspec.Struct, frozen=True):
     """
 
     member_id: str
-    metadata: MemberMetadata
+    metadata: ConsumerMetadata
     member_epoch: int
     previous_member_epoch: int
     state: ReconciliationState

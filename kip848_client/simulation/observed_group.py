@@ -12,8 +12,8 @@ from uuid import UUID
 from kip848_client.assignors import TopicPartitions
 from kip848_client.coordinator.classic.classic_group import ClassicGroup, ClassicState
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
+from kip848_client.coordinator.consumer.consumer_member import ConsumerMember, PartitionEpochs
 from kip848_client.coordinator.core.topics_image import TopicsImage
-from kip848_client.coordinator.modern.member_record import ConsumerMember, PartitionEpochs
 from kip848_client.model import TopicPartition
 from kip848_client.simulation.virtual.cluster import Cluster
 from kip848_client.simulation.virtual.violation import fail

@@ -8,6 +8,7 @@ import pytest
 
 from kip848_client.coordinator import GroupState, ReconciliationState
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
+from kip848_client.coordinator.consumer.consumer_member import ConsumerMetadata, CurrentAssignment
 from kip848_client.coordinator.consumer.consumer_records import (
     current_record,
     current_tombstone,
@@ -20,7 +21,7 @@ from kip848_client.coordinator.consumer.consumer_records import (
     target_record,
     target_tombstone,
 )
-from kip848_client.coordinator.modern.member_record import AssignmentMetadata, CurrentAssignment, MemberMetadata
+from kip848_client.coordinator.modern.member_record import AssignmentMetadata
 from kip848_client.errors import IllegalStateError
 from kip848_client.wire.messages.group_records import (
     ConsumerGroupPartitionMetadataKey,
@@ -55,7 +56,7 @@ def test_a_partition_that_moved_is_with_its_new_member_in_any_order_of_records()
 
 def test_a_member_s_records_may_come_in_any_order() -> None:
     """Compaction keeps the last record of each key, wherever it stands."""
-    metadata = MemberMetadata(instance_id="i", subscribed_topic_names=("foo",))
+    metadata = ConsumerMetadata(instance_id="i", subscribed_topic_names=("foo",))
     member = member_metadata_record("g", member_id="m", metadata=metadata)
     epoch = group_epoch_record("g", epoch=3, metadata_hash=7)
     target = target_record("g", member_id="m", target={FOO: (0,)})

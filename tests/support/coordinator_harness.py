@@ -40,8 +40,7 @@ from kip848_client.coordinator import (
 )
 from kip848_client.coordinator.classic.classic_group import ClassicGroup, to_value
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
-from kip848_client.coordinator.consumer.consumer_heartbeat import take_steps
-from kip848_client.coordinator.consumer.steady_heartbeat import steady_member
+from kip848_client.coordinator.consumer.consumer_heartbeat import steady_member, take_steps
 from kip848_client.coordinator.core.offset_store import CommittedOffset
 from kip848_client.coordinator.modern.assignment_round import AssignmentRound
 from kip848_client.coordinator.modern.modern_group import ModernGroup

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from uuid import UUID
 
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
+from kip848_client.coordinator.consumer.consumer_member import ConsumerMember, PartitionEpochs
 from kip848_client.coordinator.core.kind import Commit
 from kip848_client.coordinator.core.refusal import Refused
 from kip848_client.coordinator.modern.member_lookup import unknown_member
-from kip848_client.coordinator.modern.member_record import ConsumerMember, PartitionEpochs
 from kip848_client.errors import ErrorCode
 
 

@@ -15,6 +15,7 @@ from kip848_client.coordinator.classic.classic_group import ClassicGroup, Classi
 from kip848_client.coordinator.classic.rebalance import ClassicOutcome
 from kip848_client.coordinator.consumer import consumer_records
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
+from kip848_client.coordinator.consumer.consumer_member import ConsumerMember, ConsumerMetadata, CurrentAssignment
 from kip848_client.coordinator.consumer.subscriptions import Subscriptions
 from kip848_client.coordinator.core.coordinator_state import CoordinatorState
 from kip848_client.coordinator.core.result import CoordinatorRecord
@@ -29,15 +30,7 @@ from kip848_client.coordinator.migration.conversion import (
     shared_metadata,
     start_classic_group,
 )
-from kip848_client.coordinator.modern.member_record import (
-    ClassicProtocols,
-    ConsumerMember,
-    Current,
-    CurrentAssignment,
-    MemberMetadata,
-    MemberRecord,
-    SharedMetadata,
-)
+from kip848_client.coordinator.modern.member_record import ClassicProtocols, Current, MemberRecord, SharedMetadata
 from kip848_client.errors import ProtocolError
 from kip848_client.wire.messages.consumer_protocol import (
     CONSUMER_PROTOCOL,
@@ -163,9 +156,9 @@ def _upgraded_member(
     return MemberRecord(member.member_id, metadata, Current(classic.generation, classic.generation, assigned=assigned))
 
 
-def classic_metadata(subscription: ConsumerProtocolSubscription, common: SharedMetadata) -> MemberMetadata:
+def classic_metadata(subscription: ConsumerProtocolSubscription, common: SharedMetadata) -> ConsumerMetadata:
     """The metadata of a member on the classic protocol."""
-    return MemberMetadata(
+    return ConsumerMetadata(
         instance_id=common.instance_id,
         rack_id=subscription.rack_id,
         client_id=common.client_id,

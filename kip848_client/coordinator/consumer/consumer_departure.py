@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from kip848_client.coordinator.consumer import consumer_records, subscriptions
 from kip848_client.coordinator.consumer.consumer_conversion import downgrade
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup, existing_group
+from kip848_client.coordinator.consumer.consumer_member import ConsumerMember
 from kip848_client.coordinator.consumer.subscriptions import Subscriptions
 from kip848_client.coordinator.core.coordinator_state import CoordinatorState
 from kip848_client.coordinator.core.inputs import ApiRequest
@@ -23,7 +24,7 @@ from kip848_client.coordinator.modern.departure import (
     remove_named,
 )
 from kip848_client.coordinator.modern.member_lookup import away
-from kip848_client.coordinator.modern.member_record import STATIC_LEAVE_EPOCH, ConsumerMember
+from kip848_client.coordinator.modern.member_record import STATIC_LEAVE_EPOCH
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,

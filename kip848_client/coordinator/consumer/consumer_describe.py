@@ -9,6 +9,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup, existing_group
+from kip848_client.coordinator.consumer.consumer_member import ConsumerMember
 from kip848_client.coordinator.consumer.target_assignment import choose_assignor
 from kip848_client.coordinator.core.coordinator_state import CoordinatorState
 from kip848_client.coordinator.core.inputs import ApiRequest
@@ -16,7 +17,6 @@ from kip848_client.coordinator.core.list_and_delete import ALL_OPERATIONS
 from kip848_client.coordinator.core.refusal import Refused
 from kip848_client.coordinator.core.result import CoordinatorResult, Reply
 from kip848_client.coordinator.modern.client_assignment import client_assignor
-from kip848_client.coordinator.modern.member_record import ConsumerMember
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages import consumer_group_describe
 from kip848_client.wire.messages.consumer_group_describe import (

@@ -13,6 +13,7 @@ from uuid import UUID
 import msgspec
 
 from kip848_client.coordinator.consumer import consumer_records
+from kip848_client.coordinator.consumer.consumer_member import ConsumerMetadata, CurrentAssignment
 from kip848_client.coordinator.consumer.consumer_records import (
     read_assignment_metadata,
     read_member_metadata,
@@ -23,7 +24,7 @@ from kip848_client.coordinator.core.coordinator_state import CoordinatorState
 from kip848_client.coordinator.core.group_overrides import GroupConfig
 from kip848_client.coordinator.core.offset_store import OffsetExpiry
 from kip848_client.coordinator.core.refusal import Refused
-from kip848_client.coordinator.modern.member_record import Current, CurrentAssignment, MemberMetadata, MemberRecord
+from kip848_client.coordinator.modern.member_record import Current, MemberRecord
 from kip848_client.coordinator.modern.modern_group import GroupState, ModernGroup, count, derive_state, read_state
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages import group_records as wire
@@ -45,10 +46,10 @@ class ResolvedRegex(msgspec.Struct, frozen=True):
 
 
 _CHANGES_MIN: Final = 100
-_NO_METADATA: Final = MemberMetadata()
+_NO_METADATA: Final = ConsumerMetadata()
 
 
-class ConsumerGroup(ModernGroup[UUID, MemberMetadata]):
+class ConsumerGroup(ModernGroup[UUID, ConsumerMetadata]):
     """One group. Read anything; change nothing except by `replay`."""
 
     kind: ClassVar[str] = "consumer"
@@ -97,7 +98,7 @@ class ConsumerGroup(ModernGroup[UUID, MemberMetadata]):
         yield consumer_records.partition_metadata_tombstone(group_id)
         yield consumer_records.group_epoch_tombstone(group_id)
 
-    def topics_of(self, metadata: MemberMetadata) -> frozenset[str]:
+    def topics_of(self, metadata: ConsumerMetadata) -> frozenset[str]:
         """Names that a member subscribes to: by name, and by its pattern as far as that is resolved."""
         names = frozenset(metadata.subscribed_topic_names)
         if metadata.subscribed_topic_regex is None:
@@ -123,7 +124,7 @@ class ConsumerGroup(ModernGroup[UUID, MemberMetadata]):
         return frozenset(topics)
 
     def subscribed_topics_after(
-        self, *, old: Sequence[MemberMetadata], new: MemberMetadata | None = None
+        self, *, old: Sequence[ConsumerMetadata], new: ConsumerMetadata | None = None
     ) -> frozenset[str]:
         """`subscribed_topics` as it would be once metadata *old* of members are gone, and *new* is there."""
         subscribed = self.subscribed_topics
@@ -203,7 +204,7 @@ class ConsumerGroup(ModernGroup[UUID, MemberMetadata]):
                 raise AssertionError(f"{type(key).__name__} is not a record of a consumer group")
         return True
 
-    def _note_metadata(self, member_id: str, metadata: MemberMetadata | None) -> None:
+    def _note_metadata(self, member_id: str, metadata: ConsumerMetadata | None) -> None:
         if len(self.metadata_changes) > _CHANGES_MIN + 2 * len(self.members):
             self.metadata_changes = []
         self.metadata_changes.append(member_id)
@@ -212,7 +213,7 @@ class ConsumerGroup(ModernGroup[UUID, MemberMetadata]):
         elif metadata.rack_id is not None:
             self.rack_ids[member_id] = metadata.rack_id
 
-    def _count_metadata(self, metadata: MemberMetadata, change: int) -> None:
+    def _count_metadata(self, metadata: ConsumerMetadata, change: int) -> None:
         super()._count_metadata(metadata, change)
         subscribed = self._subscribed
         for name in metadata.subscribed_topic_names:

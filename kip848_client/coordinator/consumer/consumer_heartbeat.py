@@ -12,25 +12,24 @@ from kip848_client.coordinator.classic.classic_group import ClassicGroup
 from kip848_client.coordinator.consumer.consumer_conversion import is_settled, upgrade
 from kip848_client.coordinator.consumer.consumer_departure import leave
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
+from kip848_client.coordinator.consumer.consumer_member import ConsumerMember, ConsumerMetadata, OwnedPartitions
 from kip848_client.coordinator.consumer.heartbeat_answer import Waiting, extended_assignment, plain_assignment, waiting
 from kip848_client.coordinator.consumer.member_steps import MemberSteps
-from kip848_client.coordinator.consumer.steady_heartbeat import answer_steady, steady_member
 from kip848_client.coordinator.consumer.subscriptions import Subscriptions
 from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
 from kip848_client.coordinator.core.coordinator_state import CoordinatorState
 from kip848_client.coordinator.core.inputs import ApiRequest
 from kip848_client.coordinator.core.refusal import Refused, invalid_request
-from kip848_client.coordinator.core.result import CoordinatorResult, Reply
+from kip848_client.coordinator.core.result import ArmTimer, CoordinatorResult, Reply
 from kip848_client.coordinator.core.result_batch import Batch
+from kip848_client.coordinator.core.timers import TimerKey, TimerKind
 from kip848_client.coordinator.modern.client_assignors import read_offers
-from kip848_client.coordinator.modern.current_assignment import OwnedPartitions
 from kip848_client.coordinator.modern.member_lookup import find_member
 from kip848_client.coordinator.modern.member_record import (
     JOIN_EPOCH,
     STATIC_LEAVE_EPOCH,
     ClientAssignor,
-    ConsumerMember,
-    MemberMetadata,
+    ReconciliationState,
 )
 from kip848_client.coordinator.modern.refused_heartbeat import refuse_heartbeat
 from kip848_client.errors import ErrorCode
@@ -118,6 +117,59 @@ def _validate_join(message: ConsumerGroupHeartbeatRequest) -> None:
         raise invalid_request("Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.")
 
 
+def steady_member(
+    state: CoordinatorState, request: ApiRequest, message: ConsumerGroupHeartbeatRequest
+) -> ConsumerMember | None:
+    """The member if it reports no change, and there is none for it, as in most heartbeats; else None.
+
+    A shortcut that decides nothing: `take_steps` comes to the same result in four times the time. The tests with random
+    groups compare the two for every heartbeat that takes it.
+    """
+    group = state.find(ConsumerGroup, message.group_id)
+    member = None if group is None else group.members.get(message.member_id)
+    if group is None or member is None:
+        return None
+    epoch, current, metadata = message.member_epoch, member.current, member.metadata
+    is_up_to_date = (
+        epoch == current.member_epoch == group.target_epoch == group.group_epoch
+        and current.state is ReconciliationState.STABLE
+        and not group.regex_subscribers
+        and message.group_id not in state.part(Subscriptions).metadata_check_due
+    )
+    says_nothing_new = (
+        message.topic_partitions is None
+        and message.subscribed_topic_names is None
+        and message.subscribed_topic_regex is None
+        and message.server_assignor is None
+        and message.client_assignors is None
+        and message.rack_id is None
+        and message.rebalance_timeout_ms == -1
+        and message.instance_id in (None, metadata.instance_id)
+        and metadata.classic is None
+        and request.client_id == metadata.client_id
+        and request.client_host == metadata.client_host
+    )
+    return member if is_up_to_date and says_nothing_new and epoch > JOIN_EPOCH else None
+
+
+def answer_steady(
+    state: CoordinatorState, request: ApiRequest, member: ConsumerMember, *, now_ms: int
+) -> CoordinatorResult:
+    """Answer with the member's epoch and interval, and restart its session."""
+    assert isinstance(request.message, ConsumerGroupHeartbeatRequest)
+    group_id, epoch = request.message.group_id, member.current.member_epoch
+    config = state.group_config(group_id)
+    response = ConsumerGroupHeartbeatResponse(
+        member_id=member.member_id, member_epoch=epoch, heartbeat_interval_ms=config.heartbeat_interval_ms
+    )
+    session = ArmTimer(
+        TimerKey(TimerKind.SESSION, group_id, member.member_id),
+        deadline_ms=now_ms + config.session_timeout_ms,
+        member_epoch=epoch,
+    )
+    return CoordinatorResult(replies=(Reply(request.request_id, response),), soft=(session,))
+
+
 class _ConsumerHeartbeat:
     """One heartbeat: finds its member, applies its fields, and builds the answer."""
 
@@ -182,7 +234,7 @@ class _ConsumerHeartbeat:
 
     # What it says
 
-    def _updated_metadata(self, before: MemberMetadata) -> MemberMetadata:
+    def _updated_metadata(self, before: ConsumerMetadata) -> ConsumerMetadata:
         """Apply the fields that are given: null, and -1 for the timeout, mean unchanged."""
         message, request = self._message, self._request
         names, regex = message.subscribed_topic_names, message.subscribed_topic_regex
@@ -199,7 +251,7 @@ class _ConsumerHeartbeat:
             and request.client_host == before.client_host
         ):
             return before
-        after = MemberMetadata(
+        after = ConsumerMetadata(
             instance_id=before.instance_id if message.instance_id is None else message.instance_id,
             rack_id=before.rack_id if message.rack_id is None else message.rack_id,
             client_id=request.client_id,

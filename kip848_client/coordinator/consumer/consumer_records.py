@@ -11,20 +11,13 @@ from uuid import UUID
 import msgspec
 
 from kip848_client.assignors import TopicPartitions
-from kip848_client.coordinator.modern.member_record import (
-    NO_METADATA,
-    AssignmentMetadata,
-    CurrentAssignment,
-    MemberMetadata,
-    PartitionEpochs,
-    read_assignors,
-    read_classic,
-)
+from kip848_client.coordinator.consumer.consumer_member import ConsumerMetadata, CurrentAssignment, PartitionEpochs
+from kip848_client.coordinator.modern.member_record import NO_METADATA, AssignmentMetadata, read_assignors, read_classic
 from kip848_client.wire.messages import group_records as wire
 from kip848_client.wire.messages.group_records import GroupRecord
 
 
-def member_metadata_record(group_id: str, *, member_id: str, metadata: MemberMetadata) -> GroupRecord:
+def member_metadata_record(group_id: str, *, member_id: str, metadata: ConsumerMetadata) -> GroupRecord:
     """Type 5: the member and its subscription."""
     return GroupRecord(
         wire.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id),
@@ -149,9 +142,9 @@ def regex_tombstone(group_id: str, *, regex: str) -> GroupRecord:
     return GroupRecord(wire.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None)
 
 
-def read_member_metadata(value: wire.ConsumerGroupMemberMetadataValue) -> MemberMetadata:
+def read_member_metadata(value: wire.ConsumerGroupMemberMetadataValue) -> ConsumerMetadata:
     """The inverse of `member_metadata_record`."""
-    return MemberMetadata(
+    return ConsumerMetadata(
         instance_id=value.instance_id,
         rack_id=value.rack_id,
         client_id=value.client_id,

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from kip848_client.assignors import TopicPartitions
 from kip848_client.coordinator.consumer import consumer_records
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup, existing_group
+from kip848_client.coordinator.consumer.consumer_member import ConsumerMember
 from kip848_client.coordinator.consumer.subscriptions import Subscriptions
 from kip848_client.coordinator.core.coordinator_state import CoordinatorState
 from kip848_client.coordinator.core.inputs import ApiRequest
@@ -33,7 +34,7 @@ from kip848_client.coordinator.modern.computed_target import (
     parts_of_present,
     prepared_for,
 )
-from kip848_client.coordinator.modern.member_record import NO_METADATA, AssignmentMetadata, ConsumerMember
+from kip848_client.coordinator.modern.member_record import NO_METADATA, AssignmentMetadata
 from kip848_client.wire.messages import consumer_group_install_assignment as install_wire
 from kip848_client.wire.messages import consumer_group_prepare_assignment as prepare_wire
 from kip848_client.wire.messages.consumer_group_install_assignment import (

@@ -12,6 +12,13 @@ from typing import Final
 from kip848_client.assignors import TopicPartitions
 from kip848_client.coordinator.consumer import consumer_records, subscriptions
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
+from kip848_client.coordinator.consumer.consumer_member import (
+    ConsumerMember,
+    ConsumerMetadata,
+    CurrentAssignment,
+    FoundMember,
+    OwnedPartitions,
+)
 from kip848_client.coordinator.consumer.subscriptions import MetadataChecked, Subscriptions
 from kip848_client.coordinator.consumer.target_assignment import choose_assignor, compute_target
 from kip848_client.coordinator.core.coordinator_state import CoordinatorState
@@ -22,14 +29,11 @@ from kip848_client.coordinator.core.timers import TimerKey, TimerKind
 from kip848_client.coordinator.modern.assignment_round import Rounds, TargetComputed
 from kip848_client.coordinator.modern.client_assignment import RoundPlanner, client_assignor
 from kip848_client.coordinator.modern.client_assignors import Choice, asks_for_a_target, check_versions
-from kip848_client.coordinator.modern.current_assignment import MustRejoinError, OwnedPartitions, Target, reconcile
-from kip848_client.coordinator.modern.member_lookup import FoundMember, fenced, returned
+from kip848_client.coordinator.modern.current_assignment import MustRejoinError, Target, reconcile
+from kip848_client.coordinator.modern.member_lookup import fenced, returned
 from kip848_client.coordinator.modern.member_record import (
     NO_METADATA,
     STATIC_LEAVE_EPOCH,
-    ConsumerMember,
-    CurrentAssignment,
-    MemberMetadata,
     MemberRecord,
     ReconciliationState,
 )
@@ -73,10 +77,10 @@ class MemberSteps:
         self._target_metadata = NO_METADATA
         self.target: TopicPartitions = {}
         """The member's part of the target, after `run`."""
-        self.planner: RoundPlanner[uuid.UUID, MemberMetadata] | None = None
+        self.planner: RoundPlanner[uuid.UUID, ConsumerMetadata] | None = None
         """The round in which a member computes the target, if one does, after `run`."""
 
-    def run(self, found: FoundMember, metadata: MemberMetadata, *, is_join: bool) -> ConsumerMember:
+    def run(self, found: FoundMember, metadata: ConsumerMetadata, *, is_join: bool) -> ConsumerMember:
         """Take the steps.
 
         Args:
@@ -126,11 +130,11 @@ class MemberSteps:
 
     # Step 1
 
-    def _check_versions(self, found: FoundMember, metadata: MemberMetadata) -> None:
+    def _check_versions(self, found: FoundMember, metadata: ConsumerMetadata) -> None:
         if metadata.client_assignors and self._offers_assignors:
             check_versions(self._group, old=found.counted, new=metadata)
 
-    def _subscribe(self, found: FoundMember, metadata: MemberMetadata) -> None:
+    def _subscribe(self, found: FoundMember, metadata: ConsumerMetadata) -> None:
         """Start matching the patterns of the group, including this member's, if that is due."""
         group, batch = self._group, self._batch
         regex = metadata.subscribed_topic_regex
@@ -167,7 +171,7 @@ class MemberSteps:
         )
         self._batch.happened("group_epoch_bumped", group_epoch=self._group_epoch, fields={"reason": reason})
 
-    def _reason_to_bump(self, found: FoundMember, after: MemberMetadata) -> str | None:
+    def _reason_to_bump(self, found: FoundMember, after: ConsumerMetadata) -> str | None:
         group, before = self._group, found.member.metadata
         if not group.group_epoch:
             return "group_created"  # a join is never answered with epoch 0
@@ -191,7 +195,7 @@ class MemberSteps:
             return "assignor_changed"
         return None
 
-    def _asks_for_other_client_assignor(self, found: FoundMember, after: MemberMetadata) -> bool:
+    def _asks_for_other_client_assignor(self, found: FoundMember, after: ConsumerMetadata) -> bool:
         """Whether the member's offer changed, or its join changes which assignor is common to all."""
         offered, counted = after.client_assignors, found.counted
         if asks_for_a_target(old=found.member.metadata.client_assignors, new=offered):
@@ -201,7 +205,7 @@ class MemberSteps:
         before, now = client_assignor(self._state, self._group), self._client_assignor(found, after)
         return (before and before.assignor_name) != (now and now.assignor_name)
 
-    def _client_assignor(self, found: FoundMember, after: MemberMetadata) -> Choice | None:
+    def _client_assignor(self, found: FoundMember, after: ConsumerMetadata) -> Choice | None:
         gone = frozenset(() if found.replaced is None else (found.replaced.member_id,))
         return client_assignor(self._state, self._group, gone=gone, joined=found.member.member_id, metadata=after)
 
@@ -349,7 +353,7 @@ class MemberSteps:
         batch.happened("member_left", member=replaced, group_epoch=group.group_epoch, fields={"reason": "replaced"})
 
 
-def _counted(found: FoundMember) -> tuple[MemberMetadata, ...]:
+def _counted(found: FoundMember) -> tuple[ConsumerMetadata, ...]:
     return () if found.counted is None else (found.counted,)
 
 

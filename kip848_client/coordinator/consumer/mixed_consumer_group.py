@@ -14,18 +14,13 @@ from kip848_client.coordinator.consumer.consumer_conversion import (
     partitions_by_id,
 )
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
+from kip848_client.coordinator.consumer.consumer_member import ConsumerMember, ConsumerMetadata, FoundMember
 from kip848_client.coordinator.consumer.member_steps import MemberSteps
 from kip848_client.coordinator.core.coordinator_state import CoordinatorState
 from kip848_client.coordinator.core.inputs import ApiRequest
 from kip848_client.coordinator.core.result_batch import Batch
 from kip848_client.coordinator.migration.mixed_group import MixedGroup
-from kip848_client.coordinator.modern.member_lookup import FoundMember
-from kip848_client.coordinator.modern.member_record import (
-    ClassicProtocols,
-    ConsumerMember,
-    MemberMetadata,
-    SharedMetadata,
-)
+from kip848_client.coordinator.modern.member_record import ClassicProtocols, SharedMetadata
 from kip848_client.wire.messages.consumer_protocol import (
     CONSUMER_PROTOCOL,
     ConsumerProtocolSubscription,
@@ -34,7 +29,7 @@ from kip848_client.wire.messages.consumer_protocol import (
 from kip848_client.wire.messages.join_group import JoinGroupRequest
 
 
-class MixedConsumerGroup(MixedGroup[UUID, MemberMetadata, ConsumerProtocolSubscription]):
+class MixedConsumerGroup(MixedGroup[UUID, ConsumerMetadata, ConsumerProtocolSubscription]):
     """See the module."""
 
     protocol_type: ClassVar[str] = CONSUMER_PROTOCOL
@@ -52,7 +47,7 @@ class MixedConsumerGroup(MixedGroup[UUID, MemberMetadata, ConsumerProtocolSubscr
         """The subscription."""
         return decode_subscription(bytes(message.protocols[0].metadata))
 
-    def metadata(self, said: ConsumerProtocolSubscription, common: SharedMetadata) -> MemberMetadata:
+    def metadata(self, said: ConsumerProtocolSubscription, common: SharedMetadata) -> ConsumerMetadata:
         """The member with its subscription."""
         return classic_metadata(said, common)
 
@@ -61,7 +56,7 @@ class MixedConsumerGroup(MixedGroup[UUID, MemberMetadata, ConsumerProtocolSubscr
         request: ApiRequest,
         batch: Batch,
         found: FoundMember,
-        metadata: MemberMetadata,
+        metadata: ConsumerMetadata,
         said: ConsumerProtocolSubscription,
         *,
         is_join: bool,

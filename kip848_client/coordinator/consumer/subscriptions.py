@@ -19,13 +19,13 @@ import msgspec
 
 from kip848_client.coordinator.consumer import consumer_records
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
+from kip848_client.coordinator.consumer.consumer_member import ConsumerMetadata
 from kip848_client.coordinator.core.coordinator_state import CoordinatorState, StatePart
 from kip848_client.coordinator.core.inputs import RegexResolved
 from kip848_client.coordinator.core.refusal import Refused
 from kip848_client.coordinator.core.result import CoordinatorResult, ResolveRegexes
 from kip848_client.coordinator.core.result_batch import Batch
 from kip848_client.coordinator.core.topics_image import TopicsImage
-from kip848_client.coordinator.modern.member_record import MemberMetadata
 from kip848_client.errors import ErrorCode
 from kip848_client.patterns import PATTERN_LENGTH_MAX, Pattern, compiled
 
@@ -56,7 +56,7 @@ class Subscriptions(StatePart):
         self.regex_check_due.discard(group_id)
         self._of_groups.pop(group_id, None)
 
-    def of_member(self, group: ConsumerGroup, metadata: MemberMetadata) -> tuple[UUID, ...]:
+    def of_member(self, group: ConsumerGroup, metadata: ConsumerMetadata) -> tuple[UUID, ...]:
         """Ids of the topics that exist and that a member subscribes to, ascending. Equal results are one object."""
         self._follow_topics()
         names, regex = metadata.subscribed_topic_names, metadata.subscribed_topic_regex
@@ -204,8 +204,8 @@ def resolution_due(
     state: CoordinatorState,
     group: ConsumerGroup,
     *,
-    old: MemberMetadata | None,
-    new: MemberMetadata,
+    old: ConsumerMetadata | None,
+    new: ConsumerMetadata,
     wall_ms: int,
 ) -> ResolveRegexes | None:
     """Whether the patterns of a group must be matched now.
@@ -283,7 +283,7 @@ def regex_resolved(state: CoordinatorState, event: RegexResolved) -> Coordinator
 
 
 def forgotten_regexes(
-    group: ConsumerGroup, *, old: Sequence[MemberMetadata], new: MemberMetadata | None = None
+    group: ConsumerGroup, *, old: Sequence[ConsumerMetadata], new: ConsumerMetadata | None = None
 ) -> list[str]:
     """The resolved patterns without subscribers after *old* metadata are replaced by *new*."""
     dropped = Counter(metadata.subscribed_topic_regex for metadata in old)

@@ -8,11 +8,11 @@ import msgspec
 
 from kip848_client.assignors import SERVER_ASSIGNORS, GroupAssignment, GroupSpec, ServerAssignor
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
+from kip848_client.coordinator.consumer.consumer_member import ConsumerMember, ConsumerMetadata
 from kip848_client.coordinator.consumer.subscriptions import Subscriptions
 from kip848_client.coordinator.core.coordinator_state import CoordinatorState
 from kip848_client.coordinator.core.refusal import Refused
 from kip848_client.coordinator.modern.assignor_votes import choose_name
-from kip848_client.coordinator.modern.member_record import ConsumerMember, MemberMetadata
 from kip848_client.errors import ErrorCode, join_names
 
 
@@ -33,8 +33,8 @@ def choose_assignor(
     group: ConsumerGroup,
     *,
     assignors: Mapping[str, ServerAssignor],
-    old: MemberMetadata | None = None,
-    new: MemberMetadata | None = None,
+    old: ConsumerMetadata | None = None,
+    new: ConsumerMetadata | None = None,
 ) -> ServerAssignor:
     """The server-side assignor of a consumer group; arguments and choice as of `choose_name`."""
     return assignors[choose_name(group, names=tuple(assignors), old=old, new=new)]

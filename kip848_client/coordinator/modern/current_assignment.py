@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final, Generic, TypeAlias, assert_never
-from uuid import UUID
 
 import msgspec
 
@@ -25,8 +24,6 @@ from kip848_client.coordinator.modern.member_record import (
 
 Owned: TypeAlias = Mapping[KeyT, AbstractSet[int]]
 """Key -> numbers that a member says it owns."""
-OwnedPartitions: TypeAlias = Owned[UUID]
-"""Topic id -> partitions that a member says it owns."""
 
 _NONE: Final[Collection[int]] = ()
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from typing import Any, Generic, Protocol, TypeAlias
-from uuid import UUID
+from typing import Any, Generic, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -22,7 +21,6 @@ from kip848_client.coordinator.modern.member_record import (
     Current,
     Held,
     KeyT,
-    MemberMetadata,
     MemberRecord,
     MetadataT,
     ReconciliationState,
@@ -68,10 +66,6 @@ class Found(msgspec.Struct, Generic[KeyT, MetadataT], frozen=True):
     def counted(self) -> MetadataT | None:
         """The metadata that is part of the group's counts of subscribers; None if it is new."""
         return None if self.is_new else (self.replaced or self.member).metadata
-
-
-FoundMember: TypeAlias = Found[UUID, MemberMetadata]
-"""The member of a consumer group that a heartbeat is about."""
 
 
 def find_member(

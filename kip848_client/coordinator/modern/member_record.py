@@ -1,8 +1,7 @@
 """One member as the coordinator knows it: frozen values, exactly what its records hold. No decisions.
 
-A member has two parts, one for each of its records: its metadata (`MemberMetadata`), and its epoch and
-assignment (`CurrentAssignment`). `Current` and `MemberRecord` serve every kind of group; the others are for consumer
-groups.
+A member has two parts, one for each of its records: its metadata, to which each kind of group adds its own
+(`SharedMetadata`), and its epoch and assignment (`Current`).
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import enum
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
-from uuid import UUID
 
 import msgspec
 
@@ -22,8 +20,6 @@ KeyT = TypeVar("KeyT", bound=Hashable)
 Held: TypeAlias = Mapping[KeyT, Mapping[int, int]]
 """Key -> number -> assignment epoch: the epoch at which it was given to its member. A key without numbers is left out.
 Never changed in place."""
-PartitionEpochs: TypeAlias = Held[UUID]
-"""Topic id -> partition -> assignment epoch (KIP-1251)."""
 
 JOIN_EPOCH: Final = 0
 """Epoch in a heartbeat of a member that joins, or joins again."""
@@ -160,26 +156,6 @@ class SharedMetadata(msgspec.Struct, frozen=True):
     classic: ClassicProtocols | None = None
 
 
-class MemberMetadata(SharedMetadata, frozen=True):
-    """The metadata of a member of a consumer group.
-
-    Args:
-        subscribed_topic_names: ascending, each once.
-        subscribed_topic_regex: RE2 pattern, or None.
-    """
-
-    rack_id: str | None = None
-    subscribed_topic_names: tuple[str, ...] = ()
-    subscribed_topic_regex: str | None = None
-
-    def subscribes_like(self, other: MemberMetadata) -> bool:
-        """Whether both have the same names and the same pattern."""
-        return (
-            self.subscribed_topic_names == other.subscribed_topic_names
-            and self.subscribed_topic_regex == other.subscribed_topic_regex
-        )
-
-
 MetadataT = TypeVar("MetadataT", bound=SharedMetadata)
 
 
@@ -200,10 +176,6 @@ class Current(msgspec.Struct, Generic[KeyT], frozen=True):
     assigned: Held[KeyT] = msgspec.field(default_factory=dict)
     pending_revocation: Held[KeyT] = msgspec.field(default_factory=dict)
     metadata: AssignmentMetadata = NO_METADATA
-
-
-CurrentAssignment: TypeAlias = Current[UUID]
-"""`Current` of a member of a consumer group. For annotations: to make one, call `Current`, which is faster."""
 
 
 class MemberRecord(msgspec.Struct, Generic[KeyT, MetadataT], frozen=True):
@@ -227,7 +199,3 @@ class MemberRecord(msgspec.Struct, Generic[KeyT, MetadataT], frozen=True):
         """Whether it owns its whole target of *epoch*."""
         current = self.current
         return current.member_epoch == epoch and current.state is ReconciliationState.STABLE
-
-
-ConsumerMember: TypeAlias = MemberRecord[UUID, MemberMetadata]
-"""One member of a consumer group. For annotations: to make one, call `MemberRecord`, which is faster."""

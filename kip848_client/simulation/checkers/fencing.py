@@ -7,8 +7,9 @@ from typing import Any
 from uuid import UUID
 
 from kip848_client.coordinator.classic.classic_group import ClassicGroup, ClassicState
+from kip848_client.coordinator.consumer.consumer_member import CurrentAssignment
 from kip848_client.coordinator.group_coordinator import GroupCoordinator
-from kip848_client.coordinator.modern.member_record import LEAVE_EPOCH, STATIC_LEAVE_EPOCH, CurrentAssignment
+from kip848_client.coordinator.modern.member_record import LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from kip848_client.errors import ErrorCode
 from kip848_client.simulation.observed_group import Change, IdPartition, Seen, accepted, fetched, listed
 from kip848_client.simulation.observer import Checker, RunState, about

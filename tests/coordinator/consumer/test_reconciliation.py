@@ -6,8 +6,8 @@ import pytest
 
 from kip848_client.assignors import GroupAssignment, GroupSpec
 from kip848_client.coordinator import CoordinatorRecord, CoordinatorResult, GroupState, ReconciliationState
+from kip848_client.coordinator.consumer.consumer_member import CurrentAssignment
 from kip848_client.coordinator.consumer.consumer_records import current_record
-from kip848_client.coordinator.modern.member_record import CurrentAssignment
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,

@@ -13,6 +13,7 @@ from kip848_client.assignors.server.uniform import UniformAssignor
 from kip848_client.coordinator.consumer import consumer_commit
 from kip848_client.coordinator.consumer import consumer_records as records
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup, GroupState
+from kip848_client.coordinator.consumer.consumer_member import ConsumerMember, CurrentAssignment
 from kip848_client.coordinator.core.result import ArmTimer, CoordinatorResult
 from kip848_client.coordinator.core.timers import TimerKind
 from kip848_client.coordinator.group_coordinator import GroupCoordinator
@@ -20,7 +21,6 @@ from kip848_client.coordinator.modern import current_assignment
 from kip848_client.coordinator.modern import member_lookup as membership
 from kip848_client.coordinator.modern import modern_group as group
 from kip848_client.coordinator.modern.current_assignment import Target
-from kip848_client.coordinator.modern.member_record import ConsumerMember, CurrentAssignment
 from tests.simulation.known_bugs.registry import Patch, known_bug
 
 
@@ -141,12 +141,12 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     find_static = membership._find_static
 
-    def find(group: ConsumerGroup, message: Any, *, member_id: str, known: Any, owned: Any) -> membership.FoundMember:
+    def find(group: ConsumerGroup, message: Any, *, member_id: str, known: Any, owned: Any) -> Any:
         holder = group.members.get(group.static_members.get(message.instance_id, ""))
         if message.member_epoch or holder is None or holder.member_id == member_id:
             return find_static(group, message, member_id=member_id, known=known, owned=owned)
         taken = replace(holder, member_id=member_id, current=membership.returned(holder.current))
-        return membership.FoundMember(taken, replaced=holder)
+        return membership.Found(taken, replaced=holder)
 
     patch.setattr(membership, "_find_static", find)
 

@@ -9,13 +9,14 @@ from msgspec.structs import replace
 from kip848_client.assignors import GroupAssignment, GroupSpec
 from kip848_client.assignors.server.uniform import UniformAssignor
 from kip848_client.coordinator.consumer import consumer_departure, consumer_kind, member_steps
+from kip848_client.coordinator.consumer.consumer_member import ConsumerMember, CurrentAssignment
 from kip848_client.coordinator.core.result import ArmTimer, CancelTimer, CoordinatorResult
 from kip848_client.coordinator.core.timers import TimerKey, TimerKind
 from kip848_client.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.coordinator.modern import current_assignment, member_timers
 from kip848_client.coordinator.modern import member_lookup as membership
 from kip848_client.coordinator.modern.current_assignment import Target
-from kip848_client.coordinator.modern.member_record import ConsumerMember, CurrentAssignment, ReconciliationState
+from kip848_client.coordinator.modern.member_record import ReconciliationState
 from kip848_client.errors import ErrorCode
 from kip848_client.member.consumer.heartbeats import Heartbeats
 from kip848_client.member.consumer.leaving import LEAVE_EPOCH, Leaving
