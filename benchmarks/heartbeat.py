@@ -14,6 +14,8 @@ broker in another process that asks for a heartbeat every few milliseconds:
   encoded, decoded or decided. Also once without the sleep: a busy loop finds its code in the CPU's caches and costs a
   third, which no heartbeat every few seconds will ever see; so the ratio is taken to the one that sleeps.
 * ``ours``: CPU of the background thread (and of the whole process, with librdkafka's threads for the records).
+* ``ours, counted``: the same once more, with a count of the calls of Python functions of this package; counting them
+  takes time, so this side has no CPU time.
 * ``librdkafka``: a `confluent_kafka.Consumer` with ``group.protocol=consumer``: CPU of the process.
 * ``aiokafka``: classic heartbeats, against librdkafka's mock cluster; left out if it is not installed.
 
@@ -24,8 +26,11 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
+from collections import Counter
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from broker_process import broker_process
@@ -35,6 +40,7 @@ INTERVAL_MS_DEFAULT = 5
 SETTLE_S = 1.5
 RATIO_GOAL = 2.5
 WAKE_UPS_GOAL = 2.0
+CALLS_GOAL = 150
 
 
 def switches(native_id: int) -> tuple[int, int]:
@@ -111,6 +117,34 @@ def ours(bootstrap_servers: str, seconds: float) -> dict[str, float]:
         "wake_ups": voluntary,
         "preempted": involuntary,
     }
+
+
+def counted(bootstrap_servers: str, seconds: float) -> dict[str, float]:
+    """As `ours`: calls of functions of this package on the background thread, and the files that have them."""
+    import kip848_client
+
+    package = str(Path(kip848_client.__file__).parent)
+    calls: Counter[str] = Counter()
+    counting = False
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if counting and event == "call" and threading.current_thread().name.startswith("kip848-heartbeat-"):
+            name = frame.f_code.co_filename
+            if name.startswith((package, "<")):  # "<": made at runtime, the encoders and decoders
+                calls[name] += 1
+
+    threading.setprofile(note)
+    with kip848_client.Consumer(
+        {"bootstrap.servers": bootstrap_servers, "group.id": "counted", "enable.auto.commit": False}
+    ) as consumer:
+        consumer.subscribe(["t"])
+        _poll_until_assigned(consumer)
+        statistics = consumer._manager.statistics
+        counting, before = True, statistics.heartbeats
+        time.sleep(seconds)
+        counting = False
+        heartbeats = statistics.heartbeats - before
+    return {"heartbeats": heartbeats, "calls": sum(calls.values()), "files": len(calls)}
 
 
 def librdkafka(bootstrap_servers: str, seconds: float) -> dict[str, float]:
@@ -207,6 +241,8 @@ def do_task(task: dict[str, Any]) -> object:
             return bare(task["port"], task["interval_ms"], task["seconds"])
         case "ours":
             return ours(task["bootstrap_servers"], task["seconds"])
+        case "counted":
+            return counted(task["bootstrap_servers"], task["seconds"])
         case "librdkafka":
             return librdkafka(task["bootstrap_servers"], task["seconds"])
         case "aiokafka":
@@ -225,6 +261,7 @@ def measure(
         sides: list[tuple[str, dict[str, Any]]] = [
             ("bare", {"side": "bare", "interval_ms": interval_ms}),
             ("ours", {"side": "ours"}),
+            ("ours, counted", {"side": "counted"}),
             ("librdkafka", {"side": "librdkafka"}),
             ("bare, busy", {"side": "bare", "interval_ms": 0}),
             ("aiokafka", {"side": "aiokafka", "interval_ms": interval_ms}),
@@ -276,7 +313,9 @@ def main() -> int:
     cpu_us = {
         side: [run["cpu_s"] * 1e6 / run["heartbeats"] for run in results if run["heartbeats"]]
         for side, results in runs.items()
+        if side != "ours, counted"
     }
+    calls = [run["calls"] / run["heartbeats"] for run in runs["ours, counted"]]
     process_us = [run["process_s"] * 1e6 / run["heartbeats"] for run in runs["ours"]]
     ratios = [a / b for a, b in zip(cpu_us["ours"], cpu_us["bare"], strict=True)]
     wake_ups = [run["wake_ups"] / run["heartbeats"] for run in runs["ours"]]
@@ -293,14 +332,23 @@ def main() -> int:
             [a / b for a, b in zip(process_us, cpu_us["librdkafka"], strict=True)], 2
         ),
         "wake_ups_per_heartbeat": median(wake_ups, 2),
+        "calls_per_heartbeat": median(calls, 0),
+        "files_with_calls": max(run["files"] for run in runs["ours, counted"]),
         "preempted_per_heartbeat": median([run["preempted"] / run["heartbeats"] for run in runs["ours"]], 2),
-        "goals": {"ratio_thread_to_bare": RATIO_GOAL, "wake_ups_per_heartbeat": WAKE_UPS_GOAL},
+        "goals": {
+            "ratio_thread_to_bare": RATIO_GOAL,
+            "wake_ups_per_heartbeat": WAKE_UPS_GOAL,
+            "calls_per_heartbeat": CALLS_GOAL,
+        },
     }
     rows: list[list[object]] = [["side", "CPU us a heartbeat"]]
     rows += [[side, value] for side, value in result["cpu_us_per_heartbeat"].items()]
     table(rows)
     print(f"thread / bare = {result['ratio_thread_to_bare']} (goal {RATIO_GOAL}; {result['ratios_thread_to_bare']})")
     print(f"process / librdkafka = {result['ratio_process_to_librdkafka']}")
+    print(
+        f"calls a heartbeat = {result['calls_per_heartbeat']} in {result['files_with_calls']} files (goal {CALLS_GOAL})"
+    )
     print(f"wake-ups a heartbeat = {result['wake_ups_per_heartbeat']} (goal {WAKE_UPS_GOAL})")
     keep(result, arguments)
     return 0

@@ -24,7 +24,6 @@ from kip848_client.member.core.assignor_events import (
     ReassignmentRequested,
 )
 from kip848_client.member.core.context import Context
-from kip848_client.member.core.deadlines import earliest
 from kip848_client.member.core.discovery import Discovery
 from kip848_client.member.core.events import (
     AppPolled,
@@ -53,7 +52,6 @@ from kip848_client.member.core.events import (
 )
 from kip848_client.member.core.settings import GroupProtocol, MemberConfig
 from kip848_client.member.core.states import FATAL, HEARTBEATING, IN_GROUP, MemberState, Phase
-from kip848_client.member.core.statistics import Statistics
 from kip848_client.member.group.group_part import GroupPart
 from kip848_client.member.offsets.commits import Commits
 from kip848_client.member.offsets.offset_fetches import OffsetFetches
@@ -118,6 +116,8 @@ class Member:
 
     def __init__(self, config: MemberConfig, *, rng: random.Random) -> None:
         self._context: Final = Context(config, rng)
+        self.statistics: Final = self._context.statistics
+        """Counts and times for metrics; the member goes on writing them."""
         self._commits: Final = Commits(self._context)
         self._fetches: Final = OffsetFetches(self._context)
         self._positions: Final = Positions(self._context, fetches=self._fetches)
@@ -127,8 +127,6 @@ class Member:
             on_connection_refused=self._connection_refused,
         )
         self._group: Final = self._speak(config.protocol)
-        self._with_deadlines: Final = (self._commits, self._fetches, self._positions)
-        """Parts whose deadlines need no coordinator."""
         self._last_readable = (_NONE, _NONE, _NOTHING_READABLE)
         self._seen = (
             MemberState.UNJOINED,
@@ -165,9 +163,7 @@ class Member:
             now_ms: monotonic milliseconds; a value below an earlier one counts as that.
         """
         context = self._context
-        if now_ms > context.now_ms:
-            context.now_ms = now_ms
-        context.effects = []
+        context.begin_step(now_ms)
         self._dispatch(event)
         self._group.resume()
         self._positions.advance()
@@ -304,10 +300,7 @@ class Member:
 
     def deadline_ms(self) -> int | None:
         """When the next `Tick` is due, or None if only an event can matter. After a `Tick`, later than that one."""
-        times = [self._group.deadline_ms(), *(part.deadline_ms() for part in self._with_deadlines)]
-        if self._context.link is None:
-            times.append(self._discovery.deadline_ms(wanted=self._coordinator_wanted))
-        return earliest(times)
+        return self._context.wake_ms
 
     @property
     def phase(self) -> Phase:
@@ -326,11 +319,11 @@ class Member:
             self._readable(),
             context.owned,
             self._group.poll_wanted or self._commits.poll_wanted,
-            self._group.run is not None or context.listeners_outstanding,
+            self._group.run is not None or bool(context.listener_calls),
             context.member_id,
             context.live_epoch,
             self._group.handing_over,
-            self._group.expects_partitions or self._positions.under_way,
+            self._group.expects_partitions or bool(self._positions.under_way),
         )
         if seen == self._seen:
             return self._view
@@ -361,11 +354,6 @@ class Member:
     def requests_under_way(self) -> int:
         """How many requests it asked the shell for that have not ended."""
         return self._context.requests_under_way
-
-    @property
-    def statistics(self) -> Statistics:
-        """Counts and times for metrics; the member goes on writing them."""
-        return self._context.statistics
 
     def snapshot(self) -> MemberSnapshot:
         """A copy of what the member is now."""

@@ -51,10 +51,11 @@ class Listener:
 
     def asked(self) -> DescribeTopics:
         """The question that is asked now."""
-        due_ms = self.partitions.deadline_ms()
-        assert due_ms is not None
-        self.context.now_ms = max(due_ms, self.context.now_ms)
+        self.context.begin_step(self.context.now_ms)
         self.partitions.advance()
+        if self.context.wake_ms is not None:
+            self.context.now_ms = self.context.wake_ms
+            self.partitions.advance()
         asked = self.context.effects[-1]
         assert isinstance(asked, DescribeTopics)
         return asked
@@ -127,5 +128,5 @@ def test_without_a_policy_of_their_own_nothing_is_asked(policy: ResetPolicy | No
     partitions = NewPartitions(context, on_known=lambda: None)
     partitions.listen(NAMES)
     partitions.advance()
-    assert (context.effects, partitions.deadline_ms()) == ([], None)
+    assert (context.effects, context.wake_ms) == ([], None)
     assert partitions.is_new(TopicIdPartition("t", 0, T)) is False

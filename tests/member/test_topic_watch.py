@@ -46,13 +46,27 @@ class Extreme(random.Random):
         return self._choose(a, b)
 
 
+def next_question(context: Context, watch: TopicWatch) -> DescribeTopics | None:
+    """Let time pass until *watch* asks; None if it waits for no time."""
+    context.begin_step(context.now_ms)
+    watch.advance()
+    if context.wake_ms is not None:
+        context.now_ms = context.wake_ms
+        watch.advance()
+    asked = context.effects[-1] if context.effects else None
+    assert asked is None or isinstance(asked, DescribeTopics)
+    return asked
+
+
 @pytest.mark.parametrize(("choose", "refresh_ms"), [(min, 4_000), (max, 6_000)])
 def test_members_do_not_look_together(choose: Callable[[float, float], float], refresh_ms: int) -> None:
     """A thousand members that began together would ask the brokers in one moment, for ever."""
     config = MemberConfig(group_id="g", member_id="m", topic_refresh_ms=REFRESH_MS)
-    watch = TopicWatch(Context(config, Extreme(choose)), on_changed=print)
+    context = Context(config, Extreme(choose))
+    watch = TopicWatch(context, on_changed=print)
     watch.watch(frozenset({"t"}), known=SAME)
-    assert watch.deadline_ms() == refresh_ms
+    watch.advance()
+    assert context.wake_ms == refresh_ms
 
 
 @pytest.mark.parametrize(
@@ -81,14 +95,11 @@ def test_growth_is_told_at_once_and_loss_when_it_is_seen_twice(
     watch = TopicWatch(context, on_changed=told.append)
     watch.watch(frozenset({"t"}), **watched)
     for answer in answers:
-        due_ms = watch.deadline_ms()
-        assert due_ms is not None
-        waited.append(due_ms - context.now_ms)
-        context.now_ms = due_ms
-        watch.advance()
-        asked = context.effects[-1]
-        assert isinstance(asked, DescribeTopics)
-        assert watch.deadline_ms() is None, "one question at a time"
+        begun_ms = context.now_ms
+        asked = next_question(context, watch)
+        waited.append(context.now_ms - begun_ms)
+        assert next_question(context, watch) is None, "one question at a time"
+        assert asked is not None
         if answer is None:
             on_failure, _ = context.take_failure(asked.request_id)
             assert on_failure is not None
@@ -96,4 +107,4 @@ def test_growth_is_told_at_once_and_loss_when_it_is_seen_twice(
         else:
             watch.described(TopicsDescribed(asked.request_id, answer))
     assert (waited, told) == (list(waits), list(changes))
-    assert (watch.deadline_ms() is None) is bool(changes), "who watches begins anew after a change"
+    assert (next_question(context, watch) is None) is bool(changes), "the watch begins anew after a change"

@@ -38,7 +38,6 @@ from kip848_client.member.core.assignor_events import (
     ReassignmentRequested,
 )
 from kip848_client.member.core.context import Context
-from kip848_client.member.core.deadlines import earliest
 from kip848_client.member.core.last_plan import WISH_MS
 from kip848_client.member.core.states import IN_GROUP
 from kip848_client.model import TopicIdPartition, TopicPartition
@@ -196,13 +195,8 @@ class ClassicAssignors:
         if self._calls.watch() is not None:
             self.forget_notice()  # no other call is made until this one returns, and the listener does not wait for it
             self.leader.timed_out()
-        if self._wish_without_metadata and self._context.now_ms >= self._next_wish_ms:
+        if self._calls.stuck and self._asked is not None and self._context.due(self._next_wish_ms):
             self._take(self._described)
-
-    @property
-    def _wish_without_metadata(self) -> bool:
-        """Whether the application wants a new assignment, and ``metadata()`` cannot be called because a call hangs."""
-        return self._calls.stuck and self._asked is not None
 
     def advance(self) -> None:
         """Ask again, and make the next call."""
@@ -212,21 +206,10 @@ class ClassicAssignors:
             return
         if self._notice is not None and self._notice_call_id is None:
             self._notice_call_id = self._calls.start(self._notice)
-        elif (due_ms := self._describe_ms()) is not None and context.now_ms >= due_ms:
+        elif (due_ms := self._describe_ms()) is not None and context.due(due_ms):
             self._describe_due_ms = context.now_ms + max(context.config.heartbeat_interval_ms, _DESCRIBE_MS_MIN)
             self._calls.start(DescribeAssignors)
 
     def _describe_ms(self) -> int | None:
         """When ``metadata()`` is to be called again."""
         return self._describe_due_ms if self._own and self._context.phase in IN_GROUP else None
-
-    def deadline_ms(self) -> int | None:
-        """When `watch` or `advance` would do something by time alone."""
-        return earliest(
-            (
-                self._calls.deadline_ms(),
-                self.leader.deadline_ms(),
-                self._next_wish_ms if self._wish_without_metadata else None,
-                self._describe_ms() if self._calls.free else None,
-            )
-        )

@@ -67,12 +67,6 @@ class ClassicHeartbeats:
 
     # -------------------------------------------------------------------------------------------------------- when
 
-    def deadline_ms(self) -> int | None:
-        """When the next heartbeat is due, given a coordinator; None if only an event can make it due."""
-        if self.in_flight or not self._context.epoch or self._context.phase not in HEARTBEATING:
-            return None
-        return max(self._planned_ms, self._backoff.ready_ms)
-
     @property
     def _planned_ms(self) -> int:
         if self._context.expedite:
@@ -82,8 +76,10 @@ class ClassicHeartbeats:
 
     def due(self) -> bool:
         """Whether to send one now, given a coordinator."""
-        deadline_ms = self.deadline_ms()
-        return deadline_ms is not None and self._context.now_ms >= deadline_ms
+        context = self._context
+        if self._in_flight is not None or not context.epoch or context.phase not in HEARTBEATING:
+            return False
+        return context.due(max(self._planned_ms, self._backoff.ready_ms))
 
     # ----------------------------------------------------------------------------------------------------- sending
 

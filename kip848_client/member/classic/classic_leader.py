@@ -30,7 +30,6 @@ from kip848_client.member.core.assignor_calls import AssignorCalls
 from kip848_client.member.core.assignor_events import AssignorDone, AssignorFailed, GroupRestless, RunAssignor
 from kip848_client.member.core.backoff import Backoff
 from kip848_client.member.core.context import Context
-from kip848_client.member.core.deadlines import earliest
 from kip848_client.member.core.events import TopicDescription, TopicsDescribed
 from kip848_client.member.core.last_plan import RETRY_MS, RETRY_MS_MAX, PlanInputs, Unrest
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
@@ -218,9 +217,9 @@ class ClassicLeader:
 
     def advance(self) -> None:
         """Do what is due but needs no call of the assignor."""
-        now_ms, lead = self._context.now_ms, self._lead
-        if lead is not None and lead.retry_ms is not None and now_ms >= lead.retry_ms:
-            if now_ms >= lead.give_up_ms:
+        context, lead = self._context, self._lead
+        if lead is not None and lead.retry_ms is not None and context.due(lead.retry_ms):
+            if context.now_ms >= lead.give_up_ms:
                 self._lead = None
                 lead.round.start("the topics of the group are not known", delayed=True)
             else:
@@ -229,7 +228,7 @@ class ClassicLeader:
             if lead.call_id is None:
                 self._report(lead, "a call of an assignor has not returned; every member keeps what it has until then")
             self._end(lead, error=ASSIGNOR_RAISED)
-        if self._left_out_until_ms is not None and now_ms >= self._left_out_until_ms:
+        if self._left_out_until_ms is not None and context.due(self._left_out_until_ms):
             self._left_out_until_ms = None
             self._rejoin("partitions have no owner")
 
@@ -238,7 +237,7 @@ class ClassicLeader:
         lead, retry = self._lead, self._retry
         if lead is not None and lead.plan is not None:
             lead.call_id = self._run(lead.plan)
-        elif retry is not None and self._context.now_ms >= retry.due_ms:
+        elif retry is not None and self._context.due(retry.due_ms):
             retry.call_id = self._run(retry.plan)
         else:
             return False
@@ -268,17 +267,6 @@ class ClassicLeader:
     def _try_later(self, retry: _Retry) -> None:
         self._backoff.failed(self._context.now_ms)
         retry.due_ms, retry.call_id = self._backoff.ready_ms, None
-
-    def deadline_ms(self) -> int | None:
-        """When `advance` or `call` would do something by time alone."""
-        lead, retry = self._lead, self._retry
-        return earliest(
-            (
-                lead.retry_ms if lead is not None else None,
-                retry.due_ms if retry is not None and self._calls.free else None,
-                self._left_out_until_ms,
-            )
-        )
 
 
 def _record_size(subscriptions: dict[str, int], assignments: tuple[SyncGroupRequestAssignment, ...]) -> tuple[int, str]:

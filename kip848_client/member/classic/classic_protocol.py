@@ -37,7 +37,6 @@ from kip848_client.member.classic.join_round import JoinRound
 from kip848_client.member.classic.topic_watch import TopicWatch
 from kip848_client.member.core.assignor_events import AssignorEvent
 from kip848_client.member.core.context import Context
-from kip848_client.member.core.deadlines import earliest
 from kip848_client.member.core.discovery import Discovery
 from kip848_client.member.core.events import (
     FailureKind,
@@ -413,13 +412,15 @@ class ClassicProtocol:
         self._assignors.watch()
         self._assignors.advance()
         self._topics.advance()
-        if self._match_again_ms is not None and context.now_ms >= self._match_again_ms:
+        if self._match_again_ms is not None and context.due(self._match_again_ms):
             self._match()
         if self._matched_now:
             self._round.advance()
         if context.link is not None and self._heartbeats.due():
             self._beat()
-        self._leaving.advance()
+        self._exit.advance()
+        if self._reconciler.listener_ready_ms > context.now_ms:
+            context.wake_at(self._reconciler.listener_ready_ms)
 
     def _beat(self) -> None:
         number, link = self._round.number, self._context.link
@@ -488,23 +489,6 @@ class ClassicProtocol:
     def connection_refused(self, failure: RequestFailed) -> None:
         """As in `GroupPart`."""
         self.fail(failure_error(failure))
-
-    def deadline_ms(self) -> int | None:
-        """As in `GroupPart`."""
-        context = self._context
-        times = [
-            self._exit.deadline_ms(),
-            self._topics.deadline_ms(),
-            self._assignors.deadline_ms(),
-            self._match_again_ms,
-        ]
-        if self._reconciler.listener_ready_ms > context.now_ms:
-            times.append(self._reconciler.listener_ready_ms)
-        if context.link is not None:
-            times.append(self._heartbeats.deadline_ms())
-            if self._matched_now:
-                times.append(self._round.deadline_ms())
-        return earliest(times)
 
     def hand_over(self, event: HandOverRequested) -> None:
         """As in `GroupPart`; refused, because only a join moves partitions here."""

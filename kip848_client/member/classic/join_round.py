@@ -175,14 +175,6 @@ class JoinRound:
         self._request_id = None
         self._step = None
 
-    def deadline_ms(self) -> int | None:
-        """When `advance` would do something by time alone, given a coordinator."""
-        if self._request_id is not None or self._step not in {_Step.JOIN, _Step.SYNC}:
-            return None
-        if self._step is _Step.JOIN and self._commits.in_flight:
-            return max(self._backoff.ready_ms, self._commits_until_ms)
-        return self._backoff.ready_ms
-
     def advance(self) -> None:
         """Send what is due."""
         context = self._context
@@ -192,8 +184,13 @@ class JoinRound:
             # The coordinator's connection broke or moved: this request will not be answered.
             context.orphan(self._request_id)
             self._request_id = None
-        deadline_ms = self.deadline_ms()
-        if context.link is None or deadline_ms is None or context.now_ms < deadline_ms:
+        if context.link is None or self._step not in {_Step.JOIN, _Step.SYNC}:
+            return
+        ready_ms = self._backoff.ready_ms
+        self._commits.join_waits = self._step is _Step.JOIN and self._commits.in_flight
+        if self._commits.join_waits:
+            ready_ms = max(ready_ms, self._commits_until_ms)
+        if not context.due(ready_ms):
             return
         if self._step is not _Step.JOIN:
             self._sync()

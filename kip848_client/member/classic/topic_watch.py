@@ -100,13 +100,9 @@ class TopicWatch:
         self._due_ms = None
         self._suspected = False
 
-    def deadline_ms(self) -> int | None:
-        """When `advance` would do something."""
-        return self._due_ms if self._request_id is None else None
-
     def advance(self) -> None:
         """Ask if it is time."""
-        if self._due_ms is not None and self._request_id is None and self._context.now_ms >= self._due_ms:
+        if self._due_ms is not None and self._request_id is None and self._context.due(self._due_ms):
             self._request_id = self.ask(self._topics, self._pattern, self._looked)
 
     def _looked(self, event: TopicsDescribed | None) -> None:

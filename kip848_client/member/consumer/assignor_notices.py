@@ -18,7 +18,6 @@ from kip848_client.assignors.client.interface import ConsumerGroupMetadata
 from kip848_client.member.consumer.topic_names import TopicNames
 from kip848_client.member.core.assignor_events import CallOnAssignment
 from kip848_client.member.core.context import Context
-from kip848_client.member.core.deadlines import earliest
 from kip848_client.member.core.events import MetadataUpdated
 from kip848_client.model import TopicIdPartition
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignment, TopicPartitions
@@ -132,19 +131,14 @@ class AssignorNotices:
         useful = _topic_ids(self._target)
         self._names.update(event, useful=useful if self._notice is None else useful | _topic_ids(self._notice.target))
 
-    def ask_for_names(self) -> None:
+    def advance(self) -> None:
         """Ask the cluster, once for each notice, for names that are missing."""
-        if self._notice is not None and self._names.not_asked:
-            self._names.ask()
-
-    # --------------------------------------------------------------------------------------------------------- time
-
-    def deadline_ms(self) -> int | None:
-        """When `holds_back` or `ask_for_names` would change by time alone."""
         if self._notice is None:
-            return None
-        held_until_ms = self._notice.until_ms if self.holds_back else None
-        return earliest((held_until_ms, self._names.deadline_ms() if self._names.not_asked else None))
+            return
+        if self._names.not_asked:
+            self._names.ask()
+        if self.holds_back:
+            self._context.wake_at(self._notice.until_ms)
 
 
 def _topic_ids(target: _Target) -> frozenset[UUID]:

@@ -43,7 +43,6 @@ from kip848_client.member.core.assignor_events import (
 )
 from kip848_client.member.core.backoff import Backoff
 from kip848_client.member.core.context import Context
-from kip848_client.member.core.deadlines import earliest
 from kip848_client.member.core.error_tables import RoundErrorClass, round_error_class
 from kip848_client.member.core.events import Destination, MetadataUpdated, RequestFailed
 from kip848_client.member.core.failures import is_passing
@@ -188,7 +187,10 @@ class AssignorRound:
 
     def _take_reason(self) -> None:
         """Tell the reason, unless the coordinator would take it for that of an earlier request."""
-        if self._context.phase not in IN_GROUP or (self._calls.stuck and self._context.now_ms >= self._next_wish_ms):
+        wished = self._asked is not None or self._carried is not None
+        if wished and (
+            self._context.phase not in IN_GROUP or (self._calls.stuck and self._context.due(self._next_wish_ms))
+        ):
             # metadata() cannot be called soon: what is known of it has to do.
             self._next_reason = self._asked or self._carried or self._next_reason
             if self._asked is not None:
@@ -359,7 +361,7 @@ class AssignorRound:
         """Abandon a call that exceeded its limit. No other one is made until it returns: no round waits for that."""
         if self._calls.watch() is not None and self._round is not None and self._round.phase is RoundPhase.COMPUTING:
             self._round = None
-        if self._retry_ms is not None and self._context.now_ms >= self._retry_ms:
+        if self._retry_ms is not None and self._context.due(self._retry_ms):
             self._retry_ms = None
             self._ask(RETRY_REASON)
         self._take_reason()
@@ -375,7 +377,7 @@ class AssignorRound:
             context.orphan(current.request_id)
             self._round = None
         self._notices.drop_stale(member=takes_part)
-        self._notices.ask_for_names()
+        self._notices.advance()
         if self._calls.free:
             self._call_next()
 
@@ -387,7 +389,7 @@ class AssignorRound:
             snapshot = current.snapshot
             assert snapshot is not None
             self._calls.start(lambda call_id: RunAssignor(call_id, snapshot))
-        elif (due_ms := self._describe_ms()) is not None and self._context.now_ms >= due_ms:
+        elif (due_ms := self._describe_ms()) is not None and self._context.due(due_ms):
             self._describe_due_ms = self._context.now_ms + self._heartbeats.interval_ms
             if self._asked is not None:
                 self._carried, self._asked = self._asked, None
@@ -399,9 +401,3 @@ class AssignorRound:
         if not self._usable or self._context.phase not in IN_GROUP:
             return None
         return min(self._describe_due_ms, self._context.now_ms + self._heartbeats.interval_ms)
-
-    def deadline_ms(self) -> int | None:
-        """When `watch`, `advance` or `holds_back` would change by time alone."""
-        described_ms = self._describe_ms() if self._calls.free else None
-        wish_ms = self._next_wish_ms if self._calls.stuck and self._asked is not None else None
-        return earliest((self._calls.deadline_ms(), self._notices.deadline_ms(), described_ms, wish_ms, self._retry_ms))

@@ -29,7 +29,6 @@ import msgspec
 
 from kip848_client.member.core.assignment import IdPartition
 from kip848_client.member.core.context import Context
-from kip848_client.member.core.deadlines import earliest
 from kip848_client.member.core.events import Destination
 from kip848_client.member.core.states import Phase
 from kip848_client.model import NO_EPOCH
@@ -84,7 +83,8 @@ class EarlyHeartbeats:
 
     def __init__(self, context: Context) -> None:
         self._context: Final = context
-        self._wait: _Wait | None = None
+        self.wait: _Wait | None = None
+        """The wait for partitions of others; None if the member waits for none."""
         self._request_id: int | None = None
         self._members = 0
         """Members of the group when it was described last."""
@@ -95,22 +95,19 @@ class EarlyHeartbeats:
         self._next_found_ms = 0
         """No heartbeat follows a fail-over before this time."""
 
-    @property
-    def waiting(self) -> bool:
-        """Whether the member may be waiting for partitions of others."""
-        return self._wait is not None
-
     def due_ms(self) -> int | None:
         """When the next early heartbeat is due; None if none is."""
         if self._context.phase is not Phase.IN_SYNC:
             return None
-        return earliest((self._found_ms, None if self._wait is None else self._wait.next_ms))
+        if self.wait is None or self._found_ms is None:
+            return self._found_ms if self.wait is None else self.wait.next_ms
+        return min(self._found_ms, self.wait.next_ms)
 
     # ----------------------------------------------------------------------------------------------------- heartbeats
 
     def sent(self, *, interval_ms: int) -> None:
         """A heartbeat was sent, early or not. The next early one is timed from it."""
-        wait, now_ms = self._wait, self._context.now_ms
+        wait, now_ms = self.wait, self._context.now_ms
         self._found_ms = None
         if wait is None:
             return
@@ -161,8 +158,8 @@ class EarlyHeartbeats:
         if moved:
             self._begin(None, likely=joined or brought or not self._large_group)
         elif brought:
-            self._begin(None if self._wait is None else self._wait.missing, likely=True)
-        wait = self._wait
+            self._begin(None if self.wait is None else self.wait.missing, likely=True)
+        wait = self.wait
         if wait is None:
             return
         if pending:
@@ -175,8 +172,8 @@ class EarlyHeartbeats:
     def _begin(self, missing: frozenset[IdPartition] | None, *, likely: bool) -> None:
         self.stop()
         if likely:
-            self._wait = _Wait(self._context.now_ms, missing=missing)
-            self._schedule(self._wait)
+            self.wait = _Wait(self._context.now_ms, missing=missing)
+            self._schedule(self.wait)
 
     def _schedule(self, wait: _Wait) -> None:
         jitter = self._context.rng.uniform(1 - _JITTER, 1 + _JITTER)
@@ -184,7 +181,7 @@ class EarlyHeartbeats:
 
     def stop(self) -> None:
         """Plan no early heartbeat: the member waits for nothing, or has left the group."""
-        self._wait = None
+        self.wait = None
         self._context.orphan(self._request_id)
 
     # --------------------------------------------------------------------------------------------- what is waited for
@@ -205,7 +202,7 @@ class EarlyHeartbeats:
     @property
     def question_wanted(self) -> bool:
         """Whether ConsumerGroupDescribe should say what the member waits for."""
-        wait = self._wait
+        wait = self.wait
         return (
             wait is not None
             and wait.missing is None
@@ -231,7 +228,7 @@ class EarlyHeartbeats:
         )
 
     def _described(self, response: ConsumerGroupDescribeResponse, target_before: frozenset[IdPartition]) -> None:
-        wait = self._wait
+        wait = self.wait
         assert wait is not None, "the end of a wait is the end of its question"
         group = next(iter(response.groups), None)
         if group is None:

@@ -66,36 +66,24 @@ class HandOver:
         context.subscription = Subscription()
 
     def advance(self) -> None:
-        """Ask for the epochs of the other members, let the revocation begin, or end."""
+        """Ask for the epochs of the other members, let the revocation begin, or end; only while `active`."""
         context = self._context
-        if not self.active:
-            return
         if context.phase not in IN_GROUP or context.subscription:
             self._end()
         elif self._reconciler.hold_back_runs:
-            if context.now_ms >= self._until_ms:
+            if context.due(self._until_ms):
                 self._stop_waiting("time is up")
-            elif self._may_ask:
+            elif self._may_ask and context.due(self._ask_ms):
                 self._ask()
         elif context.phase is Phase.IN_SYNC and (not context.owned or context.now_ms >= self._until_ms):
             self._end()  # at the deadline it may still own partitions (no coordinator): the leave gives them up
 
-    def deadline_ms(self) -> int | None:
-        """When `advance` would do something by time alone."""
-        if not self.active or not self._reconciler.hold_back_runs:
-            return None
-        return min(self._until_ms, self._ask_ms) if self._may_ask_later else self._until_ms
-
     # -------------------------------------------------------------------------------------------------------- asking
 
     @property
-    def _may_ask_later(self) -> bool:
+    def _may_ask(self) -> bool:
         """Whether the coordinator knows that the member unsubscribed, and no ConsumerGroupDescribe is in flight."""
         return self._context.link is not None and self._request_id is None and self._heartbeats.empty_subscription_known
-
-    @property
-    def _may_ask(self) -> bool:
-        return self._may_ask_later and self._context.now_ms >= self._ask_ms
 
     def _ask(self) -> None:
         context = self._context

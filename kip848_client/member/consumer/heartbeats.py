@@ -95,31 +95,27 @@ class Heartbeats:
 
     # -------------------------------------------------------------------------------------------------------- when
 
-    def deadline_ms(self) -> int | None:
-        """When the next heartbeat is due, given a coordinator; None if only an event can make it due."""
-        if self.in_flight or self._context.phase not in HEARTBEATING:
-            return None
-        ready_ms, early_ms = self._backoff.ready_ms, self.early.due_ms()
-        due_ms = self._due_ms if early_ms is None else min(early_ms, self._due_ms)
-        # An immediate heartbeat skips the interval, but no heartbeat is sent before the backoff ends.
-        return ready_ms if self._immediate() else max(ready_ms, due_ms)
-
     def due(self) -> bool:
         """Whether to send one now, given a coordinator."""
-        if self.in_flight:  # most of the time
+        if self._in_flight is not None or self._context.phase not in HEARTBEATING:
             return False
-        deadline_ms = self.deadline_ms()
-        return deadline_ms is not None and self._context.now_ms >= deadline_ms
+        # An immediate heartbeat skips the interval, but no heartbeat is sent before the backoff ends.
+        due_ms = self._backoff.ready_ms
+        if not self._immediate():
+            early_ms = self.early.due_ms()
+            due_ms = max(due_ms, self._due_ms if early_ms is None else min(early_ms, self._due_ms))
+        return self._context.due(due_ms)
 
     def _immediate(self) -> bool:
         """Whether the next heartbeat skips the interval. `Context.expedite` says which events set it."""
-        return (
-            self._context.phase is Phase.JOINING
-            or self.ack_due
-            or self._context.expedite
-            or self._subscription_changed()
-            or self._assignors_changed()
-        )
+        return self._context.phase is Phase.JOINING or self.ack_due or self._context.expedite or self._has_news()
+
+    def _has_news(self) -> bool:
+        """Whether subscription or assignors have changed since the last heartbeat."""
+        sent, context = self._sent, self._context
+        if sent is None or (sent.subscription is context.subscription and sent.assignors is context.assignors):
+            return False  # most of the time
+        return self._subscription_changed() or self._assignors_changed()
 
     def _subscription_changed(self) -> bool:
         if self._sent is None or self._sent.subscription is self._context.subscription:

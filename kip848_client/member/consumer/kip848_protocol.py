@@ -21,7 +21,6 @@ from kip848_client.member.consumer.membership import Membership
 from kip848_client.member.consumer.reconciler import Reconciler
 from kip848_client.member.core.assignor_events import AssignorEvent
 from kip848_client.member.core.context import Context
-from kip848_client.member.core.deadlines import earliest
 from kip848_client.member.core.discovery import Discovery
 from kip848_client.member.core.events import HandOverRequested, MetadataUpdated, TopicsDescribed
 from kip848_client.member.core.states import IN_GROUP, Phase
@@ -69,15 +68,14 @@ class ConsumerProtocol:
 
     def advance(self) -> None:
         """As in `GroupPart`."""
-        self._assignors.watch()  # before the heartbeat that tells what this makes known
-        self._hand_over.advance()
+        assigns = self._context.config.client_assignors
+        if assigns:
+            self._assignors.watch()  # before the heartbeat that tells what this makes known
+        if self._hand_over.active:
+            self._hand_over.advance()
         self._membership.advance()
-        self._assignors.advance()
-
-    def deadline_ms(self) -> int | None:
-        """As in `GroupPart`."""
-        parts = (self._membership, self._hand_over, self._reconciler, self._assignors)
-        return earliest(part.deadline_ms() for part in parts)
+        if assigns:
+            self._assignors.advance()
 
     def polled(self) -> None:
         """As in `GroupPart`."""
@@ -132,7 +130,7 @@ class ConsumerProtocol:
     @property
     def expects_partitions(self) -> bool:
         """As in `GroupPart`."""
-        return self._heartbeats.early.waiting
+        return self._heartbeats.early.wait is not None
 
     def facts(self) -> GroupFacts:
         """As in `GroupPart`."""

@@ -33,7 +33,6 @@ from kip848_client.member.consumer.leaving import Leaving
 from kip848_client.member.consumer.reconciler import Reconciler
 from kip848_client.member.core.assignment import partitions_from_wire, pending_from_wire
 from kip848_client.member.core.context import MIN_REPEAT_MS, Context
-from kip848_client.member.core.deadlines import earliest
 from kip848_client.member.core.discovery import Discovery
 from kip848_client.member.core.error_tables import FATAL_ADVICE, HeartbeatErrorClass, heartbeat_error_class
 from kip848_client.member.core.events import (
@@ -134,15 +133,13 @@ class Membership:
             if self._heartbeats.due():
                 self._send_heartbeat()
             early = self._heartbeats.early
-            if early.question_wanted and self._discovery.highest_version(ApiKey.CONSUMER_GROUP_DESCRIBE) is not None:
+            if (
+                early.wait is not None
+                and early.question_wanted
+                and self._discovery.highest_version(ApiKey.CONSUMER_GROUP_DESCRIBE) is not None
+            ):
                 early.ask(timeout_ms=self._heartbeats.timeout_ms, target=self._reconciler.target.partitions)
-        self._leaving.advance()
-
-    def deadline_ms(self) -> int | None:
-        """When `advance` or `GroupExit.check_poll_timer` would do something by time alone."""
-        context = self._context
-        heartbeat_ms = self._heartbeats.deadline_ms() if context.link is not None else None
-        return earliest((self.exit.deadline_ms(), heartbeat_ms))
+        self.exit.advance()
 
     def _send_heartbeat(self) -> None:
         context = self._context

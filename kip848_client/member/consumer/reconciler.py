@@ -29,7 +29,6 @@ from kip848_client.member.consumer.heartbeats import Heartbeats
 from kip848_client.member.consumer.topic_names import TopicNames
 from kip848_client.member.core.assignment import NO_ASSIGNMENT, IdPartition, LocalAssignment
 from kip848_client.member.core.context import Context
-from kip848_client.member.core.deadlines import earliest
 from kip848_client.member.core.events import (
     MetadataUpdated,
 )
@@ -144,7 +143,12 @@ class Reconciler(Runs):
             return
         if self.reported_unowned and not self._heartbeats.ownership_report_pending:
             self._ownership_answered()
-        self._names.ask()
+        if self._names.missing:
+            self._names.ask()
+            if self._holding:
+                self._context.wake_at(self._hold_until_ms)
+        if self.listener_ready_ms > self._context.now_ms:
+            self._context.wake_at(self.listener_ready_ms)
         if self._context.phase is Phase.PENDING and self._changes_nothing:
             self.current = self._resolved
             self._heartbeats.ack_due = True
@@ -168,13 +172,6 @@ class Reconciler(Runs):
         if current is NO_ASSIGNMENT or resolved == current or resolved.partitions != current.partitions:
             return False
         return self._named(resolved.partitions) == self._context.owned
-
-    def deadline_ms(self) -> int | None:
-        """When `advance` or `poll_wanted` would change by time alone."""
-        if self._context.phase not in IN_GROUP:
-            return None
-        listener_ms = self.listener_ready_ms if self.listener_ready_ms > self._context.now_ms else None
-        return earliest((listener_ms, self._names.deadline_ms(), self._hold_until_ms if self._holding else None))
 
     # --------------------------------------------------------------------------------------------------------- run
 

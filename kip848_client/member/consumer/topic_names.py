@@ -85,16 +85,12 @@ class TopicNames:
 
     def ask(self) -> None:
         """Ask the cluster for missing names, unless a request is in flight or failed just now."""
-        if not self.missing or self._request is not None or self._context.now_ms < self._backoff.ready_ms:
+        if not self.missing or self._request is not None or not self._context.due(self._backoff.ready_ms):
             return
         self._requested = self.missing
         self._request = self._context.expect(None, self._failed)
         timeout_ms = self._context.lookup_timeout_ms(self._backoff.failures)
         self._context.emit(RequestMetadata(self._request, self._requested, timeout_ms))
-
-    def deadline_ms(self) -> int | None:
-        """When `ask` would do something by time alone."""
-        return self._backoff.ready_ms if self.missing and self._request is None else None
 
     def update(self, event: MetadataUpdated, *, useful: frozenset[UUID]) -> None:
         """Learn names. If a name now belongs to another id, the old id loses it.

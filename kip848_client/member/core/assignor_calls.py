@@ -53,6 +53,7 @@ class AssignorCalls:
         effect = make(self._last_call_id)
         limit_ms = self._context.now_ms + self._context.config.assignor_timeout_ms
         self._call = _Call(self._last_call_id, effect, limit_ms)
+        self._context.wake_at(limit_ms)
         self._context.emit(effect)
         return self._last_call_id
 
@@ -67,7 +68,7 @@ class AssignorCalls:
     def watch(self) -> AssignorCall | None:
         """Abandon the call if it exceeded its limit; returns it in that case."""
         call = self._call
-        if call is None or call.abandoned or self._context.now_ms < call.limit_ms:
+        if call is None or call.abandoned or not self._context.due(call.limit_ms):
             return None
         call.abandoned = True
         name, what = _described(call.effect)
@@ -79,10 +80,6 @@ class AssignorCalls:
         )
         self._context.emit(AssignorFailed(error))
         return call.effect
-
-    def deadline_ms(self) -> int | None:
-        """When `watch` would abandon the call."""
-        return self._call.limit_ms if self._call is not None and not self._call.abandoned else None
 
 
 def _described(call: AssignorCall) -> tuple[str, str]:

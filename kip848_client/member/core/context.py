@@ -61,6 +61,9 @@ class Context:
         self.rng: Final = rng
         self.now_ms = 0
         self.effects: list[MemberEffect] = []
+        self.wake_ms: int | None = None
+        """When something is due by time alone. In every step each part that waits for a time tells it, with `due` or
+        `wake_at`; the member asks none of them."""
         self.statistics: Final = Statistics()
 
         self.phase = Phase.IDLE
@@ -96,8 +99,31 @@ class Context:
         self._last_request_id = 0
         self._last_token = 0
         self._pending: dict[int, _Pending] = {}
-        self._listener_calls: dict[int, Callable[[BaseException | None], None] | None] = {}
+        self.listener_calls: Final[dict[int, Callable[[BaseException | None], None] | None]] = {}
+        """Listener calls that have not returned yet, and what follows each."""
         self._surfaced: tuple[object, int] | None = None
+
+    # -------------------------------------------------------------------------------------------------------- time
+
+    def begin_step(self, now_ms: int) -> None:
+        """A step begins at *now_ms*; an earlier time than that of the last step counts as that."""
+        if now_ms > self.now_ms:
+            self.now_ms = now_ms
+        self.effects = []
+        self.wake_ms = None
+
+    def due(self, at_ms: int) -> bool:
+        """Whether this time has come. If not, the member is woken then."""
+        if self.now_ms >= at_ms:
+            return True
+        if self.wake_ms is None or at_ms < self.wake_ms:
+            self.wake_ms = at_ms
+        return False
+
+    def wake_at(self, at_ms: int) -> None:
+        """Wake the member then; at once if that time has passed."""
+        if self.wake_ms is None or at_ms < self.wake_ms:
+            self.wake_ms = at_ms
 
     # ------------------------------------------------------------------------------------------------ phase, epoch
 
@@ -242,26 +268,21 @@ class Context:
     ) -> int:
         """Ask the application's thread to run a listener; *on_done* is None if the outcome does not matter."""
         self._last_token += 1
-        self._listener_calls[self._last_token] = on_done
+        self.listener_calls[self._last_token] = on_done
         self.emit(effect(self._last_token, partitions))
         return self._last_token
 
     def redirect_listener(self, token: int, on_done: Callable[[BaseException | None], None] | None) -> None:
         """Replace the callback of a listener call that has not returned; None for no callback."""
-        if token in self._listener_calls:
-            self._listener_calls[token] = on_done
+        if token in self.listener_calls:
+            self.listener_calls[token] = on_done
 
     def listener_done(self, token: int, error: BaseException | None) -> None:
         """A call ended; unknown numbers are ignored."""
-        on_done = self._listener_calls.pop(token, None)
+        on_done = self.listener_calls.pop(token, None)
         if on_done is not None:
             on_done(error)
 
     def listener_awaited(self, token: int) -> bool:
         """Whether this call has not returned yet."""
-        return token in self._listener_calls
-
-    @property
-    def listeners_outstanding(self) -> bool:
-        """Whether a listener call has not returned yet."""
-        return bool(self._listener_calls)
+        return token in self.listener_calls

@@ -86,7 +86,7 @@ class Discovery:
             # The last coordinator was lost before it worked. Wait: two brokers may name each other in a loop.
             self._backoff.pace(self._unproven_ms)
             self._unproven_ms = None
-        if self._context.now_ms < self._backoff.ready_ms:
+        if not self._context.due(self._backoff.ready_ms):
             return
         config = self._context.config
         self._finding = True
@@ -97,12 +97,6 @@ class Discovery:
             on_answer=self._found,
             on_failure=self._find_failed,
         )
-
-    def deadline_ms(self, *, wanted: bool) -> int | None:
-        """When `advance` would do something."""
-        if not wanted or self.known or self._finding or self._connecting is not None:
-            return None
-        return self._backoff.ready_ms
 
     def _found(self, response: FindCoordinatorResponse) -> None:
         self._finding = False

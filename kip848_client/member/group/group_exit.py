@@ -25,7 +25,6 @@ from typing import Final
 
 from kip848_client.errors import Kip848Error, MaxPollExceededError
 from kip848_client.member.core.context import Context
-from kip848_client.member.core.deadlines import earliest
 from kip848_client.member.core.events import Fail, LeaveDone, LeaveRequested
 from kip848_client.member.core.states import FATAL, LEAVING, MEMBER, RELEASING, Phase
 from kip848_client.member.group.leave_steps import LeaveSteps
@@ -67,10 +66,12 @@ class GroupExit:
         self.removals = 0
         """How often in a row the member was removed. `membership` and `classic_group` reset it."""
 
-    def deadline_ms(self) -> int | None:
-        """When `check_poll_timer`, or the end of the wait for a leave, is due."""
-        poll_ms = self._last_poll_ms + self._context.config.max_poll_interval_ms + 1
-        return earliest((self._leaving.deadline_ms(), poll_ms if self._context.phase in MEMBER else None))
+    def advance(self) -> None:
+        """Go on with a leave; while there is none, have the member woken for `check_poll_timer`."""
+        if self._context.phase in MEMBER:
+            self._context.wake_at(self._last_poll_ms + self._context.config.max_poll_interval_ms + 1)
+        else:
+            self._leaving.advance()
 
     # ----------------------------------------------------------------------------------------------------- leaving
 

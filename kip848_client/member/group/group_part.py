@@ -74,10 +74,6 @@ class GroupPart(Protocol):
         """Send what is due."""
         ...
 
-    def deadline_ms(self) -> int | None:
-        """When `advance` or `check_poll_timer` would do something by time alone."""
-        ...
-
     def subscribe(self, subscription: Subscription) -> None:
         """The application wants these topics."""
         ...

@@ -119,17 +119,10 @@ class LeaveSteps(ABC):
         """Send the leave request if it is due; stop waiting for its answer at the deadline."""
         if self._context.phase is Phase.LEAVE_DUE:
             self._send()
-        if not self._waiters:
-            return
-        late = any(self._context.now_ms >= waiter.deadline_ms for waiter in self._waiters)
-        if late and self._context.phase not in LEAVING:
-            self.over()
-
-    def deadline_ms(self) -> int | None:
-        """When `advance` would do something by time alone."""
         if not self._waiters or self._context.phase in LEAVING:
-            return None
-        return min(waiter.deadline_ms for waiter in self._waiters)
+            return
+        if self._context.due(min(waiter.deadline_ms for waiter in self._waiters)):
+            self.over()
 
     def _end_unsent(self) -> None:
         self._context.move("left")

@@ -41,7 +41,6 @@ from kip848_client.errors import (
 )
 from kip848_client.member.core.backoff import Backoff
 from kip848_client.member.core.context import Context
-from kip848_client.member.core.deadlines import earliest
 from kip848_client.member.core.error_tables import CommitErrorClass, commit_error_class, forgets_coordinator
 from kip848_client.member.core.events import (
     AUTOMATIC_COMMIT_ID,
@@ -108,6 +107,8 @@ class Commits:
         self._context = context
         self._queue: list[_Commit] = []
         self._due_ms: int | None = None
+        self.join_waits = False
+        """A join of the classic protocol waits until no commit is in flight."""
         self._committed: dict[TopicPartition, OffsetAndMetadata] = {}
         """What the coordinator confirmed since the last run; consumed positions equal to it need no commit (R119)."""
 
@@ -176,7 +177,7 @@ class Commits:
         """Whether the next poll() should bring consumed positions: for an interval commit, or a retry."""
         if self._due_ms is not None and self._context.now_ms >= self._due_ms and self._interval_allowed():
             return True
-        return any(commit.wants_positions for commit in self._queue)
+        return bool(self._queue) and any(commit.wants_positions for commit in self._queue)
 
     def polled(self) -> None:
         """poll() began, and positions are fresh: commit them if the interval is over."""
@@ -213,21 +214,22 @@ class Commits:
 
     def advance(self) -> None:
         """Send the commits that can be sent, fail those that cannot, and end those past their deadline."""
+        context = self._context
         for commit in list(self._queue):
             if not commit.ended and commit.request_id is None:
                 self._try(commit)
         for commit in list(self._queue):
-            if commit.deadline_ms is not None and self._context.now_ms >= commit.deadline_ms:
+            if commit.deadline_ms is not None and context.now_ms >= commit.deadline_ms:
                 self._expire(commit)
-        self._report()
-
-    def deadline_ms(self) -> int | None:
-        """When `advance` or `poll_wanted` would change by time alone."""
-        now_ms = self._context.now_ms
-        interval_due = self._due_ms is not None and self._due_ms > now_ms and self._interval_allowed()
-        times = [self._due_ms if interval_due else None, *(commit.deadline_ms for commit in self._queue)]
-        times += [commit.backoff.ready_ms for commit in self._queue if commit.backoff.ready_ms > now_ms]
-        return earliest(times)
+        if self._queue:
+            self._report()
+        for commit in self._queue:
+            if commit.backoff.ready_ms > context.now_ms:
+                context.wake_at(commit.backoff.ready_ms)
+            if commit.deadline_ms is not None:
+                context.wake_at(commit.deadline_ms)
+        if self._due_ms is not None and self._due_ms > context.now_ms and self._interval_allowed():
+            context.wake_at(self._due_ms)  # from then on poll() is wanted
 
     def _try(self, commit: _Commit) -> None:
         context = self._context
@@ -401,6 +403,8 @@ class Commits:
     def _expire(self, commit: _Commit) -> None:
         if not commit.ended:
             self._context.orphan(commit.request_id)
+            if self.join_waits:  # it was asked in this step already, and need not wait longer
+                self._context.wake_at(self._context.now_ms)
             self._end(commit, self._expiry_error(commit))
         # Also a commit that is done but waits for an earlier asynchronous one: its deadline has passed.
         self._emit(commit)

@@ -56,14 +56,15 @@ class NewPartitions:
         """Whether an earlier look covered a topic: if it did not see it, the topic was absent."""
         self._unknown: frozenset[str] = frozenset()
         """Topics that could not be described when all others were."""
-        self._due = False
+        self.due = False
+        """Some topic was not looked at for the first time."""
         self._request_id: int | None = None
 
     def listen(self, subscription: Subscription) -> None:
         """The member subscribes. Topics that it was subscribed to before keep their first look."""
         if not self._wanted or subscription == self._subscription:
             return
-        if not self._due:
+        if not self.due:
             self._looked_before = self._covers
         pattern = None
         if subscription.pattern is not None:
@@ -75,7 +76,7 @@ class NewPartitions:
         self._unknown = frozenset()
         self._ignore_answer()
         self._backoff.reset()
-        self._due = bool(subscription.topics) or pattern is not None
+        self.due = bool(subscription.topics) or pattern is not None
 
     def stop(self) -> None:
         """The member is not subscribed any more."""
@@ -83,7 +84,7 @@ class NewPartitions:
         self._subscription, self._pattern = Subscription(), None
         self._covers = self._looked_before = _nothing
         self._seen.clear()
-        self._unknown, self._due = frozenset(), False
+        self._unknown, self.due = frozenset(), False
 
     def is_new(self, partition: TopicIdPartition) -> bool | None:
         """Whether it appeared while the member was subscribed; None if that is not known yet."""
@@ -92,7 +93,7 @@ class NewPartitions:
         if seen is None:
             if not self._covers(topic):
                 return False
-            if topic in self._unknown or (self._due and not self._looked_before(topic)):
+            if topic in self._unknown or (self.due and not self._looked_before(topic)):
                 return None
             seen = _ABSENT
         made_again = ZERO_UUID not in {seen.topic_id, partition.topic_id} and seen.topic_id != partition.topic_id
@@ -103,18 +104,13 @@ class NewPartitions:
     def advance(self) -> None:
         """Ask, if it is time."""
         context = self._context
-        if self._due and self._request_id is None and context.now_ms >= self._backoff.ready_ms:
-            if context.closing or context.fatal_error is not None:
-                return
+        if not self.due or self._request_id is not None or context.closing or context.fatal_error is not None:
+            return
+        if context.due(self._backoff.ready_ms):
             self._request_id = context.expect(None, self._failed)
             pattern = None if self._pattern is None else self._subscription.pattern
             timeout_ms = context.lookup_timeout_ms(self._backoff.failures)
             context.emit(DescribeTopics(self._request_id, self._subscription.topics, pattern, timeout_ms))
-
-    def deadline_ms(self) -> int | None:
-        """When `advance` would ask."""
-        stopped = self._context.closing or self._context.fatal_error is not None
-        return self._backoff.ready_ms if self._due and self._request_id is None and not stopped else None
 
     def described(self, event: TopicsDescribed) -> bool:
         """Take the answer; False if it answers the question of another part."""
@@ -130,8 +126,8 @@ class NewPartitions:
             # Once it may be read, it is no new topic.
             self._seen.setdefault(topic, _Seen(ZERO_UUID, _EVERY_PARTITION))
         self._unknown = event.passing - self._seen.keys()
-        self._due = bool(self._unknown)
-        if self._due:
+        self.due = bool(self._unknown)
+        if self.due:
             self._backoff.failed(self._context.now_ms)
         self._on_known()
         return True

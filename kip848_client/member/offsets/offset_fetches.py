@@ -29,7 +29,6 @@ from kip848_client.errors import (
 )
 from kip848_client.member.core.backoff import Backoff
 from kip848_client.member.core.context import Context
-from kip848_client.member.core.deadlines import earliest
 from kip848_client.member.core.error_tables import (
     FetchErrorClass,
     fetch_error_class,
@@ -144,13 +143,12 @@ class OffsetFetches:
                 self._send(fetch)
         for fetch in list(self._fetches):
             self._expire(fetch)
-
-    def deadline_ms(self) -> int | None:
-        """When `advance` would do something by time alone."""
-        now_ms = self._context.now_ms
-        times = [item.deadline_ms for fetch in self._fetches for item in fetch.waiters]
-        times += [fetch.backoff.ready_ms for fetch in self._fetches if fetch.backoff.ready_ms > now_ms]
-        return earliest(times)
+        for fetch in self._fetches:
+            if fetch.backoff.ready_ms > context.now_ms:
+                context.wake_at(fetch.backoff.ready_ms)
+            for waiter in fetch.waiters:
+                if waiter.deadline_ms is not None:
+                    context.wake_at(waiter.deadline_ms)
 
     def _send(self, fetch: _Fetch) -> None:
         context = self._context

@@ -34,7 +34,6 @@ from kip848_client.errors import (
 )
 from kip848_client.member.core.backoff import Backoff
 from kip848_client.member.core.context import Context
-from kip848_client.member.core.deadlines import earliest
 from kip848_client.member.core.error_tables import TOPIC_GONE
 from kip848_client.member.core.events import (
     ListOffsets,
@@ -107,7 +106,8 @@ class Positions:
         self._slots: dict[TopicIdPartition, _Slot] = {}
         self._active: dict[TopicIdPartition, _Slot] = {}
         """Slots in an `_ACTIVE` stage: few, while a member may have thousands of partitions."""
-        self._under_way: set[TopicIdPartition] = set()
+        self.under_way: set[TopicIdPartition] = set()
+        """Partitions whose position is being looked up."""
         self._listing: dict[int, list[_Slot]] = {}
         self._new: Final = NewPartitions(context, on_known=self._decide)
 
@@ -205,9 +205,9 @@ class Positions:
         else:
             self._active.pop(slot.partition, None)
         if stage in _UNDER_WAY:
-            self._under_way.add(slot.partition)
+            self.under_way.add(slot.partition)
         else:
-            self._under_way.discard(slot.partition)
+            self.under_way.discard(slot.partition)
 
     def _by_name(self, partition: TopicPartition) -> _Slot | None:
         owned = self._context.owned_by_name.get(partition)
@@ -234,13 +234,16 @@ class Positions:
 
     def advance(self) -> None:
         """Ask for what is missing."""
-        self._new.advance()
+        if self._new.due:
+            self._new.advance()
         if self._active:
             self._look_up()
             self._list_offsets()
 
     def flush(self) -> None:
         """Emit `StartFetching` for all positions that became known."""
+        if not self._active:
+            return
         ready = {slot.partition: slot for slot in self._active.values() if slot.stage is _Stage.START}
         if ready:
             positions = {partition: slot.position for partition, slot in ready.items() if slot.position is not None}
@@ -248,15 +251,8 @@ class Positions:
                 self._set(slot, _Stage.FETCHING)
             committed = frozenset(partition for partition, slot in ready.items() if slot.is_committed)
             self._context.emit(StartFetching(positions, committed))
-
-    @property
-    def under_way(self) -> bool:
-        """Whether some position is being looked up."""
-        return bool(self._under_way)
-
-    def deadline_ms(self) -> int | None:
-        """When `advance` would do something by time alone."""
-        return earliest([self._new.deadline_ms(), *(slot.backoff.ready_ms for slot in self._active.values())])
+        for slot in self._active.values():
+            self._context.wake_at(slot.backoff.ready_ms)
 
     def _ready(self, stage: _Stage) -> list[_Slot]:
         now_ms = self._context.now_ms

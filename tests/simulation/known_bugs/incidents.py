@@ -295,12 +295,14 @@ def _(patch: Patch) -> None:
 
 @known_bug("a member that can send nothing does not sleep (KAFKA-20426)", "C9", "hang")
 def _(patch: Patch) -> None:
-    original = Membership.deadline_ms
+    original = Membership.advance
 
-    def deadline_ms(self: Membership) -> int | None:
-        return self._context.now_ms if not self._discovery.known else original(self)
+    def advance(self: Membership) -> None:
+        original(self)
+        if not self._discovery.known:
+            self._context.wake_at(self._context.now_ms)
 
-    patch.setattr(Membership, "deadline_ms", deadline_ms)
+    patch.setattr(Membership, "advance", advance)
 
 
 @known_bug("polls are not reported, so the poll timer always fires (KAFKA-16026)", "L1", "L6")

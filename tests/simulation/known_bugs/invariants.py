@@ -75,7 +75,6 @@ def _(patch: Patch) -> None:
 
     patch.setattr(Leaving, "_answered", answered)
     patch.setattr(Leaving, "advance", advance)
-    patch.setattr(Leaving, "deadline_ms", lambda self: None)
 
 
 @known_bug("a coordinator that moved is looked for after half a minute", "L8", "L1")
