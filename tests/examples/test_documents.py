@@ -78,7 +78,11 @@ PROGRAMS = {
         "            consumer.poll(0.1)\n",
         after="assert analysis.groups.count() == 1",
     ),
-    "spark.md": Program(after="query.processAllAvailable()\nquery.stop()\nassert broker.committed('billing')"),
+    "spark.md": Program(
+        before="def invoice(rows, batch): rows.count()\ndef archive(rows, batch): rows.count()",
+        after="for each in spark.streams.active:\n    each.processAllAvailable()\n    each.stop()\n"
+        "assert broker.committed('billing') and broker.committed('invoices') and broker.committed('archive')",
+    ),
     "streams.md": Program(
         before=f"seen = []\ndef handle(message, runner):\n    seen.append(message.value())\n"
         f"    assert {{task.partition for task in runner.active}} == set(range(6))\n    {STOP}",
