@@ -7,6 +7,7 @@ import zlib
 import pytest
 
 from kip848_client import EmbeddedBroker
+from kip848_client import TopicPartition as PublicPartition
 from kip848_client.client.records.gap_check import Gap, left_out
 from kip848_client.errors import ProtocolError
 from kip848_client.model import TopicPartition
@@ -30,7 +31,7 @@ def zipped(content: bytes) -> bytes:
 
 def in_two_members(count: int, cut: int) -> bytes:
     """A batch of *count* records whose gzip has two members; the first has *cut* records."""
-    records = [Record(b"%d" % number) for number in range(count)]
+    records = [Record(b"%d" % number, timestamp=number) for number in range(count)]
     plain, first = build_batch(records), build_batch(records[:cut])
     content, cut_at = plain[HEADER_SIZE:], len(first) - HEADER_SIZE
     packed = zipped(content[:cut_at]) + zipped(content[cut_at:])
@@ -46,7 +47,7 @@ def test_the_second_member_of_a_gzip_batch_is_not_lost_in_silence(
 ) -> None:
     """Kafka takes such a batch and Java reads it; librdkafka reads half of it and goes on behind it."""
     with RawConnection(broker.bootstrap_servers) as raw:
-        for batch in (in_two_members(400, 203), build_batch([Record(b"next")])):
+        for batch in (in_two_members(400, 203), build_batch([Record(b"next", timestamp=400)])):
             data = [{"name": "orders", "partition_data": [{"index": 0, "records": batch}]}]
             answer = raw.call(ApiKey.PRODUCE, 9, acks=-1, timeout_ms=10_000, topic_data=data)
             assert answer.responses[0].partition_responses[0].error_code == 0
@@ -57,6 +58,8 @@ def test_the_second_member_of_a_gzip_batch_is_not_lost_in_silence(
 
     assert len(consumer.delivered) == 204
     assert len(broker.records("orders", 0)) == 401
+    (found,) = consumer.raw.offsets_for_times([PublicPartition("orders", 0, 300)], 60.0)
+    assert found.offset == 300, "the broker finds it by its time"
 
 
 @pytest.mark.parametrize(
