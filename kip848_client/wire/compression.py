@@ -140,6 +140,9 @@ def _unsnapped(unpack_into: Callable[[bytes, bytearray], int], content: bytes, u
         raise ValueError("its header is cut off")
     parts, left, at = [], unpacked_max, _XERIAL_HEADER_SIZE
     while at + _BLOCK_LENGTH_SIZE <= len(content):
+        if content.startswith(_XERIAL, at):  # Java reads one stream after the other
+            at += _XERIAL_HEADER_SIZE
+            continue
         length = int.from_bytes(content[at : at + _BLOCK_LENGTH_SIZE], "big", signed=True)
         at += _BLOCK_LENGTH_SIZE
         if not 0 < length <= len(content) - at:

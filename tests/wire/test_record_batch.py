@@ -186,10 +186,17 @@ def in_independent_blocks(content: bytes) -> bytes:
     return bytes(packer.finish())
 
 
+def in_two(content: bytes) -> tuple[bytes, bytes]:
+    """Two parts, cut anywhere."""
+    return content[:60_000], content[60_000:]
+
+
 PACKED = {
     "gzip": packed(COMPRESSION_GZIP, gzip.compress),
     "snappy": packed(2, cramjam.snappy.compress_raw),
     "snappy of Java": packed(2, in_java_blocks),
+    "snappy of Java, two streams": packed(2, lambda content: b"".join(map(in_java_blocks, in_two(content)))),
+    "gzip, two members": packed(COMPRESSION_GZIP, lambda content: b"".join(map(gzip.compress, in_two(content)))),
     "lz4": packed(3, in_independent_blocks),
     "zstd": packed(4, cramjam.zstd.compress),
 }
