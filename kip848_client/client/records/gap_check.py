@@ -1,9 +1,8 @@
 """Finds records that librdkafka leaves out without an error: of a gzip batch in several members it reads the first.
 
-Offsets with nothing between them are common: compaction, markers of transactions, aborted records. So about once a
-second the offsets of what was read are looked at, and the batch at the first gap is asked for. If it has a record for
-each of its offsets, those in the gap exist and were not delivered. As long as gaps turn out to be sound, they are
-checked less often.
+Offsets with nothing between them are common: compaction, markers of transactions, aborted records. So the batch at a
+gap is asked for, at most once a second. If it has a record for each of its offsets, those in the gap exist and were not
+delivered. As long as gaps turn out to be sound, they are checked less often.
 
 The check runs on a thread of its own, over connections of its own. Does not own: what is read (`fetcher`).
 """
@@ -13,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import anyio
@@ -33,6 +32,7 @@ __all__ = ["Gap", "GapCheck", "find_gap", "left_out"]
 
 _PAUSE_S: Final = 1.0
 _PAUSE_S_MAX: Final = 64.0
+_SCAN_PAUSE_S: Final = 0.05
 _TIMEOUT_MS: Final = 10_000
 _FETCH_BY_NAME: Final = 12
 """Last version of Fetch that names topics."""
@@ -67,26 +67,26 @@ class GapCheck:
         self._servers: Final = tuple(servers)
         self._report: Final = report
         self._busy = False
-        self._due_s = 0.0
+        self._due_s = self._scan_s = 0.0
         self._pause_s = _PAUSE_S
 
     def look(
         self,
-        batch: Iterable[Message],
+        batch: Sequence[Message],
         *,
         expected: Mapping[TopicPartition, OffsetAndMetadata],
         starts: Mapping[TopicPartition, OffsetAndMetadata],
         now_s: float,
     ) -> None:
-        """Look at records that were just read, if it is time.
+        """Look at records that were just read: at the first and the last, and now and then at all.
 
         Args:
             expected: the positions before them.
             starts: where reading began.
         """
-        if self._busy or now_s < self._due_s:
+        if self._busy or now_s < self._due_s or (now_s < self._scan_s and not _may_have_gap(batch, expected)):
             return
-        self._due_s = now_s + self._pause_s
+        self._scan_s = now_s + _SCAN_PAUSE_S
         gap = find_gap(batch, expected=expected, starts=starts)
         if gap is not None:
             self._busy = True
@@ -144,6 +144,17 @@ class GapCheck:
             except ConnectionLostError:
                 continue
         raise ConnectionLostError("no bootstrap server answers")
+
+
+def _may_have_gap(batch: Sequence[Message], expected: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
+    """Whether the ends of *batch* do not fit: not a record behind the other, or not of one partition."""
+    first, last = batch[0], batch[-1]
+    begin, end = first.offset(), last.offset()
+    if begin is None or end is None or end - begin != len(batch) - 1:
+        return True
+    topic, number = first.topic(), first.partition()
+    position = None if topic is None or number is None else expected.get(TopicPartition(topic, number))
+    return position is not None and position.offset != begin
 
 
 def find_gap(
