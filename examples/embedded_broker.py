@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 
 from kip848_client import Consumer, EmbeddedBroker
 
-# ------------------------------------------------------------------------------------- the service that is to be tested
+# --- the service that is to be tested
 
 
 class OrderCounter:
@@ -53,7 +53,7 @@ class OrderCounter:
             thread.join()
 
 
-# ------------------------------------------------------------------------------------------------------------ its tests
+# --- its tests
 
 
 def order(servers: str, *products: str) -> None:

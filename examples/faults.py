@@ -20,7 +20,7 @@ from kip848_client import Consumer, EmbeddedBroker, Kip848Error
 from kip848_client.errors import ErrorCode
 from kip848_client.faults import ALWAYS, GROUP_APIS, close, coordinator_not_here, delay, duplicate, error, lose_reply
 
-# ------------------------------------------------------------------------------------- the service that is to be tested
+# --- the service that is to be tested
 
 
 class Bookkeeper:
@@ -76,7 +76,7 @@ class Bookkeeper:
             return sorted(self.booked.values())
 
 
-# ------------------------------------------------------------------------------------------------------------ its tests
+# --- its tests
 
 
 def pay(broker: EmbeddedBroker, *payments: str) -> None:

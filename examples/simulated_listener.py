@@ -15,7 +15,7 @@ from collections.abc import Callable
 from kip848_client.model import TopicPartition
 from kip848_client.simulation import Report, SimulatedConsumer
 
-# ------------------------------------------------------------------------------------- the service that is to be tested
+# --- the service that is to be tested
 
 
 class Database:
@@ -68,7 +68,7 @@ def processes(of: type[Counting], database: Database) -> Callable[[str], Countin
     return lambda name: of(database)
 
 
-# ------------------------------------------------------------------------------------------------------------ its tests
+# --- its tests
 
 
 def wrong_counts(database: Database) -> dict[TopicPartition, int]:
@@ -89,7 +89,7 @@ def test_every_record_is_counted_once(kip848_simulation: Callable[..., Report]) 
         assert not wrong_counts(database), report.replay_command
 
 
-# --------------------------------------------------------------------------------------------------- without a test run
+# --- without a test run
 
 
 def main() -> None:

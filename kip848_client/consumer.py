@@ -203,7 +203,7 @@ class Consumer:
             self, _abandon, self._manager, os.getpid(), self._config.group_id, self._config.client_id
         )
 
-    # --------------------------------------------------------------------------------------------------------- group
+    # --- group
 
     def subscribe(
         self,
@@ -275,7 +275,7 @@ class Consumer:
             if not self._group.listener_effect:
                 self._fetcher.stop_all()
 
-    # ------------------------------------------------------------------------------------------------------- records
+    # --- records
 
     def poll(self, timeout: float | None = -1.0) -> Message | None:
         """Take part in rebalances, and return the next record.
@@ -521,7 +521,7 @@ class Consumer:
             # librdkafka finds no coordinator: the member looks it up itself and reports errors.
             self._group.listeners.observer.log(logging.INFO, LogEvent.DATA_PLANE_ERROR, error=error)
 
-    # ---------------------------------------------------------------------------------------------------------- offsets
+    # --- offsets
 
     def commit(
         self,
@@ -673,7 +673,7 @@ class Consumer:
     def _timeout_ms(self, timeout_s: float | None) -> int:
         return limit_ms(timeout_s, default_ms=self._group.default_api_timeout_ms)
 
-    # ----------------------------------------------------------------------------------------------- assignment by hand
+    # --- assignment by hand
 
     def assign(self, partitions: list[PublicTopicPartition]) -> None:
         """Read exactly these partitions, without membership.
@@ -784,7 +784,7 @@ class Consumer:
                 "this one; pause() what is to be read later"
             )
 
-    # ----------------------------------------------------------------------------------------- questions to the cluster
+    # --- questions to the cluster
 
     def list_topics(self, topic: str | None = None, timeout: float = -1.0) -> ClusterMetadata:
         """Describe the cluster: ``confluent_kafka.admin.ClusterMetadata``.
@@ -908,7 +908,7 @@ class Consumer:
                 servers = self._config.data_plane["bootstrap.servers"]
                 raise type(failure)(f"{failure}; bootstrap.servers is {servers}") from failure.__cause__
 
-    # ------------------------------------------------------------------------------------------------------ this member
+    # --- this member
 
     @property
     def state(self) -> MemberState:
@@ -975,7 +975,7 @@ class Consumer:
             self._fetcher.plane.set_sasl_credentials(username, password)
             self._data_plane.update({"sasl.username": username, "sasl.password": password})
 
-    # -------------------------------------------------------------------------------------------- handing over, closing
+    # --- handing over, closing
 
     def hand_over(self, timeout_s: float | None = HAND_OVER_TIMEOUT_S) -> None:
         """Leave without a gap: keep reading while the other members prepare, then revoke everything.

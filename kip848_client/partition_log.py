@@ -138,7 +138,7 @@ class PartitionLog:
         self._open: dict[int, int] = {}
         self._aborted: list[AbortedTransaction] = []
 
-    # -- what is there -------------------------------------------------------------------------------------------
+    # --- contents
 
     @property
     def log_start_offset(self) -> int:
@@ -194,7 +194,7 @@ class PartitionLog:
         """Bytes of all batches that are kept."""
         return self._positions[-1] - self._positions[0]
 
-    # -- writing -------------------------------------------------------------------------------------------------
+    # --- writing
 
     def append(
         self, records: bytes, *, max_bytes: int = MESSAGE_BYTES_MAX_DEFAULT, rules: RecordRules = NO_RULES
@@ -445,7 +445,7 @@ class PartitionLog:
             )
         return max(target, self._log_start_offset)
 
-    # -- reading -------------------------------------------------------------------------------------------------
+    # --- reading
 
     def check_offset(self, offset: int) -> None:
         """Refuse an offset that a fetch cannot begin at.
@@ -540,7 +540,7 @@ class PartitionLog:
         epoch = self._epochs[index - 1][0] if index else leader_epoch
         return EpochEndOffset(epoch, self._epochs[index][1])
 
-    # -- inside --------------------------------------------------------------------------------------------------
+    # --- internals
 
     def _store(self, batch: bytes, header: BatchHeader) -> None:
         self._batches.append(batch)

@@ -68,7 +68,7 @@ def code_of(error: pytest.ExceptionInfo[BrokerError]) -> int:
     return error.value.code
 
 
-# -- append and read
+# --- append and read
 
 
 def test_an_append_writes_offset_and_leader_epoch_and_leaves_the_rest() -> None:
@@ -202,7 +202,7 @@ def test_records_that_are_not_there_cannot_be_deleted(before: int) -> None:
     assert (code_of(error), log.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 0)
 
 
-# -- batches that are refused
+# --- batches that are refused
 
 
 def _with(offset: int, value: bytes, *, batch: bytes | None = None) -> bytes:
@@ -315,7 +315,7 @@ def test_records_that_are_not_opened_are_counted_all_the_same() -> None:
     assert code_of(raised) == ErrorCode.INVALID_RECORD
 
 
-# -- idempotent producers
+# --- idempotent producers
 
 
 def test_any_of_a_producers_last_five_batches_is_known_when_it_comes_again() -> None:
@@ -406,7 +406,7 @@ def test_a_log_tells_what_it_knows_of_its_producers() -> None:
     assert [log.epoch_of(producer_id) for producer_id in (9, 8)] == [5, -1]
 
 
-# -- transactions
+# --- transactions
 
 
 def _written(*, commit_epochs: tuple[int, ...] = ()) -> PartitionLog:
@@ -533,7 +533,7 @@ def test_the_end_of_the_transaction_before_does_not_end_what_is_expected() -> No
         log.append(a_batch(1, producer=(9, 5, 1), attributes=TRANSACTIONAL))
 
 
-# -- timestamps
+# --- timestamps
 
 
 def test_a_timestamp_finds_the_first_record_that_is_not_older() -> None:
@@ -605,7 +605,7 @@ def test_a_batch_that_unpacks_to_very_much_is_not_searched_one_by_one() -> None:
     assert log.offset_for_timestamp(15) == TimestampAndOffset(20, 0, 0)
 
 
-# -- leader epochs
+# --- leader epochs
 
 
 def test_the_end_of_each_leader_epoch_is_known() -> None:
@@ -641,7 +641,7 @@ def test_a_leader_epoch_does_not_go_back() -> None:
         log.set_leader_epoch(1)
 
 
-# -- other batches
+# --- other batches
 
 
 @pytest.mark.parametrize(("end", "left"), [(0, 0), (1, 0), (2, 2), (3, 2), (4, 2), (5, 5), (6, 6), (9, 6)])
@@ -703,7 +703,7 @@ def test_compaction_replaces_batches_and_moves_no_offset() -> None:
             log.replace_batches(wrong)
 
 
-# -- restore
+# --- restore
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def open_screen(stream: IO[str], *, json: bool) -> tuple[Screen, str | None]:
     return LiveTable(Console(file=stream)), None
 
 
-# ------------------------------------------------------------------------------------------------ the live table
+# --- the live table
 
 
 def draw(scene: Scene, *, elapsed_ms: int) -> RenderableType:
@@ -208,7 +208,7 @@ def _lines(scene: Scene) -> list[Text]:
     return drawn + [Text() for _ in range(LINES_SHOWN - len(shown))]  # always as high, so that nothing jumps
 
 
-# ---------------------------------------------------------------------------------------------------- the result
+# --- the result
 
 
 def describe_result(scene: Scene, verdict: Verdict) -> str:

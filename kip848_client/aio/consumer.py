@@ -125,7 +125,7 @@ class AsyncConsumer:
         """The task that read last."""
         self._finalizer = weakref.finalize(self, self._thread.end)
 
-    # --------------------------------------------------------------------------------------------------------- group
+    # --- group
 
     async def subscribe(
         self,
@@ -188,7 +188,7 @@ class AsyncConsumer:
         """The partitions that this consumer owns, sorted."""
         return await self._thread.run(self._consumer.assignment)
 
-    # ------------------------------------------------------------------------------------------------------- records
+    # --- records
 
     async def poll(self, timeout: float | None = -1.0) -> Message | None:
         """Take part in rebalances, and return the next record; see `Consumer.poll`.
@@ -296,7 +296,7 @@ class AsyncConsumer:
         self._consumer._in_hand = ()
         self._consumer._mark = None
 
-    # ------------------------------------------------------------------------------------------------------- offsets
+    # --- offsets
 
     async def commit(
         self,
@@ -355,7 +355,7 @@ class AsyncConsumer:
         """Partitions that are paused, sorted."""
         return await self._thread.run(self._consumer.paused)
 
-    # ----------------------------------------------------------------------------------------------------- questions
+    # --- questions
 
     async def list_topics(self, topic: str | None = None, timeout: float = -1.0) -> ClusterMetadata:
         """Describe the cluster; see `Consumer.list_topics`. Cancelled, it goes on in the background until *timeout*."""
@@ -382,7 +382,7 @@ class AsyncConsumer:
         """The distance of each assigned partition to its end; see `Consumer.lag`."""
         return await self._thread.run(partial(self._consumer.lag, timeout_s), grace_s=0)
 
-    # --------------------------------------------------------------------------------------------------------- state
+    # --- state
 
     @property
     def state(self) -> MemberState:
@@ -413,7 +413,7 @@ class AsyncConsumer:
         """Use this user for new connections; see `Consumer.set_sasl_credentials`."""
         await self._thread.run(partial(self._consumer.set_sasl_credentials, username, password))
 
-    # --------------------------------------------------------------------------------------------------------- close
+    # --- close
 
     def health(self) -> ConsumerHealth:
         """The health of this consumer, for a probe; not awaited, because it never waits. See `Consumer.health`."""

@@ -123,7 +123,7 @@ class OwnerThread:
         self._handed_in = 0  # written by the event loop only
         self._ended = 0  # written by the thread only
 
-    # ------------------------------------------------------------------------------------------- in the event loop
+    # --- in the event loop
 
     @property
     def idle(self) -> bool:
@@ -265,7 +265,7 @@ class OwnerThread:
         called_out.end(error)
         return None
 
-    # ----------------------------------------------------------------------------------------------- on the thread
+    # --- on the thread
 
     @property
     def wanted(self) -> bool:

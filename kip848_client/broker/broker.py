@@ -1004,7 +1004,7 @@ class EmbeddedBroker:
 
         self._on_loop(advance)
 
-    # --- inside
+    # --- internals
 
     async def _start_on_loop(self, thread: LoopThread, nodes: Nodes) -> None:
         storage = self._open_storage()

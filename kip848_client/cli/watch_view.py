@@ -76,7 +76,7 @@ class GroupView:
         self.changes = 0
         self._commits: Final[deque[int]] = deque()
 
-    # --- what comes in
+    # --- events
 
     def take(self, event: JournalEvent) -> None:
         """Add the next event of the group."""
@@ -109,7 +109,7 @@ class GroupView:
         for gone in known - {described.member_id for described in group.members}:
             self._say(now_ms, f"{self.members.pop(gone).name} is gone")
 
-    # --- what is asked
+    # --- lookups
 
     def waits(self, member: MemberView) -> list[Wait]:
         """The partitions that *member* waits for, by owner; ``nobody yet`` for free ones."""
@@ -168,7 +168,7 @@ class GroupView:
         """By name."""
         return sorted(self.members.values(), key=lambda member: (member.name, member.member_id))
 
-    # --- inside
+    # --- internals
 
     def _texts(self, event: JournalEvent) -> Iterator[str]:
         fields = event.fields

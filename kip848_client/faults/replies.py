@@ -154,7 +154,7 @@ class ErrorPlacer:
         marked, placed = self._mark(response, inside=Item(), wanted=self._wanted is None)
         return marked if placed else None
 
-    # --- an answer that has an element for each of the request, and says nothing about it
+    # --- answers with one element for each element of the request
 
     def _blank(self, asked: object, cls: type[MessageT], *, is_element: bool) -> MessageT:
         values: dict[str, Any] = {}

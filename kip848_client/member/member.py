@@ -154,7 +154,7 @@ class Member:
             self._context, discovery=self._discovery, commits=self._commits, positions=self._positions
         )
 
-    # -------------------------------------------------------------------------------------------------------- step
+    # --- step
 
     def step(self, event: MemberEvent, *, now_ms: int) -> list[MemberEffect]:
         """Take one event and return what to do, in order.
@@ -261,7 +261,7 @@ class Member:
     def _connection_refused(self, failure: RequestFailed) -> None:
         self._group.connection_refused(failure)
 
-    # ------------------------------------------------------------------------------------------- manual assignment
+    # --- manual assignment
 
     def _assign_manually(self, event: ManuallyAssigned) -> None:
         """Replace a manual assignment. Ignored while subscribed: the shell refuses assign() then."""
@@ -296,7 +296,7 @@ class Member:
             context.set_owned(())
             self._positions.clear()
 
-    # ------------------------------------------------------------------------------------------------ what is read
+    # --- for the shell
 
     def deadline_ms(self) -> int | None:
         """When the next `Tick` is due, or None if only an event can matter. After a `Tick`, later than that one."""

@@ -149,7 +149,7 @@ class Actions:
         if names:
             action(rng.choice(names))
 
-    # --------------------------------------------------------------------------------------------------------- refusals
+    # --- refusals
 
     def _refuse(self, rng: random.Random, consumer: SimulatedConsumer) -> None:
         """The next requests of one consumer, of one API, are answered with an error code."""
@@ -182,7 +182,7 @@ class Actions:
         match = Match(apis=frozenset({api_key}), client_id=consumer.name)
         self._environment.network.add_rule(Rule(match, [action], times=times))
 
-    # --------------------------------------------------------------------------------------------------------- cluster
+    # --- cluster
 
     def _delete(self, rng: random.Random, name: str) -> None:
         """A topic goes, and comes back under another id: at once, or some time later."""

@@ -102,7 +102,7 @@ class ConsumerEnvironment(Environment):
         self.producers: Final = Producers(self.scheduler, scenario) if scenario.producers else None
         self.scheduler.after_step = self.observers.after_step
 
-    # -------------------------------------------------------------------------------------------------------- consumers
+    # --- consumers
 
     def living(self) -> list[SimulatedConsumer]:
         """Consumers whose process runs."""
@@ -233,7 +233,7 @@ class ConsumerEnvironment(Environment):
         """Write to the history."""
         self.scheduler.note("scenario", what, **details)
 
-    # --------------------------------------------------------------------------------------------------------- at rest
+    # --- is the group at rest?
 
     def rests(self) -> bool:
         """Whether every member is STABLE at the group's epoch with its target, and everything was read."""

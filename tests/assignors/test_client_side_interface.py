@@ -164,7 +164,7 @@ def test_a_topic_is_found_by_name_and_by_id() -> None:
         spec.topic(UUID(int=99))
 
 
-# ------------------------------------------------------------------------------------------------------------ spread
+# --- spread
 
 
 def test_an_even_spread_differs_by_one_at_most_and_moves_no_more_than_that_needs() -> None:
@@ -245,7 +245,7 @@ def test_a_group_without_members_or_topics_is_assigned_nothing(weight: Weight) -
     assert counts(keep_held(group({"a": []}, {}))) == {"a": 0}
 
 
-# -------------------------------------------------------------------------------------------------------------- plan
+# --- plan
 
 
 def test_a_plan_gives_each_partition_to_one_member_only() -> None:

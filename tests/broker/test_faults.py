@@ -62,7 +62,7 @@ def through(front: Front) -> Iterator[RawConnection]:
         yield opened
 
 
-# ----------------------------------------------------------------------------------------------------------- errors
+# --- errors
 
 
 def test_a_topic_is_found_by_its_id(broker: EmbeddedBroker, connection: RawConnection) -> None:
@@ -86,7 +86,7 @@ def test_a_topic_is_found_by_its_id(broker: EmbeddedBroker, connection: RawConne
     assert gone.hits == 1, "the name of a deleted topic is still known"
 
 
-# ------------------------------------------------------------------------------------- answers that do not arrive
+# --- answers that do not arrive
 
 
 def is_silent(connection: RawConnection) -> bool:
@@ -157,7 +157,7 @@ def test_a_reply_breaks_off_in_the_middle(broker: EmbeddedBroker, front: Front, 
     assert broker.group("g") is not None
 
 
-# ------------------------------------------------------------------------------------------------- time and order
+# --- time and order
 
 
 def test_a_held_request_is_done_when_it_is_released(
@@ -227,7 +227,7 @@ def test_a_duplicate_may_come_later() -> None:
             broker.wait_for_group("g", members=0)
 
 
-# ------------------------------------------------------------------------------------------------------- rewriting
+# --- rewriting
 
 
 def test_an_answer_that_cannot_be_sent_is_the_brokers_failure_and_not_its_end(
@@ -239,7 +239,7 @@ def test_an_answer_that_cannot_be_sent_is_the_brokers_failure_and_not_its_end(
     assert connection.ask(heartbeat(1), version=1).error_code == 0
 
 
-# ----------------------------------------------------------------------------------------------- rules and threads
+# --- rules and threads
 
 
 def test_a_rule_in_a_with_statement_ends_with_it(front: Front, through: RawConnection) -> None:

@@ -51,7 +51,7 @@ def connection(proxy: FaultProxy) -> Iterator[RawConnection]:
         yield opened
 
 
-# ------------------------------------------------------------------------------------------------ behind the proxy
+# --- behind the proxy
 
 
 def test_a_client_never_hears_of_the_real_address(
@@ -158,7 +158,7 @@ def test_an_api_that_we_do_not_know_passes(broker: EmbeddedBroker, proxy: FaultP
     assert broker.running
 
 
-# ------------------------------------------------------------------------------------------------------------ faults
+# --- faults
 
 
 def test_topics_are_known_by_id_once_a_client_asked_for_them(proxy: FaultProxy, connection: RawConnection) -> None:
@@ -187,7 +187,7 @@ def test_delays_duplicates_and_rewriting(broker: EmbeddedBroker, proxy: FaultPro
     assert len(broker.requests.of("heartbeat")) == 6
 
 
-# ---------------------------------------------------------------------------------------------------- life and death
+# --- life and death
 
 
 def test_a_cluster_that_is_away_closes_the_clients_connection(proxy: FaultProxy, broker: EmbeddedBroker) -> None:

@@ -193,7 +193,7 @@ def test_the_log_goes_on_over_a_restart(broker: EmbeddedBroker) -> None:
     assert [logged.number for logged in broker.requests] == [1, 2]
 
 
-# ---------------------------------------------------------------------------------------------------------- bounds
+# --- bounds
 
 
 def context(api_key: ApiKey, version: int = 1) -> RequestContext:

@@ -52,7 +52,7 @@ P0 = TopicPartition("orders", 0)
 AT_5: Offsets = {P0: OffsetAndMetadata(5)}
 
 
-# ------------------------------------------------------------------------------------------------------------ queues
+# --- queues
 
 
 def test_many_posts_wake_the_background_thread_once() -> None:
@@ -95,7 +95,7 @@ def test_a_wake_before_the_wait_is_not_lost() -> None:
     assert not waited.is_alive()
 
 
-# ----------------------------------------------------------------------------------------------------------- commits
+# --- commits
 
 
 def test_callbacks_of_commits_run_in_order_on_the_calling_thread() -> None:
@@ -177,7 +177,7 @@ def test_when_the_thread_dies_every_call_ends_with_the_reason() -> None:
     assert not commits.asynchronous_pending
 
 
-# ------------------------------------------------------------------------------------------------- presence and gate
+# --- presence and gate
 
 
 def test_presence_is_now_while_inside_and_the_moment_of_leaving_afterwards() -> None:
@@ -302,7 +302,7 @@ def interrupts_at(step: int, call: Callable[[], object]) -> bool:
     return False
 
 
-# ------------------------------------------------------------------------------------------------------- translation
+# --- translation
 
 
 @pytest.mark.parametrize(

@@ -199,7 +199,7 @@ def test_there_is_no_place_where_nothing_was_asked() -> None:
     assert placer(ApiKey.METADATA, 12).mark(MetadataResponse()) is None
 
 
-# ---------------------------------------------------------------------------------------------------- a part of it
+# --- a part of it
 
 
 def wants(topic: str | None = None, partition: int | None = None, group: str | None = None) -> Any:

@@ -50,7 +50,7 @@ class LogMachine(RuleBasedStateMachine):
         self.begun: dict[int, int] = {}
         """Producer -> where the transaction began that it had open after the last batch that was deleted."""
 
-    # -- steps
+    # --- steps
 
     @rule(timestamps=TIMESTAMPS)
     def append(self, timestamps: list[int]) -> None:
@@ -129,7 +129,7 @@ class LogMachine(RuleBasedStateMachine):
             self.end = self.batches[-1].end_offset if self.batches else max(self.start, min(first, end))
         assert self.log.truncate(end) == self.end
 
-    # -- what must hold
+    # --- what must hold
 
     @invariant()
     def the_log_says_what_its_batches_say(self) -> None:
@@ -187,7 +187,7 @@ class LogMachine(RuleBasedStateMachine):
             first = next((record for record in records if record[0] >= timestamp), (-1, -1, -1))
             assert log.offset_for_timestamp(timestamp) == first
 
-    # -- the model
+    # --- the model
 
     def _add(
         self,

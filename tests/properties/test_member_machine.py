@@ -131,7 +131,7 @@ class MemberMachine(RuleBasedStateMachine):
         self.h.subscribe("t")
         self.h.poll()
 
-    # ------------------------------------------------------------------------------------------------- application
+    # --- application
 
     @rule(topics=st.lists(st.sampled_from(TOPICS), min_size=1, unique=True))
     def subscribe(self, topics: list[str]) -> None:
@@ -179,7 +179,7 @@ class MemberMachine(RuleBasedStateMachine):
         call = self.h.calls.pop(-1 if newest else 0)
         self.h.step(ListenerDone(call.token, ValueError("scripted") if fails else None))
 
-    # -------------------------------------------------------------------------------------------------------- time
+    # --- time
 
     @rule(ms=st.sampled_from([1, 100, 1000, 5000]))
     def pass_time(self, ms: int) -> None:
@@ -190,7 +190,7 @@ class MemberMachine(RuleBasedStateMachine):
         self.h.clock.advance(ms)
         self.h.step(Tick(self.h.now_ms if polling else None))
 
-    # -------------------------------------------------------------------------------------------------- the network
+    # --- the network
 
     @precondition(lambda self: self.h.requests(ConsumerGroupHeartbeatRequest))
     @rule(
@@ -261,7 +261,7 @@ class MemberMachine(RuleBasedStateMachine):
     def break_connection(self, node_id: int) -> None:
         self.h.step(CoordinatorDisconnected(node_id))
 
-    # --------------------------------------------------------------------------------------- client-side assignors
+    # --- client-side assignors
 
     @precondition(lambda self: self.assigns and self.h.requests(ConsumerGroupHeartbeatRequest))
     @rule(
@@ -322,7 +322,7 @@ class MemberMachine(RuleBasedStateMachine):
     def user_code_is_called_once_at_a_time(self) -> None:
         assert len(self.h.user_calls) <= 1, f"two calls of user code: {self.h.user_calls}"
 
-    # ---------------------------------------------------------------------------------------------------- the end
+    # --- the end
 
     def teardown(self) -> None:
         """The faults end, and user code returns: a subscribed member becomes stable, and computes when asked."""

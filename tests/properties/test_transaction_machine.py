@@ -60,7 +60,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.seen: dict[str, Transaction] = {}
         self.load()
 
-    # ------------------------------------------------------------------------------------------------------ the host
+    # --- the host
 
     def load(self) -> None:
         """Read what is durable."""
@@ -121,7 +121,7 @@ class TransactionMachine(RuleBasedStateMachine):
             self.batches[partition].append(marker.batch)
         self.finish(self.coordinator.completed(transaction.transactional_id, now_ms=self.now_ms))
 
-    # -------------------------------------------------------------------------------------------------------- rules
+    # --- rules
 
     @rule(name=IDS, fuse=FUSES)
     def begin_a_life(self, name: str, fuse: int | None) -> None:
@@ -217,7 +217,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
         self.run(fuse, expire)
 
-    # --------------------------------------------------------------------------------------------------- invariants
+    # --- invariants
 
     @invariant()
     def what_is_read_was_committed(self) -> None:

@@ -192,7 +192,7 @@ class _World:
             mine = [choice for choice in self.choices() if choice[0] in _HAPPY and choice[1] == 0]
             self.do(mine[0])
 
-    # ------------------------------------------------------------------------------------------------- what may happen
+    # --- what may happen
 
     def choices(self) -> list[Choice]:
         """Everything that may happen next, in a fixed order."""
@@ -269,7 +269,7 @@ class _World:
             case _:
                 raise AssertionError(what)
 
-    # ------------------------------------------------------------------------------------------------------ the engine
+    # --- the engine
 
     def _step(self, number: int, event: MemberEvent) -> None:
         events = deque([event])
@@ -335,7 +335,7 @@ class _World:
         self._coordinator.apply(result)
         return result
 
-    # ------------------------------------------------------------------------------------------------- what must hold
+    # --- what must hold
 
     def check(self) -> None:
         """S1 and what else the coordinator asserts of itself; C1."""

@@ -112,7 +112,7 @@ class Soak:
             self.done[fault] += 1
         self._say(began, "the faults are over; everything has to be read and committed")
 
-    # ---------------------------------------------------------------------------------------------------- what is done
+    # --- what is done
 
     def _harm(self, fault: str) -> None:
         match fault:
@@ -168,7 +168,7 @@ class Soak:
     def _start(self, client: str) -> None:
         self._fleet.start(client, topics=STABLE_TOPIC if client == "librdkafka" else None)
 
-    # ----------------------------------------------------------------------------------------------------- what is seen
+    # --- what is seen
 
     def _let_it_run(self, for_s: float) -> None:
         until_s = time.monotonic() + for_s

@@ -284,7 +284,7 @@ def test_two_queries_share_a_group(broker: EmbeddedBroker, address: str) -> None
     assert sorted(map(len, owners)) == [2, 2]
 
 
-# ------------------------------------------------------------------------------------------------ where to begin
+# --- where to begin
 
 
 def test_committed_offsets_come_first(broker: EmbeddedBroker, address: str) -> None:
@@ -399,7 +399,7 @@ def test_partitions_that_a_topic_gains_are_read_from_their_beginning(broker: Emb
     assert Counter(number for _, number, _ in driver.rows) == dict.fromkeys(range(6), 10)
 
 
-# ----------------------------------------------------------------------------------------------------- data loss
+# --- data loss
 
 
 def test_a_deleted_topic_fails_the_query(broker: EmbeddedBroker, address: str) -> None:
@@ -471,7 +471,7 @@ def test_records_that_go_between_plan_and_read_are_noticed(broker: EmbeddedBroke
     assert Counter(number for _, number, _ in driver.rows) == {0: 100, 1: 100, 2: 40, 3: 100}
 
 
-# -------------------------------------------------------------------------------------------------------- options
+# --- options
 
 
 def test_commit_can_be_turned_off(broker: EmbeddedBroker, address: str) -> None:

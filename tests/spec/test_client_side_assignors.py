@@ -97,7 +97,7 @@ def installing(**settings: object) -> MemberHarness:
     return member
 
 
-# ---------------------------------------------------------------------------------------------------------- advertise
+# --- advertise
 
 
 def test_r155_full_heartbeats_list_the_assignors_and_others_only_what_changed() -> None:
@@ -310,7 +310,7 @@ def test_r159_a_request_that_waits_for_a_call_goes_out_the_moment_that_call_is_a
     assert deadline_ms is None or deadline_ms > member.now_ms
 
 
-# -------------------------------------------------------------------------------------------------- other coordinators
+# --- other coordinators
 
 
 @pytest.mark.parametrize(
@@ -394,7 +394,7 @@ def test_r161_a_call_for_a_coordinator_that_asked_is_of_no_use_to_one_that_canno
         assert not member.installs
 
 
-# ----------------------------------------------------------------------------------------------------------- the round
+# --- the round
 
 
 def test_r162_the_flag_begins_a_round_with_prepare() -> None:
@@ -635,7 +635,7 @@ def test_r167_a_member_that_leaves_installs_nothing() -> None:
     assert member.expect_heartbeat().member_epoch == -1
 
 
-# ---------------------------------------------------------------------------------------------------- the user's code
+# --- the user's code
 
 
 def test_r168_one_call_at_a_time_and_news_of_a_target_first() -> None:
@@ -771,7 +771,7 @@ def test_r171_after_the_install_the_member_asks_for_its_part_at_once() -> None:
     member.expect_heartbeat()
 
 
-# ------------------------------------------------------------------------------------------------------ on_assignment
+# --- on_assignment
 
 
 def test_r172_each_epoch_is_told_once_with_the_complete_target() -> None:

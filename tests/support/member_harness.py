@@ -248,7 +248,7 @@ class MemberHarness:
         self._call_number = 1000
         self._automatic: list[MemberEvent] = []
 
-    # --------------------------------------------------------------------------------------------------- the engine
+    # --- the engine
 
     def step(self, event: MemberEvent) -> list[MemberEffect]:
         """One step, and the answers that come by themselves. Returns the effects of all of it."""
@@ -319,7 +319,7 @@ class MemberHarness:
             versions[ApiKey.CONSUMER_GROUP_DESCRIBE] = (0, 1)
         return versions | dict.fromkeys(map(int, self.rounds), (0, 0))
 
-    # ---------------------------------------------------------------------------------------------------- the clock
+    # --- the clock
 
     @property
     def now_ms(self) -> int:
@@ -344,7 +344,7 @@ class MemberHarness:
         """The shell wakes up."""
         return self.step(Tick(self.app_polled_ms))
 
-    # ---------------------------------------------------------------------------------------------- the application
+    # --- the application
 
     def subscribe(self, *topics: str, pattern: str | None = None) -> None:
         """subscribe()."""
@@ -404,7 +404,7 @@ class MemberHarness:
         """assign()."""
         return self.step(ManuallyAssigned(offsets, consumed or {}))
 
-    # ------------------------------------------------------------------------------------------------------ answers
+    # --- answers
 
     def coordinator_answer(self, *, error_code: int = 0, node_id: int = 1) -> FindCoordinatorResponse:
         """What FindCoordinator answers."""
@@ -544,7 +544,7 @@ class MemberHarness:
         }
         return self.answer(ConsumerGroupDescribeRequest, build(ConsumerGroupDescribeResponse, groups=[group]))
 
-    # ------------------------------------------------------------------------------------------- client-side assignors
+    # --- client-side assignors
 
     def take_call(self, call_type: type[EffectT]) -> EffectT:
         """Take the oldest call of one type that has not returned."""
@@ -623,7 +623,7 @@ class MemberHarness:
         """Install requests without an answer."""
         return self.requests(ConsumerGroupInstallAssignmentRequest)
 
-    # -------------------------------------------------------------------------------------------------- expectations
+    # --- expectations
 
     def expect_heartbeat(self, *, epoch: int | None = None, full: bool | None = None) -> ConsumerGroupHeartbeatRequest:
         """Exactly one heartbeat waits for its answer; look at it."""
@@ -688,7 +688,7 @@ class MemberHarness:
         self.history.clear()
         self.effects.clear()
 
-    # ------------------------------------------------------------------------------------------------------ shortcuts
+    # --- shortcuts
 
     def join(self, assignment: Mapping[str, Iterable[int]] | None = None, *, topics: Iterable[str] = ("t",)) -> None:
         """Subscribe, poll, join, and be given *assignment* (nothing by default), up to the answer to the join."""
@@ -811,7 +811,7 @@ class ClassicMemberHarness(MemberHarness):
             **{key: (0, version) for key, version in self.offered.items()},
         }
 
-    # ------------------------------------------------------------------------------------------------------ answers
+    # --- answers
 
     def answer_join(self, *, error: int = 0, generation: int = 1, leader: str = "other", **fields: Any) -> None:
         """Answer the JoinGroup under way; the member is "m-1"."""
@@ -869,7 +869,7 @@ class ClassicMemberHarness(MemberHarness):
             if self.requests(HeartbeatRequest):
                 self.answer_beat()
 
-    # ------------------------------------------------------------------------------------------------- what was said
+    # --- the messages
 
     def joining(self) -> JoinGroupRequest:
         """The JoinGroup that has no answer yet; there is one."""

@@ -81,7 +81,7 @@ def blocks(text: str) -> list[str]:
     return [match["name"] for match in _BLOCK.finditer(text)]
 
 
-# ---------------------------------------------------------------------------------------------------------- the parts
+# --- the parts
 
 
 def heartbeat_codes() -> str:

@@ -147,7 +147,7 @@ class Wording:
             case _:
                 return None
 
-    # ---------------------------------------------------------------------------------------------------- heartbeats
+    # --- heartbeats
 
     def _heartbeat(self, request: ConsumerGroupHeartbeatRequest) -> str:
         epoch = request.member_epoch
@@ -188,7 +188,7 @@ class Wording:
                 offsets.append(f"{self._topic(topic)}-{item.partition_index} {outcome}")
         return f"committed offsets: {', '.join(sorted(offsets))}"
 
-    # ---------------------------------------------------------------------------------------------------- partitions
+    # --- partitions
 
     def _held(self, topics: Iterable[Any]) -> str:
         return self._mapped({topic.topic_id: topic.partitions for topic in topics})

@@ -87,7 +87,7 @@ class World:
         """The time."""
         return self.harness.now_ms
 
-    # ------------------------------------------------------------------------------------------------------- writing
+    # --- writing
 
     def say(self, source: str, target: str, text: str) -> None:
         """Write down one thing; the time stands before it if the clock moved since the last one."""
@@ -133,7 +133,7 @@ class World:
         self._topic_names.update({topic.topic_id: topic.name for topic in self.harness.image.topics})
         return Wording(self._topic_names)
 
-    # --------------------------------------------------------------------------------------------------------- doing
+    # --- doing
 
     def start_classic(self, name: str, config: Mapping[str, object], assignor: str) -> None:
         """A process with one consumer on the classic protocol begins."""
@@ -237,7 +237,7 @@ class TranscriptConsumer:
         self._positions: dict[TopicPartition, OffsetAndMetadata] = {}
         self._call_id = 1000
 
-    # ------------------------------------------------------------------------------------------- what applications do
+    # --- what applications do
 
     def subscribe(self, topics: Iterable[str], *, pattern: str | None = None) -> None:
         """subscribe()."""
@@ -290,7 +290,7 @@ class TranscriptConsumer:
         self._closing = closing
         self._world.settle()
 
-    # ------------------------------------------------------------------------------------------------------ the engine
+    # --- the engine
 
     def post(self, event: events.MemberEvent) -> None:
         """Queue an event for the member."""

@@ -217,7 +217,7 @@ class StreamsAssignor(PartitionAssignor):
             self._lags |= dict.fromkeys(self._assignment.active, RUNNING)
             self._rising = {task: count for task, count in self._rising.items() if task in self._assignment.warmup}
 
-    # --- inside
+    # --- internals
 
     def _listen(self) -> None:
         """Take in what the application said since the last time."""

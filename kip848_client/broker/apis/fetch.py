@@ -194,7 +194,7 @@ class _Fetch:
         endpoints = self._endpoints(responses) if self._broker.placement.is_spread else ()
         return FetchResponse(responses=tuple(responses), node_endpoints=endpoints)
 
-    # -- inside --------------------------------------------------------------------------------------------------
+    # --- internals
 
     def _resolve(self) -> tuple[_TargetTopic, ...]:
         asked: dict[tuple[tuple[str, uuid.UUID], int], FetchPartition] = {}

@@ -191,7 +191,7 @@ class FailOver:
         while self._delayed and self._delayed[0][0] <= self._state.clock.now_ms():
             heapq.heappop(self._delayed)[2]()
 
-    # --- inside
+    # --- internals
 
     def _others_notice(self, node: Node) -> None:
         if node.state == "stopped" and node.node_id in self._placement.living:

@@ -331,7 +331,7 @@ class GroupHost:
             self._configs.replace(group_id, overrides)
             self._perform(result)
 
-    # --- what others see
+    # --- for other parts of the broker
 
     def group_ids(self) -> tuple[str, ...]:
         """Ids of all groups, sorted."""
@@ -396,7 +396,7 @@ class GroupHost:
         self._waiters.append((group_id, predicate, future))
         self._tell_waiters()
 
-    # --- inside
+    # --- internals
 
     def _submit(self, request: GroupRequest) -> None:
         try:

@@ -158,7 +158,7 @@ class GroupShards(Shards[GroupHost]):
         host = self._serving(coordinator_partition(group_id))
         host.set_config_overrides(group_id, overrides, validate_only=validate_only)
 
-    # --- what others see
+    # --- for other parts of the broker
 
     def group_ids(self) -> tuple[str, ...]:
         """Ids of all groups, sorted."""
@@ -204,7 +204,7 @@ class GroupShards(Shards[GroupHost]):
         else:
             self._waiters.append((group_id, predicate, future))
 
-    # --- inside
+    # --- internals
 
     def _id_of(self, key: bytes, value: bytes | None) -> str | None:
         record = decode_record(key, value)

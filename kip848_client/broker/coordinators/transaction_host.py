@@ -193,7 +193,7 @@ class TransactionHost(TransactionAdmission):
             )
         )
 
-    # --- what others do and see
+    # --- for other parts of the broker
 
     def __iter__(self) -> Iterator[Transaction]:
         """The state of every transactional id, by id."""
@@ -256,7 +256,7 @@ class TransactionHost(TransactionAdmission):
             self._check_from_ms = self._forget_from_ms = now_ms + _RETRY_MS
         self._run_next()
 
-    # --- inside
+    # --- internals
 
     def _do(self, question: Callable[[int], Outcome]) -> Outcome:
         try:

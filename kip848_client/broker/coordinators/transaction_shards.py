@@ -88,7 +88,7 @@ class TransactionShards(Shards[TransactionHost], TransactionAdmission):
             transactional_id, producer_id=producer_id, epoch=epoch, partition=partition, is_adding=is_adding
         )
 
-    # --- what others do and see
+    # --- for other parts of the broker
 
     def __iter__(self) -> Iterator[Transaction]:
         """The state of every transactional id, by id."""
@@ -127,7 +127,7 @@ class TransactionShards(Shards[TransactionHost], TransactionAdmission):
         else:
             self._waiters.append((transactional_id, state, future))
 
-    # --- inside
+    # --- internals
 
     def _id_of(self, key: bytes, value: bytes | None) -> str:
         return decode_transaction_record(key, value)[0].transactional_id

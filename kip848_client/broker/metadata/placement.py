@@ -242,7 +242,7 @@ class Placement:
         """
         self.check_assignments(assignments, factor=len(self.get(topic, 0).replicas))
 
-    # --- asking
+    # --- lookups
 
     def get(self, topic: TopicKey, partition: int) -> PlacedPartition:
         """Where a partition is."""
@@ -321,7 +321,7 @@ class Placement:
             placed.replicas = tuple(to if node == placed.leader else node for node in placed.replicas)
         return self._lead(topic, partition, placed, to)
 
-    # --- inside
+    # --- internals
 
     def _striped(self, start: int, partitions: Iterable[int], factor: int) -> list[tuple[int, ...]]:
         living = self.living

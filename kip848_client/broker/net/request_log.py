@@ -231,7 +231,7 @@ class RequestLog:
         if isinstance(context.log_entry, _Entry):
             context.log_entry.fault = fault
 
-    # --- inside
+    # --- internals
 
     def _forget_oldest(self) -> None:
         entries = self._entries

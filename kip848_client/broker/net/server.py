@@ -443,7 +443,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         """The server was paused: handle what is in the buffer, and send what was answered."""
         self._cut_waiting_frames()
 
-    # --- inside
+    # --- internals
 
     def _cut_waiting_frames(self) -> None:
         self._cut_frames(self._buffer)

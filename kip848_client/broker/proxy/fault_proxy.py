@@ -127,7 +127,7 @@ class FaultProxy:
             for server in tuple(self._servers.values()):
                 self._thread.call(server.disconnect)
 
-    # --- inside, on the proxy's thread
+    # --- internals, on the proxy's thread
 
     def _stand_in(self, node_id: int, host: str, port: int) -> _Address:
         address = (host, port)

@@ -138,7 +138,7 @@ class Relay:
         self._upstreams.clear()
         self._late.clear()
 
-    # --- inside
+    # --- internals
 
     def _pass_on(
         self,

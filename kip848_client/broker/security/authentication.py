@@ -185,7 +185,7 @@ class Authentication:
             return None
         return SaslAuthenticateResponse(auth_bytes=answer, session_lifetime_ms=self._session_ms(session))
 
-    # --- inside
+    # --- internals
 
     def _prove_unframed(self, session: _Session, token: bytes) -> None:
         try:

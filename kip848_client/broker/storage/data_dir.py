@@ -184,7 +184,7 @@ class DataDir:
             release_folder(self._lock_fd)
             self._lock_fd = -1
 
-    # -- topics --------------------------------------------------------------------------------------------------
+    # --- topics
 
     def topics(self) -> list[StoredTopic]:
         """The topics of the folder, in the order in which they were created."""
@@ -257,7 +257,7 @@ class DataDir:
         if self._state.topics:
             self._write(leaders_elected())
 
-    # -- records -------------------------------------------------------------------------------------------------
+    # --- records
 
     def load_partition(self, topic_id: UUID, partition: int) -> PartitionLog:
         """Read the records of one partition; an absent file is an empty log.
@@ -341,7 +341,7 @@ class DataDir:
         """
         self._append_record(topic_id, partition, b"\2" + _INT64.pack(end_offset))
 
-    # -- configuration of groups ---------------------------------------------------------------------------------
+    # --- configuration of groups
 
     def group_configs(self) -> Mapping[str, Mapping[str, str]]:
         """Group id -> what it overrides."""
@@ -351,7 +351,7 @@ class DataDir:
         """Remember all that a group overrides; nothing is left of it if *configs* is empty."""
         self._write(group_configs_changed(group_id, configs))
 
-    # -- access --------------------------------------------------------------------------------------------------
+    # --- access
 
     def acls(self) -> tuple[Acl, ...]:
         """The ACLs, in the order in which they were added."""
@@ -386,7 +386,7 @@ class DataDir:
         """
         self._write(scram_changes_forgotten())
 
-    # -- small facts ---------------------------------------------------------------------------------------------
+    # --- small facts
 
     def reserve_producer_ids(self, count: int) -> int:
         """Reserve *count* producer ids that were never handed out by a broker on this folder.
@@ -398,7 +398,7 @@ class DataDir:
         self._write(producer_ids_reserved(first + count))
         return first
 
-    # -- loading -------------------------------------------------------------------------------------------------
+    # --- loading
 
     @property
     def _topics_folder(self) -> Path:
@@ -540,7 +540,7 @@ class DataDir:
     def _note(self, path: Path, what: str, kept: Path | None = None) -> None:
         self.repairs.append(Repair(path=str(path), what=what, kept_in=None if kept is None else str(kept)))
 
-    # -- writing -------------------------------------------------------------------------------------------------
+    # --- writing
 
     def _write(self, entry: dict[str, object]) -> None:
         self._append(self._cluster, encode_entry(entry), to_disk=self._flush_messages < NEVER_FLUSH)

@@ -197,7 +197,7 @@ class TopicRegistry:
             with contextlib.suppress(DataDirError):
                 self._data_dir.set_placement(key, placed)
 
-    # -- what is there -------------------------------------------------------------------------------------------
+    # --- contents
 
     def get(self, name: str) -> Topic | None:
         """The topic of that name, or None."""
@@ -221,7 +221,7 @@ class TopicRegistry:
     def __contains__(self, name: str) -> bool:
         return name in self._by_name
 
-    # -- changes -------------------------------------------------------------------------------------------------
+    # --- changes
 
     def create(
         self,
@@ -374,7 +374,7 @@ class TopicRegistry:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
-    # -- records -------------------------------------------------------------------------------------------------
+    # --- records
 
     def append(
         self,
@@ -516,7 +516,7 @@ class TopicRegistry:
         self._next_producer_id += 1
         return producer_id
 
-    # -- inside --------------------------------------------------------------------------------------------------
+    # --- internals
 
     def _add(self, topic: Topic) -> None:
         self._by_name[topic.name] = topic

@@ -135,7 +135,7 @@ class AppThread:
         """The offsets of a commit without arguments: the positions after all returned records, or the stored ones."""
         return dict(self._records.positions() if self.stored is None else self.stored())
 
-    # --------------------------------------------------------------------------------------------------------- polling
+    # --- polling
 
     def begin_poll(self) -> None:
         """The application enters poll(); `end_poll` must follow, even after an exception.
@@ -195,7 +195,7 @@ class AppThread:
         stored = None if self.stored is None else dict(self.stored())
         self._manager.post(AppPolled(dict(self._records.positions()), stored))
 
-    # --------------------------------------------------------------------------------------------------------- effects
+    # --- effects
 
     @property
     def idle(self) -> bool:
@@ -302,7 +302,7 @@ class AppThread:
         if error is not None:
             self.errors.append(error)
 
-    # --------------------------------------------------------------------------------------------------------- waiting
+    # --- waiting
 
     def wait(self, timeout_s: float) -> None:
         """Wait until an effect, an answer or a new view arrives, at most *timeout_s* and at most a few slices."""

@@ -142,7 +142,7 @@ class AssignorRunner:
                 self._thread.start()
         self._calls.put(call)
 
-    # ------------------------------------------------------------------------------------------------ on its thread
+    # --- on its thread
 
     def _run(self) -> None:
         while (call := self._calls.get()) is not None:

@@ -79,7 +79,7 @@ class GroupMember:
         self._closed = False
         self._hand_over_ticket: int | None = None
 
-    # --------------------------------------------------------------------------------------------------------- state
+    # --- state
 
     @property
     def view(self) -> MemberView:
@@ -131,7 +131,7 @@ class GroupMember:
             self.thread.fatal_raised = True
             raise self.thread.fatal
 
-    # -------------------------------------------------------------------------------------------------- what is wanted
+    # --- what is wanted
 
     def subscribe(self, subscription: Subscription, callbacks: RebalanceCallbacks | None) -> None:
         """Want these topics. Joining begins with the next poll.
@@ -230,7 +230,7 @@ class GroupMember:
         """Report that there is no record at a position. Fetching of the partition has stopped already."""
         self.manager.post(PositionLost(partition, position))
 
-    # --------------------------------------------------------------------------------------------------- handing over
+    # --- handing over
 
     def hand_over(self, *, timeout_ms: int) -> None:
         """Give all partitions to other members, once these are ready; poll() goes on meanwhile. See `handed_over`.
@@ -248,7 +248,7 @@ class GroupMember:
         ticket = self._hand_over_ticket
         return ticket is not None and self.manager.processed >= ticket and not self.view.handing_over
 
-    # --------------------------------------------------------------------------------------------------------- polling
+    # --- polling
 
     def poll(self, timeout_s: float) -> bool:
         """Take part in rebalances for at most *timeout_s*; for a GroupMember alone, as often as a consumer polls.
@@ -271,7 +271,7 @@ class GroupMember:
         finally:
             self.thread.end_poll()
 
-    # --------------------------------------------------------------------------------------------------------- commits
+    # --- commits
 
     def commit_sync(self, offsets: Offsets | None, *, timeout_ms: int) -> Offsets:
         """Commit and wait; None commits all positions. Earlier asynchronous commits end first.
@@ -328,7 +328,7 @@ class GroupMember:
             self.thread.await_call(call, deadline_s, what="committed")
         return call.offsets
 
-    # ----------------------------------------------------------------------------------------------------------- close
+    # --- close
 
     def close(
         self,
@@ -408,7 +408,7 @@ class GroupMember:
                 raise
             errors.append(error)  # kept, and raised when everything is closed
 
-    # ------------------------------------------------------------------------------------------------------- internals
+    # --- internals
 
     def _leave(self, *, timeout_ms: int, mode: LeaveMode, closing: bool) -> None:
         call = self.commits.open()

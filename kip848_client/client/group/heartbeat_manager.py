@@ -206,7 +206,7 @@ class HeartbeatRequestManager:
         self.wake_ups = 0
         """Times that the thread woke for a deadline or an answer; for tests of its thrift."""
 
-    # ------------------------------------------------------------------------------------- from the other threads
+    # --- from the other threads
 
     @property
     def statistics(self) -> Statistics:
@@ -303,7 +303,7 @@ class HeartbeatRequestManager:
             except RuntimeError:  # the loop was closed meanwhile; a waiting caller sees that the thread has ended
                 self._app_queue.wake()
 
-    # ------------------------------------------------------------------------------------ on the background thread
+    # --- on the background thread
 
     def _run(self) -> None:
         try:
@@ -488,7 +488,7 @@ class HeartbeatRequestManager:
             self._crash(error)
             self._stop_soon()
 
-    # ------------------------------------------------------------------------------------------------ timer and end
+    # --- timer and end
 
     def _arm(self) -> None:
         deadline_ms = self._member.deadline_ms()

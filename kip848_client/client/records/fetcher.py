@@ -133,7 +133,7 @@ class Fetcher:
         self._lost: deque[tuple[TopicPartition, OffsetAndMetadata]] = deque()
         self._closed = False
 
-    # ------------------------------------------------------------------------------------- what the member asks for
+    # --- what the member asks for
 
     def warm(self, topics: Iterable[str], *, anew: bool = False) -> dict[str, TopicMetadata]:
         """Let librdkafka learn about *topics* now, because a first fetch of an unknown topic waits 500 ms longer.
@@ -239,7 +239,7 @@ class Fetcher:
                 known[partition] = position
         return known
 
-    # ------------------------------------------------------------------------------------------ what the user asks for
+    # --- what the user asks for
 
     @property
     def fetched(self) -> frozenset[TopicPartition]:
@@ -337,7 +337,7 @@ class Fetcher:
         self._paused.difference_update(resumed)
         self.on_the_way = False
 
-    # ----------------------------------------------------------------------------------------------------- records
+    # --- records
 
     def read(self, count: int, *, timeout_s: float) -> list[Message]:
         """Read at most *count* records from librdkafka: those at hand, else the first that comes in *timeout_s*.
@@ -512,7 +512,7 @@ class Fetcher:
         self._starts.clear()
         _close(self.plane)
 
-    # ---------------------------------------------------------------------------------------------------- internals
+    # --- internals
 
     # Any call below may be cut off, by Ctrl-C or by an exception, and is made again then. So `_starts` has a partition
     # from before librdkafka begins to fetch it until after it was stopped.

@@ -78,7 +78,7 @@ class ClassicAssignors:
         self._notice_call_id: int | None = None
         """Of the call that gives the notice, once it was made."""
 
-    # ------------------------------------------------------------------------------------------------ what is offered
+    # --- offers
 
     def offers(
         self,
@@ -130,7 +130,7 @@ class ClassicAssignors:
             )
         )
 
-    # ------------------------------------------------------------------------------------------------------- notices
+    # --- notices
 
     def assigned(self, protocol: str, user_data: bytes | None, partitions: frozenset[TopicIdPartition]) -> None:
         """The leader's assignment arrived: on_assignment() comes before the listener."""
@@ -157,7 +157,7 @@ class ClassicAssignors:
         """Drop the pending call of on_assignment()."""
         self._notice = None
 
-    # --------------------------------------------------------------------------------------------------------- events
+    # --- events
 
     def handle(self, event: AssignorEvent) -> None:
         """The user's code returned, or the application wants a new assignment."""
@@ -188,7 +188,7 @@ class ClassicAssignors:
         elif changed:
             self._rejoin("metadata of an assignor changed")
 
-    # ---------------------------------------------------------------------------------------------------------- calls
+    # --- calls
 
     def watch(self) -> None:
         """Abandon a call whose time is over."""

@@ -65,7 +65,7 @@ class ClassicHeartbeats:
         config = self._context.config
         return min(config.request_timeout_ms, max(config.heartbeat_interval_ms, config.session_timeout_ms // 3))
 
-    # -------------------------------------------------------------------------------------------------------- when
+    # --- timing
 
     @property
     def _planned_ms(self) -> int:
@@ -81,7 +81,7 @@ class ClassicHeartbeats:
             return False
         return context.due(max(self._planned_ms, self._backoff.ready_ms))
 
-    # ----------------------------------------------------------------------------------------------------- sending
+    # --- sending
 
     def send(
         self, *, on_answer: Callable[[HeartbeatResponse], None], on_failure: Callable[[RequestFailed], None]
@@ -133,7 +133,7 @@ class ClassicHeartbeats:
             urgent=True,
         )
 
-    # ---------------------------------------------------------------------------------------------------- outcomes
+    # --- outcomes
 
     def begin(self) -> None:
         """The member got a generation. Its first heartbeat is due after one interval."""

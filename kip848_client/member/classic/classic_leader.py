@@ -121,7 +121,7 @@ class ClassicLeader:
         self.described_topics: dict[str, TopicDescription] = {}
         """The topics from which this leader made its last assignment."""
 
-    # ------------------------------------------------------------------------------------------------------ the round
+    # --- the round
 
     def lead(self, members: tuple[JoinGroupResponseMember, ...], current: JoinRound) -> None:
         """Assign for all members, and give the result to *current*."""
@@ -213,7 +213,7 @@ class ClassicLeader:
         error = ClientAssignorError(f"group {self._context.config.group_id!r}: {text}", assignor=lead.round.protocol)
         self._context.emit(AssignorFailed(error))
 
-    # -------------------------------------------------------------------------------------------------- the assignor
+    # --- the assignor
 
     def advance(self) -> None:
         """Do what is due but needs no call of the assignor."""

@@ -131,7 +131,7 @@ class ClassicProtocol:
         self._overtaken: int | None = None
         """The JoinGroup in flight when a heartbeat was last refused because of its generation."""
 
-    # ----------------------------------------------------------------------------------------- subscribe and join
+    # --- subscribe and join
 
     def subscribe(self, subscription: Subscription) -> None:
         """Change the subscription. While the member leaves, the change waits for the end of the leave."""
@@ -214,7 +214,7 @@ class ClassicProtocol:
         self._forget_round()
         self._heartbeats.stop()
 
-    # ----------------------------------------------------------------------------------------------- joining again
+    # --- joining again
 
     def rejoin(self, reason: str) -> None:
         """Join again as soon as no run and no round is in progress."""
@@ -267,7 +267,7 @@ class ClassicProtocol:
         self._go_on_to_join()
         return True
 
-    # --------------------------------------------------------------------------------------- the round: `RoundOwner`
+    # --- the round: `RoundOwner`
 
     def ready_to_join(self) -> bool:
         """As in `RoundOwner`."""
@@ -369,7 +369,7 @@ class ClassicProtocol:
         """As in `RoundOwner`; a heartbeat can show it too."""
         self._exit.removed(keep_id=keep_id)
 
-    # ------------------------------------------------------------------------------------------------------ patterns
+    # --- patterns
 
     def _match(self) -> None:
         """Ask which topics the pattern matches; the member joins afterwards."""
@@ -401,7 +401,7 @@ class ClassicProtocol:
             return
         self._matched = frozenset(event.topics) - self._context.subscription.topics
 
-    # -------------------------------------------------------------------------------------------------- heartbeats
+    # --- heartbeats
 
     def resume(self) -> None:
         """As in `GroupPart`."""
@@ -495,7 +495,7 @@ class ClassicProtocol:
         del event
         self._context.emit(HandOverFailed("the classic protocol knows no hand-over"))
 
-    # ------------------------------------------------------------------------------------------------ what is heard
+    # --- metadata
 
     def metadata_updated(self, event: MetadataUpdated) -> None:
         """As in `GroupPart`; ignored, because this protocol names topics."""
@@ -508,7 +508,7 @@ class ClassicProtocol:
         """As in `GroupPart`."""
         self._assignors.handle(event)
 
-    # ------------------------------------------------------------------------------------------------ what is read
+    # --- for the member
 
     @property
     def run(self) -> Run | None:

@@ -152,7 +152,7 @@ class JoinRound:
         """Number of the JoinGroup whose answer is awaited; None if none is."""
         return self._request_id if self._step is _Step.JOIN else None
 
-    # ------------------------------------------------------------------------------------------------------- begin
+    # --- starting a round
 
     def start(self, reason: str, *, delayed: bool = False) -> None:
         """Begin a round; no request of an earlier one is in flight.
@@ -212,7 +212,7 @@ class JoinRound:
             on_failure=self._failed,
         )
 
-    # -------------------------------------------------------------------------------------------------------- join
+    # --- join
 
     def _join(self) -> None:
         context = self._context
@@ -286,7 +286,7 @@ class JoinRound:
             case error_class:
                 self._refused(response.error_code, error_class)
 
-    # -------------------------------------------------------------------------------------------------------- sync
+    # --- sync
 
     def assign(self, assignments: tuple[SyncGroupRequestAssignment, ...], *, size: str) -> None:
         """Send the leader's assignment.
@@ -337,7 +337,7 @@ class JoinRound:
         self._immediate = 0
         self._owner.synced(assignment)
 
-    # -------------------------------------------------------------------------------------------------------- both
+    # --- errors
 
     def _refused(self, code: int, error_class: ClassicErrorClass) -> None:
         context = self._context

@@ -71,7 +71,7 @@ class TopicWatch:
         if request_id is not None:
             self._waiting.pop(request_id, None)
 
-    # ----------------------------------------------------------------------------------------------------- watching
+    # --- watching
 
     def watch(
         self,

@@ -89,7 +89,7 @@ class AssignorNotices:
         if self._notice is not None and (self._notice.incarnation != self._context.incarnation or not member):
             self._notice = None
 
-    # --------------------------------------------------------------------------------------------------------- call
+    # --- call
 
     @property
     def ready(self) -> bool:
@@ -124,7 +124,7 @@ class AssignorNotices:
         if self._notice is self._giving:
             self._notice = None
 
-    # -------------------------------------------------------------------------------------------------------- names
+    # --- names
 
     def metadata_updated(self, event: MetadataUpdated) -> None:
         """Learn names of topics."""

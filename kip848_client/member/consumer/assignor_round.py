@@ -123,14 +123,14 @@ class AssignorRound:
         """The member has assignors, and the coordinator may have the APIs that they need."""
         self._warned = False
 
-    # ------------------------------------------------------------------------------------------------- what is seen
+    # --- for the member
 
     @property
     def holds_back(self) -> bool:
         """Whether the rebalance listener must wait, because on_assignment() comes first."""
         return self._notices.holds_back
 
-    # ---------------------------------------------------------------------------------------------- is it possible
+    # --- requirements
 
     def check_coordinator(self, offers: Callable[[int], bool]) -> Kip848Error | None:
         """Check, for each heartbeat, whether the coordinator has the APIs. Returns the error that stops it, or None.
@@ -157,7 +157,7 @@ class AssignorRound:
         self._advertise()
         return None
 
-    # ------------------------------------------------------------------------------------------------------- events
+    # --- events
 
     def handle(self, event: AssignorEvent) -> None:
         """The user's code returned, or the application wants a new assignment."""
@@ -211,7 +211,7 @@ class AssignorRound:
     def _with(self, reason: int) -> tuple[Assignor, ...]:
         return tuple(replace(assignor, reason=reason) for assignor in self._described)
 
-    # --------------------------------------------------------------------------------------- answers to heartbeats
+    # --- answers to heartbeats
 
     def answered(self, response: ConsumerGroupHeartbeatResponse) -> None:
         """A heartbeat was accepted, and its epoch applied."""
@@ -233,7 +233,7 @@ class AssignorRound:
             self._round = _Round(self._context.incarnation)
             self._prepare(self._round)
 
-    # -------------------------------------------------------------------------------------------------------- round
+    # --- round
 
     def _prepare(self, current: _Round) -> None:
         context = self._context
@@ -355,7 +355,7 @@ class AssignorRound:
         text = f"group {group_id!r}: no assignment was installed by this member: {text}"
         self._context.emit(AssignorFailed(ClientAssignorError(text, assignor=assignor)))
 
-    # --------------------------------------------------------------------------------------- calls of the user's code
+    # --- calls of the user's code
 
     def watch(self) -> None:
         """Abandon a call that exceeded its limit. No other one is made until it returns: no round waits for that."""

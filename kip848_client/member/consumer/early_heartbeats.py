@@ -103,7 +103,7 @@ class EarlyHeartbeats:
             return self._found_ms if self.wait is None else self.wait.next_ms
         return min(self._found_ms, self.wait.next_ms)
 
-    # ----------------------------------------------------------------------------------------------------- heartbeats
+    # --- heartbeats
 
     def sent(self, *, interval_ms: int) -> None:
         """A heartbeat was sent, early or not. The next early one is timed from it."""
@@ -184,7 +184,7 @@ class EarlyHeartbeats:
         self.wait = None
         self._context.orphan(self._request_id)
 
-    # --------------------------------------------------------------------------------------------- what is waited for
+    # --- reasons to wait
 
     @property
     def _large_group(self) -> bool:

@@ -78,7 +78,7 @@ class HandOver:
         elif context.phase is Phase.IN_SYNC and (not context.owned or context.now_ms >= self._until_ms):
             self._end()  # at the deadline it may still own partitions (no coordinator): the leave gives them up
 
-    # -------------------------------------------------------------------------------------------------------- asking
+    # --- asking
 
     @property
     def _may_ask(self) -> bool:
@@ -126,7 +126,7 @@ class HandOver:
         others = [one.member_epoch for one in group.members if one is not own and one.member_epoch > 0]
         return all(epoch >= group.group_epoch for epoch in others)
 
-    # -------------------------------------------------------------------------------------------------------- the end
+    # --- the end
 
     def _stop_waiting(self, failure: str | None) -> None:
         """Stop waiting for the other members: the revocation may begin.

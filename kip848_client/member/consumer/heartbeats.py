@@ -93,7 +93,7 @@ class Heartbeats:
         """How long to wait for an answer: less than a session, because only one heartbeat may be under way."""
         return min(self._context.config.request_timeout_ms, max(self._interval_ms, _MIN_TIMEOUT_MS))
 
-    # -------------------------------------------------------------------------------------------------------- when
+    # --- timing
 
     def due(self) -> bool:
         """Whether to send one now, given a coordinator."""
@@ -143,7 +143,7 @@ class Heartbeats:
         """Whether the coordinator answered a heartbeat with an empty subscription."""
         return self._sent is not None and not self._sent.subscription and not self.in_flight
 
-    # -------------------------------------------------------------------------------------------------------- what
+    # --- sending
 
     def send(
         self,
@@ -241,7 +241,7 @@ class Heartbeats:
         statistics.last_heartbeat_ms = self._context.now_ms
         statistics.last_heartbeat_due_ms = due_ms
 
-    # ---------------------------------------------------------------------------------------------------- outcomes
+    # --- outcomes
 
     def ended(self) -> None:
         """The heartbeat in flight was answered or failed."""

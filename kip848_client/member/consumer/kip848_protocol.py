@@ -99,7 +99,7 @@ class ConsumerProtocol:
         """As in `GroupPart`."""
         self._assignors.handle(event)
 
-    # ------------------------------------------------------------------------------------------------ what is read
+    # --- for the member
 
     @property
     def poll_wanted(self) -> bool:

@@ -94,7 +94,7 @@ class Membership:
             keeps_id=True,
         )
 
-    # ----------------------------------------------------------------------------------------- subscribe and join
+    # --- subscribe and join
 
     def subscribe(self, subscription: Subscription) -> None:
         """Change the subscription. While the member leaves, the change waits for the end of the leave."""
@@ -125,7 +125,7 @@ class Membership:
         self._joining_since_ms = self._context.now_ms
         self._heartbeats.restart(removals=self.exit.removals)
 
-    # -------------------------------------------------------------------------------------------------- heartbeats
+    # --- heartbeats
 
     def advance(self) -> None:
         """Send the heartbeat if one is due, and end a leave that took too long."""

@@ -65,7 +65,7 @@ class Reconciler(Runs):
         """The part of the target whose topic names are known."""
         self._hold_until_ms = 0
 
-    # ------------------------------------------------------------------------------------------------------ target
+    # --- target
 
     def receive(self, partitions: frozenset[IdPartition]) -> bool:
         """Take an assignment from the coordinator; True if it changes the target."""
@@ -86,7 +86,7 @@ class Reconciler(Runs):
         self._names.forget()
         self._resolve()
 
-    # ------------------------------------------------------------------------------------------------------- names
+    # --- names
 
     def _resolve(self) -> None:
         self._names.want(topic_id for topic_id, _ in self.target.partitions)
@@ -107,7 +107,7 @@ class Reconciler(Runs):
     def _named(self, partitions: frozenset[IdPartition]) -> frozenset[TopicIdPartition]:
         return frozenset(TopicIdPartition(self._names[topic_id], index, topic_id) for topic_id, index in partitions)
 
-    # -------------------------------------------------------------------------------------------------------- when
+    # --- timing
 
     @property
     def _holding(self) -> bool:
@@ -173,7 +173,7 @@ class Reconciler(Runs):
             return False
         return self._named(resolved.partitions) == self._context.owned
 
-    # --------------------------------------------------------------------------------------------------------- run
+    # --- run
 
     def polled(self) -> None:
         """poll() began: start a run if one is due."""
@@ -225,7 +225,7 @@ class Reconciler(Runs):
             self.current = LocalAssignment(self.current.partitions & owned, self.current.local_epoch)
             self._heartbeats.ack_due = True
 
-    # ------------------------------------------------------------------------------------------------- interruption
+    # --- interruption
 
     def claim_owned(self) -> None:
         """As in `Runs`: heartbeats list all owned partitions, even those of a cancelled run."""

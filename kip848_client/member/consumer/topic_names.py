@@ -81,7 +81,7 @@ class TopicNames:
         """Do not wait for the backoff of earlier questions."""
         self._backoff.reset()
 
-    # ---------------------------------------------------------------------------------------------------- questions
+    # --- questions
 
     def ask(self) -> None:
         """Ask the cluster for missing names, unless a request is in flight or failed just now."""

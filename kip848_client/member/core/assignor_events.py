@@ -35,7 +35,7 @@ __all__ = [
     "RunAssignor",
 ]
 
-# --------------------------------------------------------------------------------------------------------- events
+# --- events
 
 
 class AssignorsDescribed(msgspec.Struct, frozen=True):
@@ -81,7 +81,7 @@ class OnAssignmentDone(msgspec.Struct, frozen=True):
 
 AssignorEvent: TypeAlias = AssignorsDescribed | ReassignmentRequested | AssignorDone | OnAssignmentDone
 
-# -------------------------------------------------------------------------------------------------------- effects
+# --- effects
 
 
 class DescribeAssignors(msgspec.Struct, frozen=True):

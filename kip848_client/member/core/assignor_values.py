@@ -141,7 +141,7 @@ def _raised(assignor: PartitionAssignor, what: str, error: BaseException) -> Cli
     return ClientAssignorError(text, assignor=assignor.name)
 
 
-# -------------------------------------------------------------------------------------------------------------- values
+# --- values
 
 
 def spec_of(

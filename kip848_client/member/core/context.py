@@ -103,7 +103,7 @@ class Context:
         """Listener calls that have not returned yet, and what follows each."""
         self._surfaced: tuple[object, int] | None = None
 
-    # -------------------------------------------------------------------------------------------------------- time
+    # --- time
 
     def begin_step(self, now_ms: int) -> None:
         """A step begins at *now_ms*; an earlier time than that of the last step counts as that."""
@@ -125,7 +125,7 @@ class Context:
         if self.wake_ms is None or at_ms < self.wake_ms:
             self.wake_ms = at_ms
 
-    # ------------------------------------------------------------------------------------------------ phase, epoch
+    # --- phase, epoch
 
     def move(self, trigger: str) -> None:
         """Make one legal move.
@@ -163,7 +163,7 @@ class Context:
         """What an automatic commit commits."""
         return self.consumed if self.stored is None else self.stored
 
-    # ----------------------------------------------------------------------------------------------------- effects
+    # --- effects
 
     def emit(self, effect: MemberEffect) -> None:
         """Add an effect of this step."""
@@ -182,7 +182,7 @@ class Context:
         """A counter of failures with the configured waits."""
         return Backoff(initial_ms=self.config.retry_backoff_ms, max_ms=self.config.retry_backoff_max_ms, rng=self.rng)
 
-    # ---------------------------------------------------------------------------------------------------- requests
+    # --- requests
 
     @property
     def requests_under_way(self) -> int:
@@ -258,7 +258,7 @@ class Context:
         if link is not None and link == self.link:
             self.link = None
 
-    # --------------------------------------------------------------------------------------------------- listeners
+    # --- listeners
 
     def call_listener(
         self,

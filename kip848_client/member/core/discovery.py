@@ -76,7 +76,7 @@ class Discovery:
         offered = self._versions.get(api_key)
         return offered[1] if offered is not None and self.known else None
 
-    # ----------------------------------------------------------------------------------------------------- looking
+    # --- looking
 
     def advance(self, *, wanted: bool) -> None:
         """Start a lookup if the member needs the coordinator and no lookup is in flight."""
@@ -138,7 +138,7 @@ class Discovery:
         if not is_passing(failure):
             self._refuse(failure_error(failure), key=failure.kind)
 
-    # -------------------------------------------------------------------------------------------------- connecting
+    # --- connecting
 
     def connected(self, event: CoordinatorConnected) -> None:
         """The connection is up."""
@@ -164,7 +164,7 @@ class Discovery:
             self._context.surface(error, key=("coordinator", key))
         self._on_refused(error)
 
-    # ------------------------------------------------------------------------------------------------------ losing
+    # --- losing
 
     def disconnected(self, event: CoordinatorDisconnected) -> None:
         """The idle connection broke."""

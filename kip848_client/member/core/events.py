@@ -23,7 +23,7 @@ from kip848_client.member.core.states import MemberState
 from kip848_client.model import BrokerNode, OffsetAndMetadata, Subscription, TopicIdPartition, TopicPartition
 from kip848_client.wire.schema import Request, Response
 
-# --------------------------------------------------------------------------------------------------------- events
+# --- events
 
 
 class Tick(msgspec.Struct, frozen=True):
@@ -294,7 +294,7 @@ MemberEvent: TypeAlias = (
     | AssignorEvent
 )
 
-# -------------------------------------------------------------------------------------------------------- effects
+# --- effects
 
 
 class Destination(enum.Enum):
@@ -506,7 +506,7 @@ MemberEffect: TypeAlias = (
     | AssignorEffect
 )
 
-# ------------------------------------------------------------------------------------------- what the shell reads
+# --- what the shell reads
 
 
 class MemberView(msgspec.Struct, frozen=True):

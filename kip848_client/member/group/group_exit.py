@@ -73,7 +73,7 @@ class GroupExit:
         else:
             self._leaving.advance()
 
-    # ----------------------------------------------------------------------------------------------------- leaving
+    # --- leaving
 
     def leave(self, event: LeaveRequested) -> None:
         """unsubscribe() or close(). `LeaveDone` answers; at once if there is nothing to leave."""
@@ -107,7 +107,7 @@ class GroupExit:
             return True
         return False
 
-    # ----------------------------------------------------------------------------------- removed, failed, too late
+    # --- removed, failed, too late
 
     def removed(self, *, keep_id: bool = True) -> None:
         """The coordinator removed the member."""

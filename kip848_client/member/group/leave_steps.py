@@ -70,7 +70,7 @@ class LeaveSteps(ABC):
         """Whether the member is leaving or waits for the answer to its leave request."""
         return self._context.phase in LEAVING or self._request_id is not None
 
-    # ----------------------------------------------------------------------------------------------------- callers
+    # --- callers
 
     def start(self, event: LeaveRequested) -> None:
         """Begin to leave; the member is joining or in the group."""
@@ -107,7 +107,7 @@ class LeaveSteps(ABC):
         """Keep a subscription for the time after the leave."""
         self._resubscription = subscription
 
-    # ------------------------------------------------------------------------------------------------------- steps
+    # --- steps
 
     def _released(self, error: BaseException | None) -> None:
         """The listener returned or raised; the member leaves in both cases."""

@@ -73,7 +73,7 @@ class Runs(ABC):
         """When a listener that raised may be called again."""
         return self._listener_backoff.ready_ms
 
-    # ---------------------------------------------------------------------------------------- what a protocol decides
+    # --- what a protocol decides
 
     def _may_assign(self, run: Run) -> bool:
         """Whether the run may go on to assign. If not, this has made the move that ends the run."""
@@ -94,7 +94,7 @@ class Runs(ABC):
     def _assigned(self, run: Run) -> None:
         """The assigned callback succeeded: acknowledge, if the protocol does, and move to the next phase."""
 
-    # --------------------------------------------------------------------------------------------------------- steps
+    # --- steps
 
     def _begin(self, run: Run) -> None:
         self.run = run
@@ -183,7 +183,7 @@ class Runs(ABC):
         self._listener_failed = False
         self._listener_backoff.reset()
 
-    # ------------------------------------------------------------------------------------------------- interruption
+    # --- interruption
 
     def reset(self) -> None:
         """The member joins again or left. The caller takes care of the owned partitions."""

@@ -112,7 +112,7 @@ class Commits:
         self._committed: dict[TopicPartition, OffsetAndMetadata] = {}
         """What the coordinator confirmed since the last run; consumed positions equal to it need no commit (R119)."""
 
-    # ---------------------------------------------------------------------------------------------------- requests
+    # --- requests
 
     def request(self, event: CommitRequested) -> None:
         """Queue a commit of the application or of close(). If there is nothing to commit, it succeeds at once."""
@@ -149,7 +149,7 @@ class Commits:
     ) -> _Commit:
         return _Commit(kind, offsets, deadline_ms, self._context.incarnation, self._context.new_backoff())
 
-    # ---------------------------------------------------------------------------------------------------- interval
+    # --- interval
 
     @property
     def interval_runs(self) -> bool:
@@ -200,7 +200,7 @@ class Commits:
         others_queued = any(commit.kind is not CommitKind.AUTO_REVOCATION for commit in self._queue)
         return any(others_queued or self._committed.get(key) != value for key, value in consumed.items())
 
-    # ----------------------------------------------------------------------------------------------------- sending
+    # --- sending
 
     @property
     def in_flight(self) -> bool:
@@ -293,7 +293,7 @@ class Commits:
             urgent=context.closing or commit.kind is CommitKind.AUTO_CLOSE,
         )
 
-    # ---------------------------------------------------------------------------------------------------- outcomes
+    # --- outcomes
 
     def _answered(
         self,
@@ -431,7 +431,7 @@ class Commits:
         error.__cause__ = cause
         return error
 
-    # --------------------------------------------------------------------------------------------------- reporting
+    # --- reporting
 
     def _end(self, commit: _Commit, error: Kip848Error | None) -> None:
         commit.ended = True

@@ -99,7 +99,7 @@ class NewPartitions:
         made_again = ZERO_UUID not in {seen.topic_id, partition.topic_id} and seen.topic_id != partition.topic_id
         return made_again or partition.partition >= seen.partition_count
 
-    # ------------------------------------------------------------------------------------------------ the first look
+    # --- the first look
 
     def advance(self) -> None:
         """Ask, if it is time."""

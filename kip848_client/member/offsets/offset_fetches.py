@@ -75,7 +75,7 @@ class OffsetFetches:
         self._context = context
         self._fetches: list[_Fetch] = []
 
-    # ---------------------------------------------------------------------------------------------------- requests
+    # --- requests
 
     def request(self, event: FetchOffsetsRequested) -> None:
         """The application asked; answered by `OffsetsFetched`."""
@@ -121,7 +121,7 @@ class OffsetFetches:
             self._context.orphan(fetch.request_id)
             self._fetches.remove(fetch)
 
-    # ----------------------------------------------------------------------------------------------------- sending
+    # --- sending
 
     @property
     def coordinator_wanted(self) -> bool:
@@ -176,7 +176,7 @@ class OffsetFetches:
             waiter.on_done(None, error)
         self._drop_if_unwanted(fetch)
 
-    # ---------------------------------------------------------------------------------------------------- outcomes
+    # --- outcomes
 
     def _answered(
         self, fetch: _Fetch, request: OffsetFetchRequest, response: OffsetFetchResponse, link: int | None

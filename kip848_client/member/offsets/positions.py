@@ -111,7 +111,7 @@ class Positions:
         self._listing: dict[int, list[_Slot]] = {}
         self._new: Final = NewPartitions(context, on_known=self._decide)
 
-    # ------------------------------------------------------------------------------------------------ subscription
+    # --- subscription
 
     def subscribed(self, subscription: Subscription) -> None:
         """The application subscribes: partitions that appear from now on are new."""
@@ -125,7 +125,7 @@ class Positions:
         """Take an answer about topics; False if another part asked."""
         return self._new.described(event)
 
-    # ------------------------------------------------------------------------------------------------------- slots
+    # --- slots
 
     def prepare(self, partitions: Iterable[TopicIdPartition]) -> None:
         """Add partitions whose assigned callback is still to return. A seek made meanwhile counts."""
@@ -230,7 +230,7 @@ class Positions:
         slot.reset_to, slot.position, slot.is_committed = reset_to, position, False
         self._set(slot, _Stage.RESET)
 
-    # ----------------------------------------------------------------------------------------------------- advance
+    # --- advance
 
     def advance(self) -> None:
         """Ask for what is missing."""
@@ -258,7 +258,7 @@ class Positions:
         now_ms = self._context.now_ms
         return [slot for slot in self._active.values() if slot.stage is stage and now_ms >= slot.backoff.ready_ms]
 
-    # --------------------------------------------------------------------------------------------- committed offset
+    # --- committed offset
 
     def _look_up(self) -> None:
         slots = self._ready(_Stage.LOOK_UP)
@@ -353,7 +353,7 @@ class Positions:
                 error = error_for_code(code, text)
             self._context.surface(error, key=("positions", code))
 
-    # ---------------------------------------------------------------------------------------------------- reset
+    # --- reset
 
     def _list_offsets(self) -> None:
         slots = self._ready(_Stage.RESET)

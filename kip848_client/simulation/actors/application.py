@@ -78,7 +78,7 @@ class ApplicationLoop:
         self._busy_until_ms = 0
         self.closing = False
 
-    # --------------------------------------------------------------------------------------------------------- polling
+    # --- polling
 
     def start(self) -> None:
         """Begin to poll."""
@@ -191,7 +191,7 @@ class ApplicationLoop:
             self._end_poll(found=False)  # its time was over while a listener ran
         return False
 
-    # --------------------------------------------------------------------------------------------------------- records
+    # --- records
 
     def _hand_out(self, readable: frozenset[TopicPartition]) -> bool:
         ends = self._topics.end_offsets
@@ -258,7 +258,7 @@ class ApplicationLoop:
         if self._poll_ends is not None:
             self._poll_ends.cancel()
 
-    # ------------------------------------------------------------------------------------------------------- listeners
+    # --- listeners
 
     def call(self, call: ListenerCall) -> None:
         """Call a listener as soon as the application is inside poll() or close()."""

@@ -198,7 +198,7 @@ class ClientSide:
             self._observer.ended(self._consumer, request)
             self._consumer.step(RequestFailed(request_id, kind, message))
 
-    # ----------------------------------------------------------------------------------------------- about the topics
+    # --- about the topics
 
     def ask_names(self, effect: RequestMetadata) -> None:
         """The names of topic ids, from any broker."""
@@ -255,7 +255,7 @@ class ClientSide:
         self._consumer.scheduler.events += 1
         self._consumer.step(answer())
 
-    # ------------------------------------------------------------------------------------------------------- the ends
+    # --- disconnecting
 
     def node_down(self, node_id: int) -> None:
         """A broker died; requests that waited on its connection have failed already."""

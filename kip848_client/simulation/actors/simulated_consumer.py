@@ -122,7 +122,7 @@ class SimulatedConsumer(ClientProcess):
         self.network: ClientSide = ClientSide(self, surroundings, self.assignor)
         self.application: ApplicationLoop = ApplicationLoop(self, surroundings, user_code)
 
-    # ---------------------------------------------------------------------------------------------- what is done to it
+    # --- commands
 
     def start(self, subscription: Subscription) -> None:
         """Subscribe, and begin to poll."""
@@ -176,7 +176,7 @@ class SimulatedConsumer(ClientProcess):
         self.note("frozen", ms=for_ms)
         self.thaws_ms = max(self.thaws_ms, self.scheduler.now_ms + for_ms)  # a second one does not end the first
 
-    # ---------------------------------------------------------------------------------------------- for a user's code
+    # --- for a user's code
 
     def holds(self, partition: TopicPartition) -> bool:
         """Whether a partition is paused, or not fetched at all."""
@@ -190,7 +190,7 @@ class SimulatedConsumer(ClientProcess):
         """Commit asynchronously what poll() returned; allowed inside a listener."""
         self.scheduler.call_in(0, lambda: None if self.closed else self.application.commit())
 
-    # ------------------------------------------------------------------------------------------------------ the engine
+    # --- the engine
 
     def step(self, event: MemberEvent) -> None:
         """Give *event* to the member, and perform its effects."""

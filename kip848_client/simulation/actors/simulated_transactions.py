@@ -437,7 +437,7 @@ class Life:
             on_refused=(lambda: self._end(commit=False)) if commit and self.moves_epoch else None,
         )
 
-    # --- inside
+    # --- internals
 
     def die(self, why: str) -> None:
         """End the process; what it sent still arrives."""

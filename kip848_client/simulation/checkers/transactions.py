@@ -166,7 +166,7 @@ class TransactionLedger:
         for name in self._states:
             self._check_offsets(name)
 
-    # --- inside
+    # --- internals
 
     def _check_writer(self, life: Writer, where: str) -> None:
         newest = self._initialised.get(life.name, (-1, -1))

@@ -74,7 +74,7 @@ class ClientProcess(ABC):
         """Virtual time at which the process thaws, or last thawed."""
         self._call_id = 0
 
-    # ------------------------------------------------------------------------------------------------- what it does
+    # --- actions
 
     @abstractmethod
     def step(self, event: MemberEvent) -> None:
@@ -93,7 +93,7 @@ class ClientProcess(ABC):
     def holds(self, partition: TopicPartition) -> bool:
         """Whether a partition is paused, or not fetched at all."""
 
-    # ------------------------------------------------------------------------------------------------- what it shows
+    # --- state
 
     @property
     def connected(self) -> bool:
@@ -124,7 +124,7 @@ class ClientProcess(ABC):
         """Whether it speaks the classic protocol."""
         return self.config.protocol is GroupProtocol.CLASSIC
 
-    # ------------------------------------------------------------------------------------------------ time, randomness
+    # --- time, randomness
 
     @property
     def now_ms(self) -> int:

@@ -101,7 +101,7 @@ class Cluster:
         """Whether there is a coordinator that answers."""
         return self.host.alive and not self.host.loading
 
-    # -------------------------------------------------------------------------------------------------------- serving
+    # --- serving
 
     def is_up(self, node_id: int) -> bool:
         """Whether a broker accepts connections."""
@@ -154,7 +154,7 @@ class Cluster:
         """Draw whether the coordinator dies now."""
         return self._faulty and bool(probability) and self.rng.random() < probability
 
-    # -------------------------------------------------------------------------------------------- crashing, moving
+    # --- crashing, moving
 
     def crash(self, when: str = "between_events") -> None:
         """The coordinator's process dies. It comes back when `restart` or `fail_over` is called."""
@@ -272,7 +272,7 @@ class Cluster:
             other.replay(record)
         return other
 
-    # ------------------------------------------------------------------------------------------------------- changes
+    # --- changes
 
     def touch(self) -> None:
         """The coordinator's state changed, or the topics did."""
@@ -338,7 +338,7 @@ class CoordinatorHost:
         self.matching = 0
         """How many matches of patterns are under way."""
 
-    # ----------------------------------------------------------------------------------------------------- requests
+    # --- requests
 
     def serve(self, request: AnyRequest, *, api_version: int, client_id: str, reply: Reply) -> None:
         """Answer one request."""
@@ -432,7 +432,7 @@ class CoordinatorHost:
             outcome = subscriptions.resolve(task, wall_ms=self._scheduler.wall_ms)
             self.decide(outcome)
 
-    # ---------------------------------------------------------------------------------------------------- life, time
+    # --- life, time
 
     def load(self) -> None:
         """Serve, after the log was replayed."""

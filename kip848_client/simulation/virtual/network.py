@@ -223,7 +223,7 @@ class Network:
         for connection in [one for one in self._connections if one.client_id in self.overtaken]:
             self.close(connection, "connection reset")
 
-    # ------------------------------------------------------------------------------------------------------- on the way
+    # --- on the way
 
     def _arrive(
         self,

@@ -29,7 +29,7 @@ class Gate:
         """Partitions that this query, or an earlier run of it, read, or whose starting offset it settled."""
         self._uncommitted: dict[TopicPartition, int] = {}
 
-    # --------------------------------------------------------------------------------------------------------- state
+    # --- state
 
     @property
     def owned(self) -> frozenset[TopicPartition]:
@@ -67,7 +67,7 @@ class Gate:
         """The offset up to which this query has read *partition*; it never reads below that again."""
         return self._positions[partition] if partition in self._read else None
 
-    # ------------------------------------------------------------------------------------------------------- batches
+    # --- batches
 
     def restore(self, positions: Mapping[TopicPartition, int]) -> None:
         """Restore positions from a checkpoint. Positions only move forward."""
@@ -105,7 +105,7 @@ class Gate:
         self._in_flight.clear()
         self._lost_in_flight.clear()
 
-    # ----------------------------------------------------------------------------------------------------- ownership
+    # --- ownership
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """Add assigned partitions at these offsets, but never below what was read already."""
@@ -147,7 +147,7 @@ class Gate:
         for partition, position in positions.items():
             self._positions[partition] = position
 
-    # ------------------------------------------------------------------------------------------------------- commits
+    # --- commits
 
     @property
     def uncommitted(self) -> dict[TopicPartition, int]:

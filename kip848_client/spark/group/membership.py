@@ -107,7 +107,7 @@ class Membership:
         self._thread = threading.Thread(target=self._run, name="kip848-spark-member", daemon=True)
         self._thread.start()
 
-    # ------------------------------------------------------------------------------------------ for the query's thread
+    # --- for the query's thread
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -238,7 +238,7 @@ class Membership:
             self._departed -= departed
         return gone
 
-    # ----------------------------------------------------------------------------------------- on the member's thread
+    # --- on the member's thread
 
     def _run(self) -> None:
         try:
@@ -300,7 +300,7 @@ class Membership:
         with self._changed:
             self._gate.committed({partition: at.offset for partition, at in due.items()})
 
-    # ---------------------------------------------------------------------- rebalance callbacks, on the same thread
+    # --- rebalance callbacks, on the same thread
 
     def assigned(self, partitions: tuple[TopicIdPartition, ...]) -> None:
         """Say where to begin, unless the group's committed offset, or auto.offset.reset, is right."""

@@ -200,7 +200,7 @@ def test_many_partitions_do_not_need_many_open_files(tmp_path: Path) -> None:
         assert all(values_in(again, "wide", partition) == [b"v", b"v"] for partition in range(300))
 
 
-# -- the coordinator's records and small facts
+# --- the coordinator's records and small facts
 
 
 def test_coordinator_records_come_back_in_order_and_a_decision_as_a_whole(tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_the_cluster_id_stays_although_cluster_log_is_lost(tmp_path: Path) -> No
         assert again.cluster_id == folder.cluster_id
 
 
-# -- a killed process, and speed
+# --- a killed process, and speed
 
 
 def test_a_record_costs_few_steps_to_load_however_many_there_are(tmp_path: Path) -> None:

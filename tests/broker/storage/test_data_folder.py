@@ -70,7 +70,7 @@ def served(path: Path) -> tuple[dict[str, tuple[uuid.UUID, dict[str, str], list[
     return topics, list(folder.repairs)
 
 
-# -- whose folder it is
+# --- whose folder it is
 
 
 def test_a_new_folder_says_what_it_is(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_a_link_in_place_of_the_topics_is_refused(tmp_path: Path) -> None:
     assert (elsewhere / "photos").is_dir()
 
 
-# -- what is in topics/ and not in cluster.log
+# --- what is in topics/ and not in cluster.log
 
 
 def test_what_no_entry_names_is_set_aside_and_reported(tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def test_a_topic_created_under_the_id_of_a_deleted_one_starts_empty(tmp_path: Pa
     assert (tmp_path / "set-aside" / "topics" / str(uuid.UUID(int=7)) / "notes.txt").read_text() == "mine"
 
 
-# -- repair of cluster.log
+# --- repair of cluster.log
 
 
 def remove(path: Path) -> None:
@@ -458,7 +458,7 @@ def test_the_broker_tells_what_it_repaired(tmp_path: Path) -> None:
     assert [event.fields["path"] for event in events] == [text.partition(": ")[0] for text in said]
 
 
-# -- how much a power failure may cost
+# --- how much a power failure may cost
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from kip848_client.wire.codec import encode_response
 from kip848_client.wire.messages.metadata import MetadataResponse
 from tests.broker.storage.harness import QuietBroker, a_broker, answer_of
 
-# -- Metadata
+# --- Metadata
 
 
 def described(
@@ -105,7 +105,7 @@ def test_a_topic_that_is_asked_for_twice_is_answered_once() -> None:
     assert len(described(broker, "orders", "orders", "x", "x").topics) == 2
 
 
-# -- DescribeTopicPartitions
+# --- DescribeTopicPartitions
 
 
 @pytest.mark.parametrize("limit", [0, 1, 2, 3, 5, 100])
@@ -161,7 +161,7 @@ def test_metadata_shows_what_the_client_may_do_with_a_topic_even_one_that_is_mis
     assert topic.topic_authorized_operations == TOPIC_OPERATIONS
 
 
-# -- DescribeCluster
+# --- DescribeCluster
 
 
 def test_describe_cluster_names_the_broker_and_refuses_controllers() -> None:
@@ -179,7 +179,7 @@ def test_describe_cluster_names_the_broker_and_refuses_controllers() -> None:
     assert nonsense.error_code == ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
 
 
-# -- CreateTopics
+# --- CreateTopics
 
 
 def a_topic(name: str = "orders", partitions: int = 2, replicas: int = 1, **more: Any) -> dict[str, Any]:
@@ -316,7 +316,7 @@ def test_a_name_that_is_sent_twice_is_refused_once() -> None:
     assert broker.topics.names() == ["b"]
 
 
-# -- CreatePartitions
+# --- CreatePartitions
 
 
 def grown(
@@ -365,7 +365,7 @@ def test_a_topic_only_grows() -> None:
     assert grown(broker, ("orders", 3), assigned=one) == [0]
 
 
-# -- DeleteTopics
+# --- DeleteTopics
 
 
 def deleted(broker: QuietBroker, *topics: str | uuid.UUID | dict[str, Any], version: int = 6) -> list[tuple[Any, int]]:

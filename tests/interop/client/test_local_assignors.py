@@ -132,7 +132,7 @@ def test_what_cannot_be_requested_is_refused(make_consumer: MakeConsumer) -> Non
             local.raw.request_reassignment(reason)
 
 
-# ------------------------------------------------------------------------------------------------------- misbehaviour
+# --- misbehaviour
 
 
 def _raise(spec: AssignmentSpec) -> GroupAssignment | None:
@@ -281,7 +281,7 @@ def test_a_consumer_that_is_dropped_without_close_leaves_no_thread_behind(broker
     )
 
 
-# ------------------------------------------------------------------------------------------------------------ metadata
+# --- metadata
 
 
 class Mute(PartitionAssignor):
@@ -354,7 +354,7 @@ def test_later_failures_of_metadata_keep_what_was_told_last(
     assert consumer.raw.member_epoch == epoch
 
 
-# ------------------------------------------------------------------------------------------------------- mixed groups
+# --- mixed groups
 
 
 def shares(broker: EmbeddedBroker) -> tuple[str, str, list[int]]:

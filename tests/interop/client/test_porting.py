@@ -43,7 +43,7 @@ def committed(broker: EmbeddedBroker, group: str = "ported") -> dict[str, int]:
     return {str(partition): offset for partition, offset in broker.committed(group).items()}
 
 
-# ------------------------------------------------------------------------------------------- shapes of whole programs
+# --- shapes of whole programs
 
 
 def test_the_loop_that_stores_offsets_after_processing(
@@ -174,7 +174,7 @@ def test_reading_one_partition_to_its_end_as_before_a_transaction(
     assert committed(broker) == {}
 
 
-# ----------------------------------------------------------------------------------------------------- stored offsets
+# --- stored offsets
 
 
 def test_only_stored_offsets_are_committed_at_each_interval(
@@ -239,7 +239,7 @@ def test_storing_is_refused_where_it_means_nothing(make_consumer: MakeConsumer) 
         by_hand.raw.store_offsets()
 
 
-# -------------------------------------------------------------------------------------------------- ends of partitions
+# --- ends of partitions
 
 
 def test_every_partitions_end_is_told_once_and_the_position_stays(
@@ -260,7 +260,7 @@ def test_every_partitions_end_is_told_once_and_the_position_stays(
     assert not any(message.error() for message in consumer.consume(100, 0.2)), "once is enough"
 
 
-# ------------------------------------------------------------------------------------------------- smaller differences
+# --- smaller differences
 
 
 def test_poll_before_subscribe_returns_none(conf: dict[str, Any]) -> None:

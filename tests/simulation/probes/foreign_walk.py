@@ -180,7 +180,7 @@ class _Walk:
     def _run(self, for_ms: int) -> None:
         self._scheduler.run_until(self._scheduler.now_ms + for_ms)
 
-    # --------------------------------------------------------------------------------------------------------- actions
+    # --- actions
 
     def _act(self) -> None:
         rng = self._rng
