@@ -260,7 +260,7 @@ class WorkerCore:
                     self._trigger(REASON_DRAINING)
             case Planned(plan_id, plan):
                 if self._planning is not None:
-                    self._planning.planned(plan_id, plan, epoch=self._epoch)
+                    self._planning.planned(plan_id, plan, epoch=self._epoch, now_ms=now_ms)
             case CloseRequested():
                 self._closing = self._closing or event
             case Tick():
@@ -281,7 +281,7 @@ class WorkerCore:
         if self._closing is not None:
             due.append(self._closing.deadline_ms)
         if self._planning is not None:
-            due.append(self._planning.due_ms)
+            due += [self._planning.due_ms, self._planning.retry_ms]
         return min((at_ms for at_ms in due if at_ms is not None), default=None)
 
     def view(self) -> WorkerView:
@@ -360,6 +360,7 @@ class WorkerCore:
             self._planning.plan_received(
                 assignment.metadata_bytes,
                 version=assignment.metadata_version,
+                error=assignment.error,
                 now_ms=self._now_ms,
                 session_ms=self._session_ms,
             )

@@ -39,6 +39,10 @@ CLASSIC_VERSION: Final = -1
 ASSIGNOR_RAISED: Final = 1
 """Error of an Install whose assignor raised."""
 
+RETRY_MS: Final = 1_000
+"""How long after its first failure in a row the assignor is called again; each further failure doubles it."""
+RETRY_MS_MAX: Final = 30_000
+
 
 class Planning:
     """The state of a worker with client-side assignors.
@@ -79,7 +83,10 @@ class Planning:
         self.says_offers: bool
         """The next heartbeat has something new about the assignors; a join has them in any case."""
         self.due_ms: int | None = None
-        """When this worker asks for the next plan."""
+        """When this worker asks for the next plan, because the last one delays units."""
+        self.retry_ms: int | None = None
+        """When it asks for another one, because its assignor failed: units of a lost worker would stay without one."""
+        self._retry_after_ms = RETRY_MS
         self.catalogue_offset = -1
         """How new the list of units was that the last plan is of."""
 
@@ -104,9 +111,11 @@ class Planning:
             self._reason = REASON_NONE
             self.says_offers = True
 
-    def plan_received(self, data: bytes, *, version: int, now_ms: int, session_ms: int) -> None:
+    def plan_received(self, data: bytes, *, version: int, error: int, now_ms: int, session_ms: int) -> None:
         """A plan arrived with these bytes. It replaces the one before."""
         self.due_ms = None
+        if not error:
+            self.retry_ms = None
         if version == 0 and data:
             with contextlib.suppress(ProtocolError):  # of an assignor that is not ours
                 metadata = decode(PlanMetadata, data)
@@ -117,7 +126,11 @@ class Planning:
                     self.due_ms = now_ms + metadata.delay_ms + backup_ms
 
     def tick(self, *, now_ms: int) -> bool:
-        """Whether the delay is over; asks for a plan then."""
+        """Whether a delay is over; asks for a plan then."""
+        if self.retry_ms is not None and now_ms >= self.retry_ms:
+            self.retry_ms = None
+            self.trigger(REASON_REQUESTED)
+            return True
         if self.due_ms is None or now_ms < self.due_ms:
             return False
         self.due_ms = None
@@ -129,6 +142,7 @@ class Planning:
     def compute(self, *, epoch: int) -> None:
         """The coordinator asks this worker for a plan."""
         if self._request_id is None and self._plan_id is None:
+            self.retry_ms = None
             self._request_id = self._send(
                 ConnectGroupPrepareAssignmentRequest(
                     group_id=self._group_id, member_id=self._member_id, member_epoch=epoch
@@ -138,7 +152,7 @@ class Planning:
     def drop(self) -> None:
         """This worker is not in the group any more."""
         self._request_id = self._plan_id = self._prepared = None
-        self.due_ms = None
+        self.due_ms = self.retry_ms = None
 
     def is_waiting_for(self, request_id: int) -> bool:
         """Whether the request is one of a round."""
@@ -165,8 +179,8 @@ class Planning:
             self._note("not_installed", error=response.error_message or ErrorCode(response.error_code).name)
         return False
 
-    def planned(self, plan_id: int, plan: WorkerPlan | None, *, epoch: int) -> None:
-        """The assignor returned: hand its plan in."""
+    def planned(self, plan_id: int, plan: WorkerPlan | None, *, epoch: int, now_ms: int) -> None:
+        """The assignor returned: hand its plan in. It failed: say so, and try again later."""
         prepared = self._prepared
         if plan_id != self._plan_id or prepared is None:
             return
@@ -179,8 +193,11 @@ class Planning:
             error=ASSIGNOR_RAISED,
         )
         if plan is None:
+            self.retry_ms = now_ms + self._retry_after_ms
+            self._retry_after_ms = min(2 * self._retry_after_ms, RETRY_MS_MAX)
             self._request_id = self._send(failed)
             return
+        self._retry_after_ms = RETRY_MS
         classic = {each.member_id for each in prepared.members if each.metadata_version == CLASSIC_VERSION}
         metadata = encode(
             PlanMetadata(

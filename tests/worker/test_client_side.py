@@ -282,20 +282,25 @@ def test_workers_plan_for_themselves(broker: EmbeddedBroker) -> None:
 
 class _Broken:
     name = "cooperative"
+    raises = True
 
     def assign(self, group: WorkerGroup) -> WorkerPlan:
-        if len(group.workers) > 1:
+        if self.raises and len(group.workers) > 1:
             raise ValueError("no plan")
         return CooperativeAssignor().assign(group)
 
 
-def test_an_assignor_that_raises_stops_nothing(broker: EmbeddedBroker) -> None:
-    """Scenario 38 from a worker's side: what runs goes on running."""
-    first = _add(broker, "w1", _Broken())
+def test_an_assignor_that_raises_stops_nothing_and_is_called_until_it_works(broker: EmbeddedBroker) -> None:
+    """Scenario 38 from a worker's side. What runs goes on running; but nothing would ever run a lost worker's units."""
+    assignors = [_Broken(), _Broken()]
+    first = _add(broker, "w1", assignors[0])
     wait_until(lambda: len(first.assignment()) == 4)
-    second = _add(broker, "w2", _Broken())
+    second = _add(broker, "w2", assignors[1])
     wait_until(lambda: second.member_epoch > 0)
     owned: list[OwnedUnit] = first.assignment()
     assert len(owned) == 4
+    for assignor in assignors:
+        assignor.raises = False
+    wait_until(lambda: len(first.assignment()) == len(second.assignment()) == 2)
     second.close()
     first.close()
