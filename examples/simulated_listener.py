@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from kip848_client.simulation import Report, SimulatedConsumer
 
 # --- the service that is to be tested
@@ -22,8 +22,8 @@ class Database:
     """What all processes share, and what outlives them."""
 
     def __init__(self) -> None:
-        self.counts: dict[TopicPartition, int] = {}
-        self.positions: dict[TopicPartition, int] = {}
+        self.counts: dict[NamedPartition, int] = {}
+        self.positions: dict[NamedPartition, int] = {}
 
 
 class Counting:
@@ -31,22 +31,22 @@ class Counting:
 
     def __init__(self, database: Database) -> None:
         self.database = database
-        self.mine: set[TopicPartition] = set()
+        self.mine: set[NamedPartition] = set()
 
-    def on_partitions_assigned(self, consumer: SimulatedConsumer, partitions: list[TopicPartition]) -> None:
+    def on_partitions_assigned(self, consumer: SimulatedConsumer, partitions: list[NamedPartition]) -> None:
         self.mine.update(partitions)
 
-    def on_partitions_revoked(self, consumer: SimulatedConsumer, partitions: list[TopicPartition]) -> None:
+    def on_partitions_revoked(self, consumer: SimulatedConsumer, partitions: list[NamedPartition]) -> None:
         self.mine.difference_update(partitions)
 
-    def on_partitions_lost(self, consumer: SimulatedConsumer, partitions: list[TopicPartition]) -> None:
+    def on_partitions_lost(self, consumer: SimulatedConsumer, partitions: list[NamedPartition]) -> None:
         self.mine.difference_update(partitions)
 
-    def on_records(self, consumer: SimulatedConsumer, partition: TopicPartition, offsets: range) -> None:
+    def on_records(self, consumer: SimulatedConsumer, partition: NamedPartition, offsets: range) -> None:
         assert partition in self.mine, f"{consumer.name} was handed {partition} without having been given it"
         self.count(partition, offsets)
 
-    def count(self, partition: TopicPartition, offsets: range) -> None:
+    def count(self, partition: NamedPartition, offsets: range) -> None:
         """Count what is new; the count and the position are one transaction."""
         database = self.database
         position = database.positions.get(partition, 0)
@@ -57,7 +57,7 @@ class Counting:
 class CountingTwice(Counting):
     """Trusts that every record comes once, as on the developer's machine."""
 
-    def count(self, partition: TopicPartition, offsets: range) -> None:
+    def count(self, partition: NamedPartition, offsets: range) -> None:
         database = self.database
         database.counts[partition] = database.counts.get(partition, 0) + len(offsets)
         database.positions[partition] = max(database.positions.get(partition, 0), offsets.stop)
@@ -71,7 +71,7 @@ def processes(of: type[Counting], database: Database) -> Callable[[str], Countin
 # --- its tests
 
 
-def wrong_counts(database: Database) -> dict[TopicPartition, int]:
+def wrong_counts(database: Database) -> dict[NamedPartition, int]:
     """Partitions whose count is not the number of their records -> by how much."""
     return {
         partition: count - database.positions[partition]

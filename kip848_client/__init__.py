@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         KafkaException,
         Message,
     )
-    from kip848_client.client.records.data_plane import PublicTopicPartition as TopicPartition
+    from kip848_client.client.records.data_plane import TopicPartition as TopicPartition
     from kip848_client.client.records.kafka_errors import ErrorDetails
     from kip848_client.consumer import Consumer, ConsumerRebalanceListener
     from kip848_client.error_codes import ErrorCode
@@ -198,7 +198,7 @@ _HOMES = {
     "AsyncConsumerRebalanceListener": ("kip848_client.aio.consumer", "AsyncConsumerRebalanceListener"),
     "ConsumerRebalanceListener": ("kip848_client.consumer", "ConsumerRebalanceListener"),
     "SubscriptionPattern": ("kip848_client.model", "SubscriptionPattern"),
-    "TopicPartition": ("kip848_client.client.records.data_plane", "PublicTopicPartition"),
+    "TopicPartition": ("kip848_client.client.records.data_plane", "TopicPartition"),
     "Message": ("kip848_client.client.records.data_plane", "Message"),
     "WorkerHealth": ("kip848_client.worker.observer", "WorkerHealth"),
     "ConsumerHealth": ("kip848_client.client.group.health", "ConsumerHealth"),

@@ -51,7 +51,7 @@ from kip848_client.client.records.data_plane import (
     OFFSET_INVALID,
     KafkaException,
     Message,
-    PublicTopicPartition,
+    TopicPartition,
     check_group_metadata_layout,
     create_record_consumer,
     group_metadata_bytes,
@@ -84,10 +84,10 @@ from kip848_client.logs import LogEvent, log_event
 from kip848_client.member.core.events import AssignPartitions, LeaveMode
 from kip848_client.member.core.states import MemberState
 from kip848_client.model import (
+    NamedPartition,
     OffsetAndMetadata,
     SubscriptionPattern,
     TopicIdPartition,
-    TopicPartition,
     describe_partitions,
 )
 from kip848_client.other_clients import missing_attribute
@@ -188,7 +188,7 @@ class Consumer:
         self._mark: object = None
         self._in_hand: Sequence[Message] = ()
         """What the last poll() or consume() returned. It counts as processed when the next one begins."""
-        self._committed_by_hand: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._committed_by_hand: dict[NamedPartition, OffsetAndMetadata] = {}
         """Commits of the application since then: what is before these offsets is processed, too."""
         self._layout_checked = False
         self._values = deserializers_of(self._config)
@@ -459,7 +459,7 @@ class Consumer:
         finally:
             thread.end_poll()
 
-    def _known_lags(self) -> dict[TopicPartition, int]:
+    def _known_lags(self) -> dict[NamedPartition, int]:
         """How far each position is behind the end of its partition as of the last fetch; asks no broker."""
         lags = {}
         for partition, position in self._fetcher.positions().items():
@@ -526,12 +526,12 @@ class Consumer:
     def commit(
         self,
         message: Message | None = None,
-        offsets: list[PublicTopicPartition] | None = None,
+        offsets: list[TopicPartition] | None = None,
         asynchronous: bool = True,
         *,
         timeout_s: float | None = None,
         on_commit: PublicCommitCallback | None = None,
-    ) -> list[PublicTopicPartition] | None:
+    ) -> list[TopicPartition] | None:
         """Commit offsets: of one message, of the given partitions, or of all records returned so far.
 
         With enable.auto.offset.store=false the last case commits the offsets of `store_offsets`.
@@ -568,7 +568,7 @@ class Consumer:
             committed = self._group.commit_sync(chosen, timeout_ms=self._timeout_ms(timeout_s))
             return public_offsets(committed)
 
-    def store_offsets(self, message: Message | None = None, offsets: list[PublicTopicPartition] | None = None) -> None:
+    def store_offsets(self, message: Message | None = None, offsets: list[TopicPartition] | None = None) -> None:
         """Mark records as processed, for automatic commits and commit() without arguments. Sends nothing.
 
         Only with enable.auto.offset.store=false. Otherwise all returned records count as processed when the next
@@ -591,9 +591,7 @@ class Consumer:
             self._fetcher.positions(chosen)  # these are processed: no later Ctrl-C may repeat them
             self._fetcher.stored.update(chosen)
 
-    def committed(
-        self, partitions: list[PublicTopicPartition], timeout: float | None = None
-    ) -> list[PublicTopicPartition]:
+    def committed(self, partitions: list[TopicPartition], timeout: float | None = None) -> list[TopicPartition]:
         """Read the group's committed offsets and their metadata; OFFSET_INVALID where there is none.
 
         Metadata is None if none was committed, and ends before the NUL with which confluent_kafka commits it.
@@ -609,14 +607,14 @@ class Consumer:
                 for partition in wanted
             ]
 
-    def position(self, partitions: list[PublicTopicPartition]) -> list[PublicTopicPartition]:
+    def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """The next offset that poll() will return; OFFSET_INVALID while unknown. Without metadata."""
         with self._gate:
             wanted = [internal(partition) for partition in check_partitions(partitions, call="position")]
             known = self._fetcher.positions(wanted)
             return [public(p, known.get(p) or self._fetcher.sought(p)) for p in wanted]
 
-    def seek(self, partition: PublicTopicPartition) -> None:
+    def seek(self, partition: TopicPartition) -> None:
         """Continue *partition* at its offset (>= 0, OFFSET_BEGINNING or OFFSET_END) in the next poll().
 
         Raises:
@@ -634,7 +632,7 @@ class Consumer:
                 return
             self._group.seek(name, position)
 
-    def pause(self, partitions: list[PublicTopicPartition]) -> None:
+    def pause(self, partitions: list[TopicPartition]) -> None:
         """Return no records of *partitions* until `resume`. Revocation ends the pause.
 
         Partitions that are not assigned to this consumer are ignored and logged: they may have been revoked.
@@ -642,17 +640,17 @@ class Consumer:
         with self._gate:
             self._fetcher.pause(self._owned(partitions, call="pause"))
 
-    def resume(self, partitions: list[PublicTopicPartition]) -> None:
+    def resume(self, partitions: list[TopicPartition]) -> None:
         """Return records of *partitions* again; unassigned ones are ignored, as in `pause`."""
         with self._gate:
             self._fetcher.resume(self._owned(partitions, call="resume"))
 
-    def paused(self) -> list[PublicTopicPartition]:
+    def paused(self) -> list[TopicPartition]:
         """Partitions that are paused, sorted."""
         with self._gate:
             return [public(partition) for partition in sorted(self._fetcher.paused)]
 
-    def _owned(self, partitions: list[PublicTopicPartition], *, call: str) -> list[TopicPartition]:
+    def _owned(self, partitions: list[TopicPartition], *, call: str) -> list[NamedPartition]:
         self._group.check_usable()
         assigned = self._group.assigned
         names = [internal(partition) for partition in check_partitions(partitions, call=call)]
@@ -663,7 +661,7 @@ class Consumer:
             )
         return [name for name in names if name in assigned]
 
-    def _check_assigned(self, partitions: Iterable[TopicPartition], *, call: str) -> None:
+    def _check_assigned(self, partitions: Iterable[NamedPartition], *, call: str) -> None:
         self._group.check_usable()
         assigned = self._group.assigned
         for name in partitions:
@@ -675,7 +673,7 @@ class Consumer:
 
     # --- assignment by hand
 
-    def assign(self, partitions: list[PublicTopicPartition]) -> None:
+    def assign(self, partitions: list[TopicPartition]) -> None:
         """Read exactly these partitions, without membership.
 
         Inside on_partitions_assigned it means: start them at their offsets. There it must name every partition that
@@ -708,7 +706,7 @@ class Consumer:
             else:
                 self._refuse_unassigning("unassign")
 
-    def incremental_assign(self, partitions: list[PublicTopicPartition]) -> None:
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Add to a manual assignment; inside on_partitions_assigned `assign`, for some of the partitions.
 
         Raises:
@@ -723,7 +721,7 @@ class Consumer:
             self._group.assign({**kept, **assign_positions(partitions)}, in_hand=self._in_hand_offsets())
             self._unmet_topics = frozenset(partition.topic for partition in self._group.manual)
 
-    def incremental_unassign(self, partitions: list[PublicTopicPartition]) -> None:
+    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Take from a manual assignment; inside a listener as `unassign`.
 
         Raises:
@@ -737,19 +735,19 @@ class Consumer:
             elif gone:
                 self._refuse_unassigning("incremental_unassign")
 
-    def assignment(self) -> list[PublicTopicPartition]:
+    def assignment(self) -> list[TopicPartition]:
         """The partitions that this consumer owns, sorted."""
         with self._gate:
             return [public(partition) for partition in sorted(self._group.assigned)]
 
-    def _in_hand_offsets(self) -> dict[TopicPartition, int]:
+    def _in_hand_offsets(self) -> dict[NamedPartition, int]:
         """The first offset of each partition that the last poll() returned, unless the application stores offsets."""
         if not self._in_hand or not self._config.auto_offset_store:
             return {}
         return first_offsets(reversed(self._fetcher.unprocessed(self._in_hand, self._committed_by_hand)))
 
     def _assign_inside(
-        self, effect: ListenerEffect, partitions: list[PublicTopicPartition], *, call: str, must_name_all: bool
+        self, effect: ListenerEffect, partitions: list[TopicPartition], *, call: str, must_name_all: bool
     ) -> None:
         """Start partitions at their offsets, if that leaves every partition with the member that the group chose."""
         positions = assign_positions(partitions, call=call)
@@ -814,7 +812,7 @@ class Consumer:
         return found
 
     def get_watermark_offsets(
-        self, partition: PublicTopicPartition, timeout: float = -1.0, cached: bool = False
+        self, partition: TopicPartition, timeout: float = -1.0, cached: bool = False
     ) -> tuple[int, int]:
         """The lowest and the next offset of a partition.
 
@@ -837,9 +835,7 @@ class Consumer:
             return OFFSET_INVALID, OFFSET_INVALID
         return answer
 
-    def offsets_for_times(
-        self, partitions: list[PublicTopicPartition], timeout: float = -1.0
-    ) -> list[PublicTopicPartition]:
+    def offsets_for_times(self, partitions: list[TopicPartition], timeout: float = -1.0) -> list[TopicPartition]:
         """For each partition, whose offset field holds ms since 1970: the first offset at or after that time.
 
         Raises:
@@ -854,7 +850,7 @@ class Consumer:
             partitions=named,
         )
 
-    def lag(self, timeout_s: float | None = LAG_TIMEOUT_S) -> dict[PublicTopicPartition, int]:
+    def lag(self, timeout_s: float | None = LAG_TIMEOUT_S) -> dict[TopicPartition, int]:
         """The distance of each assigned partition to its end, as of its last fetch.
 
         For a paused partition, which is not fetched, the leader is asked; without an answer the last fetch counts.
@@ -890,7 +886,7 @@ class Consumer:
         ask: Callable[[float], AnswerT],
         *,
         timeout_s: float,
-        partitions: Iterable[PublicTopicPartition] = (),
+        partitions: Iterable[TopicPartition] = (),
     ) -> AnswerT:
         with self._gate:
             self._group.check_usable()
@@ -1075,7 +1071,7 @@ class Consumer:
         __getattr__ = missing_attribute
 
 
-RebalanceCallback: TypeAlias = "Callable[[Consumer, list[PublicTopicPartition]], object]"
+RebalanceCallback: TypeAlias = "Callable[[Consumer, list[TopicPartition]], object]"
 """``callback(consumer, partitions)``, as in confluent-kafka."""
 
 
@@ -1090,17 +1086,17 @@ class ConsumerRebalanceListener:
         Kafka's ``ConsumerRebalanceListener``.
     """
 
-    def on_partitions_assigned(self, consumer: Consumer, partitions: list[PublicTopicPartition]) -> None:
+    def on_partitions_assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Called after a rebalance with the new partitions, possibly none. Fetching starts after it has returned.
 
         ``consumer.seek(partition)``, or ``consumer.assign(partitions)`` with offsets, sets where to start;
         the default is the committed offset, else ``auto.offset.reset``.
         """
 
-    def on_partitions_revoked(self, consumer: Consumer, partitions: list[PublicTopicPartition]) -> None:
+    def on_partitions_revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Called before partitions are revoked; they are paused already. The last chance to commit."""
 
-    def on_partitions_lost(self, consumer: Consumer, partitions: list[PublicTopicPartition]) -> None:
+    def on_partitions_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Called when partitions may belong to another member already; a commit fails. Calls revoked by default."""
         self.on_partitions_revoked(consumer, partitions)
 
@@ -1123,15 +1119,15 @@ class CallableListener(ConsumerRebalanceListener):
         self._on_revoke = on_revoke
         self._on_lost = on_lost if on_lost is not None else on_revoke
 
-    def on_partitions_assigned(self, consumer: Consumer, partitions: list[PublicTopicPartition]) -> None:
+    def on_partitions_assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Call *on_assign*."""
         self._call("on_assign", self._on_assign, consumer, partitions)
 
-    def on_partitions_revoked(self, consumer: Consumer, partitions: list[PublicTopicPartition]) -> None:
+    def on_partitions_revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Call *on_revoke*."""
         self._call("on_revoke", self._on_revoke, consumer, partitions)
 
-    def on_partitions_lost(self, consumer: Consumer, partitions: list[PublicTopicPartition]) -> None:
+    def on_partitions_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Call *on_lost*, or *on_revoke* without one."""
         self._call("on_lost", self._on_lost, consumer, partitions)
 
@@ -1140,7 +1136,7 @@ class CallableListener(ConsumerRebalanceListener):
         name: str,
         callback: RebalanceCallback | None,
         consumer: Consumer,
-        partitions: list[PublicTopicPartition],
+        partitions: list[TopicPartition],
     ) -> None:
         if callback is not None:
             check_result_not_async(callback(consumer, partitions), name=name, instead=USE_ASYNC_CONSUMER)
@@ -1212,7 +1208,7 @@ class _Callbacks:
         check_result_not_async(method(consumer, _named(partitions)), name=name, instead=USE_ASYNC_CONSUMER)
 
 
-def _named(partitions: tuple[TopicIdPartition, ...]) -> list[PublicTopicPartition]:
+def _named(partitions: tuple[TopicIdPartition, ...]) -> list[TopicPartition]:
     return [public(partition.topic_partition) for partition in partitions]
 
 

@@ -1,6 +1,6 @@
 """Frozen values that every layer shares. No behaviour beyond what the value itself means.
 
-`TopicPartition` and `TopicIdPartition` are named tuples and not structs: they are dictionary keys on every path and
+`NamedPartition` and `TopicIdPartition` are named tuples and not structs: they are dictionary keys on every path and
 sorted often, and a tuple hashes and sorts in half the time.
 """
 
@@ -21,8 +21,11 @@ NO_EPOCH: Final = -1
 """Epoch of a commit or fetch without membership."""
 
 
-class TopicPartition(NamedTuple):
-    """A partition by name."""
+class NamedPartition(NamedTuple):
+    """A partition by the name of its topic, equal to the tuple ``(topic, partition)``.
+
+    Only the calls of a consumer use ``TopicPartition`` of confluent-kafka, which has an offset too.
+    """
 
     topic: str
     partition: int
@@ -43,9 +46,9 @@ class TopicIdPartition(NamedTuple):
     topic_id: UUID
 
     @property
-    def topic_partition(self) -> TopicPartition:
+    def topic_partition(self) -> NamedPartition:
         """The partition by name alone."""
-        return TopicPartition(self.topic, self.partition)
+        return NamedPartition(self.topic, self.partition)
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -82,7 +85,7 @@ class OffsetAndMetadata(msgspec.Struct, frozen=True):
 class OffsetRange(msgspec.Struct, frozen=True):
     """Records of one partition from `start` up to, and without, `end`."""
 
-    partition: TopicPartition
+    partition: NamedPartition
     start: int
     end: int
 
@@ -230,6 +233,6 @@ class SecuritySettings(msgspec.Struct, frozen=True):
         return "sasl_plaintext" if self.tls is None else "sasl_ssl"
 
 
-def describe_partitions(partitions: Iterable[TopicPartition | TopicIdPartition]) -> str:
+def describe_partitions(partitions: Iterable[NamedPartition | TopicIdPartition]) -> str:
     """Write partitions for people and logs, see `join_names`: ``orders-0, orders-1``, sorted; ``none`` without any."""
     return join_names(str(partition) for partition in sorted(partitions)) or "none"

@@ -30,7 +30,7 @@ from kip848_client.client.group.translation import (
     limit_s,
     record_count,
 )
-from kip848_client.client.records.data_plane import ErrorDetails, Message, PublicTopicPartition
+from kip848_client.client.records.data_plane import ErrorDetails, Message, TopicPartition
 from kip848_client.clock import Clock
 from kip848_client.config import ConfigValue, merge_settings
 from kip848_client.consumer import (
@@ -48,7 +48,7 @@ from kip848_client.journal import Journal
 from kip848_client.logs import LogEvent
 from kip848_client.member.core.events import LeaveMode
 from kip848_client.member.core.states import MemberState
-from kip848_client.model import SubscriptionPattern, TopicPartition
+from kip848_client.model import NamedPartition, SubscriptionPattern
 from kip848_client.other_clients import missing_attribute
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class AsyncConsumer:
         """Leave the group, after on_partitions_revoked for all partitions; see `Consumer.unsubscribe`."""
         await self._thread.run(self._consumer.unsubscribe)
 
-    async def assign(self, partitions: list[PublicTopicPartition]) -> None:
+    async def assign(self, partitions: list[TopicPartition]) -> None:
         """Read exactly these partitions, without membership; see `Consumer.assign`."""
         await self._thread.run(partial(self._consumer.assign, partitions))
 
@@ -176,15 +176,15 @@ class AsyncConsumer:
         """End a manual assignment; see `Consumer.unassign`."""
         await self._thread.run(self._consumer.unassign)
 
-    async def incremental_assign(self, partitions: list[PublicTopicPartition]) -> None:
+    async def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Add to a manual assignment; see `Consumer.incremental_assign`."""
         await self._thread.run(partial(self._consumer.incremental_assign, partitions))
 
-    async def incremental_unassign(self, partitions: list[PublicTopicPartition]) -> None:
+    async def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Take from a manual assignment; see `Consumer.incremental_unassign`."""
         await self._thread.run(partial(self._consumer.incremental_unassign, partitions))
 
-    async def assignment(self) -> list[PublicTopicPartition]:
+    async def assignment(self) -> list[TopicPartition]:
         """The partitions that this consumer owns, sorted."""
         return await self._thread.run(self._consumer.assignment)
 
@@ -273,7 +273,7 @@ class AsyncConsumer:
 
     def _read_until(
         self, read: Callable[[float], list[Message]], deadline_s: float
-    ) -> tuple[list[Message], frozenset[TopicPartition]]:
+    ) -> tuple[list[Message], frozenset[NamedPartition]]:
         """Read until there are records, the time is up, or another call needs the thread (on the thread).
 
         Returns:
@@ -301,12 +301,12 @@ class AsyncConsumer:
     async def commit(
         self,
         message: Message | None = None,
-        offsets: list[PublicTopicPartition] | None = None,
+        offsets: list[TopicPartition] | None = None,
         asynchronous: bool = True,
         *,
         timeout_s: float | None = None,
         on_commit: AsyncCommitCallback | None = None,
-    ) -> list[PublicTopicPartition] | None:
+    ) -> list[TopicPartition] | None:
         """Commit offsets: of one message, of the given partitions, or of all records returned so far.
 
         See `Consumer.commit`. *asynchronous*: do not wait for the coordinator's answer, as there; a cancelled commit
@@ -323,35 +323,31 @@ class AsyncConsumer:
             return commit()  # it waits for nothing, and librdkafka is not asked for positions
         return await self._thread.run(commit)
 
-    async def store_offsets(
-        self, message: Message | None = None, offsets: list[PublicTopicPartition] | None = None
-    ) -> None:
+    async def store_offsets(self, message: Message | None = None, offsets: list[TopicPartition] | None = None) -> None:
         """Mark records as processed, with enable.auto.offset.store=false; see `Consumer.store_offsets`."""
         await self._thread.run(partial(self._consumer.store_offsets, message, offsets))
 
-    async def committed(
-        self, partitions: list[PublicTopicPartition], timeout: float | None = None
-    ) -> list[PublicTopicPartition]:
+    async def committed(self, partitions: list[TopicPartition], timeout: float | None = None) -> list[TopicPartition]:
         """Read the group's committed offsets; see `Consumer.committed`."""
         return await self._thread.run(partial(self._consumer.committed, partitions, timeout))
 
-    async def position(self, partitions: list[PublicTopicPartition]) -> list[PublicTopicPartition]:
+    async def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """The next offset that poll() will return; see `Consumer.position`."""
         return await self._thread.run(partial(self._consumer.position, partitions))
 
-    async def seek(self, partition: PublicTopicPartition) -> None:
+    async def seek(self, partition: TopicPartition) -> None:
         """Continue *partition* at its offset in the next poll(); see `Consumer.seek`."""
         await self._thread.run(partial(self._consumer.seek, partition))
 
-    async def pause(self, partitions: list[PublicTopicPartition]) -> None:
+    async def pause(self, partitions: list[TopicPartition]) -> None:
         """Return no records of *partitions* until `resume`; see `Consumer.pause`."""
         await self._thread.run(partial(self._consumer.pause, partitions))
 
-    async def resume(self, partitions: list[PublicTopicPartition]) -> None:
+    async def resume(self, partitions: list[TopicPartition]) -> None:
         """Return records of *partitions* again."""
         await self._thread.run(partial(self._consumer.resume, partitions))
 
-    async def paused(self) -> list[PublicTopicPartition]:
+    async def paused(self) -> list[TopicPartition]:
         """Partitions that are paused, sorted."""
         return await self._thread.run(self._consumer.paused)
 
@@ -366,19 +362,17 @@ class AsyncConsumer:
         return await self._thread.run(partial(self._consumer.cluster_id, timeout), grace_s=0)
 
     async def get_watermark_offsets(
-        self, partition: PublicTopicPartition, timeout: float = -1.0, cached: bool = False
+        self, partition: TopicPartition, timeout: float = -1.0, cached: bool = False
     ) -> tuple[int, int]:
         """The lowest and the next offset of a partition; see `Consumer.get_watermark_offsets`."""
         ask = partial(self._consumer.get_watermark_offsets, partition, timeout, cached)
         return await self._thread.run(ask, grace_s=0)
 
-    async def offsets_for_times(
-        self, partitions: list[PublicTopicPartition], timeout: float = -1.0
-    ) -> list[PublicTopicPartition]:
+    async def offsets_for_times(self, partitions: list[TopicPartition], timeout: float = -1.0) -> list[TopicPartition]:
         """The first offset of each partition at or after a time; see `Consumer.offsets_for_times`."""
         return await self._thread.run(partial(self._consumer.offsets_for_times, partitions, timeout), grace_s=0)
 
-    async def lag(self, timeout_s: float | None = LAG_TIMEOUT_S) -> dict[PublicTopicPartition, int]:
+    async def lag(self, timeout_s: float | None = LAG_TIMEOUT_S) -> dict[TopicPartition, int]:
         """The distance of each assigned partition to its end; see `Consumer.lag`."""
         return await self._thread.run(partial(self._consumer.lag, timeout_s), grace_s=0)
 
@@ -485,7 +479,7 @@ class AsyncConsumer:
     def _in_loop(self, callback: Callable[..., object]) -> PublicCommitCallback:
         call_out = self._thread.call_out  # and not self, which would keep the consumer from being dropped
 
-        def called_out(error: ErrorDetails | None, partitions: list[PublicTopicPartition]) -> None:
+        def called_out(error: ErrorDetails | None, partitions: list[TopicPartition]) -> None:
             call_out(lambda: callback(error, partitions))
 
         return called_out
@@ -520,10 +514,10 @@ class AsyncConsumer:
         __getattr__ = missing_attribute
 
 
-AsyncRebalanceCallback: TypeAlias = "Callable[[AsyncConsumer, list[PublicTopicPartition]], object]"
+AsyncRebalanceCallback: TypeAlias = "Callable[[AsyncConsumer, list[TopicPartition]], object]"
 """``callback(consumer, partitions)``; an awaitable result is awaited."""
 
-AsyncCommitCallback: TypeAlias = Callable[[ErrorDetails | None, list[PublicTopicPartition]], object]
+AsyncCommitCallback: TypeAlias = Callable[[ErrorDetails | None, list[TopicPartition]], object]
 """``callback(error or None, partitions)``; an awaitable result is awaited."""
 
 _CallOut: TypeAlias = Callable[[Callable[[], object]], None]
@@ -541,17 +535,17 @@ class AsyncConsumerRebalanceListener:
         Kafka's ``ConsumerRebalanceListener``.
     """
 
-    async def on_partitions_assigned(self, consumer: AsyncConsumer, partitions: list[PublicTopicPartition]) -> None:
+    async def on_partitions_assigned(self, consumer: AsyncConsumer, partitions: list[TopicPartition]) -> None:
         """Called after a rebalance with the new partitions, possibly none. Fetching starts after it has returned.
 
         ``await consumer.seek(partition)``, or ``await consumer.assign(partitions)`` with offsets, sets where to
         start; the default is the committed offset, else ``auto.offset.reset``.
         """
 
-    async def on_partitions_revoked(self, consumer: AsyncConsumer, partitions: list[PublicTopicPartition]) -> None:
+    async def on_partitions_revoked(self, consumer: AsyncConsumer, partitions: list[TopicPartition]) -> None:
         """Called before partitions are revoked; they are paused already. The last chance to commit."""
 
-    async def on_partitions_lost(self, consumer: AsyncConsumer, partitions: list[PublicTopicPartition]) -> None:
+    async def on_partitions_lost(self, consumer: AsyncConsumer, partitions: list[TopicPartition]) -> None:
         """Called when partitions may belong to another member already; a commit fails. Calls revoked by default."""
         await self.on_partitions_revoked(consumer, partitions)
 
@@ -583,19 +577,19 @@ class _BridgedListener(ConsumerRebalanceListener):
         self._on_revoke: Final = on_revoke
         self._on_lost: Final = on_lost if on_lost is not None else on_revoke
 
-    def on_partitions_assigned(self, consumer: Consumer, partitions: list[PublicTopicPartition]) -> None:
+    def on_partitions_assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Have *on_assign* called."""
         self._tell(self._on_assign, partitions)
 
-    def on_partitions_revoked(self, consumer: Consumer, partitions: list[PublicTopicPartition]) -> None:
+    def on_partitions_revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Have *on_revoke* called."""
         self._tell(self._on_revoke, partitions)
 
-    def on_partitions_lost(self, consumer: Consumer, partitions: list[PublicTopicPartition]) -> None:
+    def on_partitions_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Have *on_lost* called."""
         self._tell(self._on_lost, partitions)
 
-    def _tell(self, callback: AsyncRebalanceCallback | None, partitions: list[PublicTopicPartition]) -> None:
+    def _tell(self, callback: AsyncRebalanceCallback | None, partitions: list[TopicPartition]) -> None:
         if callback is not None:
             self._call_out(lambda: callback(self._living(), partitions))
 

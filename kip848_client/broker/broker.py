@@ -109,7 +109,7 @@ from kip848_client.errors import (
 from kip848_client.faults import Action, Subject
 from kip848_client.journal import Journal, JournalEvent, JsonValue, NullJournal
 from kip848_client.logs import BROKER_LOGGER, LogEvent, log_event
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 
 if TYPE_CHECKING:
     from kip848_client.broker.coordinators.transaction_host import TransactionSnapshot
@@ -477,7 +477,7 @@ class EmbeddedBroker:
             lambda state: state.topics.delete_records(_topic(state, name, partition), partition, before_offset)
         )
 
-    def apply_retention(self, name: str | None = None) -> dict[TopicPartition, int]:
+    def apply_retention(self, name: str | None = None) -> dict[NamedPartition, int]:
         """Delete the records that a topic, or each topic, keeps no longer by ``retention.ms`` and ``retention.bytes``.
 
         The profile ``kafka`` does it by itself every ``log.retention.check.interval.ms``; the profile ``default`` never
@@ -494,7 +494,7 @@ class EmbeddedBroker:
             lambda state: state.cleaner.apply_retention(None if name is None else _topic(state, name, None))
         )
 
-    def compact(self, name: str) -> dict[TopicPartition, int]:
+    def compact(self, name: str) -> dict[NamedPartition, int]:
         """Keep the last record of each key, as compaction does; offsets stay as they are.
 
         The newest batch of a partition stays whole. A tombstone stays for ``delete.retention.ms``.

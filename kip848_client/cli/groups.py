@@ -39,7 +39,7 @@ from kip848_client.cli.properties import add_client_arguments, read_properties
 from kip848_client.cli.tables import name_partitions, table
 from kip848_client.errors import BrokerError, ConfigError, Kip848Error
 from kip848_client.json_text import to_json
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from kip848_client.patterns import compiled
 from kip848_client.plain_text import counted, printable
 
@@ -276,11 +276,11 @@ def _plain(item: _Answer) -> object:
     plain: dict[str, Any] = msgspec.to_builtins(item)
     if isinstance(item, GroupDescription):
         for member in plain["members"]:
-            member["assigned"] = [TopicPartition(*pair)._asdict() for pair in member["assigned"]]
-            member["target"] = [TopicPartition(*pair)._asdict() for pair in member["target"]]
+            member["assigned"] = [NamedPartition(*pair)._asdict() for pair in member["assigned"]]
+            member["target"] = [NamedPartition(*pair)._asdict() for pair in member["target"]]
     if isinstance(item, GroupDescription | GroupLag):
         plain["progress"] = [
-            {**TopicPartition(*row.pop("partition"))._asdict(), **row, "lag": progress.lag}
+            {**NamedPartition(*row.pop("partition"))._asdict(), **row, "lag": progress.lag}
             for row, progress in zip(plain["progress"], item.progress, strict=True)
         ]
     if isinstance(item, GroupLag):

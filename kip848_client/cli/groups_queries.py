@@ -27,7 +27,7 @@ from kip848_client.errors import (
     error_for_code,
 )
 from kip848_client.member.offsets.commit_requests import first_part
-from kip848_client.model import ZERO_UUID, BrokerNode, OffsetAndMetadata, TopicPartition, Unit
+from kip848_client.model import ZERO_UUID, BrokerNode, NamedPartition, OffsetAndMetadata, Unit
 from kip848_client.plain_text import counted
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.connection import Connection, open_connection
@@ -98,8 +98,8 @@ class MemberDescription(msgspec.Struct, frozen=True):
     instance_id: str | None
     member_epoch: int | None
     subscription: str
-    assigned: tuple[TopicPartition, ...]
-    target: tuple[TopicPartition, ...]
+    assigned: tuple[NamedPartition, ...]
+    target: tuple[NamedPartition, ...]
     protocol: str = "consumer"
 
 
@@ -112,7 +112,7 @@ class Progress(msgspec.Struct, frozen=True):
         owner: client id of the member that owns it, or None.
     """
 
-    partition: TopicPartition
+    partition: NamedPartition
     committed: int | None
     end: int | None
     owner: str | None
@@ -368,7 +368,7 @@ class Cluster:
         (result,) = answer.results
         _check(result.error_code, f"group {group_id!r} was not deleted")
 
-    async def committed(self, group_id: str) -> dict[TopicPartition, int]:
+    async def committed(self, group_id: str) -> dict[NamedPartition, int]:
         """The committed offsets of a group; empty if there are none.
 
         Raises:
@@ -382,7 +382,7 @@ class Cluster:
         classic = await self._classic(coordinator, group)
         return len(group.members if classic is None else classic.members)
 
-    async def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+    async def commit(self, group_id: str, offsets: Mapping[NamedPartition, int]) -> None:
         """Commit offsets for a group without members.
 
         Raises:
@@ -399,7 +399,7 @@ class Cluster:
             said = f"offsets of {group_id!r} were committed for {counted(done, 'partition')}, and not for {where}"
             _check(next(iter(refused.values())), said)
 
-    async def _commit_part(self, group_id: str, part: Mapping[TopicPartition, OffsetAndMetadata]) -> Mapping[str, int]:
+    async def _commit_part(self, group_id: str, part: Mapping[NamedPartition, OffsetAndMetadata]) -> Mapping[str, int]:
         """The partitions that were refused, with their error codes."""
         by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
         for partition, position in part.items():
@@ -422,7 +422,7 @@ class Cluster:
         metadata = await self._topic_metadata(sorted(set(topics)))
         return {topic.name: len(topic.partitions) for topic in metadata.topics if topic.name and not topic.error_code}
 
-    async def offsets(self, partitions: Sequence[TopicPartition], when: int) -> Mapping[TopicPartition, int]:
+    async def offsets(self, partitions: Sequence[NamedPartition], when: int) -> Mapping[NamedPartition, int]:
         """The offset of the first record that is not older than *when*; -1 if there is none.
 
         Args:
@@ -436,21 +436,21 @@ class Cluster:
         metadata = await self._topic_metadata(sorted({partition.topic for partition in partitions}))
         nodes = {broker.node_id: BrokerNode(broker.node_id, broker.host, broker.port) for broker in metadata.brokers}
         leaders = {
-            TopicPartition(topic.name or "", partition.partition_index): partition.leader_id
+            NamedPartition(topic.name or "", partition.partition_index): partition.leader_id
             for topic in metadata.topics
             for partition in topic.partitions
         }
-        by_leader: dict[int, list[TopicPartition]] = {}
+        by_leader: dict[int, list[NamedPartition]] = {}
         for partition in partitions:
             if leaders.get(partition) in nodes:
                 by_leader.setdefault(leaders[partition], []).append(partition)
-        found: dict[TopicPartition, int] = {}
+        found: dict[NamedPartition, int] = {}
         for leader, led in by_leader.items():
             answer = await self._send(await self._connection(nodes[leader]), _list_offsets(led, when))
             for topic in answer.topics:
                 for partition_answer in topic.partitions:
                     if not partition_answer.error_code:
-                        found[TopicPartition(topic.name, partition_answer.partition_index)] = partition_answer.offset
+                        found[NamedPartition(topic.name, partition_answer.partition_index)] = partition_answer.offset
         return found
 
     async def _progress(
@@ -462,13 +462,13 @@ class Cluster:
         ends = await self.offsets(partitions, LATEST)
         return tuple(Progress(item, committed.get(item), ends.get(item), owners.get(item)) for item in partitions)
 
-    async def _committed(self, coordinator: Connection, group_id: str) -> dict[TopicPartition, int]:
+    async def _committed(self, coordinator: Connection, group_id: str) -> dict[NamedPartition, int]:
         request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=group_id, topics=None),))
         answer = await self._send(coordinator, request, max_version=OFFSETS_BY_NAME)
         (group,) = answer.groups
         _check(group.error_code, f"offsets of group {group_id!r}")
         return {
-            TopicPartition(topic.name, partition.partition_index): partition.committed_offset
+            NamedPartition(topic.name, partition.partition_index): partition.committed_offset
             for topic in group.topics
             for partition in topic.partitions
             if partition.committed_offset >= 0
@@ -574,7 +574,7 @@ def open_secured(
     )
 
 
-def _list_offsets(partitions: Iterable[TopicPartition], when: int) -> ListOffsetsRequest:
+def _list_offsets(partitions: Iterable[NamedPartition], when: int) -> ListOffsetsRequest:
     by_topic: dict[str, list[ListOffsetsPartition]] = {}
     for partition in partitions:
         asked = ListOffsetsPartition(partition_index=partition.partition, timestamp=when)
@@ -591,13 +591,13 @@ def _classic_members(group: describe_groups.DescribedGroup) -> tuple[MemberDescr
 
 def _classic_member(member: describe_groups.DescribedGroupMember) -> MemberDescription:
     topics: tuple[str, ...] = ()
-    assigned: tuple[TopicPartition, ...] = ()
+    assigned: tuple[NamedPartition, ...] = ()
     with contextlib.suppress(ProtocolError):  # its group rebalances, or is not one of consumers
         topics = decode_subscription(member.member_metadata).topics
     with contextlib.suppress(ProtocolError):
         assigned = tuple(
             sorted(
-                TopicPartition(item.topic, partition)
+                NamedPartition(item.topic, partition)
                 for item in decode_assignment(member.member_assignment).assigned_partitions
                 for partition in item.partitions
             )
@@ -674,9 +674,9 @@ def _connect_group(group: connect_group_describe.DescribedGroup) -> ConnectGroup
     )
 
 
-def _partitions(assignment: described.Assignment) -> tuple[TopicPartition, ...]:
+def _partitions(assignment: described.Assignment) -> tuple[NamedPartition, ...]:
     topics = assignment.topic_partitions
-    return tuple(sorted(TopicPartition(topic.topic_name, number) for topic in topics for number in topic.partitions))
+    return tuple(sorted(NamedPartition(topic.topic_name, number) for topic in topics for number in topic.partitions))
 
 
 def _check(code: int, what: str, *, advice: str | None = None) -> None:

@@ -17,14 +17,14 @@ from kip848_client.cli.properties import read_properties
 from kip848_client.cli.tables import table
 from kip848_client.errors import ConfigError, IllegalStateError
 from kip848_client.json_text import to_json
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from kip848_client.plain_text import printable
 
 
 class Move(msgspec.Struct, frozen=True):
     """One partition: the offset that is committed (None: none is), and the one to commit."""
 
-    partition: TopicPartition
+    partition: NamedPartition
     committed: int | None
     new: int
 
@@ -127,13 +127,13 @@ async def _plan(
     return moves
 
 
-async def _partitions(cluster: Cluster, wanted: Sequence[tuple[str, tuple[int, ...]]]) -> list[TopicPartition]:
+async def _partitions(cluster: Cluster, wanted: Sequence[tuple[str, tuple[int, ...]]]) -> list[NamedPartition]:
     counts = await cluster.partition_counts([topic for topic, _ in wanted])
     found = set()
     for topic, numbers in wanted:
         if topic not in counts:
             raise ConfigError(f"--topic {topic}: there is no such topic")
-        found |= {TopicPartition(topic, number) for number in numbers or range(counts[topic])}
+        found |= {NamedPartition(topic, number) for number in numbers or range(counts[topic])}
     return sorted(found)
 
 

@@ -22,7 +22,7 @@ from kip848_client.client.records.data_plane import (
     KafkaError,
     KafkaException,
     Message,
-    PublicTopicPartition,
+    TopicPartition,
     create_record_consumer,
     translate,
 )
@@ -30,7 +30,7 @@ from kip848_client.client.records.log_offsets import LogOffsets
 from kip848_client.config import ConfigValue, parse_consumer_config
 from kip848_client.config.security import check_data_plane
 from kip848_client.errors import ErrorCode, Kip848Error, RequestTimeoutError, error_for_code
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from kip848_client.recorder import RawRecord
 from kip848_client.transactions.transaction import offsets_partition
 
@@ -80,7 +80,7 @@ class OffsetsReader:
             if not count:
                 raise error_for_code(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {TOPIC}")
             self._ends = self._ask_for_ends(settings, timeout_s=timeout_s)
-            self._plane.assign([PublicTopicPartition(TOPIC, number, OFFSET_BEGINNING) for number in self.partitions])
+            self._plane.assign([TopicPartition(TOPIC, number, OFFSET_BEGINNING) for number in self.partitions])
         except KafkaException as error:
             self._plane.close()
             raise translate(error, what=f"reading {TOPIC}") from error
@@ -116,7 +116,7 @@ class OffsetsReader:
         """
         left = {number: end for number, end in self._ends.items() if end > 0}
         behind: list[Message] = []
-        self._plane.pause([PublicTopicPartition(TOPIC, number) for number in self.partitions if number not in left])
+        self._plane.pause([TopicPartition(TOPIC, number) for number in self.partitions if number not in left])
         quiet_since_s = time.monotonic()
         while left:
             ended = []
@@ -132,7 +132,7 @@ class OffsetsReader:
                     yield _raw(message, partition)
                 if offset + is_record >= left[partition]:  # the last records may have been compacted away
                     del left[partition]
-                    ended.append(PublicTopicPartition(TOPIC, partition))
+                    ended.append(TopicPartition(TOPIC, partition))
                     yield partition
                     if is_record and offset >= self._ends[partition]:
                         behind.append(message)
@@ -144,7 +144,7 @@ class OffsetsReader:
                     f"partitions have not been read to their ends ({sorted(left)[:10]}); are their leaders up?"
                 )
         self._ahead = behind
-        self._plane.resume([PublicTopicPartition(TOPIC, number) for number in self.partitions])
+        self._plane.resume([TopicPartition(TOPIC, number) for number in self.partitions])
 
     def _consume(self, wait_s: float) -> list[Message]:
         """Records and ends of partitions."""
@@ -167,7 +167,7 @@ class OffsetsReader:
     def _ask_for_ends(self, settings: Mapping[str, ConfigValue], *, timeout_s: float) -> dict[int, int]:
         """The end of each partition, as far as it can be read while transactions are open."""
         offsets = LogOffsets(settings, timeout_ms=int(timeout_s * 1_000))
-        ends = offsets.ends(TopicPartition(TOPIC, number) for number in self.partitions)
+        ends = offsets.ends(NamedPartition(TOPIC, number) for number in self.partitions)
         return {partition.partition: end for partition, end in ends.items()}
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from kip848_client.plain_text import printable
 
 _STYLES: Final = {
@@ -19,7 +19,7 @@ _STYLES: Final = {
 """Cell -> how it is drawn; the text says the same without it."""
 
 
-def name_partitions(partitions: Iterable[TopicPartition]) -> str:
+def name_partitions(partitions: Iterable[NamedPartition]) -> str:
     """Write partitions by topic in runs: ``orders 0-3,7 payments 0``."""
     texts = []
     for topic, of_topic in itertools.groupby(sorted(partitions), key=lambda item: item.topic):

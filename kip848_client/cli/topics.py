@@ -34,7 +34,7 @@ from kip848_client.errors import (
     error_for_code,
 )
 from kip848_client.json_text import to_json
-from kip848_client.model import OffsetRange, TopicPartition
+from kip848_client.model import NamedPartition, OffsetRange
 from kip848_client.plain_text import printable
 
 if TYPE_CHECKING:
@@ -293,12 +293,11 @@ def _offsets(
     committed: bool = False,
 ) -> dict[int, int]:
     """The first or, with *latest*, the next offset of each partition; with *committed* before open transactions."""
-    from confluent_kafka import IsolationLevel, KafkaException
-    from confluent_kafka import TopicPartition as PublicTopicPartition
+    from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
     from confluent_kafka.admin._listoffsets import OffsetSpec
 
     spec = OffsetSpec.latest() if latest else OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-    asked = {PublicTopicPartition(name, number): spec for number in partitions}
+    asked = {TopicPartition(name, number): spec for number in partitions}
     offsets = {}
     isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
     answers = admin.list_offsets(asked, isolation_level=isolation, request_timeout=timeout_s)
@@ -335,7 +334,7 @@ def _records(arguments: argparse.Namespace) -> int:
     try:
         for number in wanted:
             if left and number in starts and number in ends:
-                for _, batch in reader.read([OffsetRange(TopicPartition(name, number), starts[number], ends[number])]):
+                for _, batch in reader.read([OffsetRange(NamedPartition(name, number), starts[number], ends[number])]):
                     shown = batch[:left]
                     left -= len(shown)
                     sys.stdout.buffer.write(b"".join(spell(message) + b"\n" for message in shown))

@@ -15,7 +15,7 @@ import msgspec
 from kip848_client.cli.groups_queries import GroupDescription, Progress
 from kip848_client.cli.tables import name_partitions
 from kip848_client.journal import JournalEvent, JsonValue
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from kip848_client.plain_text import printable
 
 LINES_KEPT: Final = 12
@@ -25,7 +25,7 @@ _COMMIT_WINDOW_MS: Final = 10_000
 class Wait(msgspec.Struct, frozen=True):
     """A member waits for partitions that other members still own."""
 
-    partitions: tuple[TopicPartition, ...]
+    partitions: tuple[NamedPartition, ...]
     owner: str
 
 
@@ -43,9 +43,9 @@ class MemberView(msgspec.Struct):
     epoch: int | None = None
     state: str = ""
     since_ms: int = 0
-    owned: frozenset[TopicPartition] = frozenset()
-    pending: frozenset[TopicPartition] = frozenset()
-    target: frozenset[TopicPartition] = frozenset()
+    owned: frozenset[NamedPartition] = frozenset()
+    pending: frozenset[NamedPartition] = frozenset()
+    target: frozenset[NamedPartition] = frozenset()
     name: str = ""
 
 
@@ -72,7 +72,7 @@ class GroupView:
         self.members: Final[dict[str, MemberView]] = {}
         self.lines: Final[deque[Line]] = deque(maxlen=LINES_KEPT)
         self.lines_said = 0
-        self.progress: Mapping[TopicPartition, Progress] = {}
+        self.progress: Mapping[NamedPartition, Progress] = {}
         self.changes = 0
         self._commits: Final[deque[int]] = deque()
 
@@ -115,13 +115,13 @@ class GroupView:
         """The partitions that *member* waits for, by owner; ``nobody yet`` for free ones."""
         missing = member.target - member.owned
         owners = {tp: other for other in self.members.values() if other is not member for tp in other.owned}
-        by_owner: dict[str, list[TopicPartition]] = {}
+        by_owner: dict[str, list[NamedPartition]] = {}
         for partition in sorted(missing):
             owner = owners.get(partition)
             by_owner.setdefault("nobody yet" if owner is None else owner.name, []).append(partition)
         return [Wait(tuple(partitions), owner) for owner, partitions in by_owner.items()]
 
-    def lag(self, partitions: Iterable[TopicPartition]) -> int | None:
+    def lag(self, partitions: Iterable[NamedPartition]) -> int | None:
         """Records behind in *partitions*; None if the lag of any is unknown."""
         lags = [item.lag if (item := self.progress.get(partition)) else None for partition in partitions]
         return None if None in lags else sum(lag for lag in lags if lag is not None)
@@ -133,7 +133,7 @@ class GroupView:
         return len(self._commits) / (_COMMIT_WINDOW_MS / 1000)
 
     @property
-    def free(self) -> list[TopicPartition]:
+    def free(self) -> list[NamedPartition]:
         """Partitions of the target that no member owns."""
         owned = {partition for member in self.members.values() for partition in member.owned}
         return sorted({partition for member in self.members.values() for partition in member.target} - owned)
@@ -253,9 +253,9 @@ def _items(value: JsonValue) -> Iterable[tuple[str, JsonValue]]:
     return value.items() if isinstance(value, dict) else ()
 
 
-def _partitions(value: JsonValue) -> frozenset[TopicPartition]:
+def _partitions(value: JsonValue) -> frozenset[NamedPartition]:
     return frozenset(
-        TopicPartition(topic, int(number))
+        NamedPartition(topic, int(number))
         for topic, numbers in _items(value)
         if isinstance(numbers, list)
         for number in numbers
@@ -263,5 +263,5 @@ def _partitions(value: JsonValue) -> frozenset[TopicPartition]:
     )
 
 
-def _names(partitions: Iterable[TopicPartition]) -> list[str]:
+def _names(partitions: Iterable[NamedPartition]) -> list[str]:
     return [str(partition) for partition in sorted(partitions)]

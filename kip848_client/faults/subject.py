@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
-from kip848_client.model import ZERO_UUID, TopicPartition
+from kip848_client.model import ZERO_UUID, NamedPartition
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import Request, Response
 
@@ -125,10 +125,10 @@ class Subject:
         )
 
     @property
-    def partitions(self) -> frozenset[TopicPartition]:
+    def partitions(self) -> frozenset[NamedPartition]:
         """The partitions that it names."""
         return frozenset(
-            TopicPartition(item.topic, item.partition)
+            NamedPartition(item.topic, item.partition)
             for item in _topic_items(self.request, self.api_key, self._topic_name)
             if item.topic is not None and item.partition is not None
         )

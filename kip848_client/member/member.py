@@ -56,13 +56,13 @@ from kip848_client.member.group.group_part import GroupPart
 from kip848_client.member.offsets.commits import Commits
 from kip848_client.member.offsets.offset_fetches import OffsetFetches
 from kip848_client.member.offsets.positions import Positions
-from kip848_client.model import NO_EPOCH, ZERO_UUID, BrokerNode, TopicIdPartition, TopicPartition
+from kip848_client.model import NO_EPOCH, ZERO_UUID, BrokerNode, NamedPartition, TopicIdPartition
 
 __all__ = ["Member", "MemberSnapshot"]
 
 
 _NONE: Final[frozenset[TopicIdPartition]] = frozenset()
-_NOTHING_READABLE: Final[frozenset[TopicPartition]] = frozenset()
+_NOTHING_READABLE: Final[frozenset[NamedPartition]] = frozenset()
 
 
 class MemberSnapshot(msgspec.Struct, frozen=True):
@@ -88,7 +88,7 @@ class MemberSnapshot(msgspec.Struct, frozen=True):
     target: frozenset[IdPartition]
     current: frozenset[IdPartition]
     owned: frozenset[TopicIdPartition]
-    readable: frozenset[TopicPartition]
+    readable: frozenset[NamedPartition]
     ack_due: bool
     heartbeat_in_flight: bool
     heartbeat_interval_ms: int
@@ -330,7 +330,7 @@ class Member:
         self._seen = seen
         return MemberView(self._view.version + 1, *seen)
 
-    def _readable(self) -> frozenset[TopicPartition]:
+    def _readable(self) -> frozenset[NamedPartition]:
         context = self._context
         if context.phase is Phase.IDLE:
             blocked = _NONE

@@ -15,7 +15,7 @@ from kip848_client.coordinator.classic.classic_group import ClassicGroup, Classi
 from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig, MigrationPolicy
 from kip848_client.member.core.settings import GroupProtocol, MemberConfig, ResetPolicy
 from kip848_client.member.core.states import MemberState
-from kip848_client.model import Subscription, TopicPartition
+from kip848_client.model import NamedPartition, Subscription
 from kip848_client.simulation.actors.simulated_consumer import SimulatedConsumer, UserCode
 from kip848_client.simulation.actors.simulated_transactions import Producers
 from kip848_client.simulation.actors.user_assignor import OFFERED, STRATEGIES, offered_classic
@@ -225,7 +225,7 @@ class ConsumerEnvironment(Environment):
                 self.scheduler.call_in(0, lambda one=consumer: one.awake(lambda: one.network.node_down(node_id)))  # type: ignore[misc]
         return ended
 
-    def _records_arrived(self, partition: TopicPartition) -> None:
+    def _records_arrived(self, partition: NamedPartition) -> None:
         for consumer in self.living():
             consumer.application.records_arrived(partition)
 
@@ -308,7 +308,7 @@ class ConsumerEnvironment(Environment):
     def _everything_is_read(self, living: list[SimulatedConsumer]) -> bool:
         return not self._unread(living) and self.handed_out.unread() is None
 
-    def _unread(self, living: list[SimulatedConsumer]) -> set[TopicPartition]:
+    def _unread(self, living: list[SimulatedConsumer]) -> set[NamedPartition]:
         read = {partition for consumer in living for partition in consumer.readable}
         return read ^ set(self.cluster.topics.end_offsets)
 

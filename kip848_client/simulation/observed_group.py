@@ -14,7 +14,7 @@ from kip848_client.coordinator.classic.classic_group import ClassicGroup, Classi
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
 from kip848_client.coordinator.consumer.consumer_member import ConsumerMember, PartitionEpochs
 from kip848_client.coordinator.core.topics_image import TopicsImage
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from kip848_client.simulation.virtual.cluster import Cluster
 from kip848_client.simulation.virtual.violation import fail
 from kip848_client.wire.messages.consumer_group_heartbeat import TopicPartitions as Listed
@@ -157,11 +157,11 @@ class ObservedGroup:
         topic_ids = set(self._cluster.topics.image.ids_of(group.topics_of(seen.member.metadata)))
         return frozenset(partition for partition in seen.target if partition[0] in topic_ids)
 
-    def names(self, partitions: Partitions) -> frozenset[TopicPartition]:
+    def names(self, partitions: Partitions) -> frozenset[NamedPartition]:
         """*partitions* by name, as far as their topics exist."""
         by_id = self._cluster.topics.image.by_id
         return frozenset(
-            TopicPartition(by_id[topic_id].name, index) for topic_id, index in partitions if topic_id in by_id
+            NamedPartition(by_id[topic_id].name, index) for topic_id, index in partitions if topic_id in by_id
         )
 
 

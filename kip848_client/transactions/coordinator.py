@@ -34,7 +34,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kip848_client.error_codes import ErrorCode
-from kip848_client.transactions.transaction import EPOCH_MAX, TopicPartition, Transaction, TransactionState
+from kip848_client.transactions.transaction import EPOCH_MAX, Transaction, TransactionPartition, TransactionState
 
 __all__ = ["Outcome", "TransactionCoordinator"]
 
@@ -165,7 +165,7 @@ class TransactionCoordinator:
         *,
         producer_id: int,
         epoch: int,
-        partitions: Collection[TopicPartition],
+        partitions: Collection[TransactionPartition],
         now_ms: int,
         client_version: int = 1,
     ) -> Outcome:
@@ -192,7 +192,9 @@ class TransactionCoordinator:
             )
         )
 
-    def verify(self, transactional_id: str, *, producer_id: int, epoch: int, partition: TopicPartition) -> ErrorCode:
+    def verify(
+        self, transactional_id: str, *, producer_id: int, epoch: int, partition: TransactionPartition
+    ) -> ErrorCode:
         """Whether the producer may write to *partition* now; TRANSACTION_ABORTABLE if it was not added."""
         known, error = self._writable(transactional_id, producer_id=producer_id, epoch=epoch)
         if known is None:

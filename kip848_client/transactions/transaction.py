@@ -16,7 +16,7 @@ __all__ = [
     "EPOCH_MAX",
     "GROUP_OFFSETS_PARTITIONS",
     "GROUP_OFFSETS_TOPIC",
-    "TopicPartition",
+    "TransactionPartition",
     "Transaction",
     "TransactionState",
     "offsets_partition",
@@ -31,7 +31,7 @@ GROUP_OFFSETS_TOPIC: Final = "__consumer_offsets"
 GROUP_OFFSETS_PARTITIONS: Final = 50
 """Partitions of that topic; Kafka's default of ``offsets.topic.num.partitions``."""
 
-TopicPartition = tuple[str, int]
+TransactionPartition = tuple[str, int]
 """Topic name and partition number."""
 
 
@@ -78,7 +78,7 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     previous_producer_id: int = -1
     next_producer_id: int = -1
     state: TransactionState = TransactionState.EMPTY
-    partitions: frozenset[TopicPartition] = frozenset()
+    partitions: frozenset[TransactionPartition] = frozenset()
     started_ms: int = -1
     client_version: int = 1
 
@@ -110,7 +110,7 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
         return self.started_ms + self.timeout_ms if self.state is TransactionState.ONGOING else None
 
 
-def offsets_partition(group_id: str, *, partitions: int = GROUP_OFFSETS_PARTITIONS) -> TopicPartition:
+def offsets_partition(group_id: str, *, partitions: int = GROUP_OFFSETS_PARTITIONS) -> TransactionPartition:
     """The partition that keeps a group in Kafka, by Java's hash of the group's name.
 
     Args:

@@ -11,7 +11,7 @@ from kip848_client import EmbeddedBroker, Message, TopicPartition
 from kip848_client.aio import AsyncConsumer, AsyncConsumerRebalanceListener
 from kip848_client.config import ConfigValue
 from kip848_client.journal import Journal
-from kip848_client.model import TopicPartition as InternalPartition
+from kip848_client.model import NamedPartition as InternalPartition
 from tests.support.driving import QUIET, Key, key, settings
 from tests.support.waiting import TIMEOUT_S
 

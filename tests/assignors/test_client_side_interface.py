@@ -20,7 +20,7 @@ from kip848_client.assignors.client.interface import (
 from kip848_client.assignors.client.plan import AssignmentPlan
 from kip848_client.assignors.client.spread import Weight, keep_held, spread_by_weight, spread_evenly
 from kip848_client.errors import InvalidAssignmentError
-from kip848_client.model import TopicIdPartition, TopicPartition
+from kip848_client.model import NamedPartition, TopicIdPartition
 from tests.support.assignor_specs import counts, group, held_after, tip, topic_id
 
 
@@ -51,7 +51,7 @@ def test_everything_an_author_needs_is_a_public_name() -> None:
 @pytest.mark.parametrize(
     "ref",
     [
-        TopicPartition("t", 1),
+        NamedPartition("t", 1),
         TopicIdPartition("t", 1, topic_id("t")),
         ("t", 1),
         (topic_id("t"), 1),

@@ -10,7 +10,7 @@ import pytest
 
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.errors import ErrorCode, IllegalStateError
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -114,7 +114,7 @@ def test_a_classic_group_is_seen_with_what_its_members_read(broker: EmbeddedBrok
     (member,) = group.members
     assert (group.type, group.leader, member.classic) == ("classic", a.member_id, True)
     assert (member.client_id, member.rack_id, member.subscribed_topics) == ("a", "r", frozenset({"orders"}))
-    assert group.assigned == {TopicPartition("orders", 0), TopicPartition("orders", 1)}
+    assert group.assigned == {NamedPartition("orders", 0), NamedPartition("orders", 1)}
     assert broker.metrics()["kafka.group_coordinator.group.completed.rebalance.count"] == 1
     assert str(group) == "classic group 'g' is Stable at generation 1: a@1 [orders-0, orders-1]"
 

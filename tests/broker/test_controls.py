@@ -10,7 +10,7 @@ import pytest
 from kip848_client.broker import EmbeddedBroker, NewRecord
 from kip848_client.errors import BrokerError, ErrorCode, IllegalStateError
 from kip848_client.journal import MemoryJournal
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from tests.support.group_requests import commit_offset, heartbeat, join
 from tests.support.raw_connection import RawConnection
 
@@ -92,14 +92,14 @@ def test_a_forced_rebalance_moves_the_epoch_and_nothing_else(broker: EmbeddedBro
     second = connection.ask(heartbeat(first.member_epoch, "a", topic_partitions=owned), version=1)
     assert second.member_epoch == epoch
     assert broker.wait_for_group("g", state="Stable").assigned == {
-        TopicPartition("orders", index) for index in range(4)
+        NamedPartition("orders", index) for index in range(4)
     }
 
 
 def test_a_recreated_topic_is_another_one(broker: EmbeddedBroker, connection: RawConnection) -> None:
     """Old offsets must not be used on new records."""
     commit_offset(connection, 7)
-    assert broker.committed("g") == {TopicPartition("orders", 0): 7}
+    assert broker.committed("g") == {NamedPartition("orders", 0): 7}
     before = broker.create_topic("other", partitions=3)
     after = broker.recreate_topic("other")
     assert before != after

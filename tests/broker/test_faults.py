@@ -31,7 +31,7 @@ from kip848_client.faults import (
 )
 from kip848_client.faults.actions import Action
 from kip848_client.journal import MemoryJournal
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kip848_client.wire.messages.metadata import MetadataRequest
@@ -144,7 +144,7 @@ def test_a_lost_reply_has_changed_the_state(
     """The case that finds client bugs: it was done, and the client cannot know."""
     front.faults.on(ApiKey.OFFSET_COMMIT, action)
     through.send(commit({0: 5}), version=9)
-    wait_until(lambda: broker.committed("g") == {TopicPartition("orders", 0): 5})
+    wait_until(lambda: broker.committed("g") == {NamedPartition("orders", 0): 5})
     assert through.is_closed_by_peer() if closes else is_silent(through)
 
 

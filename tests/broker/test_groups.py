@@ -15,7 +15,7 @@ from kip848_client.broker.storage.group_log import MemoryGroupLog
 from kip848_client.clock import ManualClock
 from kip848_client.errors import ErrorCode
 from kip848_client.journal import MemoryJournal
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
 from kip848_client.wire.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -52,7 +52,7 @@ def test_a_snapshot_shows_members_with_what_they_own_and_await(
     owner, newcomer = group.member("m1"), group.member("m2")
     assert len(owner.assigned) == 4  # two of them until it confirms that it gave them up
     assert newcomer.assigned == frozenset()
-    assert newcomer.target | owner.target == {TopicPartition("orders", n) for n in range(4)}
+    assert newcomer.target | owner.target == {NamedPartition("orders", n) for n in range(4)}
     assert (owner.client_host, owner.client_id, owner.subscribed_topics) == ("/127.0.0.1", "raw", frozenset({"orders"}))
     assert "Reconciling at epoch 2" in str(group)
     assert "awaiting" in str(group)
@@ -113,7 +113,7 @@ def test_two_members_reconcile_and_the_waiting_test_sees_it(broker: EmbeddedBrok
     second.heartbeat()
     waiter.join(60)
     assert [len(member.assigned) for member in seen[0].members] == [2, 2]
-    assert seen[0].assigned == {TopicPartition("orders", n) for n in range(4)}
+    assert seen[0].assigned == {NamedPartition("orders", n) for n in range(4)}
 
 
 def test_a_condition_that_raises_fails_the_waiting_test_and_not_the_broker(
@@ -141,7 +141,7 @@ def test_topics_that_change_reach_the_group_with_its_next_heartbeat(
     member.heartbeat()
     member.acknowledge()
     member.heartbeat()
-    assert broker.wait_for_group("g", state="Stable").assigned == {TopicPartition("orders", 0)}
+    assert broker.wait_for_group("g", state="Stable").assigned == {NamedPartition("orders", 0)}
 
 
 @pytest.mark.parametrize("durable", [False, True], ids=["memory", "folder"])

@@ -17,7 +17,7 @@ from kip848_client.broker.net.request_log import RequestLog
 from kip848_client.clock import ManualClock
 from kip848_client.errors import ErrorCode, RequestTimeoutError
 from kip848_client.faults import drop, error, lose_reply
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -69,7 +69,7 @@ def test_requests_are_found_by_what_they_are_about(broker: EmbeddedBroker, conne
     assert [logged.api for logged in log.of(topic="orders", partition=1)] == [ApiKey.METADATA, ApiKey.FETCH]
     assert [logged.api for logged in log.of(group="g")] == [ApiKey.CONSUMER_GROUP_HEARTBEAT]
     assert log.of(member="nobody") == ()
-    assert log.of(["heartbeat", "Fetch"], client_id="tester", since=2)[0].partitions == {TopicPartition("orders", 1)}
+    assert log.of(["heartbeat", "Fetch"], client_id="tester", since=2)[0].partitions == {NamedPartition("orders", 1)}
     assert [logged.number for logged in log.of(when=lambda logged: logged.error_code)] == [2]
     assert [logged.number for logged in log] == [1, 2, 3]
 

@@ -10,7 +10,7 @@ from kip848_client.broker.coordinators.transaction_admission import TransactionA
 from kip848_client.broker.topics.registry import STORAGE_FAILED
 from kip848_client.errors import BrokerError, ErrorCode
 from kip848_client.partition_log import PartitionLog
-from kip848_client.transactions.transaction import TopicPartition
+from kip848_client.transactions.transaction import TransactionPartition
 from kip848_client.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from kip848_client.wire.record_batch import HEADER_SIZE, Record, build_batch
 from tests.support.transactions import TRANSACTIONAL
@@ -23,10 +23,10 @@ class Coordinator(TransactionAdmission):
 
     def __init__(self, error: ErrorCode = ErrorCode.NONE) -> None:
         self.error = error
-        self.asked: list[tuple[TopicPartition, bool]] = []
+        self.asked: list[tuple[TransactionPartition, bool]] = []
 
     def admit(
-        self, transactional_id: str, *, producer_id: int, epoch: int, partition: TopicPartition, is_adding: bool
+        self, transactional_id: str, *, producer_id: int, epoch: int, partition: TransactionPartition, is_adding: bool
     ) -> ErrorCode:
         assert (transactional_id, producer_id, epoch) == ("tx", PRODUCER_ID, EPOCH)
         self.asked.append((partition, is_adding))

@@ -6,8 +6,7 @@ import json
 
 import pytest
 from confluent_kafka import Consumer as ForeignConsumer
-from confluent_kafka import ConsumerGroupTopicPartitions, Producer
-from confluent_kafka import TopicPartition as PublicTopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
@@ -15,7 +14,7 @@ from kip848_client import Consumer, EmbeddedBroker
 from kip848_client.cli import main
 from kip848_client.cli.groups_queries import Cluster, GroupListing
 from kip848_client.cli.tables import name_partitions, table
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 
 
 def consumer_of(broker: EmbeddedBroker, name: str) -> Consumer:
@@ -143,7 +142,7 @@ def test_lag_is_what_other_tools_say(billing: EmbeddedBroker, capsys: pytest.Cap
     admin = AdminClient({"bootstrap.servers": billing.bootstrap_servers})
     answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("billing")])["billing"].result(60)
     (committed,) = answer.topic_partitions
-    asked = PublicTopicPartition(committed.topic, committed.partition)
+    asked = TopicPartition(committed.topic, committed.partition)
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     end = admin.list_offsets({asked: latest})[asked].result(60).offset
     assert group["lag"] == end - committed.offset == 2
@@ -179,7 +178,7 @@ def test_lag_of_a_group_without_members_that_only_commits(
     """Programs that assign partitions by hand have a lag, too; it does not matter which library they use."""
     conf = {"bootstrap.servers": billing.bootstrap_servers, "group.id": "by hand"}
     foreign = ForeignConsumer(conf)
-    foreign.commit(offsets=[PublicTopicPartition("orders", 0, 1)], asynchronous=False)
+    foreign.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False)
     foreign.close()
     assert groups(billing, "lag", "by hand", "billing", "--json") == 0
     assert [group["lag"] for group in json.loads(capsys.readouterr().out)["groups"]] == [4, 2]
@@ -235,7 +234,7 @@ def test_a_broker_that_is_not_there_is_named(kip848_broker: EmbeddedBroker, caps
 
 def test_partitions_are_named_by_topic_in_runs() -> None:
     """A hundred partitions must fit on a line."""
-    partitions = [TopicPartition("b", 0), *(TopicPartition("a", number) for number in (7, 0, 1, 2))]
+    partitions = [NamedPartition("b", 0), *(NamedPartition("a", number) for number in (7, 0, 1, 2))]
     assert name_partitions(partitions) == "a 0-2,7 b 0"
     assert name_partitions([]) == "-"
 

@@ -11,13 +11,13 @@ from confluent_kafka import KafkaError
 from kip848_client.client.records.data_plane import RecordConsumer
 from kip848_client.client.records.fetcher import Fetcher
 from kip848_client.errors import BrokerError, TopicAuthorizationError
-from kip848_client.model import ZERO_UUID, OffsetAndMetadata, TopicIdPartition, TopicPartition
+from kip848_client.model import ZERO_UUID, NamedPartition, OffsetAndMetadata, TopicIdPartition
 from tests.client.fakes import FakePlane, needs_own_messages
 
 pytestmark = needs_own_messages
 
 T = UUID(int=1)
-P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+P0, P1 = NamedPartition("orders", 0), NamedPartition("orders", 1)
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def fetcher(plane: FakePlane) -> Fetcher:
     return fetcher
 
 
-def _tip(partition: TopicPartition) -> TopicIdPartition:
+def _tip(partition: NamedPartition) -> TopicIdPartition:
     return TopicIdPartition(partition.topic, partition.partition, T)
 
 
@@ -217,7 +217,7 @@ def renewing(plane: FakePlane, renewed: list[RenewedPlane]) -> Fetcher:
         return renewed[-1].as_consumer()
 
     fetcher = Fetcher(plane.as_consumer(), make_plane=make)
-    fetcher.start({_tip(P0): OffsetAndMetadata(10), _tip(TopicPartition("payments", 0)): OffsetAndMetadata(20)})
+    fetcher.start({_tip(P0): OffsetAndMetadata(10), _tip(NamedPartition("payments", 0)): OffsetAndMetadata(20)})
     return fetcher
 
 
@@ -237,7 +237,7 @@ def test_a_topic_that_comes_back_under_another_id_is_read_with_a_new_handle(
     assert told == [["orders"]]
     assert plane.named("close") == [None]
     assert renewed[0].assigned == {("orders", 0): 0, ("payments", 0): 21}
-    assert renewing.positions() == {P0: OffsetAndMetadata(0), TopicPartition("payments", 0): OffsetAndMetadata(21)}
+    assert renewing.positions() == {P0: OffsetAndMetadata(0), NamedPartition("payments", 0): OffsetAndMetadata(21)}
 
 
 def test_the_same_topic_is_read_on_with_the_same_handle(renewing: Fetcher, renewed: list[RenewedPlane]) -> None:

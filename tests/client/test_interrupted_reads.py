@@ -6,12 +6,12 @@ import pytest
 from confluent_kafka import KafkaError, Message
 
 from kip848_client.client.records.fetcher import Fetcher
-from kip848_client.model import ZERO_UUID, OffsetAndMetadata, TopicIdPartition, TopicPartition
+from kip848_client.model import ZERO_UUID, NamedPartition, OffsetAndMetadata, TopicIdPartition
 from tests.client.fakes import FakePlane, needs_own_messages
 
 pytestmark = needs_own_messages
 
-P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+P0, P1 = NamedPartition("t", 0), NamedPartition("t", 1)
 
 
 def at(**offsets: int) -> dict[TopicIdPartition, OffsetAndMetadata]:
@@ -47,7 +47,7 @@ def fetcher(plane: InterruptedPlane) -> Fetcher:
     return a_fetcher(plane, p0=5, p1=7)
 
 
-def offsets(fetcher: Fetcher) -> dict[TopicPartition, int]:
+def offsets(fetcher: Fetcher) -> dict[NamedPartition, int]:
     return {partition: position.offset for partition, position in fetcher.positions().items()}
 
 

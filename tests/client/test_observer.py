@@ -9,8 +9,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from kip848_client import Consumer, EmbeddedBroker
-from kip848_client import TopicPartition as PublicTopicPartition
+from kip848_client import Consumer, EmbeddedBroker, TopicPartition
 from kip848_client.client.control.observer import MemberObserver
 from kip848_client.clock import ManualClock
 from kip848_client.errors import ErrorCode, Kip848Error
@@ -19,7 +18,7 @@ from kip848_client.logs import LogEvent, log_event
 from kip848_client.member.core.events import ConnectCoordinator
 from kip848_client.member.core.states import Phase
 from kip848_client.member.core.statistics import Statistics
-from kip848_client.model import BrokerNode, OffsetAndMetadata, TopicIdPartition, TopicPartition
+from kip848_client.model import BrokerNode, NamedPartition, OffsetAndMetadata, TopicIdPartition
 from kip848_client.telemetry import ClientMetrics
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     Assignment,
@@ -183,7 +182,7 @@ def test_a_failed_automatic_commit_is_logged(
     observer: MemberObserver, journal: MemoryJournal, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without on_commit there is no other trace of it."""
-    offsets = {TopicPartition("orders", 0): OffsetAndMetadata(5)}
+    offsets = {NamedPartition("orders", 0): OffsetAndMetadata(5)}
     with caplog.at_level(logging.WARNING, logger="kip848_client"):
         observer.commit_ended(offsets, Kip848Error("refused"), automatic=False)
         observer.commit_ended(offsets, Kip848Error("refused"), automatic=True)
@@ -251,7 +250,7 @@ def test_the_fields_of_a_log_event_are_attributes_of_its_record(caplog: pytest.L
         log_event(
             logging.WARNING,
             LogEvent.COMMIT_GAVE_UP,
-            offsets={TopicPartition("orders", 0): 5},
+            offsets={NamedPartition("orders", 0): 5},
             partitions=["orders-0", "orders-1"],
             member_epoch=3,
             error=ValueError("gone"),
@@ -308,7 +307,7 @@ def test_every_log_event_of_a_consumer_names_its_group_and_its_member(
         consumer.subscribe(["orders"])
         wait_until(lambda: consumer.poll(0.05) is None and bool(consumer.assignment()))
         member_id = consumer.member_id
-        consumer.pause([PublicTopicPartition("payments", 0)])
+        consumer.pause([TopicPartition("payments", 0)])
 
     told = [vars(record) for record in caplog.records if record.name == "kip848_client"]
     names = [record["kip848_event"] for record in told]

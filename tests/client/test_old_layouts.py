@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from kip848_client.client.control.old_layouts import heard, spoken
 from kip848_client.member.offsets.commit_requests import read_fetch
-from kip848_client.model import OffsetAndMetadata, TopicPartition
+from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import decode_response, encode_request, encode_response
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -25,7 +25,7 @@ FETCH = build(
     ],
     require_stable=True,
 )
-P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+P0, P1 = NamedPartition("orders", 0), NamedPartition("orders", 1)
 
 
 def up_to(version: int) -> Mapping[int, tuple[int, int]]:

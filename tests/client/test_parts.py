@@ -44,11 +44,11 @@ from kip848_client.errors import (
     RequestTimeoutError,
 )
 from kip848_client.member.core.events import CommitDone, LeaveDone, OffsetsFetched
-from kip848_client.model import OffsetAndMetadata, Subscription, TopicPartition
+from kip848_client.model import NamedPartition, OffsetAndMetadata, Subscription
 from tests.client.fakes import needs_own_messages
 from tests.support.work import traced
 
-P0 = TopicPartition("orders", 0)
+P0 = NamedPartition("orders", 0)
 AT_5: Offsets = {P0: OffsetAndMetadata(5)}
 
 

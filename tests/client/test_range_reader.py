@@ -12,11 +12,11 @@ from kip848_client.client.records.range_reader import RangeReader, RecordsGoneEr
 from kip848_client.config import parse_consumer_config
 from kip848_client.errors import RequestTimeoutError
 from kip848_client.faults import rewrite
-from kip848_client.model import OffsetRange, TopicPartition
+from kip848_client.model import NamedPartition, OffsetRange
 from kip848_client.wire.messages.fetch import FetchResponse
 from tests.spark.arrange import produce
 
-ORDERS = TopicPartition("orders", 0)
+ORDERS = NamedPartition("orders", 0)
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def reader(broker: EmbeddedBroker) -> Iterator[RangeReader]:
     reader.close()
 
 
-def offsets(reader: RangeReader, partition: TopicPartition, start: int, end: int) -> list[int | None]:
+def offsets(reader: RangeReader, partition: NamedPartition, start: int, end: int) -> list[int | None]:
     return [message.offset() for _, batch in reader.read([OffsetRange(partition, start, end)]) for message in batch]
 
 
@@ -55,7 +55,7 @@ def test_small_ranges_are_read_together(broker: EmbeddedBroker, reader: RangeRea
     for topic in ("invoices", "payments"):
         broker.create_topic(topic, 25)
         produce(broker.bootstrap_servers, topic, 20, partitions=25)
-    names = [TopicPartition(topic, number) for topic in ("invoices", "payments") for number in range(25)]
+    names = [NamedPartition(topic, number) for topic in ("invoices", "payments") for number in range(25)]
     ranges = [OffsetRange(name, start, start + 8) for start in (3, 11) for name in names]
     found: dict[OffsetRange, list[int | None]] = {}
     for each, messages in reader.read(ranges):

@@ -38,7 +38,7 @@ from kip848_client.member.core.events import (
     SendRequest,
     TopicDescription,
 )
-from kip848_client.model import BrokerNode, OffsetAndMetadata, TopicPartition
+from kip848_client.model import BrokerNode, NamedPartition, OffsetAndMetadata
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kip848_client.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
@@ -169,7 +169,7 @@ def test_topics_are_described_by_name_or_by_a_pattern_for_the_whole_name() -> No
 
 def list_latest(network: FakeNetwork, *partitions: int) -> ListedOffsets:
     """Ask for the ends of some partitions of ``orders``."""
-    timestamps = {TopicPartition("orders", partition): -1 for partition in partitions}
+    timestamps = {NamedPartition("orders", partition): -1 for partition in partitions}
     return on(network, lambda s, _: metadata(s).list_offsets(timestamps, timeout_ms=1_000))
 
 
@@ -180,8 +180,8 @@ def test_each_leader_is_asked_for_its_own_partitions() -> None:
     listed = list_latest(FakeNetwork({("a", 1): a, ("b", 2): b}), 0, 1)
 
     assert listed.offsets == {
-        TopicPartition("orders", 0): OffsetAndMetadata(100, 5),
-        TopicPartition("orders", 1): OffsetAndMetadata(200, 5),
+        NamedPartition("orders", 0): OffsetAndMetadata(100, 5),
+        NamedPartition("orders", 1): OffsetAndMetadata(200, 5),
     }
     assert listed.errors == {}
     asked = [request for request in (*a.sent, *b.sent) if isinstance(request, ListOffsetsRequest)]
@@ -193,8 +193,8 @@ def test_a_dead_leader_costs_only_its_own_partitions() -> None:
     """One broker down must not stop the reset of partitions that live elsewhere."""
     listed = list_latest(FakeNetwork({("a", 1): FakeConnection(broker(100))}), 0, 1)
 
-    assert listed.offsets == {TopicPartition("orders", 0): OffsetAndMetadata(100, 5)}
-    assert listed.errors == {TopicPartition("orders", 1): ErrorCode.NETWORK_EXCEPTION}
+    assert listed.offsets == {NamedPartition("orders", 0): OffsetAndMetadata(100, 5)}
+    assert listed.errors == {NamedPartition("orders", 1): ErrorCode.NETWORK_EXCEPTION}
 
 
 def test_partitions_without_a_leader_or_a_topic_have_their_code() -> None:
@@ -202,8 +202,8 @@ def test_partitions_without_a_leader_or_a_topic_have_their_code() -> None:
     listed = list_latest(FakeNetwork({("a", 1): FakeConnection(broker(100))}), 2, 9)
 
     assert listed.errors == {
-        TopicPartition("orders", 2): ErrorCode.LEADER_NOT_AVAILABLE,
-        TopicPartition("orders", 9): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        NamedPartition("orders", 2): ErrorCode.LEADER_NOT_AVAILABLE,
+        NamedPartition("orders", 9): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 
 

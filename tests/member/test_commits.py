@@ -17,7 +17,7 @@ from kip848_client.member.core.events import (
 )
 from kip848_client.member.core.states import Phase
 from kip848_client.member.offsets.commit_requests import CommitResult, read_commit, read_fetch
-from kip848_client.model import OffsetAndMetadata, TopicPartition
+from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kip848_client.wire.messages.offset_fetch import (
@@ -36,7 +36,7 @@ from tests.support.messages import build
 def test_leader_epoch_and_metadata_travel_with_the_offset() -> None:
     """The next owner needs the first against truncated logs, and the application wrote the second."""
     member = stable()
-    member.commit({TopicPartition("t", 0): OffsetAndMetadata(5, leader_epoch=3, metadata="half")})
+    member.commit({NamedPartition("t", 0): OffsetAndMetadata(5, leader_epoch=3, metadata="half")})
     (commit,) = member.requests(OffsetCommitRequest)
     entry = commit.topics[0].partitions[0]
     assert (entry.committed_offset, entry.committed_leader_epoch, entry.committed_metadata) == (5, 3, "half")
@@ -198,13 +198,13 @@ def test_the_first_failure_of_a_commit_counts_and_topics_are_named_by_id() -> No
 
     result = read_commit(request, build(OffsetCommitResponse, topics=topics), without_gone=True)
 
-    gone = {TopicPartition(name, 2) for name in ("t", str(unknown))}
+    gone = {NamedPartition(name, 2) for name in ("t", str(unknown))}
     assert result == CommitResult(first, frozenset({"t", str(unknown)}), frozenset(gone))
 
 
 def test_an_answer_about_offsets_counts_for_what_was_asked_only() -> None:
     """A broker that mixes answers up must not move a consumer to an offset of another group or partition."""
-    asked = frozenset({TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2), TopicPartition("t", 3)})
+    asked = frozenset({NamedPartition("t", 0), NamedPartition("t", 1), NamedPartition("t", 2), NamedPartition("t", 3)})
     request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g"),))
 
     def group(group_id: str, offset: int) -> OffsetFetchResponseGroup:
@@ -227,10 +227,10 @@ def test_an_answer_about_offsets_counts_for_what_was_asked_only() -> None:
     result = read_fetch(request, OffsetFetchResponse(groups=(group("g", 0), group("other", 90))), asked)
 
     assert result.code == ErrorCode.NONE
-    assert result.offsets == {TopicPartition("t", 0): OffsetAndMetadata(0, metadata="half")}
+    assert result.offsets == {NamedPartition("t", 0): OffsetAndMetadata(0, metadata="half")}
     assert result.failed == {
-        TopicPartition("t", 2): ErrorCode.UNSTABLE_OFFSET_COMMIT,
-        TopicPartition("t", 3): ErrorCode.UNKNOWN_SERVER_ERROR,
+        NamedPartition("t", 2): ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        NamedPartition("t", 3): ErrorCode.UNKNOWN_SERVER_ERROR,
     }
     refused = read_fetch(request, OffsetFetchResponse(error_code=ErrorCode.NOT_COORDINATOR), asked)
     assert (refused.code, refused.offsets, refused.failed) == (ErrorCode.NOT_COORDINATOR, {}, {})

@@ -7,7 +7,7 @@ import pytest
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import AuthenticationError, TopicAuthorizationError
 from kip848_client.member.core.events import FailureKind, ListOffsets, PositionSet, RequestFailed, SurfaceError
-from kip848_client.model import OffsetAndMetadata, TopicPartition
+from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchResponse,
@@ -18,7 +18,7 @@ from kip848_client.wire.messages.offset_fetch import (
 from tests.spec.arrange import fetches, looking_up
 from tests.support.member_harness import GROUP, MemberHarness, partition
 
-T0, T1 = (TopicPartition("t", index) for index in range(2))
+T0, T1 = (NamedPartition("t", index) for index in range(2))
 
 
 @pytest.mark.parametrize("timestamp", [-1, -2])
@@ -33,7 +33,7 @@ def test_a_seek_to_the_beginning_or_the_end_is_looked_up(timestamp: int) -> None
 def test_a_seek_on_a_partition_that_is_not_owned_is_ignored() -> None:
     """It was revoked while the call was on its way."""
     member = looking_up()
-    member.step(PositionSet(TopicPartition("t", 7), OffsetAndMetadata(5)))
+    member.step(PositionSet(NamedPartition("t", 7), OffsetAndMetadata(5)))
     assert member.history == []
 
 

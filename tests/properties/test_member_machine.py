@@ -42,7 +42,7 @@ from kip848_client.member.core.events import (
 )
 from kip848_client.member.core.settings import ResetPolicy
 from kip848_client.member.core.states import FATAL, MemberState, Phase
-from kip848_client.model import OffsetAndMetadata, TopicPartition
+from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
@@ -50,7 +50,7 @@ from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
 from tests.support.member_harness import MEMBER_ID, TOPIC_IDS, MemberHarness, assignor
 
 TOPICS = sorted(TOPIC_IDS)
-PARTITIONS = [TopicPartition(topic, index) for topic in TOPICS for index in range(3)]
+PARTITIONS = [NamedPartition(topic, index) for topic in TOPICS for index in range(3)]
 
 assignments = st.dictionaries(st.sampled_from(TOPICS), st.lists(st.integers(0, 2), unique=True), max_size=3)
 offsets = st.dictionaries(
@@ -138,7 +138,7 @@ class MemberMachine(RuleBasedStateMachine):
         self.h.subscribe(*topics)
 
     @rule(consumed=offsets)
-    def poll(self, consumed: dict[TopicPartition, OffsetAndMetadata]) -> None:
+    def poll(self, consumed: dict[NamedPartition, OffsetAndMetadata]) -> None:
         self.h.poll(consumed)
 
     @rule(mode=st.sampled_from(list(LeaveMode)), timeout_ms=st.sampled_from([0, 500, 30_000]))
@@ -150,11 +150,11 @@ class MemberMachine(RuleBasedStateMachine):
         kind=st.sampled_from([CommitKind.SYNC, CommitKind.ASYNC, CommitKind.AUTO_CLOSE]),
         timeout_ms=st.sampled_from([0, 300, 60_000]),
     )
-    def commit(self, what: dict[TopicPartition, OffsetAndMetadata], kind: CommitKind, timeout_ms: int) -> None:
+    def commit(self, what: dict[NamedPartition, OffsetAndMetadata], kind: CommitKind, timeout_ms: int) -> None:
         self.h.commit(what, kind=kind, timeout_ms=timeout_ms)
 
     @rule(partition=st.sampled_from(PARTITIONS), timeout_ms=st.sampled_from([0, 300, 60_000]))
-    def committed(self, partition: TopicPartition, timeout_ms: int) -> None:
+    def committed(self, partition: NamedPartition, timeout_ms: int) -> None:
         self.h.committed(str(partition), timeout_ms=timeout_ms)
 
     @rule(back=st.integers(0, 5))
@@ -162,15 +162,15 @@ class MemberMachine(RuleBasedStateMachine):
         self.h.step(CallAbandoned(self.h._call_number - back))
 
     @rule(partition=st.sampled_from(PARTITIONS), offset=st.integers(-2, 1000))
-    def seek(self, partition: TopicPartition, offset: int) -> None:
+    def seek(self, partition: NamedPartition, offset: int) -> None:
         self.h.step(PositionSet(partition, OffsetAndMetadata(offset)))
 
     @rule(partition=st.sampled_from(PARTITIONS))
-    def lose_position(self, partition: TopicPartition) -> None:
+    def lose_position(self, partition: NamedPartition) -> None:
         self.h.step(PositionLost(partition, OffsetAndMetadata(5)))
 
     @rule(partition=st.sampled_from(PARTITIONS), explicit=st.booleans())
-    def assign(self, partition: TopicPartition, explicit: bool) -> None:
+    def assign(self, partition: NamedPartition, explicit: bool) -> None:
         self.h.assign({partition: OffsetAndMetadata(5) if explicit else None})
 
     @precondition(lambda self: self.h.calls)
@@ -250,7 +250,7 @@ class MemberMachine(RuleBasedStateMachine):
                 self.h.step(MetadataUpdated(names, request_id))
             case ListOffsets(request_id, timestamps):
                 found = {key: OffsetAndMetadata(7) for key in timestamps if key.topic in topics}
-                failed: dict[TopicPartition, int] = {key: 6 for key in timestamps if key.topic not in topics}
+                failed: dict[NamedPartition, int] = {key: 6 for key in timestamps if key.topic not in topics}
                 self.h.step(OffsetsListed(request_id, found, failed))
 
     @rule(topics=st.lists(st.sampled_from(TOPICS), unique=True))

@@ -17,11 +17,11 @@ from kip848_client.error_codes import ErrorCode
 from kip848_client.partition_log import PartitionLog
 from kip848_client.transactions.coordinator import Outcome, TransactionCoordinator
 from kip848_client.transactions.records import record_of, transaction_of
-from kip848_client.transactions.transaction import TopicPartition, Transaction
+from kip848_client.transactions.transaction import Transaction, TransactionPartition
 from kip848_client.wire.record_batch import Record, build_batch, parse_batch_header, records_of
 
 IDS = st.sampled_from(["a", "b"])
-PARTITIONS: tuple[TopicPartition, ...] = (("foo", 0), ("foo", 1))
+PARTITIONS: tuple[TransactionPartition, ...] = (("foo", 0), ("foo", 1))
 FUSES = st.one_of(st.none(), st.integers(0, 5))
 """After how many durable writes the process dies; None is never."""
 TIMEOUT_MS = 1_000
@@ -38,7 +38,7 @@ class Life(msgspec.Struct):
     name: str
     producer_id: int
     epoch: int
-    sequences: dict[TopicPartition, int] = {}
+    sequences: dict[TransactionPartition, int] = {}
 
 
 class TransactionMachine(RuleBasedStateMachine):
@@ -50,7 +50,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.ids = itertools.count(100)
         self.tokens = itertools.count()
         self.records: list[tuple[bytes, bytes | None]] = []
-        self.batches: dict[TopicPartition, list[bytes]] = {partition: [] for partition in PARTITIONS}
+        self.batches: dict[TransactionPartition, list[bytes]] = {partition: [] for partition in PARTITIONS}
         self.fuse: int | None = None
         self.lives: list[Life] = []
         self.written: dict[bytes, tuple[int, int]] = {}
@@ -138,7 +138,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.run(fuse, init)
 
     @rule(number=st.integers(0, 20), partition=st.sampled_from(PARTITIONS), fuse=FUSES)
-    def write(self, number: int, partition: TopicPartition, fuse: int | None) -> None:
+    def write(self, number: int, partition: TransactionPartition, fuse: int | None) -> None:
         """A producer, perhaps a zombie, writes one record."""
         if not self.lives:
             return
@@ -147,7 +147,7 @@ class TransactionMachine(RuleBasedStateMachine):
         if not lived:
             self.lives.remove(life)  # it does not know what became of its record
 
-    def _write(self, life: Life, partition: TopicPartition) -> None:
+    def _write(self, life: Life, partition: TransactionPartition) -> None:
         added = self.finish(
             self.coordinator.add_partitions(
                 life.name,

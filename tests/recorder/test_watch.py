@@ -6,14 +6,14 @@ import io
 import json
 
 import pytest
-from confluent_kafka import TopicPartition as PublicTopicPartition
+from confluent_kafka import TopicPartition
 
 from kip848_client import EmbeddedBroker
 from kip848_client.cli import main
 from kip848_client.cli.watch_screen import PlainLines, draw
 from kip848_client.cli.watch_view import GroupView, Wait
 from kip848_client.journal import JournalEvent, JsonValue
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from tests.recorder.test_command import member, settle
 
 NOW_MS = 1_700_000_000_000
@@ -67,9 +67,9 @@ def test_a_member_waits_for_the_one_that_still_has_its_partitions() -> None:
     """A group that does not come to rest has one member that does not let go: its name is what is asked for."""
     view = a_handover()
     one, two = view.sorted_members()
-    assert view.waits(two) == [Wait((TopicPartition("orders", 1),), "one")]
+    assert view.waits(two) == [Wait((NamedPartition("orders", 1),), "one")]
     assert view.waits(one) == []
-    assert one.pending == {TopicPartition("orders", 1)}
+    assert one.pending == {NamedPartition("orders", 1)}
     assert one.since_ms == NOW_MS, "it has the same partitions as before"
 
 
@@ -105,7 +105,7 @@ def test_a_group_is_watched_on_a_broker(kip848_broker: EmbeddedBroker, capsys: p
     kip848_broker.create_topic("orders", partitions=2)
     with member(kip848_broker, "one") as one:
         settle(kip848_broker, one)
-        one.commit(offsets=[PublicTopicPartition("orders", 0, 0)], asynchronous=False)
+        one.commit(offsets=[TopicPartition("orders", 0, 0)], asynchronous=False)
         watch = ["groups", "watch", "billing", "--bootstrap", kip848_broker.bootstrap_servers, "--for", "0.5"]
         assert main([*watch, "--json"]) == 0
         shown = json.loads(capsys.readouterr().out.splitlines()[-1])

@@ -13,7 +13,7 @@ from kip848_client.member.consumer.heartbeats import Heartbeats
 from kip848_client.member.consumer.reconciler import Reconciler
 from kip848_client.member.group.group_exit import GroupExit
 from kip848_client.member.group.runs import Run
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from kip848_client.simulation import MIXED, run
 from kip848_client.simulation.checkers import every_checker
 from kip848_client.simulation.checkers.members import ListenerPairs, OneHeartbeat
@@ -119,7 +119,7 @@ class RunState:
         self.checker.served("", request, response)
         self.checker.answered(self.consumer, request, response)
 
-    def read(self, readable: frozenset[TopicPartition]) -> None:
+    def read(self, readable: frozenset[NamedPartition]) -> None:
         """The consumer reads these now."""
         self.consumer.view = replace(self.consumer.view, readable=readable)
         self.checker.view_changed(self.consumer)

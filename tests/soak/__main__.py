@@ -20,7 +20,7 @@ from typing import Final
 
 from confluent_kafka.admin import AdminClient
 
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from tests.interop.conftest import create_topic
 from tests.interop.kafka_broker import KafkaBroker
 from tests.interop.real.administrator import Administrator
@@ -69,12 +69,12 @@ class Soak:
         self._admin: Final = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
         self._administrator: Final = Administrator(broker.bootstrap_servers, GROUP)
         self._streams: Final[dict[str, Stream]] = {}
-        self._committed: Final[dict[TopicPartition, int]] = {}
+        self._committed: Final[dict[NamedPartition, int]] = {}
         self._backwards: Final[list[str]] = []
         self.done: Final = dict.fromkeys(FAULTS, 0)
 
     @property
-    def written(self) -> dict[TopicPartition, int]:
+    def written(self) -> dict[NamedPartition, int]:
         """How many records each partition has, of topics as they are now."""
         return {place: count for stream in self._streams.values() for place, count in stream.written.items()}
 
@@ -184,8 +184,8 @@ class Soak:
                 self._backwards.append(f"{place}: the committed offset went from {before} back to {offset}")
             self._committed[place] = offset
 
-    def _committed_now(self) -> dict[TopicPartition, int]:
-        real = {TopicPartition(place.topic.partition("#")[0], place.partition): place for place in self.written}
+    def _committed_now(self) -> dict[NamedPartition, int]:
+        real = {NamedPartition(place.topic.partition("#")[0], place.partition): place for place in self.written}
         try:
             found = self._administrator.committed(real)
         except (OSError, AssertionError, KeyError):  # the broker is away, or loads its groups

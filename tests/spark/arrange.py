@@ -8,12 +8,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from confluent_kafka import Producer
-from confluent_kafka import TopicPartition as PublicTopicPartition
+from confluent_kafka import Producer, TopicPartition
 
 from kip848_client import Consumer
 from kip848_client.broker import EmbeddedBroker
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from kip848_client.spark.source.fetch import read_ranges
 from kip848_client.spark.source.stream import Stream
 from kip848_client.spark.values.offsets import StreamOffset
@@ -172,11 +171,11 @@ def take(plain: Consumer, seen: Counter[tuple[str, int, int]], count: int = 100)
     return seen.total()
 
 
-def partition(number: int, topic: str = "orders") -> TopicPartition:
+def partition(number: int, topic: str = "orders") -> NamedPartition:
     """A partition."""
-    return TopicPartition(topic, number)
+    return NamedPartition(topic, number)
 
 
-def public(number: int, topic: str = "orders") -> PublicTopicPartition:
+def public(number: int, topic: str = "orders") -> TopicPartition:
     """A partition as confluent_kafka has it."""
-    return PublicTopicPartition(topic, number)
+    return TopicPartition(topic, number)

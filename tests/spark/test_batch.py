@@ -10,7 +10,7 @@ import pytest
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.client.records.log_offsets import LogOffsets
 from kip848_client.errors import ConfigError, NoOffsetForPartitionError
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from kip848_client.spark.group.places import NoRecordAtTimeError
 from kip848_client.spark.source.batch import plan_batch
 from kip848_client.spark.source.fetch import read_ranges
@@ -123,7 +123,7 @@ def test_records_that_come_while_a_batch_is_planned_are_no_data_loss(
     broker.create_topic("live", 1)
     ends = LogOffsets.ends
 
-    def ends_of_a_live_topic(log: LogOffsets, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def ends_of_a_live_topic(log: LogOffsets, partitions: Iterable[NamedPartition]) -> dict[NamedPartition, int]:
         found = ends(log, partitions)
         produce(broker.bootstrap_servers, "live", 1, timestamp_ms=MARCH_2026_MS)
         return found

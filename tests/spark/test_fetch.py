@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.client.records.range_reader import RangeReader
-from kip848_client.model import OffsetRange, TopicPartition
+from kip848_client.model import NamedPartition, OffsetRange
 from kip848_client.spark.source import fetch
 from kip848_client.spark.source.fetch import read_ranges
 from kip848_client.spark.values.options import parse_options
@@ -40,7 +40,7 @@ def test_what_a_record_lacks_is_null(broker: EmbeddedBroker) -> None:
     chosen = parse_options(
         options(broker.bootstrap_servers, {"includeHeaders": True}, streaming=False), streaming=False
     )
-    (batch,) = read_ranges([OffsetRange(TopicPartition("far", 0), 0, 3)], chosen)
+    (batch,) = read_ranges([OffsetRange(NamedPartition("far", 0), 0, 3)], chosen)
     rows = batch.to_pylist()
 
     assert [(row["key"], row["value"]) for row in rows] == [(None, None), (b"", b""), (b"\xff\x00", bytes(range(256)))]
@@ -56,7 +56,7 @@ def test_what_a_record_lacks_is_null(broker: EmbeddedBroker) -> None:
 def read(address: str, **changed: object) -> int:
     """How many records a task finds with these options."""
     chosen = parse_options(options(address, changed, streaming=False), streaming=False)
-    ranges = [OffsetRange(TopicPartition("orders", number), 0, 5) for number in range(2)]
+    ranges = [OffsetRange(NamedPartition("orders", number), 0, 5) for number in range(2)]
     return sum(batch.num_rows for batch in read_ranges(ranges, chosen))
 
 
@@ -66,7 +66,7 @@ def test_what_is_gone_of_one_range_is_left_out_and_the_others_are_whole(
     """With failOnDataLoss=false a task that meets a gap reads what is left, and nothing twice."""
     broker.delete_records("orders", 1, 40)
     chosen = parse_options(options(address, {"failOnDataLoss": False}, streaming=False), streaming=False)
-    ranges = [OffsetRange(TopicPartition("orders", number), 20, 60) for number in range(4)]
+    ranges = [OffsetRange(NamedPartition("orders", number), 20, 60) for number in range(4)]
     found = [(row["partition"], row["offset"]) for batch in read_ranges(ranges, chosen) for row in batch.to_pylist()]
 
     assert sorted(found) == [(number, at) for number in range(4) for at in range(40 if number == 1 else 20, 60)]

@@ -8,10 +8,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kip848_client.model import OffsetRange, TopicPartition
+from kip848_client.model import NamedPartition, OffsetRange
 from kip848_client.spark.group.gate import Gate
 
-P = [TopicPartition("orders", number) for number in range(4)]
+P = [NamedPartition("orders", number) for number in range(4)]
 some = st.frozensets(st.sampled_from(P), min_size=1)
 
 
@@ -97,11 +97,11 @@ class Life(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.gate = Gate()
-        self.revoking: frozenset[TopicPartition] = frozenset()
-        self.written: dict[TopicPartition, list[tuple[int, int]]] = {p: [] for p in P}
+        self.revoking: frozenset[NamedPartition] = frozenset()
+        self.written: dict[NamedPartition, list[tuple[int, int]]] = {p: [] for p in P}
 
     @rule(partitions=some, committed=st.integers(0, 40))
-    def assign(self, partitions: frozenset[TopicPartition], committed: int) -> None:
+    def assign(self, partitions: frozenset[NamedPartition], committed: int) -> None:
         new = partitions - self.gate.owned
         self.gate.assign(dict.fromkeys(new, committed))
 
@@ -124,7 +124,7 @@ class Life(RuleBasedStateMachine):
 
     @precondition(lambda self: not self.revoking)
     @rule(partitions=some)
-    def begin_revocation(self, partitions: frozenset[TopicPartition]) -> None:
+    def begin_revocation(self, partitions: frozenset[NamedPartition]) -> None:
         self.revoking = partitions & self.gate.owned
         self.gate.begin_revocation(partitions)
 
@@ -139,7 +139,7 @@ class Life(RuleBasedStateMachine):
         self.revoking = frozenset()
 
     @rule(partitions=some)
-    def lose(self, partitions: frozenset[TopicPartition]) -> None:
+    def lose(self, partitions: frozenset[NamedPartition]) -> None:
         self.gate.lose(partitions)
         self.revoking -= partitions
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kip848_client.model import OffsetRange, TopicPartition
+from kip848_client.model import NamedPartition, OffsetRange
 from kip848_client.spark.values.offsets import OffsetFormatError, StreamOffset
 
-partitions = st.builds(TopicPartition, st.sampled_from(["orders", "zahlungen", "a.b"]), st.integers(0, 300))
+partitions = st.builds(NamedPartition, st.sampled_from(["orders", "zahlungen", "a.b"]), st.integers(0, 300))
 positions = st.dictionaries(partitions, st.integers(0, 2**62), max_size=6)
 offsets = st.builds(
     lambda ends, counts: StreamOffset(
@@ -33,7 +33,7 @@ def test_an_offset_survives_a_checkpoint(offset: StreamOffset) -> None:
 
 
 @given(positions)
-def test_equal_offsets_have_equal_text(read: dict[TopicPartition, int]) -> None:
+def test_equal_offsets_have_equal_text(read: dict[NamedPartition, int]) -> None:
     """Spark compares texts to find out whether there is something new."""
     backwards = dict(sorted(read.items(), reverse=True))
     assert json.dumps(StreamOffset(positions=read).to_json()) == json.dumps(StreamOffset(positions=backwards).to_json())

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kip848_client.errors import ConfigError
-from kip848_client.model import Subscription, TopicPartition
+from kip848_client.model import NamedPartition, Subscription
 from kip848_client.spark.values.options import KNOWN, SourceOptions, parse_options
 from kip848_client.spark.values.starting import AtOffsets, AtTime, AtTimes, Edge, NoMatch
 
@@ -65,7 +65,7 @@ def test_several_topics_a_pattern_or_fixed_partitions() -> None:
         pattern="a.*"
     )
     fixed = parse_options({**without, "assign": '{"a":[0,2]}'}, streaming=True)
-    assert fixed.assigned == {TopicPartition("a", 0), TopicPartition("a", 2)}
+    assert fixed.assigned == {NamedPartition("a", 0), NamedPartition("a", 2)}
     assert not fixed.commit, "fixed partitions have no group to tell, unless asked"
 
 
@@ -74,8 +74,8 @@ def test_the_first_of_time_times_and_offsets_wins() -> None:
     offsets = {"startingOffsets": '{"orders":{"0":7}}'}
     times = {"startingOffsetsByTimestamp": '{"orders":{"0":1000}}'}
 
-    assert stream(**offsets).starting == AtOffsets({TopicPartition("orders", 0): 7})
-    assert stream(**offsets, **times).starting == AtTimes({TopicPartition("orders", 0): 1000}, NoMatch.ERROR)
+    assert stream(**offsets).starting == AtOffsets({NamedPartition("orders", 0): 7})
+    assert stream(**offsets, **times).starting == AtTimes({NamedPartition("orders", 0): 1000}, NoMatch.ERROR)
     assert stream(**offsets, **times, startingTimestamp="5").starting == AtTime(5, NoMatch.ERROR)
     assert stream(startingTimestamp="5", startingOffsetsByTimestampStrategy="latest").starting == AtTime(
         5, NoMatch.LATEST

@@ -7,10 +7,10 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kip848_client.model import OffsetRange, TopicPartition
+from kip848_client.model import NamedPartition, OffsetRange
 from kip848_client.spark.source.planner import cut_range, cut_tasks, plan_ranges, share_rows
 
-P = [TopicPartition("orders", number) for number in range(8)]
+P = [NamedPartition("orders", number) for number in range(8)]
 
 volumes = st.dictionaries(st.sampled_from(P), st.integers(1, 10_000), max_size=8)
 
@@ -28,7 +28,7 @@ def test_everything_fits() -> None:
 
 @given(volumes, st.integers(1, 2_000), st.integers(0, 50))
 def test_a_limit_is_met_exactly_and_no_partition_gets_more_than_it_has(
-    waiting: dict[TopicPartition, int], rows_max: int, turn: int
+    waiting: dict[NamedPartition, int], rows_max: int, turn: int
 ) -> None:
     """maxOffsetsPerTrigger is a promise about memory."""
     shares = share_rows(waiting, rows_max=rows_max, turn=turn)
@@ -38,9 +38,9 @@ def test_a_limit_is_met_exactly_and_no_partition_gets_more_than_it_has(
 
 
 @given(volumes.filter(bool), st.integers(1, 100))
-def test_no_partition_starves(waiting: dict[TopicPartition, int], rows_max: int) -> None:
+def test_no_partition_starves(waiting: dict[NamedPartition, int], rows_max: int) -> None:
     """Within as many batches as there are partitions each was served, however small its backlog is."""
-    served: Counter[TopicPartition] = Counter()
+    served: Counter[NamedPartition] = Counter()
     for turn in range(len(waiting)):
         served.update(share_rows(waiting, rows_max=rows_max, turn=turn))
 

@@ -12,7 +12,7 @@ import pytest
 from kip848_client import Consumer
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.errors import ConfigError
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from kip848_client.spark.group.membership import Membership
 from kip848_client.spark.group.settling import NotOwnedError
 from tests.spark.arrange import GROUP, consumer, driving, everything, produce
@@ -62,12 +62,12 @@ def test_available_now_reads_partitions_that_are_assigned_while_a_trigger_plans(
     readable, progress = Membership.readable, Membership.progress
     early = {"readable": 2, "progress": 1}
 
-    def readable_before(source: Membership) -> dict[TopicPartition, int]:
+    def readable_before(source: Membership) -> dict[NamedPartition, int]:
         wait_until(lambda: readable(source))
         early["readable"] -= 1
         return {} if early["readable"] >= 0 else readable(source)
 
-    def progress_before(source: Membership) -> dict[TopicPartition, int]:
+    def progress_before(source: Membership) -> dict[NamedPartition, int]:
         early["progress"] -= 1
         return {} if early["progress"] >= 0 else progress(source)
 

@@ -25,7 +25,7 @@ from kip848_client.member.core.events import (
     SurfaceError,
 )
 from kip848_client.member.core.states import MemberState
-from kip848_client.model import ZERO_UUID, OffsetAndMetadata, TopicPartition
+from kip848_client.model import ZERO_UUID, NamedPartition, OffsetAndMetadata
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
 from tests.spec.arrange import (
@@ -69,7 +69,7 @@ def test_r102_a_commit_carries_the_epoch_of_its_sending() -> None:
 def test_r272_a_large_commit_is_sent_in_parts(count: int, metadata: str, sizes: list[int]) -> None:
     """Brokers refuse what is too large for a batch, or close the connection: no commit of the member would succeed."""
     member = MemberHarness()
-    offsets = {TopicPartition("t", number): OffsetAndMetadata(7, metadata=metadata) for number in range(count)}
+    offsets = {NamedPartition("t", number): OffsetAndMetadata(7, metadata=metadata) for number in range(count)}
     call = member.commit(offsets)
     sent = []
     while commit := member.requests(OffsetCommitRequest):

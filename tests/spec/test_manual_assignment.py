@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from kip848_client.member.core.states import MemberState
-from kip848_client.model import OffsetAndMetadata, TopicPartition
+from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.spec.arrange import AUTO_MS, commits, fetches, stable
 from tests.support.member_harness import MemberHarness, positions
 
-T0, T1, T2 = (TopicPartition("t", index) for index in range(3))
+T0, T1, T2 = (NamedPartition("t", index) for index in range(3))
 
 
 def test_r147_a_manual_assignment_makes_no_member() -> None:

@@ -33,12 +33,12 @@ from kip848_client.member.core.events import (
     TopicsDescribed,
 )
 from kip848_client.member.core.settings import ByDuration, ResetPolicy
-from kip848_client.model import OffsetAndMetadata, TopicPartition
+from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse, OffsetFetchResponseGroup
 from tests.spec.arrange import ONE, TWO, Partitions, answer_heartbeats, fence, fetches, looking_up
 from tests.support.member_harness import GROUP, INTERVAL_MS, MEMBER_ID, TOPIC_IDS, MemberHarness
 
-T0 = TopicPartition("t", 0)
+T0 = NamedPartition("t", 0)
 CODES = [code for code in ErrorCode if code is not ErrorCode.NONE]
 
 
@@ -106,7 +106,7 @@ def test_r270_a_partition_that_appeared_meanwhile_has_its_own_policy() -> None:
     assert not member.waiting, "what there was at first is not known yet"
     assert asked.topics == {"t"}
     member.step(TopicsDescribed(asked.request_id, {"t": TopicDescription(TOPIC_IDS["t"], 1)}))
-    assert member.take_waiting(ListOffsets).timestamps == {T0: -1, TopicPartition("t", 1): -2}
+    assert member.take_waiting(ListOffsets).timestamps == {T0: -1, NamedPartition("t", 1): -2}
 
 
 def test_r271_the_committed_offset_of_a_deleted_topic_does_not_count_for_a_new_one() -> None:
@@ -364,7 +364,7 @@ def test_r100_a_late_report_about_it_is_ignored() -> None:
     """The application has sought meanwhile, or the partition is gone."""
     member = looking_up()
     member.step(PositionLost(T0, OffsetAndMetadata(5)))
-    member.step(PositionLost(TopicPartition("t", 7), OffsetAndMetadata(5)))
+    member.step(PositionLost(NamedPartition("t", 7), OffsetAndMetadata(5)))
     assert not member.waiting
     assert fetches(member) == [["t-0"]]
 

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, Protocol, Self
 from kip848_client import Consumer, ConsumerRebalanceListener, Message, SubscriptionPattern
 from kip848_client import TopicPartition as PublicPartition
 from kip848_client.config import ConfigValue
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from tests.support.waiting import TIMEOUT_S
 
 SLICE_S: Final = 0.02
@@ -107,7 +107,7 @@ class DrivenConsumer(HearingListener):
 
     def __init__(self, consumer: Consumer) -> None:
         self.raw: Final = consumer
-        self.told: Final[list[tuple[Kind, frozenset[TopicPartition]]]] = []
+        self.told: Final[list[tuple[Kind, frozenset[NamedPartition]]]] = []
         self.delivered: Final[list[Key]] = []
 
     def __str__(self) -> str:
@@ -133,9 +133,9 @@ class DrivenConsumer(HearingListener):
         return message
 
     @property
-    def partitions(self) -> frozenset[TopicPartition]:
+    def partitions(self) -> frozenset[NamedPartition]:
         """What it has."""
-        return frozenset(TopicPartition(one.topic, one.partition) for one in self.raw.assignment())
+        return frozenset(NamedPartition(one.topic, one.partition) for one in self.raw.assignment())
 
     @property
     def numbers(self) -> list[int]:
@@ -158,4 +158,4 @@ class DrivenConsumer(HearingListener):
 
     def hear(self, kind: Kind, partitions: list[PublicPartition]) -> None:
         """Write a call down."""
-        self.told.append((kind, frozenset(TopicPartition(one.topic, one.partition) for one in partitions)))
+        self.told.append((kind, frozenset(NamedPartition(one.topic, one.partition) for one in partitions)))

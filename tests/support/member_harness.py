@@ -76,7 +76,7 @@ from kip848_client.member.core.events import (
 from kip848_client.member.core.settings import GroupProtocol, MemberConfig, ResetPolicy
 from kip848_client.member.core.states import MemberState, Phase
 from kip848_client.member.member import Member
-from kip848_client.model import OffsetAndMetadata, Subscription, TopicPartition
+from kip848_client.model import NamedPartition, OffsetAndMetadata, Subscription
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -156,13 +156,13 @@ class Call(msgspec.Struct, frozen=True):
     token: int
 
 
-def partition(text: str) -> TopicPartition:
+def partition(text: str) -> NamedPartition:
     """``"t-0"`` as a partition."""
     topic, _, index = text.rpartition("-")
-    return TopicPartition(topic, int(index))
+    return NamedPartition(topic, int(index))
 
 
-def positions(**offsets: int) -> dict[TopicPartition, OffsetAndMetadata]:
+def positions(**offsets: int) -> dict[NamedPartition, OffsetAndMetadata]:
     """``positions(t_0=5)``: consumed up to 5 in partition 0 of t."""
     return {partition(key.replace("_", "-")): OffsetAndMetadata(value) for key, value in offsets.items()}
 
@@ -352,8 +352,8 @@ class MemberHarness:
 
     def poll(
         self,
-        consumed: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
-        stored: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
+        consumed: Mapping[NamedPartition, OffsetAndMetadata] | None = None,
+        stored: Mapping[NamedPartition, OffsetAndMetadata] | None = None,
     ) -> list[MemberEffect]:
         """poll(); reported to the member only if it wants that, as the shell does it."""
         self.app_polled_ms = self.now_ms
@@ -370,7 +370,7 @@ class MemberHarness:
 
     def commit(
         self,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        offsets: Mapping[NamedPartition, OffsetAndMetadata],
         *,
         kind: CommitKind = CommitKind.SYNC,
         timeout_ms: int = 60_000,
@@ -398,8 +398,8 @@ class MemberHarness:
 
     def assign(
         self,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata | None],
-        consumed: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
+        offsets: Mapping[NamedPartition, OffsetAndMetadata | None],
+        consumed: Mapping[NamedPartition, OffsetAndMetadata] | None = None,
     ) -> list[MemberEffect]:
         """assign()."""
         return self.step(ManuallyAssigned(offsets, consumed or {}))
@@ -708,7 +708,7 @@ class MemberHarness:
         assert not self.sent
         self.forget_history()
 
-    def reconcile(self, consumed: Mapping[TopicPartition, OffsetAndMetadata] | None = None) -> None:
+    def reconcile(self, consumed: Mapping[NamedPartition, OffsetAndMetadata] | None = None) -> None:
         """Poll, and finish every listener call that comes of it."""
         self.poll(consumed)
         while self.calls:
@@ -919,6 +919,6 @@ def a_member(
     return JoinGroupResponseMember(member_id, instance, encode_subscription(subscription))
 
 
-def held(**indexes: Iterable[int]) -> tuple[TopicPartition, ...]:
+def held(**indexes: Iterable[int]) -> tuple[NamedPartition, ...]:
     """Partitions by topic, as a frame holds them."""
-    return tuple(TopicPartition(topic, index) for topic, found in indexes.items() for index in found)
+    return tuple(NamedPartition(topic, index) for topic, found in indexes.items() for index in found)

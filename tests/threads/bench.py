@@ -43,7 +43,7 @@ from kip848_client.member.core.events import (
 )
 from kip848_client.member.core.settings import MemberConfig
 from kip848_client.member.member import Member
-from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition
+from kip848_client.model import NamedPartition, OffsetAndMetadata, TopicIdPartition
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     Assignment,
@@ -58,7 +58,7 @@ from kip848_client.wire.schema import Request, Response
 from tests.support.offset_answers import commit_answer, fetch_answer
 
 ORDERS: Final = UUID(int=1)
-P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+P0, P1 = NamedPartition("orders", 0), NamedPartition("orders", 1)
 _VERSIONS: Final = {
     int(ApiKey.CONSUMER_GROUP_HEARTBEAT): (0, 1),
     int(ApiKey.OFFSET_COMMIT): (2, 9),
@@ -147,7 +147,7 @@ class NotedRecords:
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, object]] = []
-        self.processed: dict[TopicPartition, OffsetAndMetadata] = {}
+        self.processed: dict[NamedPartition, OffsetAndMetadata] = {}
 
     def warm(self, topics: Iterable[str]) -> None:
         self.calls.append(("warm", sorted(topics)))
@@ -155,10 +155,10 @@ class NotedRecords:
     def start(self, positions: Mapping[TopicIdPartition, OffsetAndMetadata]) -> None:
         self.calls.append(("start", sorted((p.partition, at.offset) for p, at in positions.items())))
 
-    def hold(self, partitions: Iterable[TopicPartition]) -> None:
+    def hold(self, partitions: Iterable[NamedPartition]) -> None:
         self.calls.append(("hold", sorted(p.partition for p in partitions)))
 
-    def stop(self, partitions: Iterable[TopicPartition]) -> None:
+    def stop(self, partitions: Iterable[NamedPartition]) -> None:
         gone = sorted(partitions)
         self.calls.append(("stop", [p.partition for p in gone]))
         for partition in gone:
@@ -167,7 +167,7 @@ class NotedRecords:
     def stop_all(self) -> None:
         self.calls.append(("stop_all", None))
 
-    def positions(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
+    def positions(self) -> Mapping[NamedPartition, OffsetAndMetadata]:
         return self.processed
 
     def names(self) -> list[str]:

@@ -17,7 +17,7 @@ from confluent_kafka import Message
 from kip848_client.client.records.fetcher import Fetcher
 from kip848_client.errors import Kip848Error, ListenerError
 from kip848_client.member.core.states import MemberState
-from kip848_client.model import OffsetAndMetadata, Subscription, TopicIdPartition, TopicPartition
+from kip848_client.model import NamedPartition, OffsetAndMetadata, Subscription, TopicIdPartition
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.client.fakes import FakePlane, needs_own_messages
 from tests.support.driving import key
@@ -97,7 +97,7 @@ class Application:
     def __init__(self) -> None:
         self.plane = LogPlane()
         self.fetcher = Fetcher(self.plane.as_consumer())
-        self.got: dict[TopicPartition, list[int]] = {}
+        self.got: dict[NamedPartition, list[int]] = {}
 
     def read(self) -> None:
         batch = self.fetcher.read(10, timeout_s=0)
@@ -108,10 +108,10 @@ class Application:
     def take(self, messages: Sequence[Message]) -> None:
         for message in messages:
             topic, partition, offset = key(message)
-            self.got.setdefault(TopicPartition(topic, partition), []).append(offset)
+            self.got.setdefault(NamedPartition(topic, partition), []).append(offset)
 
 
-def tips(*partitions: TopicPartition) -> dict[TopicIdPartition, OffsetAndMetadata]:
+def tips(*partitions: NamedPartition) -> dict[TopicIdPartition, OffsetAndMetadata]:
     return {TopicIdPartition(p.topic, p.partition, ORDERS): OffsetAndMetadata(10) for p in partitions}
 
 
@@ -125,7 +125,7 @@ def in_turn(*calls: Callable[[Fetcher], object]) -> Callable[[Application], obje
     return lambda application: [call(application.fetcher) for call in calls]
 
 
-def start(*partitions: TopicPartition) -> Callable[[Fetcher], object]:
+def start(*partitions: NamedPartition) -> Callable[[Fetcher], object]:
     return lambda fetcher: fetcher.start(tips(*partitions))
 
 

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from kip848_client.assignors.library.from_server import Uniform
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from tests.transcripts.world import World
 
 FOLDER: Final = Path(__file__).parent / "conversations"
@@ -134,9 +134,9 @@ def _poll(world: World, match: re.Match[str]) -> None:
         world.consumers[name].poll()
 
 
-def _partition(text: str) -> TopicPartition:
+def _partition(text: str) -> NamedPartition:
     topic, _, index = text.rpartition("-")
-    return TopicPartition(topic, int(index))
+    return NamedPartition(topic, int(index))
 
 
 def _crash(world: World, match: re.Match[str]) -> None:

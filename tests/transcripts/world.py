@@ -21,7 +21,7 @@ from kip848_client.member.core import assignor_events, events
 from kip848_client.member.core.assignor_values import advertised, announce, compute
 from kip848_client.member.core.settings import GroupProtocol, MemberConfig, ResetPolicy
 from kip848_client.member.member import Member
-from kip848_client.model import OffsetAndMetadata, Subscription, TopicPartition
+from kip848_client.model import NamedPartition, OffsetAndMetadata, Subscription
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from kip848_client.wire.schema import Response
@@ -234,7 +234,7 @@ class TranscriptConsumer:
         self._closing = False
         self._events: list[events.MemberEvent] = []
         self._for_application: list[events.MemberEffect] = []
-        self._positions: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._positions: dict[NamedPartition, OffsetAndMetadata] = {}
         self._call_id = 1000
 
     # --- what applications do
@@ -264,11 +264,11 @@ class TranscriptConsumer:
                 break
         self._in_call = False
 
-    def consume(self, partition: TopicPartition, offset: int) -> None:
+    def consume(self, partition: NamedPartition, offset: int) -> None:
         """Records up to *offset* were handed out and processed."""
         self._positions[partition] = OffsetAndMetadata(offset)
 
-    def commit(self, partition: TopicPartition, offset: int) -> None:
+    def commit(self, partition: NamedPartition, offset: int) -> None:
         """commit(asynchronous=False)."""
         self._call_id += 1
         deadline_ms = self._world.now_ms + 60_000

@@ -29,7 +29,7 @@ __all__ = [
     "GroupAssignment",
     "MemberAssignment",
     "MemberSpec",
-    "NamedPartition",
+    "PartitionLike",
     "PartitionAssignor",
     "PartitionRef",
     "RETRY_REASON",
@@ -58,8 +58,8 @@ _INT8: Final = range(-128, 128)
 _INT16: Final = range(-(2**15), 2**15)
 
 
-class NamedPartition(Protocol):
-    """Anything that names a topic and a partition: `TopicIdPartition`, or the public ``TopicPartition``."""
+class PartitionLike(Protocol):
+    """Anything that names a topic and a partition: `TopicIdPartition`, or the ``TopicPartition`` of a consumer."""
 
     @property
     def topic(self) -> str:
@@ -72,7 +72,7 @@ class NamedPartition(Protocol):
         ...
 
 
-PartitionRef: TypeAlias = NamedPartition | tuple[str, int] | tuple[UUID, int]
+PartitionRef: TypeAlias = PartitionLike | tuple[str, int] | tuple[UUID, int]
 """How an assignor may name a partition: an object with ``topic`` and ``partition``, or a pair of the topic's name or
 id and the partition."""
 

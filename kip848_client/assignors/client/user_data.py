@@ -22,7 +22,7 @@ from typing import Final
 
 import msgspec
 
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 
 __all__ = [
     "AssignmentFrame",
@@ -59,7 +59,7 @@ class SubscriptionFrame(msgspec.Struct, frozen=True, kw_only=True):
     reason: int = 0
     wish: int = 0
     cooperative: bool = True
-    held: tuple[TopicPartition, ...] | None = None
+    held: tuple[NamedPartition, ...] | None = None
     generation: int = -1
     metadata: bytes = b""
 
@@ -124,14 +124,14 @@ def read_subscription_frame(user_data: bytes | None) -> SubscriptionFrame | None
         return None
     reader = _Reader(user_data, _SUBSCRIPTION.size)
     try:
-        held: list[TopicPartition] | None = None
+        held: list[NamedPartition] | None = None
         generation = -1
         count = reader.int32()
         if count >= 0:
             held = []
             for _ in range(count):
                 topic = reader.take(reader.int16()).decode()
-                held += [TopicPartition(topic, reader.int32()) for _ in range(reader.count())]
+                held += [NamedPartition(topic, reader.int32()) for _ in range(reader.count())]
             generation = reader.int32()
         metadata = reader.take(reader.int32())
     except ValueError:

@@ -18,7 +18,7 @@ from kip848_client.assignors.client.interface import (
 from kip848_client.assignors.client.plan import AssignmentPlan
 from kip848_client.assignors.library.even import spread_over
 from kip848_client.assignors.library.metadata_json import Json, decode, decode_bytes, encode
-from kip848_client.model import TopicIdPartition, TopicPartition
+from kip848_client.model import NamedPartition, TopicIdPartition
 
 _LOOK_AHEAD = 12
 _ENOUGH = 4
@@ -48,15 +48,15 @@ class Standby(PartitionAssignor):
 
     name = "sticky-standby"
 
-    def __init__(self, copies: int = 1, on_standby: Callable[[tuple[TopicPartition, ...]], None] | None = None) -> None:
+    def __init__(self, copies: int = 1, on_standby: Callable[[tuple[NamedPartition, ...]], None] | None = None) -> None:
         if copies < 0:
             raise ValueError(f"copies is {copies}; it cannot be negative")
         self._copies = copies
         self._on_standby = on_standby
-        self._standby: tuple[TopicPartition, ...] = ()
+        self._standby: tuple[NamedPartition, ...] = ()
 
     @property
-    def standby(self) -> tuple[TopicPartition, ...]:
+    def standby(self) -> tuple[NamedPartition, ...]:
         """What this member stands by for, as of the last assignment; sorted. Any thread may ask."""
         return self._standby
 
@@ -68,14 +68,14 @@ class Standby(PartitionAssignor):
         """Spread, and choose who stands by."""
         plan = AssignmentPlan(spec)
         copies = {m: _from_json(decode(member).get("standby"), whose=m) for m, member in spec.members.items()}
-        holders: defaultdict[TopicPartition, list[str]] = defaultdict(list)
+        holders: defaultdict[NamedPartition, list[str]] = defaultdict(list)
         for member_id, held in copies.items():
             for partition in held:
                 holders[partition].append(member_id)
         by_subscribers: dict[tuple[str, ...], list[TopicIdPartition]] = {}
         for topic in spec.topics.values():
             by_subscribers.setdefault(plan.subscribers(topic.name), []).extend(topic.partitions)
-        standbys: dict[str, list[TopicPartition]] = {member_id: [] for member_id in spec.members}
+        standbys: dict[str, list[NamedPartition]] = {member_id: [] for member_id in spec.members}
         for members, partitions in sorted(by_subscribers.items(), key=lambda item: (len(item[0]), item[0])):
             spread_over(plan, partitions, members, ranked=lambda partition: holders.get(partition.topic_partition, ()))
             self._choose(plan, partitions, members, holders, standbys)
@@ -98,8 +98,8 @@ class Standby(PartitionAssignor):
         plan: AssignmentPlan,
         partitions: Sequence[TopicIdPartition],
         members: tuple[str, ...],
-        holders: Mapping[TopicPartition, Sequence[str]],
-        standbys: dict[str, list[TopicPartition]],
+        holders: Mapping[NamedPartition, Sequence[str]],
+        standbys: dict[str, list[NamedPartition]],
     ) -> None:
         copies = min(self._copies, len(members) - 1)
         if copies <= 0:
@@ -173,7 +173,7 @@ def _least_loaded(
     return taken[1]
 
 
-def _as_json(partitions: Sequence[TopicPartition]) -> dict[str, Json]:
+def _as_json(partitions: Sequence[NamedPartition]) -> dict[str, Json]:
     found: dict[str, Json] = {}
     for topic, index in partitions:
         indexes = found.setdefault(topic, [])
@@ -182,7 +182,7 @@ def _as_json(partitions: Sequence[TopicPartition]) -> dict[str, Json]:
     return found
 
 
-def _from_json(told: Json, *, whose: str) -> tuple[TopicPartition, ...]:
+def _from_json(told: Json, *, whose: str) -> tuple[NamedPartition, ...]:
     """Sorted.
 
     Raises:
@@ -194,5 +194,5 @@ def _from_json(told: Json, *, whose: str) -> tuple[TopicPartition, ...]:
     for topic, indexes in told.items() if isinstance(told, dict) else [("", told)]:
         if not isinstance(indexes, list) or any(type(index) is not int for index in indexes):
             raise ValueError(f"{whose!r} tells standby={told!r}; {{topic: [partitions]}} is expected")
-        found += [TopicPartition(topic, int(str(index))) for index in indexes]
+        found += [NamedPartition(topic, int(str(index))) for index in indexes]
     return tuple(sorted(found))

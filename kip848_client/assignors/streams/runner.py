@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypedDict
 
-from kip848_client.assignors.client.interface import NamedPartition
+from kip848_client.assignors.client.interface import PartitionLike
 from kip848_client.assignors.streams.assignor import StreamsAssignor
 from kip848_client.assignors.streams.topology import Task
 from kip848_client.callables import check_methods_not_async
@@ -65,13 +65,13 @@ class TaskRunner:
         """The keyword arguments of ``subscribe``: ``consumer.subscribe(topics, **runner.callbacks)``."""
         return {"on_assign": self.assigned, "on_revoke": self.revoked, "on_lost": self.revoked}
 
-    def assigned(self, consumer: Any, partitions: Iterable[NamedPartition]) -> None:
+    def assigned(self, consumer: Any, partitions: Iterable[PartitionLike]) -> None:
         """Start what is complete."""
         self._learn_counts(consumer)
         self._partitions |= {(each.topic, each.partition) for each in partitions}
         self.update()
 
-    def revoked(self, consumer: Any, partitions: Iterable[NamedPartition]) -> None:
+    def revoked(self, consumer: Any, partitions: Iterable[PartitionLike]) -> None:
         """Stop what loses a partition, before this is acknowledged; or after it was lost."""
         del consumer
         self._partitions -= {(each.topic, each.partition) for each in partitions}

@@ -8,7 +8,7 @@ from kip848_client.broker.coordinators.group_shards import Groups
 from kip848_client.broker.coordinators.snapshots import GroupSnapshot, MemberSnapshot
 from kip848_client.coordinator.core.timers import TimerKind
 from kip848_client.errors import BrokerError, ErrorCode, IllegalStateError, error_for_code
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -119,7 +119,7 @@ def force_rebalance(groups: Groups, group_id: str) -> int:
     return _group(groups, group_id).group_epoch
 
 
-class OffsetsByPartition(dict[TopicPartition, int]):
+class OffsetsByPartition(dict[NamedPartition, int]):
     """Offsets by partition. A key may be ``(topic, partition)``, or anything with these two attributes.
 
     So confluent-kafka's ``TopicPartition``, which equals no tuple, finds its offset as well.
@@ -136,8 +136,8 @@ class OffsetsByPartition(dict[TopicPartition, int]):
         return super().get(_as_key(key), default)
 
 
-def _as_key(key: Any) -> TopicPartition:
-    return key if isinstance(key, tuple) else TopicPartition(key.topic, key.partition)  # type: ignore[return-value]
+def _as_key(key: Any) -> NamedPartition:
+    return key if isinstance(key, tuple) else NamedPartition(key.topic, key.partition)  # type: ignore[return-value]
 
 
 def _rebalance_classic(groups: Groups, group: GroupSnapshot) -> int:
@@ -165,14 +165,14 @@ def _rebalance_classic(groups: Groups, group: GroupSnapshot) -> int:
     return group.group_epoch + 1
 
 
-def committed_offsets(groups: Groups, group_id: str) -> dict[TopicPartition, int]:
+def committed_offsets(groups: Groups, group_id: str) -> dict[NamedPartition, int]:
     """The committed offsets of a group."""
     response = groups.ask(
         OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=group_id, topics=None),)), api_version=9
     )
     assert isinstance(response, OffsetFetchResponse)
     return {
-        TopicPartition(topic.name, partition.partition_index): partition.committed_offset
+        NamedPartition(topic.name, partition.partition_index): partition.committed_offset
         for group in response.groups
         for topic in group.topics
         for partition in topic.partitions

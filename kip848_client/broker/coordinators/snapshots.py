@@ -13,7 +13,7 @@ import msgspec
 
 from kip848_client.coordinator.classic.classic_group import ClassicGroup, ClassicMember
 from kip848_client.errors import ProtocolError
-from kip848_client.model import TopicPartition, describe_partitions
+from kip848_client.model import NamedPartition, describe_partitions
 from kip848_client.wire.messages import consumer_group_describe as wire
 from kip848_client.wire.messages.consumer_protocol import CONSUMER_PROTOCOL, decode_assignment, decode_subscription
 
@@ -39,8 +39,8 @@ class MemberSnapshot(msgspec.Struct, frozen=True):
     member_epoch: int
     subscribed_topics: frozenset[str]
     subscribed_regex: str | None
-    assigned: frozenset[TopicPartition]
-    target: frozenset[TopicPartition]
+    assigned: frozenset[NamedPartition]
+    target: frozenset[NamedPartition]
     classic: bool
 
     def __str__(self) -> str:
@@ -91,7 +91,7 @@ class GroupSnapshot(msgspec.Struct, frozen=True):
         return found[0]
 
     @property
-    def assigned(self) -> frozenset[TopicPartition]:
+    def assigned(self) -> frozenset[NamedPartition]:
         """Everything that some member owns now."""
         return frozenset().union(*(member.assigned for member in self.members))
 
@@ -133,12 +133,12 @@ def classic_snapshot(group: ClassicGroup) -> GroupSnapshot:
 
 
 def _classic_member(group: ClassicGroup, member: ClassicMember) -> MemberSnapshot:
-    assigned: frozenset[TopicPartition] = frozenset()
+    assigned: frozenset[NamedPartition] = frozenset()
     topics, rack_id = frozenset[str](), None
     if group.protocol_type == CONSUMER_PROTOCOL:
         with contextlib.suppress(ProtocolError):  # its own user data in its own format, or nothing yet
             assigned = frozenset(
-                TopicPartition(item.topic, partition)
+                NamedPartition(item.topic, partition)
                 for item in decode_assignment(member.assignment).assigned_partitions
                 for partition in item.partitions
             )
@@ -176,9 +176,9 @@ def _member(member: wire.Member) -> MemberSnapshot:
     )
 
 
-def _partitions(assignment: wire.Assignment) -> frozenset[TopicPartition]:
+def _partitions(assignment: wire.Assignment) -> frozenset[NamedPartition]:
     return frozenset(
-        TopicPartition(topic.topic_name, partition)
+        NamedPartition(topic.topic_name, partition)
         for topic in assignment.topic_partitions
         for partition in topic.partitions
     )

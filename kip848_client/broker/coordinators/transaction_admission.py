@@ -14,7 +14,7 @@ from typing import Final
 from kip848_client.broker.topics.registry import STORAGE_FAILED
 from kip848_client.errors import BrokerError, ErrorCode
 from kip848_client.partition_log import PartitionLog
-from kip848_client.transactions.transaction import TopicPartition, offsets_partition
+from kip848_client.transactions.transaction import TransactionPartition, offsets_partition
 from kip848_client.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from kip848_client.wire.record_batch import HEADER_SIZE
 
@@ -91,7 +91,7 @@ class TransactionAdmission(ABC):
 
     @abstractmethod
     def admit(
-        self, transactional_id: str, *, producer_id: int, epoch: int, partition: TopicPartition, is_adding: bool
+        self, transactional_id: str, *, producer_id: int, epoch: int, partition: TransactionPartition, is_adding: bool
     ) -> ErrorCode:
         """Ask the coordinator of *transactional_id*; with *is_adding* the partition becomes part of the transaction.
 

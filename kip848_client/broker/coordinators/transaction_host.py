@@ -28,8 +28,8 @@ from kip848_client.transactions.coordinator import Outcome, TransactionCoordinat
 from kip848_client.transactions.records import record_of, transaction_of
 from kip848_client.transactions.transaction import (
     GROUP_OFFSETS_TOPIC,
-    TopicPartition,
     Transaction,
+    TransactionPartition,
     TransactionState,
 )
 from kip848_client.wire.messages.init_producer_id import InitProducerIdRequest
@@ -58,7 +58,7 @@ class TransactionSnapshot(msgspec.Struct, frozen=True):
     producer_id: int
     epoch: int
     timeout_ms: int
-    partitions: tuple[TopicPartition, ...]
+    partitions: tuple[TransactionPartition, ...]
     started_ms: int
 
 
@@ -66,7 +66,7 @@ class _End(msgspec.Struct, eq=False):
     """The end of a transaction that is decided: when it is to be written, and where it is not written yet."""
 
     due_ms: int
-    left: set[TopicPartition]
+    left: set[TransactionPartition]
 
 
 class TransactionHost(TransactionAdmission):
@@ -167,7 +167,7 @@ class TransactionHost(TransactionAdmission):
         )
 
     def add_partitions(
-        self, transactional_id: str, *, producer_id: int, epoch: int, partitions: frozenset[TopicPartition]
+        self, transactional_id: str, *, producer_id: int, epoch: int, partitions: frozenset[TransactionPartition]
     ) -> Outcome:
         """See `TransactionCoordinator.add_partitions`."""
         return self._do(
@@ -176,7 +176,9 @@ class TransactionHost(TransactionAdmission):
             )
         )
 
-    def verify(self, transactional_id: str, *, producer_id: int, epoch: int, partition: TopicPartition) -> ErrorCode:
+    def verify(
+        self, transactional_id: str, *, producer_id: int, epoch: int, partition: TransactionPartition
+    ) -> ErrorCode:
         """See `TransactionCoordinator.verify`."""
         return self._coordinator.verify(transactional_id, producer_id=producer_id, epoch=epoch, partition=partition)
 
@@ -289,7 +291,7 @@ class TransactionHost(TransactionAdmission):
             self._tell_waiters()
 
     def admit(
-        self, transactional_id: str, *, producer_id: int, epoch: int, partition: TopicPartition, is_adding: bool
+        self, transactional_id: str, *, producer_id: int, epoch: int, partition: TransactionPartition, is_adding: bool
     ) -> ErrorCode:
         """See `TransactionAdmission.admit`."""
         if is_adding:

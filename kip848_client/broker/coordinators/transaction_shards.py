@@ -29,7 +29,7 @@ from kip848_client.broker.topics.registry import TopicRegistry
 from kip848_client.clock import Clock
 from kip848_client.errors import BrokerError, ErrorCode
 from kip848_client.transactions.coordinator import Outcome
-from kip848_client.transactions.transaction import TopicPartition, Transaction
+from kip848_client.transactions.transaction import Transaction, TransactionPartition
 from kip848_client.wire.messages.init_producer_id import InitProducerIdRequest
 from kip848_client.wire.messages.transaction_records import decode_transaction_record
 
@@ -78,7 +78,7 @@ class TransactionShards(Shards[TransactionHost], TransactionAdmission):
         return _by_id(self._led_by(node_id))
 
     def admit(
-        self, transactional_id: str, *, producer_id: int, epoch: int, partition: TopicPartition, is_adding: bool
+        self, transactional_id: str, *, producer_id: int, epoch: int, partition: TransactionPartition, is_adding: bool
     ) -> ErrorCode:
         """See `TransactionAdmission.admit`."""
         number = coordinator_partition(transactional_id)
@@ -161,7 +161,7 @@ class NodeTransactions:
         return Outcome(host) if isinstance(host, ErrorCode) else host.init_producer_id(request)
 
     def add_partitions(
-        self, transactional_id: str, *, producer_id: int, epoch: int, partitions: frozenset[TopicPartition]
+        self, transactional_id: str, *, producer_id: int, epoch: int, partitions: frozenset[TransactionPartition]
     ) -> Outcome:
         """NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, or what the coordinator says."""
         host = self._shards.host_at(transactional_id, self._node_id)
@@ -169,7 +169,9 @@ class NodeTransactions:
             return Outcome(host)
         return host.add_partitions(transactional_id, producer_id=producer_id, epoch=epoch, partitions=partitions)
 
-    def verify(self, transactional_id: str, *, producer_id: int, epoch: int, partition: TopicPartition) -> ErrorCode:
+    def verify(
+        self, transactional_id: str, *, producer_id: int, epoch: int, partition: TransactionPartition
+    ) -> ErrorCode:
         """NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, or what the coordinator says."""
         host = self._shards.host_at(transactional_id, self._node_id)
         if isinstance(host, ErrorCode):

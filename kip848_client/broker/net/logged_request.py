@@ -12,7 +12,7 @@ from kip848_client.error_codes import error_name
 from kip848_client.faults.subject import TopicNames
 from kip848_client.journal import JsonValue
 from kip848_client.json_text import to_json
-from kip848_client.model import ZERO_UUID, TopicPartition
+from kip848_client.model import ZERO_UUID, NamedPartition
 from kip848_client.plain_text import printable
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import Request, Response, WireStruct, fields_of
@@ -76,7 +76,7 @@ class LoggedRequest(msgspec.Struct, frozen=True):
     groups: frozenset[str]
     members: frozenset[str]
     topics: frozenset[str] | None
-    partitions: frozenset[TopicPartition]
+    partitions: frozenset[NamedPartition]
     request_bytes: int
     response_bytes: int
     errors: tuple[AnsweredError, ...] = ()

@@ -22,7 +22,7 @@ from kip848_client.broker.metadata.topic_configs import CLEANUP_POLICY, config_o
 from kip848_client.broker.topics.registry import Topic, TopicRegistry
 from kip848_client.clock import Clock, ManualClock
 from kip848_client.errors import BrokerError, DataDirError, IllegalStateError, ProtocolError
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from kip848_client.partition_log import PartitionLog
 from kip848_client.wire.record_batch import BatchHeader, Record, keep_records, parse_batch_header, records_of
 
@@ -106,7 +106,7 @@ class LogCleaner:
                 job.run()
         self._arm_timer()
 
-    def apply_retention(self, topic: Topic | None = None) -> dict[TopicPartition, int]:
+    def apply_retention(self, topic: Topic | None = None) -> dict[NamedPartition, int]:
         """Delete what *topic*, or each topic, keeps no longer; return the new starts of the partitions that lost any.
 
         Raises:
@@ -119,10 +119,10 @@ class LogCleaner:
                     start = retained_from(log, each.configs, wall_ms=self._clock.wall_ms())
                     if start > log.log_start_offset and self._topics.has_leader(each, partition):
                         self._topics.delete_records(each, partition, start)
-                        moved[TopicPartition(each.name, partition)] = start
+                        moved[NamedPartition(each.name, partition)] = start
         return moved
 
-    def compact(self, topic: Topic) -> dict[TopicPartition, int]:
+    def compact(self, topic: Topic) -> dict[NamedPartition, int]:
         """Keep the last record of each key; return how many records went, by partition.
 
         The newest batch of a partition, and what is not below its last stable offset, stay as they are.
@@ -140,7 +140,7 @@ class LogCleaner:
         for partition in range(topic.partition_count):
             count = self._compact_partition(topic, partition)
             if count:
-                gone[TopicPartition(topic.name, partition)] = count
+                gone[NamedPartition(topic.name, partition)] = count
         return gone
 
     def _compact_dirty_topics(self) -> None:

@@ -18,7 +18,7 @@ from kip848_client.journal import Journal, JournalEvent, JsonValue, NullJournal
 from kip848_client.logs import LOGGER, LogEvent, log_event
 from kip848_client.member.core.events import ConnectCoordinator, StateChanged
 from kip848_client.member.core.statistics import Statistics
-from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition, describe_partitions
+from kip848_client.model import NamedPartition, OffsetAndMetadata, TopicIdPartition, describe_partitions
 from kip848_client.telemetry import ClientMetrics, OpenSpan
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -159,7 +159,7 @@ class MemberObserver:
         finally:
             self._metrics.count(metric, time.perf_counter_ns() - began_ns)
 
-    def commit_began(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, kind: str) -> OpenSpan | None:
+    def commit_began(self, offsets: Mapping[NamedPartition, OffsetAndMetadata], *, kind: str) -> OpenSpan | None:
         """The application commits (on its thread): the span, whose parent is what the application does now."""
         if not self._metrics.tracing:
             return None
@@ -282,7 +282,7 @@ class MemberObserver:
         )
 
     def commit_ended(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], error: Exception | None, *, automatic: bool
+        self, offsets: Mapping[NamedPartition, OffsetAndMetadata], error: Exception | None, *, automatic: bool
     ) -> None:
         """A commit was answered, or failed."""
         if error is not None:
@@ -303,14 +303,14 @@ class MemberObserver:
         self.log(logging.INFO, LogEvent.DATA_PLANE_RENEWED, topics=list(topics))
         self._write("data_plane_renewed", topics=list(topics))
 
-    def commit_gave_up(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    def commit_gave_up(self, offsets: Mapping[NamedPartition, OffsetAndMetadata]) -> None:
         """A commit inside on_partitions_revoked went on without these: their topics do not exist any more."""
         reason = "the topic does not exist any more"
         self.log(logging.WARNING, LogEvent.COMMIT_GAVE_UP, offsets=_offsets(offsets), error=reason)
         self._write("commit_failed", offsets=_offsets(offsets), error=reason)
 
     def _trace_automatic_commit(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], error: Exception | None
+        self, offsets: Mapping[NamedPartition, OffsetAndMetadata], error: Exception | None
     ) -> None:
         began_ns = self._commit_written_ns or time.time_ns()
         self._commit_written_ns = 0
@@ -401,7 +401,7 @@ class MemberObserver:
         )
 
 
-def _offsets(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[str, JsonValue]:
+def _offsets(offsets: Mapping[NamedPartition, OffsetAndMetadata]) -> dict[str, JsonValue]:
     return {str(partition): at.offset for partition, at in sorted(offsets.items())}
 
 

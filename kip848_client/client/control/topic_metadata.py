@@ -19,7 +19,7 @@ from kip848_client.clock import Clock
 from kip848_client.error_codes import RETRIABLE, ErrorCode
 from kip848_client.errors import AuthenticationError, ConnectionLostError, Kip848Error, RequestTimeoutError
 from kip848_client.member.core.events import TopicDescription
-from kip848_client.model import ZERO_UUID, BrokerNode, OffsetAndMetadata, TopicPartition
+from kip848_client.model import ZERO_UUID, BrokerNode, NamedPartition, OffsetAndMetadata
 from kip848_client.patterns import compiled
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -40,8 +40,8 @@ LATEST_TIMESTAMP: Final = -1
 class ListedOffsets(msgspec.Struct, frozen=True):
     """Offsets by partition, and the Kafka error code of each partition without one."""
 
-    offsets: Mapping[TopicPartition, OffsetAndMetadata]
-    errors: Mapping[TopicPartition, int]
+    offsets: Mapping[NamedPartition, OffsetAndMetadata]
+    errors: Mapping[NamedPartition, int]
 
 
 class DescribedTopics(msgspec.Struct, frozen=True):
@@ -132,7 +132,7 @@ class TopicMetadata:
         return DescribedTopics(found, frozenset(unauthorized), frozenset(passing))
 
     async def list_starts(
-        self, timestamps: Mapping[TopicPartition, int], durations_ms: Mapping[TopicPartition, int], *, timeout_ms: int
+        self, timestamps: Mapping[NamedPartition, int], durations_ms: Mapping[NamedPartition, int], *, timeout_ms: int
     ) -> ListedOffsets:
         """As `list_offsets`; of the partitions in *durations_ms* the first record that is not older than that.
 
@@ -153,7 +153,7 @@ class TopicMetadata:
         offsets = {key: at for key, at in listed.offsets.items() if key not in by_time.errors}
         return ListedOffsets({**offsets, **found}, {**listed.errors, **by_time.errors})
 
-    async def list_offsets(self, timestamps: Mapping[TopicPartition, int], *, timeout_ms: int) -> ListedOffsets:
+    async def list_offsets(self, timestamps: Mapping[NamedPartition, int], *, timeout_ms: int) -> ListedOffsets:
         """Ask each partition's leader for the offset at a timestamp (-2 earliest, -1 latest, or ms since 1970).
 
         A leader that does not answer costs only its own partitions: they get NETWORK_EXCEPTION(13).
@@ -163,12 +163,12 @@ class TopicMetadata:
         """
         deadline_ms = self._clock.now_ms() + timeout_ms
         leaders, errors = await self._leaders(timestamps, timeout_ms=timeout_ms)
-        by_leader: defaultdict[int, list[TopicPartition]] = defaultdict(list)
+        by_leader: defaultdict[int, list[NamedPartition]] = defaultdict(list)
         for partition in sorted(leaders):
             by_leader[leaders[partition].node_id].append(partition)
-        offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+        offsets: dict[NamedPartition, OffsetAndMetadata] = {}
 
-        async def ask(node_id: int, partitions: list[TopicPartition]) -> None:
+        async def ask(node_id: int, partitions: list[NamedPartition]) -> None:
             try:
                 connection = await self._sender.node(node_id, timeout_ms=self._left_ms(deadline_ms))
                 request = self._request({p: timestamps[p] for p in partitions}, leaders)
@@ -180,7 +180,7 @@ class TopicMetadata:
                 return
             for topic in response.topics:
                 for answer in topic.partitions:
-                    partition = TopicPartition(topic.name, answer.partition_index)
+                    partition = NamedPartition(topic.name, answer.partition_index)
                     if answer.error_code != ErrorCode.NONE:
                         errors[partition] = answer.error_code
                     else:
@@ -198,8 +198,8 @@ class TopicMetadata:
         return ListedOffsets(offsets, errors)
 
     async def _leaders(
-        self, partitions: Iterable[TopicPartition], *, timeout_ms: int
-    ) -> tuple[dict[TopicPartition, _Leader], dict[TopicPartition, int]]:
+        self, partitions: Iterable[NamedPartition], *, timeout_ms: int
+    ) -> tuple[dict[NamedPartition, _Leader], dict[NamedPartition, int]]:
         wanted = sorted(set(partitions))
         names = sorted({partition.topic for partition in wanted})
         request = MetadataRequest(
@@ -210,13 +210,13 @@ class TopicMetadata:
         self._learn(response)
         topic_errors = {topic.name: topic.error_code for topic in response.topics}
         described = {
-            TopicPartition(topic.name, partition.partition_index): partition
+            NamedPartition(topic.name, partition.partition_index): partition
             for topic in response.topics
             if topic.name is not None
             for partition in topic.partitions
         }
-        leaders: dict[TopicPartition, _Leader] = {}
-        errors: dict[TopicPartition, int] = {}
+        leaders: dict[NamedPartition, _Leader] = {}
+        errors: dict[NamedPartition, int] = {}
         for wanted_partition in wanted:
             found = described.get(wanted_partition)
             if found is None:
@@ -229,7 +229,7 @@ class TopicMetadata:
         return leaders, errors
 
     def _request(
-        self, timestamps: Mapping[TopicPartition, int], leaders: Mapping[TopicPartition, _Leader]
+        self, timestamps: Mapping[NamedPartition, int], leaders: Mapping[NamedPartition, _Leader]
     ) -> ListOffsetsRequest:
         topics: defaultdict[str, list[ListOffsetsPartition]] = defaultdict(list)
         for partition, timestamp in sorted(timestamps.items()):

@@ -33,7 +33,7 @@ from kip848_client.member.core.events import (
     StopFetching,
     SurfaceError,
 )
-from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition
+from kip848_client.model import NamedPartition, OffsetAndMetadata, TopicIdPartition
 
 SLICE_S: Final = 0.05
 """Longest wait before a call looks at the clock again: it may end this much after its time limit."""
@@ -62,11 +62,11 @@ class RecordSource(Protocol):
         """Read these partitions from these positions on."""
         ...
 
-    def hold(self, partitions: Iterable[TopicPartition]) -> None:
+    def hold(self, partitions: Iterable[NamedPartition]) -> None:
         """Pause these partitions; their positions stay."""
         ...
 
-    def stop(self, partitions: Iterable[TopicPartition]) -> None:
+    def stop(self, partitions: Iterable[NamedPartition]) -> None:
         """Stop reading these partitions, and forget their positions."""
         ...
 
@@ -74,7 +74,7 @@ class RecordSource(Protocol):
         """Stop reading, and forget all positions."""
         ...
 
-    def positions(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
+    def positions(self) -> Mapping[NamedPartition, OffsetAndMetadata]:
         """The next offset of each partition that is read; the application has processed all records before it."""
         ...
 
@@ -116,14 +116,14 @@ class AppThread:
         """No call may wait beyond this; close() sets it, so that a listener's commit leaves time for the leave."""
         self.before_wait: Callable[[], object] = _go_on
         """Called before each wait; what it raises ends the call as a KeyboardInterrupt there would."""
-        self.stored: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]] | None = None
+        self.stored: Callable[[], Mapping[NamedPartition, OffsetAndMetadata]] | None = None
         """Offsets that the application stored, with `enable.auto.offset.store=false`; see `committable`."""
         self._queue = queue
         self._failures = 0
         """How often an exception interrupted the oldest effect."""
         self.presence: Final = presence
 
-    def stop_fetching(self, partitions: Iterable[TopicPartition]) -> None:
+    def stop_fetching(self, partitions: Iterable[NamedPartition]) -> None:
         """Return no more records of these partitions."""
         self._records.stop(partitions)
 
@@ -131,7 +131,7 @@ class AppThread:
         """Return no more records."""
         self._records.stop_all()
 
-    def committable(self) -> dict[TopicPartition, OffsetAndMetadata]:
+    def committable(self) -> dict[NamedPartition, OffsetAndMetadata]:
         """The offsets of a commit without arguments: the positions after all returned records, or the stored ones."""
         return dict(self._records.positions() if self.stored is None else self.stored())
 

@@ -15,10 +15,10 @@ import msgspec
 
 from kip848_client.errors import Kip848Error
 from kip848_client.member.core.events import CommitDone, LeaveDone, OffsetsFetched
-from kip848_client.model import OffsetAndMetadata, TopicPartition
+from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.telemetry import OpenSpan
 
-Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata]
+Offsets: TypeAlias = Mapping[NamedPartition, OffsetAndMetadata]
 CommitCallback: TypeAlias = Callable[[Kip848Error | None, Offsets], object]
 
 
@@ -53,7 +53,7 @@ class CommitManager:
         self._ids = itertools.count(1)
         self._pending: dict[int, PendingCall] = {}
         self._finished: deque[PendingCall] = deque()
-        self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
+        self.committed: dict[NamedPartition, OffsetAndMetadata] = {}
         """The group's committed offsets as far as this consumer knows them: what it began at, and committed since."""
 
     def open(self, *, callback: CommitCallback | None = None, asynchronous: bool = False) -> PendingCall:

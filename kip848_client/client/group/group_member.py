@@ -34,7 +34,7 @@ from kip848_client.member.core.events import (
     RevokePartitions,
     SubscriptionChanged,
 )
-from kip848_client.model import OffsetAndMetadata, Subscription, TopicPartition
+from kip848_client.model import NamedPartition, OffsetAndMetadata, Subscription
 
 _STOP_TIMEOUT_S: Final = 0.5
 """For the heartbeat thread to end; it is a daemon, so nothing depends on it."""
@@ -75,7 +75,7 @@ class GroupMember:
         self.default_api_timeout_ms: Final = default_api_timeout_ms
         self._auto_commit = auto_commit
         self._subscription = Subscription()
-        self._manual: dict[TopicPartition, OffsetAndMetadata | None] | None = None
+        self._manual: dict[NamedPartition, OffsetAndMetadata | None] | None = None
         self._closed = False
         self._hand_over_ticket: int | None = None
 
@@ -97,12 +97,12 @@ class GroupMember:
         return self._subscription
 
     @property
-    def manual(self) -> Mapping[TopicPartition, OffsetAndMetadata | None]:
+    def manual(self) -> Mapping[NamedPartition, OffsetAndMetadata | None]:
         """The partitions of assign(); empty outside manual mode."""
         return self._manual or {}
 
     @property
-    def assigned(self) -> frozenset[TopicPartition]:
+    def assigned(self) -> frozenset[NamedPartition]:
         """The partitions of assign(), or else those that the member owns as of its last step."""
         if self._manual is not None:
             return frozenset(self._manual)
@@ -173,9 +173,9 @@ class GroupMember:
 
     def assign(
         self,
-        positions: Mapping[TopicPartition, OffsetAndMetadata | None],
+        positions: Mapping[NamedPartition, OffsetAndMetadata | None],
         *,
-        in_hand: Mapping[TopicPartition, int] | None = None,
+        in_hand: Mapping[NamedPartition, int] | None = None,
     ) -> None:
         """Read exactly these, without membership; none ends manual mode.
 
@@ -222,11 +222,11 @@ class GroupMember:
         if self.listeners.running is None:
             self.thread.raise_due()
 
-    def seek(self, partition: TopicPartition, position: OffsetAndMetadata) -> None:
+    def seek(self, partition: NamedPartition, position: OffsetAndMetadata) -> None:
         """Set the position of an assigned partition whose fetching has not started."""
         self.manager.post(PositionSet(partition, position))
 
-    def position_lost(self, partition: TopicPartition, position: OffsetAndMetadata) -> None:
+    def position_lost(self, partition: NamedPartition, position: OffsetAndMetadata) -> None:
         """Report that there is no record at a position. Fetching of the partition has stopped already."""
         self.manager.post(PositionLost(partition, position))
 
@@ -310,7 +310,7 @@ class GroupMember:
             return
         self._request_commit(call, chosen, CommitKind.ASYNC, deadline_ms=None)
 
-    def committed(self, partitions: Iterable[TopicPartition], *, timeout_ms: int) -> Offsets:
+    def committed(self, partitions: Iterable[NamedPartition], *, timeout_ms: int) -> Offsets:
         """Read committed offsets; partitions without one are absent.
 
         Raises:

@@ -15,7 +15,7 @@ import msgspec
 
 from kip848_client.client.group.group_member import GroupMember
 from kip848_client.member.core.states import MemberState
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 
 __all__ = ["ConsumerHealth", "HealthProbe", "PartitionHealth"]
 
@@ -73,7 +73,7 @@ class HealthProbe:
     def __init__(self, group: GroupMember, *, max_poll_interval_ms: int) -> None:
         self._group: Final = group
         self._max_poll_interval_ms: Final = max_poll_interval_ms
-        self._lags: tuple[Mapping[TopicPartition, int], int] | None = None
+        self._lags: tuple[Mapping[NamedPartition, int], int] | None = None
         """The lags, and when they were measured; replaced whole."""
         self.lags_wanted = False
         """A probe came since the lags were measured."""
@@ -107,7 +107,7 @@ class HealthProbe:
             last_error_s=None if last_error is None else _ago_s(last_error[1], now_ms),
         )
 
-    def measure(self, lags: Callable[[], Mapping[TopicPartition, int]]) -> None:
+    def measure(self, lags: Callable[[], Mapping[NamedPartition, int]]) -> None:
         """Measure the lags, on the thread that polls.
 
         Args:

@@ -16,7 +16,7 @@ from kip848_client.client.group.group_member import GroupMember
 from kip848_client.client.records.fetcher import Fetcher
 from kip848_client.config import ConfigValue
 from kip848_client.member.core.states import MemberState
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 
 __all__ = ["CompletedStats", "complete_stats"]
 
@@ -89,7 +89,7 @@ def complete_stats(data_plane: dict[str, ConfigValue]) -> CompletedStats | None:
     return completed
 
 
-def _position(fields: dict[str, Any], waiting: int | None, name: TopicPartition, fetcher: Fetcher) -> int:
+def _position(fields: dict[str, Any], waiting: int | None, name: NamedPartition, fetcher: Fetcher) -> int:
     """The next offset that poll() hands out; librdkafka counts what it gave to us."""
     if waiting is not None:
         return waiting

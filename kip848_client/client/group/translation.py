@@ -19,7 +19,7 @@ from kip848_client.client.records.data_plane import (
     OFFSET_STORED,
     ErrorDetails,
     Message,
-    PublicTopicPartition,
+    TopicPartition,
     describe_error,
     internal,
     leader_epoch,
@@ -27,13 +27,13 @@ from kip848_client.client.records.data_plane import (
 )
 from kip848_client.errors import ArgumentTypeError, ConfigError, IllegalStateError, Kip848Error
 from kip848_client.member.core.events import LeaveMode
-from kip848_client.model import OffsetAndMetadata, Subscription, SubscriptionPattern, TopicPartition
+from kip848_client.model import NamedPartition, OffsetAndMetadata, Subscription, SubscriptionPattern
 
 EARLIEST: Final = OffsetAndMetadata(-2)
 LATEST: Final = OffsetAndMetadata(-1)
 """Positions that the member resolves by asking the partition's leader."""
 
-PublicCommitCallback = Callable[[ErrorDetails | None, list[PublicTopicPartition]], object]
+PublicCommitCallback = Callable[[ErrorDetails | None, list[TopicPartition]], object]
 """``on_commit(error, partitions)``, as in confluent-kafka; ``error.exception`` is the exception behind it."""
 
 
@@ -170,26 +170,26 @@ def check_leave_mode(mode: object) -> None:
         raise ArgumentTypeError(f"mode is a LeaveMode, got {mode!r}")
 
 
-def check_partitions(partitions: object, *, call: str) -> list[PublicTopicPartition]:
+def check_partitions(partitions: object, *, call: str) -> list[TopicPartition]:
     """The partitions that *call* was given.
 
     Raises:
         ArgumentTypeError: no list of `TopicPartition`.
     """
-    if isinstance(partitions, PublicTopicPartition):
+    if isinstance(partitions, TopicPartition):
         raise ArgumentTypeError(f"{call}() takes a list, got {partitions!r}; put brackets around it")
     if isinstance(partitions, (str, bytes)) or not isinstance(partitions, Iterable):
         raise ArgumentTypeError(f"{call}() takes a list of TopicPartition, got {partitions!r}")
     return [check_partition(partition, call=call) for partition in partitions]
 
 
-def check_partition(partition: object, *, call: str) -> PublicTopicPartition:
+def check_partition(partition: object, *, call: str) -> TopicPartition:
     """The partition that *call* was given.
 
     Raises:
         ArgumentTypeError: no `TopicPartition`.
     """
-    if isinstance(partition, PublicTopicPartition):
+    if isinstance(partition, TopicPartition):
         return partition
     hint = ""
     if isinstance(partition, tuple) and len(partition) in {2, 3} and isinstance(partition[0], str):
@@ -198,8 +198,8 @@ def check_partition(partition: object, *, call: str) -> PublicTopicPartition:
 
 
 def assign_positions(
-    partitions: Iterable[PublicTopicPartition], *, call: str = "assign"
-) -> dict[TopicPartition, OffsetAndMetadata | None]:
+    partitions: Iterable[TopicPartition], *, call: str = "assign"
+) -> dict[NamedPartition, OffsetAndMetadata | None]:
     """Where assign() wants partitions to start; None for the committed offset.
 
     Raises:
@@ -210,7 +210,7 @@ def assign_positions(
     return {internal(partition): start_position(partition) for partition in given}
 
 
-def start_position(partition: PublicTopicPartition) -> OffsetAndMetadata | None:
+def start_position(partition: TopicPartition) -> OffsetAndMetadata | None:
     """The offset field of *partition* as a position; None if it names no place.
 
     Raises:
@@ -230,7 +230,7 @@ def start_position(partition: PublicTopicPartition) -> OffsetAndMetadata | None:
     return OffsetAndMetadata(offset, leader_epoch(partition))
 
 
-def seek_position(partition: PublicTopicPartition) -> tuple[TopicPartition, OffsetAndMetadata]:
+def seek_position(partition: TopicPartition) -> tuple[NamedPartition, OffsetAndMetadata]:
     """Partition and position of a seek().
 
     Raises:
@@ -243,7 +243,7 @@ def seek_position(partition: PublicTopicPartition) -> tuple[TopicPartition, Offs
 
 
 def commit_offsets(
-    message: Message | None, offsets: Iterable[PublicTopicPartition] | None, *, call: str = "commit"
+    message: Message | None, offsets: Iterable[TopicPartition] | None, *, call: str = "commit"
 ) -> Offsets | None:
     """The offsets that commit(), or another *call*, was given; None for everything handed out.
 
@@ -262,7 +262,7 @@ def commit_offsets(
         if topic is None or partition is None or offset is None or offset < 0 or message.error() is not None:
             raise IllegalStateError(f"{call}() takes a message that was consumed")
         epoch = message.leader_epoch()
-        return {TopicPartition(topic, partition): OffsetAndMetadata(offset + 1, epoch if epoch is not None else -1)}
+        return {NamedPartition(topic, partition): OffsetAndMetadata(offset + 1, epoch if epoch is not None else -1)}
     if offsets is None:
         return None
     chosen = {}
@@ -273,7 +273,7 @@ def commit_offsets(
     return chosen
 
 
-def public_offsets(offsets: Offsets) -> list[PublicTopicPartition]:
+def public_offsets(offsets: Offsets) -> list[TopicPartition]:
     """Offsets as confluent_kafka's partitions, sorted."""
     return [public_commit(partition, position) for partition, position in sorted(offsets.items())]
 

@@ -23,9 +23,9 @@ from confluent_kafka import (
     KafkaError,
     KafkaException,
     Message,
+    TopicPartition,
 )
 from confluent_kafka import Consumer as RecordConsumer
-from confluent_kafka import TopicPartition as PublicTopicPartition
 
 if TYPE_CHECKING:
     from confluent_kafka.admin._metadata import ClusterMetadata as ClusterMetadata  # noqa: PLC0414  for annotations
@@ -44,7 +44,7 @@ from kip848_client.errors import (
     RequestTimeoutError,
     error_for_code,
 )
-from kip848_client.model import OffsetAndMetadata, TopicPartition
+from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.oauth_tokens import OAuthTokens
 
 __all__ = [
@@ -60,7 +60,7 @@ __all__ = [
     "KafkaError",
     "KafkaException",
     "Message",
-    "PublicTopicPartition",
+    "TopicPartition",
     "RecordConsumer",
     "check_group_metadata_layout",
     "create_record_consumer",
@@ -192,27 +192,25 @@ def is_own_lookup(error: Kip848Error) -> bool:
     return _LOOKUP_FAILED in str(error)
 
 
-def internal(partition: PublicTopicPartition) -> TopicPartition:
+def internal(partition: TopicPartition) -> NamedPartition:
     """Our name of a partition."""
-    return TopicPartition(partition.topic, partition.partition)
+    return NamedPartition(partition.topic, partition.partition)
 
 
-def public(partition: TopicPartition, position: OffsetAndMetadata | None = None) -> PublicTopicPartition:
+def public(partition: NamedPartition, position: OffsetAndMetadata | None = None) -> TopicPartition:
     """confluent_kafka's name of a partition, with an offset if *position* is given; without metadata.
 
     Metadata belongs to a commit. librdkafka has no use for it, and what others committed may be text that
     confluent_kafka cannot carry: see `public_commit`.
     """
     if position is None:
-        return PublicTopicPartition(partition.topic, partition.partition)
+        return TopicPartition(partition.topic, partition.partition)
     if position.leader_epoch < 0:
-        return PublicTopicPartition(partition.topic, partition.partition, position.offset)
-    return PublicTopicPartition(
-        partition.topic, partition.partition, position.offset, leader_epoch=position.leader_epoch
-    )
+        return TopicPartition(partition.topic, partition.partition, position.offset)
+    return TopicPartition(partition.topic, partition.partition, position.offset, leader_epoch=position.leader_epoch)
 
 
-def public_commit(partition: TopicPartition, position: OffsetAndMetadata) -> PublicTopicPartition:
+def public_commit(partition: NamedPartition, position: OffsetAndMetadata) -> TopicPartition:
     """A committed position with its metadata as confluent_kafka shows it: text up to the first NUL, None for none.
 
     confluent_kafka commits metadata with the NUL that ends a text in C, and raises ValueError for a text with one.
@@ -221,11 +219,11 @@ def public_commit(partition: TopicPartition, position: OffsetAndMetadata) -> Pub
     if not text:
         return public(partition, position)
     if position.leader_epoch < 0:
-        return PublicTopicPartition(partition.topic, partition.partition, position.offset, text)
-    return PublicTopicPartition(partition.topic, partition.partition, position.offset, text, position.leader_epoch)
+        return TopicPartition(partition.topic, partition.partition, position.offset, text)
+    return TopicPartition(partition.topic, partition.partition, position.offset, text, position.leader_epoch)
 
 
-def leader_epoch(partition: PublicTopicPartition) -> int:
+def leader_epoch(partition: TopicPartition) -> int:
     """The leader epoch of a partition, or -1 where confluent_kafka has None (which its stubs do not say)."""
     epoch: int | None = partition.leader_epoch
     return -1 if epoch is None else epoch

@@ -30,8 +30,8 @@ from kip848_client.client.records.data_plane import (
     KafkaError,
     KafkaException,
     Message,
-    PublicTopicPartition,
     RecordConsumer,
+    TopicPartition,
     internal,
     leader_epoch,
     list_topics,
@@ -40,7 +40,7 @@ from kip848_client.client.records.data_plane import (
 )
 from kip848_client.errors import Kip848Error
 from kip848_client.logs import LogEvent, log_event
-from kip848_client.model import ZERO_UUID, OffsetAndMetadata, TopicIdPartition, TopicPartition
+from kip848_client.model import ZERO_UUID, NamedPartition, OffsetAndMetadata, TopicIdPartition
 from kip848_client.wire.name_lookups import LOOKUPS
 
 if TYPE_CHECKING:
@@ -98,39 +98,39 @@ class Fetcher:
         """Id of each topic that `plane` ever fetched."""
         self._missing: set[str] = set()
         """Topics that librdkafka could not find. Should they be started again, they were created again."""
-        self._watched: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._watched: dict[NamedPartition, OffsetAndMetadata] = {}
         """Partitions of topics that were created again and of which no record came yet, with their beginning."""
         self._watch_due_s = 0.0
         self._watch_wait_s = WATCH_S
         self.ready: Final[deque[Message]] = deque()
         """Records read from librdkafka and not handed out; emptied from the left."""
-        self._starts: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._starts: dict[NamedPartition, OffsetAndMetadata] = {}
         """Where each fetched partition began; its position until librdkafka has one. The keys are what is fetched."""
-        self._safe: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._safe: dict[NamedPartition, OffsetAndMetadata] = {}
         """Positions when they were looked at last: never behind a record that was not handed out."""
         self._looked_s = 0.0
         self.reads = 0
         """Since then; who hands out records without `read` adds one."""
-        self._unfinished: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._unfinished: dict[NamedPartition, OffsetAndMetadata] = {}
         """Partitions that `_begin_again` still has to start, if it was interrupted itself."""
         self.on_the_way = False
         """Records may be out of librdkafka and not with the caller yet; see above."""
-        self._held: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._held: dict[NamedPartition, OffsetAndMetadata] = {}
         """Paused because they are about to be revoked, with the position that they had then."""
-        self._paused: set[TopicPartition] = set()
+        self._paused: set[NamedPartition] = set()
         """Paused by the application, fetched or not."""
-        self._stash: dict[TopicPartition, list[Message]] = {}
+        self._stash: dict[NamedPartition, list[Message]] = {}
         """Records of paused partitions that were read before the pause."""
-        self.stored: Final[dict[TopicPartition, OffsetAndMetadata]] = {}
+        self.stored: Final[dict[NamedPartition, OffsetAndMetadata]] = {}
         """The offsets of store_offsets(), of partitions that are still owned."""
-        self._sought: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._sought: dict[NamedPartition, OffsetAndMetadata] = {}
         """seek() before fetching began; wins over the position that the member finds."""
-        self._silent: set[TopicPartition] = set()
+        self._silent: set[NamedPartition] = set()
         """Paused in librdkafka. The mark outlives the assignment, and would silence a partition that comes back. It is
         taken off only then: that takes librdkafka seconds for thousands of partitions."""
         self._warm: set[str] = set()
         self._errors: deque[Kip848Error] = deque()
-        self._lost: deque[tuple[TopicPartition, OffsetAndMetadata]] = deque()
+        self._lost: deque[tuple[NamedPartition, OffsetAndMetadata]] = deque()
         self._closed = False
 
     # --- what the member asks for
@@ -180,7 +180,7 @@ class Fetcher:
         for partition in wanted:
             self._sought.pop(partition, None)
 
-    def hold(self, partitions: Iterable[TopicPartition]) -> None:
+    def hold(self, partitions: Iterable[NamedPartition]) -> None:
         """Stop fetching *partitions* and drop what is buffered; their positions stay what they were."""
         held = sorted(set(partitions) & self._starts.keys())
         if not held:
@@ -192,7 +192,7 @@ class Fetcher:
             self._silence(held)
         self._drop(set(held))
 
-    def stop(self, partitions: Iterable[TopicPartition]) -> None:
+    def stop(self, partitions: Iterable[NamedPartition]) -> None:
         """End fetching *partitions*, and forget all that is known of them: they may be assigned again later."""
         gone = set(partitions)
         self._forget(sorted(gone & self._starts.keys()))
@@ -208,7 +208,7 @@ class Fetcher:
         self.stop([*self._starts, *self._unfinished, *self._paused, *self._sought, *self.stored])
         self.ready.clear()
 
-    def positions(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
+    def positions(self, partitions: Iterable[NamedPartition] | None = None) -> dict[NamedPartition, OffsetAndMetadata]:
         """The next offset to hand out, of each fetched partition that has one; all of them if *partitions* is None.
 
         An interrupted call begins again at the position that was returned here, not before it.
@@ -219,11 +219,11 @@ class Fetcher:
         self._safe.update(known)
         return known
 
-    def _positions(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
+    def _positions(self, partitions: Iterable[NamedPartition] | None = None) -> dict[NamedPartition, OffsetAndMetadata]:
         wanted = [p for p in (self._starts if partitions is None else partitions) if p in self._starts]
         if not wanted:
             return {}
-        known: dict[TopicPartition, OffsetAndMetadata] = {}
+        known: dict[NamedPartition, OffsetAndMetadata] = {}
         for found in self.plane.position([public(partition) for partition in wanted]):
             partition = internal(found)
             if found.offset >= 0:
@@ -242,12 +242,12 @@ class Fetcher:
     # --- what the user asks for
 
     @property
-    def fetched(self) -> frozenset[TopicPartition]:
+    def fetched(self) -> frozenset[NamedPartition]:
         """Partitions that librdkafka fetches, paused ones included."""
         return frozenset(self._starts)
 
     @property
-    def paused(self) -> frozenset[TopicPartition]:
+    def paused(self) -> frozenset[NamedPartition]:
         """Partitions that pause() was called for."""
         return frozenset(self._paused)
 
@@ -258,33 +258,33 @@ class Fetcher:
             return not self._starts
         return not (self._starts.keys() - self._paused - self._held.keys())
 
-    def began(self, partition: TopicPartition) -> OffsetAndMetadata | None:
+    def began(self, partition: NamedPartition) -> OffsetAndMetadata | None:
         """Where a partition that is fetched now was started."""
         return self._starts.get(partition)
 
-    def oldest_waiting(self) -> dict[TopicPartition, int]:
+    def oldest_waiting(self) -> dict[NamedPartition, int]:
         """Per partition the offset of the first record that was read and not handed out; asks librdkafka nothing."""
         return first_offsets(self._not_handed_out())
 
-    def sought(self, partition: TopicPartition) -> OffsetAndMetadata | None:
+    def sought(self, partition: NamedPartition) -> OffsetAndMetadata | None:
         """Where seek() wants a partition to start that is not fetched yet."""
         return self._sought.get(partition)
 
-    def mark(self, partition: TopicPartition, position: OffsetAndMetadata) -> None:
+    def mark(self, partition: NamedPartition, position: OffsetAndMetadata) -> None:
         """Remember where a partition starts that is not fetched yet; beginning and end are for the member to find."""
         if position.offset >= 0:
             self._sought[partition] = position
         else:
             self._sought.pop(partition, None)
 
-    def detach(self, partitions: Iterable[TopicPartition]) -> None:
+    def detach(self, partitions: Iterable[NamedPartition]) -> None:
         """End fetching *partitions*, which will be started again elsewhere; pause marks stay."""
         gone = set(partitions)
         self._forget(sorted(gone & self._starts.keys()))
         for partition in gone:
             self._unfinished.pop(partition, None)
 
-    def seek(self, partition: TopicPartition, position: OffsetAndMetadata) -> bool:
+    def seek(self, partition: NamedPartition, position: OffsetAndMetadata) -> bool:
         """Hand out *partition* from *position* on.
 
         Returns:
@@ -305,7 +305,7 @@ class Fetcher:
         self.on_the_way = False
         return True
 
-    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+    def pause(self, partitions: Iterable[NamedPartition]) -> None:
         """Hand out nothing of *partitions* until `resume`; what is buffered is kept."""
         moving = set(partitions)
         self._paused.update(moving)
@@ -324,7 +324,7 @@ class Fetcher:
         self._drop_ready(moving)
         self.on_the_way = False
 
-    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+    def resume(self, partitions: Iterable[NamedPartition]) -> None:
         """Hand out *partitions* again, from where they were paused."""
         resumed = sorted(set(partitions) & self._paused)
         fetched = [partition for partition in resumed if partition in self._starts and partition not in self._held]
@@ -387,7 +387,7 @@ class Fetcher:
                 self.ready.appendleft(message)
 
     def unprocessed(
-        self, in_hand: Iterable[Message], committed: Mapping[TopicPartition, OffsetAndMetadata]
+        self, in_hand: Iterable[Message], committed: Mapping[NamedPartition, OffsetAndMetadata]
     ) -> list[Message]:
         """Those of the records *in_hand* that were not *committed*, and that a seek() will not return anyway."""
         positions = self.positions()
@@ -469,7 +469,7 @@ class Fetcher:
                 self._errors.append(translate(error, what=what))
         return records
 
-    def keep_readable(self, readable: frozenset[TopicPartition]) -> None:
+    def keep_readable(self, readable: frozenset[NamedPartition]) -> None:
         """Drop what is ready of partitions that may not be read now; one that is still fetched is held there."""
         if self.ready:
             gone = {_of(message) for message in self.ready} - readable
@@ -482,14 +482,14 @@ class Fetcher:
         """Whether `take_error` or `first_lost` has something."""
         return bool(self._errors or self._lost)
 
-    def first_lost(self) -> tuple[TopicPartition, OffsetAndMetadata] | None:
+    def first_lost(self) -> tuple[NamedPartition, OffsetAndMetadata] | None:
         """A partition whose position has no record (out of range), with that position; it was stopped already.
 
         It is returned again until `forget_lost`, so that nothing is lost if the caller is interrupted.
         """
         return self._lost[0] if self._lost else None
 
-    def forget_lost(self, lost: tuple[TopicPartition, OffsetAndMetadata]) -> None:
+    def forget_lost(self, lost: tuple[NamedPartition, OffsetAndMetadata]) -> None:
         """*lost* was reported to the member."""
         if self._lost and self._lost[0] is lost:
             self._lost.popleft()
@@ -517,7 +517,7 @@ class Fetcher:
     # Any call below may be cut off, by Ctrl-C or by an exception, and is made again then. So `_starts` has a partition
     # from before librdkafka begins to fetch it until after it was stopped.
 
-    def _fetch(self, wanted: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    def _fetch(self, wanted: Mapping[NamedPartition, OffsetAndMetadata]) -> None:
         self._starts.update(wanted)
         self._safe.update(wanted)
         self._call("incremental_assign", [public(partition, at) for partition, at in sorted(wanted.items())])
@@ -571,7 +571,7 @@ class Fetcher:
                 self._renew(sorted({watched.topic for watched in self._watched}))
                 return
 
-    def _forget(self, partitions: Sequence[TopicPartition]) -> None:
+    def _forget(self, partitions: Sequence[NamedPartition]) -> None:
         if not partitions:
             return
         named = [public(partition) for partition in partitions]
@@ -591,26 +591,26 @@ class Fetcher:
             self._safe.pop(partition, None)
         self._warm.intersection_update({partition.topic for partition in self._starts})
 
-    def _silence(self, partitions: Sequence[TopicPartition]) -> None:
+    def _silence(self, partitions: Sequence[NamedPartition]) -> None:
         """Pause in librdkafka."""
         if partitions:
             self._silent.update(partitions)
             self._call("pause", [public(partition) for partition in partitions])
 
-    def _unsilence(self, partitions: Iterable[TopicPartition]) -> None:
+    def _unsilence(self, partitions: Iterable[NamedPartition]) -> None:
         """Take the pause marks off in librdkafka that *partitions* have."""
         marked = sorted(self._silent.intersection(partitions))
         if marked:
             self._call("resume", [public(partition) for partition in marked])
             self._silent.difference_update(marked)
 
-    def _drop(self, partitions: set[TopicPartition]) -> None:
+    def _drop(self, partitions: set[NamedPartition]) -> None:
         """Forget what was read of *partitions* and not handed out."""
         for partition in partitions:
             self._stash.pop(partition, None)
         self._drop_ready(partitions)
 
-    def _drop_ready(self, partitions: set[TopicPartition]) -> None:
+    def _drop_ready(self, partitions: set[NamedPartition]) -> None:
         ready = self.ready
         for index in reversed(range(len(ready))):  # one by one, so that being cut off loses none of the others
             if _of(ready[index]) in partitions:
@@ -622,13 +622,13 @@ class Fetcher:
         for messages in self._stash.values():
             yield from reversed(messages)
 
-    def _position_lost(self, partition: TopicPartition, offset: int) -> None:
+    def _position_lost(self, partition: NamedPartition, offset: int) -> None:
         if partition in self._starts:
             at = OffsetAndMetadata(offset) if offset >= 0 else self._starts[partition]
             self._lost.append((partition, at))
             self._forget([partition])
 
-    def _call(self, name: str, *argument: list[PublicTopicPartition] | PublicTopicPartition) -> None:
+    def _call(self, name: str, *argument: list[TopicPartition] | TopicPartition) -> None:
         if self._closed:
             return
         try:
@@ -647,14 +647,14 @@ def _close(plane: RecordConsumer) -> None:
     closing.join(_CLOSE_S)
 
 
-def _of(message: Message) -> TopicPartition:
+def _of(message: Message) -> NamedPartition:
     topic, partition = message.topic(), message.partition()
     assert topic is not None
     assert partition is not None
-    return TopicPartition(topic, partition)
+    return NamedPartition(topic, partition)
 
 
-def first_offsets(messages: Iterable[Message]) -> dict[TopicPartition, int]:
+def first_offsets(messages: Iterable[Message]) -> dict[NamedPartition, int]:
     """The offset of the first record of each partition; *messages* come from the newest to the oldest."""
     return {_of(message): _offset(message) for message in messages}
 

@@ -23,7 +23,7 @@ from kip848_client.client.control.request_sender import BrokerConnection
 from kip848_client.client.records.data_plane import Message
 from kip848_client.config import BootstrapServer
 from kip848_client.errors import ConnectionLostError, Kip848Error, ProtocolError
-from kip848_client.model import OffsetAndMetadata, TopicPartition
+from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kip848_client.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kip848_client.wire.record_batch import parse_batch_header
@@ -47,7 +47,7 @@ class Gap(msgspec.Struct, frozen=True):
         delivered: whether the record before *start* was delivered; else reading began there.
     """
 
-    partition: TopicPartition
+    partition: NamedPartition
     start: int
     end: int
     delivered: bool
@@ -74,8 +74,8 @@ class GapCheck:
         self,
         batch: Sequence[Message],
         *,
-        expected: Mapping[TopicPartition, OffsetAndMetadata],
-        starts: Mapping[TopicPartition, OffsetAndMetadata],
+        expected: Mapping[NamedPartition, OffsetAndMetadata],
+        starts: Mapping[NamedPartition, OffsetAndMetadata],
         now_s: float,
     ) -> None:
         """Look at records that were just read: at the first and the last, and now and then at all.
@@ -146,30 +146,30 @@ class GapCheck:
         raise ConnectionLostError("no bootstrap server answers")
 
 
-def _may_have_gap(batch: Sequence[Message], expected: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
+def _may_have_gap(batch: Sequence[Message], expected: Mapping[NamedPartition, OffsetAndMetadata]) -> bool:
     """Whether the ends of *batch* do not fit: not a record behind the other, or not of one partition."""
     first, last = batch[0], batch[-1]
     begin, end = first.offset(), last.offset()
     if begin is None or end is None or end - begin != len(batch) - 1:
         return True
     topic, number = first.topic(), first.partition()
-    position = None if topic is None or number is None else expected.get(TopicPartition(topic, number))
+    position = None if topic is None or number is None else expected.get(NamedPartition(topic, number))
     return position is not None and position.offset != begin
 
 
 def find_gap(
     batch: Iterable[Message],
     *,
-    expected: Mapping[TopicPartition, OffsetAndMetadata],
-    starts: Mapping[TopicPartition, OffsetAndMetadata],
+    expected: Mapping[NamedPartition, OffsetAndMetadata],
+    starts: Mapping[NamedPartition, OffsetAndMetadata],
 ) -> Gap | None:
     """The first gap in front of, or between, the records of *batch*; see `GapCheck.look`."""
-    following: dict[TopicPartition, int] = {}
+    following: dict[NamedPartition, int] = {}
     for message in batch:
         topic, number, offset = message.topic(), message.partition(), message.offset()
         if message.error() is not None or topic is None or number is None or offset is None:
             continue
-        partition = TopicPartition(topic, number)
+        partition = NamedPartition(topic, number)
         wanted = following.get(partition)
         delivered = wanted is not None
         if wanted is None and (position := expected.get(partition)) is not None:

@@ -20,7 +20,7 @@ import tenacity
 from confluent_kafka import ConsumerGroupState, IsolationLevel, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # missing in its __all__
 
-from kip848_client.client.records.data_plane import KafkaError, PublicTopicPartition, public, translate
+from kip848_client.client.records.data_plane import KafkaError, TopicPartition, public, translate
 from kip848_client.client.records.librdkafka_log import LIBRDKAFKA_LOGGER
 from kip848_client.config import ConfigValue
 from kip848_client.errors import (
@@ -31,7 +31,7 @@ from kip848_client.errors import (
     Kip848Error,
     RequestTimeoutError,
 )
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 
 AnswerT = TypeVar("AnswerT")
 
@@ -78,8 +78,8 @@ class GroupMemberNow(msgspec.Struct, frozen=True):
     member_id: str
     client_id: str
     host: str
-    assigned: frozenset[TopicPartition]
-    target: frozenset[TopicPartition]
+    assigned: frozenset[NamedPartition]
+    target: frozenset[NamedPartition]
 
 
 class GroupNow(msgspec.Struct, frozen=True):
@@ -125,7 +125,7 @@ class LogOffsets:
         except KafkaException as error:
             raise ConfigError(str(translate(error, what="looking up offsets"))) from error
 
-    def begins(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def begins(self, partitions: Iterable[NamedPartition]) -> dict[NamedPartition, int]:
         """The first offset of each partition; those that do not exist are absent.
 
         Raises:
@@ -133,7 +133,7 @@ class LogOffsets:
         """
         return self._list(dict.fromkeys(partitions, _EARLIEST))
 
-    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def ends(self, partitions: Iterable[NamedPartition]) -> dict[NamedPartition, int]:
         """The next offset of each partition, as far as it may be read; those that do not exist are absent.
 
         Raises:
@@ -141,7 +141,7 @@ class LogOffsets:
         """
         return self._list(dict.fromkeys(partitions, _LATEST))
 
-    def high_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def high_watermarks(self, partitions: Iterable[NamedPartition]) -> dict[NamedPartition, int]:
         """The offset after the last record, of transactions that are still open too.
 
         Raises:
@@ -150,7 +150,7 @@ class LogOffsets:
         specs = dict.fromkeys(partitions, _LATEST)
         return self._list(specs, isolation=IsolationLevel.READ_UNCOMMITTED)
 
-    def at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+    def at_times(self, times_ms: Mapping[NamedPartition, int]) -> dict[NamedPartition, int | None]:
         """The first offset at or after a time, ms since 1970; None where there is no such record.
 
         Raises:
@@ -228,22 +228,22 @@ class LogOffsets:
         return self._admin.list_topics(topic, timeout=timeout_s).topics
 
     def _list(
-        self, specs: Mapping[TopicPartition, Any], isolation: IsolationLevel | None = None
-    ) -> dict[TopicPartition, int]:
+        self, specs: Mapping[NamedPartition, Any], isolation: IsolationLevel | None = None
+    ) -> dict[NamedPartition, int]:
         if not specs:
             return {}
         return self._retry("offsets", partial(self._list_once, specs, isolation or self._isolation))
 
     def _list_once(
-        self, specs: Mapping[TopicPartition, Any], isolation: IsolationLevel, timeout_s: float, *, learn: bool = True
-    ) -> dict[TopicPartition, int]:
-        asked: dict[PublicTopicPartition, Any] = {public(name): spec for name, spec in specs.items()}
+        self, specs: Mapping[NamedPartition, Any], isolation: IsolationLevel, timeout_s: float, *, learn: bool = True
+    ) -> dict[NamedPartition, int]:
+        asked: dict[TopicPartition, Any] = {public(name): spec for name, spec in specs.items()}
         answers = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=timeout_s)
-        listed: dict[TopicPartition, int] = {}
+        listed: dict[NamedPartition, int] = {}
         unknown: set[str] = set()
         for partition, answer in answers.items():
             try:
-                listed[TopicPartition(partition.topic, partition.partition)] = answer.result(timeout_s + 1).offset
+                listed[NamedPartition(partition.topic, partition.partition)] = answer.result(timeout_s + 1).offset
             except KafkaException as error:
                 if error.args[0].code() not in _GONE:
                     raise
@@ -306,8 +306,8 @@ class LogOffsets:
         )
 
 
-def _names(assignment: Any) -> frozenset[TopicPartition]:
-    return frozenset(TopicPartition(each.topic, each.partition) for each in assignment.topic_partitions)
+def _names(assignment: Any) -> frozenset[NamedPartition]:
+    return frozenset(NamedPartition(each.topic, each.partition) for each in assignment.topic_partitions)
 
 
 def _passing(failure: BaseException) -> bool:

@@ -14,8 +14,8 @@ from typing import Final, TypeVar
 from kip848_client.client.records.data_plane import (
     KafkaError,
     KafkaException,
-    PublicTopicPartition,
     RecordConsumer,
+    TopicPartition,
     internal,
     list_topics,
     translate,
@@ -47,7 +47,7 @@ def ask_brokers(
     ask: Callable[[float], AnswerT],
     *,
     timeout_s: float,
-    partitions: Iterable[PublicTopicPartition] = (),
+    partitions: Iterable[TopicPartition] = (),
     before_pause: Callable[[], object],
 ) -> AnswerT:
     """Ask until there is an answer.
@@ -107,7 +107,7 @@ def _code(error: KafkaException) -> int | None:
 
 
 def _why_unknown(
-    plane: RecordConsumer, partitions: Iterable[PublicTopicPartition], what: str, *, timeout_s: float
+    plane: RecordConsumer, partitions: Iterable[TopicPartition], what: str, *, timeout_s: float
 ) -> BrokerError:
     """Whether a partition does not exist, or has no leader now, by the cluster's word."""
     for topic in sorted({partition.topic for partition in partitions}):

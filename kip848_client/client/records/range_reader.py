@@ -25,7 +25,7 @@ from kip848_client.client.records.data_plane import (
 )
 from kip848_client.config import ConfigValue
 from kip848_client.errors import Kip848Error, RequestTimeoutError
-from kip848_client.model import OffsetAndMetadata, OffsetRange, TopicPartition
+from kip848_client.model import NamedPartition, OffsetAndMetadata, OffsetRange
 
 CHUNK_RECORDS: Final = 8_192
 """Records handed on at once at most."""
@@ -83,7 +83,7 @@ class RangeReader:
             RequestTimeoutError: no record came for the time-out.
             Kip848Error: the broker refuses.
         """
-        opened: dict[TopicPartition, _Opened] = {}
+        opened: dict[NamedPartition, _Opened] = {}
         try:
             yield from self._read(deque(each for each in ranges if each.rows), opened)
         except KafkaException as error:
@@ -96,7 +96,7 @@ class RangeReader:
         self._plane.close()
 
     def _read(
-        self, waiting: deque[OffsetRange], opened: dict[TopicPartition, _Opened]
+        self, waiting: deque[OffsetRange], opened: dict[NamedPartition, _Opened]
     ) -> Generator[tuple[OffsetRange, list[Message]], None, None]:
         deadline_s = time.monotonic() + self._poll_timeout_s
         while waiting or opened:
@@ -124,7 +124,7 @@ class RangeReader:
                     "kafkaConsumer.pollTimeoutMs"
                 )
 
-    def _open(self, waiting: deque[OffsetRange], opened: dict[TopicPartition, _Opened]) -> None:
+    def _open(self, waiting: deque[OffsetRange], opened: dict[NamedPartition, _Opened]) -> None:
         """Open ranges until one list of records may be full."""
         left = sum(each.left for each in opened.values())
         begun: list[_Opened] = []
@@ -140,14 +140,14 @@ class RangeReader:
                 [public(each.range.partition, OffsetAndMetadata(each.position)) for each in begun]
             )
 
-    def _close(self, opened: dict[TopicPartition, _Opened], names: Collection[TopicPartition]) -> None:
+    def _close(self, opened: dict[NamedPartition, _Opened], names: Collection[NamedPartition]) -> None:
         """Read *names* no further: their fetches would keep the broker busy, and their records come in between."""
         if names:
             self._plane.incremental_unassign([public(each) for each in names])
             for each in names:
                 del opened[each]
 
-    def _consume(self, opened: Mapping[TopicPartition, _Opened]) -> list[Message]:
+    def _consume(self, opened: Mapping[NamedPartition, _Opened]) -> list[Message]:
         wanted = min(CHUNK_RECORDS, sum(each.left for each in opened.values()))
         batch = self._plane.consume(wanted, 0)
         if not batch:
@@ -213,14 +213,14 @@ class _Opened:
         return messages
 
 
-def _some(partitions: Collection[TopicPartition]) -> str:
+def _some(partitions: Collection[NamedPartition]) -> str:
     """*partitions* for people, whether one or a hundred."""
     first = next(iter(partitions), "partitions")
     return str(first) if len(partitions) < 2 else f"{first} and {len(partitions) - 1} more"
 
 
 def _by_range(
-    batch: list[Message], opened: Mapping[TopicPartition, _Opened]
+    batch: list[Message], opened: Mapping[NamedPartition, _Opened]
 ) -> Iterator[tuple[_Opened, list[Message]]]:
     """Split *batch* by what it belongs to. What belongs to no partition is told to all."""
     if len(opened) == 1:
@@ -229,7 +229,7 @@ def _by_range(
     found: dict[_Opened, list[Message]] = {}
     names = zip(map(Message.topic, batch), map(Message.partition, batch), strict=True)
     for (topic, number), run in itertools.groupby(zip(names, batch, strict=True), operator.itemgetter(0)):
-        partition = TopicPartition(topic or "", number)
+        partition = NamedPartition(topic or "", number)
         messages = [message for _, message in run]
         for each in opened.values() if topic is None else [opened[partition]] if partition in opened else []:
             found.setdefault(each, []).extend(messages)

@@ -40,7 +40,7 @@ from kip848_client.member.core.assignor_events import (
 from kip848_client.member.core.context import Context
 from kip848_client.member.core.last_plan import WISH_MS
 from kip848_client.member.core.states import IN_GROUP
-from kip848_client.model import TopicIdPartition, TopicPartition
+from kip848_client.model import NamedPartition, TopicIdPartition
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
 from kip848_client.wire.messages.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
 from kip848_client.wire.messages.join_group import JoinGroupRequestProtocol
@@ -84,8 +84,8 @@ class ClassicAssignors:
         self,
         *,
         topics: frozenset[str],
-        owned: frozenset[TopicPartition],
-        held: frozenset[TopicPartition],
+        owned: frozenset[NamedPartition],
+        held: frozenset[NamedPartition],
         generation: int,
     ) -> tuple[JoinGroupRequestProtocol, ...]:
         """The protocols of a JoinGroup: one for each assignor.
@@ -112,7 +112,7 @@ class ClassicAssignors:
             for assignor in self._described
         )
 
-    def _user_data(self, assignor: Assignor, *, held: frozenset[TopicPartition], generation: int) -> bytes | None:
+    def _user_data(self, assignor: Assignor, *, held: frozenset[NamedPartition], generation: int) -> bytes | None:
         if assignor.name in BUILT_IN:
             return generation_user_data(generation) if assignor.name == "cooperative-sticky" else None
         cooperative = self._context.config.cooperative

@@ -29,7 +29,7 @@ from kip848_client.assignors.client.user_data import (
 )
 from kip848_client.errors import ProtocolError
 from kip848_client.member.core.events import TopicDescription
-from kip848_client.model import NO_EPOCH, ZERO_UUID, TopicPartition
+from kip848_client.model import NO_EPOCH, ZERO_UUID, NamedPartition
 from kip848_client.wire.messages.consumer_group_install_assignment import Member as InstallMember
 from kip848_client.wire.messages.consumer_group_prepare_assignment import (
     Assignor,
@@ -72,7 +72,7 @@ class GroupMemberData(msgspec.Struct, frozen=True):
     member_id: str
     instance_id: str | None = None
     topics: frozenset[str] | None = None
-    claims: frozenset[TopicPartition] = frozenset()
+    claims: frozenset[NamedPartition] = frozenset()
     owns: bool = True
     generation: int = -1
     rack_id: str | None = None
@@ -116,9 +116,9 @@ def _read_member(member: JoinGroupResponseMember, *, protocol: str) -> GroupMemb
     )
 
 
-def _named(subscription: ConsumerProtocolSubscription) -> frozenset[TopicPartition]:
+def _named(subscription: ConsumerProtocolSubscription) -> frozenset[NamedPartition]:
     return frozenset(
-        TopicPartition(owned.topic, index) for owned in subscription.owned_partitions for index in owned.partitions
+        NamedPartition(owned.topic, index) for owned in subscription.owned_partitions for index in owned.partitions
     )
 
 
@@ -144,9 +144,9 @@ class ClassicPlan:
         self._topics: Final = dict(sorted(topics.items()))
         self._ids: Final = {name: _topic_id(name, topic) for name, topic in self._topics.items()}
         self._names: Final = {topic_id: name for name, topic_id in self._ids.items()}
-        self._owners: Final[dict[TopicPartition, GroupMemberData]] = {}
+        self._owners: Final[dict[NamedPartition, GroupMemberData]] = {}
         """Who has the winning claim to a partition."""
-        self._contested: Final[set[TopicPartition]] = set()
+        self._contested: Final[set[NamedPartition]] = set()
         """Partitions that several members of one generation claim."""
         self._left_out = False
         self.wishes: Final = tuple(member.frame.wish if member.frame else 0 for member in self._members)
@@ -228,7 +228,7 @@ class ClassicPlan:
                     self._adjusted(
                         member.member_id,
                         (
-                            TopicPartition(self._names[topic.topic_id], index)
+                            NamedPartition(self._names[topic.topic_id], index)
                             for topic in member.partitions
                             for index in topic.partitions
                         ),
@@ -239,13 +239,13 @@ class ClassicPlan:
             }
             dealt = [partition for partitions, _ in given.values() for partition in partitions]
             assert len(dealt) == len(set(dealt)), "a partition was given twice"
-        nothing: tuple[frozenset[TopicPartition], AssignmentFrame] = (frozenset(), AssignmentFrame())
+        nothing: tuple[frozenset[NamedPartition], AssignmentFrame] = (frozenset(), AssignmentFrame())
         return tuple(
             SyncGroupRequestAssignment(member.member_id, self._bytes(member, *given.get(member.member_id, nothing)))
             for member in self._members
         )
 
-    def _kept(self, member: GroupMemberData) -> frozenset[TopicPartition]:
+    def _kept(self, member: GroupMemberData) -> frozenset[NamedPartition]:
         return frozenset(
             partition
             for partition in member.claims
@@ -257,7 +257,7 @@ class ClassicPlan:
         """Whether the last assignment left out partitions that a member should get in the next round."""
         return self._left_out
 
-    def _adjusted(self, member_id: str, partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
+    def _adjusted(self, member_id: str, partitions: Iterable[NamedPartition]) -> frozenset[NamedPartition]:
         """Leave out partitions that another member still reads."""
         kept = set()
         for partition in partitions:
@@ -268,7 +268,7 @@ class ClassicPlan:
             self._left_out = self._left_out or moves
         return frozenset(kept)
 
-    def _bytes(self, member: GroupMemberData, partitions: frozenset[TopicPartition], frame: AssignmentFrame) -> bytes:
+    def _bytes(self, member: GroupMemberData, partitions: frozenset[NamedPartition], frame: AssignmentFrame) -> bytes:
         return encode_assignment(
             ConsumerProtocolAssignment(
                 assigned_partitions=partitions_by_topic(partitions),
@@ -278,7 +278,7 @@ class ClassicPlan:
         )
 
 
-def partitions_by_topic(partitions: Iterable[TopicPartition]) -> tuple[Partitions, ...]:
+def partitions_by_topic(partitions: Iterable[NamedPartition]) -> tuple[Partitions, ...]:
     """For the wire, sorted, so that equal sets give equal bytes."""
     topics: defaultdict[str, list[int]] = defaultdict(list)
     for partition in sorted(partitions):

@@ -54,7 +54,7 @@ from kip848_client.member.group.release import Release
 from kip848_client.member.group.runs import Run
 from kip848_client.member.offsets.commits import Commits
 from kip848_client.member.offsets.positions import Positions
-from kip848_client.model import NO_EPOCH, ZERO_UUID, Subscription, TopicIdPartition, TopicPartition
+from kip848_client.model import NO_EPOCH, ZERO_UUID, NamedPartition, Subscription, TopicIdPartition
 from kip848_client.patterns import compiled
 from kip848_client.wire.messages.consumer_protocol import ConsumerProtocolAssignment
 from kip848_client.wire.messages.heartbeat import HeartbeatResponse
@@ -113,7 +113,7 @@ class ClassicProtocol:
         """Why the member must join again, once no run and no round is in progress; None if it need not."""
         self._synced: frozenset[TopicIdPartition] = frozenset()
         """The last assignment; in PENDING it waits for poll()."""
-        self._held: frozenset[TopicPartition] = frozenset()
+        self._held: frozenset[NamedPartition] = frozenset()
         """The partitions applied last; an eager member passes them to its assignor."""
         self._held_generation = NO_EPOCH
         self._claimed_generation = NO_EPOCH

@@ -27,7 +27,7 @@ from kip848_client.member.core.events import (
 from kip848_client.member.core.settings import MemberConfig
 from kip848_client.member.core.states import WITH_EPOCH, Phase, move
 from kip848_client.member.core.statistics import Statistics
-from kip848_client.model import NO_EPOCH, OffsetAndMetadata, Subscription, TopicIdPartition, TopicPartition
+from kip848_client.model import NO_EPOCH, NamedPartition, OffsetAndMetadata, Subscription, TopicIdPartition
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
 from kip848_client.wire.schema import Request, Response
 
@@ -88,10 +88,10 @@ class Context:
         self.fatal_error: Kip848Error | None = None
 
         self.owned: frozenset[TopicIdPartition] = frozenset()
-        self.owned_by_name: Mapping[TopicPartition, TopicIdPartition] = {}
-        self.consumed: dict[TopicPartition, OffsetAndMetadata] = {}
+        self.owned_by_name: Mapping[NamedPartition, TopicIdPartition] = {}
+        self.consumed: dict[NamedPartition, OffsetAndMetadata] = {}
         """Consumed positions of owned partitions, as of the last reported poll."""
-        self.stored: dict[TopicPartition, OffsetAndMetadata] | None = None
+        self.stored: dict[NamedPartition, OffsetAndMetadata] | None = None
         """What the application stored of owned partitions, if it says itself what is processed."""
 
         self.link: int | None = None
@@ -159,7 +159,7 @@ class Context:
             self.stored = {key: value for key, value in self.stored.items() if key in self.owned_by_name}
 
     @property
-    def committable(self) -> dict[TopicPartition, OffsetAndMetadata]:
+    def committable(self) -> dict[NamedPartition, OffsetAndMetadata]:
         """What an automatic commit commits."""
         return self.consumed if self.stored is None else self.stored
 

@@ -20,7 +20,7 @@ import msgspec
 from kip848_client.errors import Kip848Error
 from kip848_client.member.core.assignor_events import AssignorEffect, AssignorEvent
 from kip848_client.member.core.states import MemberState
-from kip848_client.model import BrokerNode, OffsetAndMetadata, Subscription, TopicIdPartition, TopicPartition
+from kip848_client.model import BrokerNode, NamedPartition, OffsetAndMetadata, Subscription, TopicIdPartition
 from kip848_client.wire.schema import Request, Response
 
 # --- events
@@ -51,8 +51,8 @@ class ManuallyAssigned(msgspec.Struct, frozen=True):
         consumed: consumed positions of the assignment that is replaced; auto-commit, if on, commits them first.
     """
 
-    positions: Mapping[TopicPartition, OffsetAndMetadata | None]
-    consumed: Mapping[TopicPartition, OffsetAndMetadata] = msgspec.field(default_factory=dict)
+    positions: Mapping[NamedPartition, OffsetAndMetadata | None]
+    consumed: Mapping[NamedPartition, OffsetAndMetadata] = msgspec.field(default_factory=dict)
 
 
 class AppPolled(msgspec.Struct, frozen=True):
@@ -64,8 +64,8 @@ class AppPolled(msgspec.Struct, frozen=True):
             and not *positions*. All of it, each time.
     """
 
-    positions: Mapping[TopicPartition, OffsetAndMetadata] = msgspec.field(default_factory=dict)
-    stored: Mapping[TopicPartition, OffsetAndMetadata] | None = None
+    positions: Mapping[NamedPartition, OffsetAndMetadata] = msgspec.field(default_factory=dict)
+    stored: Mapping[NamedPartition, OffsetAndMetadata] | None = None
 
 
 class ResponseReceived(msgspec.Struct, frozen=True):
@@ -133,8 +133,8 @@ class OffsetsListed(msgspec.Struct, frozen=True):
     """
 
     request_id: int
-    offsets: Mapping[TopicPartition, OffsetAndMetadata]
-    errors: Mapping[TopicPartition, int]
+    offsets: Mapping[NamedPartition, OffsetAndMetadata]
+    errors: Mapping[NamedPartition, int]
 
 
 class TopicDescription(msgspec.Struct, frozen=True):
@@ -183,7 +183,7 @@ class PositionSet(msgspec.Struct, frozen=True):
         position: its offset is absolute, or -2 for the beginning and -1 for the end, which the member looks up.
     """
 
-    partition: TopicPartition
+    partition: NamedPartition
     position: OffsetAndMetadata
 
 
@@ -193,7 +193,7 @@ class PositionLost(msgspec.Struct, frozen=True):
     The fetcher has already stopped the partition.
     """
 
-    partition: TopicPartition
+    partition: NamedPartition
     position: OffsetAndMetadata
 
 
@@ -217,7 +217,7 @@ class CommitRequested(msgspec.Struct, frozen=True):
     """
 
     commit_id: int
-    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    offsets: Mapping[NamedPartition, OffsetAndMetadata]
     kind: CommitKind
     deadline_ms: int | None
     revoking: bool = False
@@ -227,7 +227,7 @@ class FetchOffsetsRequested(msgspec.Struct, frozen=True):
     """committed() was called; answered by `OffsetsFetched`."""
 
     fetch_id: int
-    partitions: frozenset[TopicPartition]
+    partitions: frozenset[NamedPartition]
     deadline_ms: int
 
 
@@ -350,9 +350,9 @@ class ListOffsets(msgspec.Struct, frozen=True):
     """
 
     request_id: int
-    timestamps: Mapping[TopicPartition, int]
+    timestamps: Mapping[NamedPartition, int]
     timeout_ms: int
-    durations_ms: Mapping[TopicPartition, int] = msgspec.field(default_factory=dict)
+    durations_ms: Mapping[NamedPartition, int] = msgspec.field(default_factory=dict)
 
 
 class DescribeTopics(msgspec.Struct, frozen=True):
@@ -438,16 +438,16 @@ class CommitDone(msgspec.Struct, frozen=True):
     """
 
     commit_id: int
-    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    offsets: Mapping[NamedPartition, OffsetAndMetadata]
     error: Kip848Error | None
-    gone: Mapping[TopicPartition, OffsetAndMetadata] = msgspec.field(default_factory=dict)
+    gone: Mapping[NamedPartition, OffsetAndMetadata] = msgspec.field(default_factory=dict)
 
 
 class OffsetsFetched(msgspec.Struct, frozen=True):
     """Application thread: the answer to `FetchOffsetsRequested`; partitions without a committed offset are absent."""
 
     fetch_id: int
-    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    offsets: Mapping[NamedPartition, OffsetAndMetadata]
     error: Kip848Error | None
 
 
@@ -524,7 +524,7 @@ class MemberView(msgspec.Struct, frozen=True):
 
     version: int
     state: MemberState
-    readable: frozenset[TopicPartition]
+    readable: frozenset[NamedPartition]
     assigned: frozenset[TopicIdPartition]
     poll_wanted: bool
     awaiting_app: bool

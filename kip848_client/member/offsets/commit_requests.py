@@ -19,7 +19,7 @@ import msgspec
 from kip848_client.error_codes import ErrorCode
 from kip848_client.member.core.context import Context
 from kip848_client.member.core.error_tables import TOPIC_GONE
-from kip848_client.model import NO_EPOCH, ZERO_UUID, OffsetAndMetadata, TopicPartition
+from kip848_client.model import NO_EPOCH, ZERO_UUID, NamedPartition, OffsetAndMetadata
 from kip848_client.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -74,7 +74,7 @@ class CommitResult(msgspec.Struct, frozen=True):
 
     code: int
     unauthorized: frozenset[str]
-    gone: frozenset[TopicPartition] = frozenset()
+    gone: frozenset[NamedPartition] = frozenset()
 
 
 class FetchResult(msgspec.Struct, frozen=True):
@@ -87,8 +87,8 @@ class FetchResult(msgspec.Struct, frozen=True):
     """
 
     code: int
-    offsets: Mapping[TopicPartition, OffsetAndMetadata]
-    failed: Mapping[TopicPartition, int]
+    offsets: Mapping[NamedPartition, OffsetAndMetadata]
+    failed: Mapping[NamedPartition, int]
 
 
 def _topic_ids(context: Context) -> dict[str, UUID]:
@@ -104,15 +104,15 @@ def _named(context: Context, topics: Collection[str]) -> tuple[Mapping[str, UUID
 
 
 def first_part(
-    offsets: Mapping[TopicPartition, OffsetAndMetadata], *, group_id: str
-) -> Mapping[TopicPartition, OffsetAndMetadata]:
+    offsets: Mapping[NamedPartition, OffsetAndMetadata], *, group_id: str
+) -> Mapping[NamedPartition, OffsetAndMetadata]:
     """As many of *offsets* as one request carries, in order.
 
     Kafka stores a request as one batch of at most ``max.message.bytes``, by default 1 MiB, and fails if it is longer.
     """
     if len(offsets) <= _ALWAYS_FIT:
         return offsets
-    part: dict[TopicPartition, OffsetAndMetadata] = {}
+    part: dict[NamedPartition, OffsetAndMetadata] = {}
     left = COMMIT_BYTES_MAX
     for partition, position in sorted(offsets.items()):
         left -= _RECORD_BYTES + len(group_id) + len(partition.topic) + len(position.metadata.encode())
@@ -122,7 +122,7 @@ def first_part(
     return part
 
 
-def build_commit(context: Context, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Built[OffsetCommitRequest]:
+def build_commit(context: Context, offsets: Mapping[NamedPartition, OffsetAndMetadata]) -> Built[OffsetCommitRequest]:
     """The request that commits *offsets* with the present epoch."""
     topics: defaultdict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
     for partition, position in sorted(offsets.items()):
@@ -159,14 +159,14 @@ def read_commit(
     names = {topic.topic_id: topic.name for topic in request.topics}
     first = ErrorCode.NONE.value
     unauthorized: set[str] = set()
-    gone: set[TopicPartition] = set()
+    gone: set[NamedPartition] = set()
     for topic in response.topics:
         name = topic.name or names.get(topic.topic_id, str(topic.topic_id))
         for item in topic.partitions:
             if item.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 unauthorized.add(name)
             elif item.error_code in TOPIC_GONE:
-                gone.add(TopicPartition(name, item.partition_index))
+                gone.add(NamedPartition(name, item.partition_index))
                 if not first and not without_gone:
                     first = item.error_code
             elif item.error_code and not first:
@@ -175,7 +175,7 @@ def read_commit(
     return CommitResult(code, frozenset(unauthorized), frozenset(gone))
 
 
-def build_fetch(context: Context, partitions: frozenset[TopicPartition]) -> Built[OffsetFetchRequest]:
+def build_fetch(context: Context, partitions: frozenset[NamedPartition]) -> Built[OffsetFetchRequest]:
     """The request for committed offsets with the present epoch."""
     topics: defaultdict[str, list[int]] = defaultdict(list)
     for partition in sorted(partitions):
@@ -195,15 +195,15 @@ def build_fetch(context: Context, partitions: frozenset[TopicPartition]) -> Buil
 
 
 def read_fetch(
-    request: OffsetFetchRequest, response: OffsetFetchResponse, partitions: frozenset[TopicPartition]
+    request: OffsetFetchRequest, response: OffsetFetchResponse, partitions: frozenset[NamedPartition]
 ) -> FetchResult:
     """Read an answer to *request*. A partition that it leaves out failed; it is not one without an offset."""
     asked = request.groups[0]
     names = {topic.topic_id: topic.name for topic in asked.topics or ()}
     if response.error_code:
         return FetchResult(response.error_code, {}, {})
-    offsets: dict[TopicPartition, OffsetAndMetadata] = {}
-    failed: dict[TopicPartition, int] = dict.fromkeys(partitions, ErrorCode.UNKNOWN_SERVER_ERROR.value)
+    offsets: dict[NamedPartition, OffsetAndMetadata] = {}
+    failed: dict[NamedPartition, int] = dict.fromkeys(partitions, ErrorCode.UNKNOWN_SERVER_ERROR.value)
     for group in response.groups:
         if group.group_id != asked.group_id:
             continue
@@ -212,7 +212,7 @@ def read_fetch(
         for topic in group.topics:
             name = topic.name or names.get(topic.topic_id, "")
             for item in topic.partitions:
-                key = TopicPartition(name, item.partition_index)
+                key = NamedPartition(name, item.partition_index)
                 if key not in partitions:
                     continue
                 if item.error_code:

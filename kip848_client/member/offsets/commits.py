@@ -53,7 +53,7 @@ from kip848_client.member.core.events import (
 from kip848_client.member.core.failures import failure_error, is_passing
 from kip848_client.member.core.settings import missing_permission
 from kip848_client.member.offsets.commit_requests import build_commit, first_part, read_commit
-from kip848_client.model import NO_EPOCH, OffsetAndMetadata, TopicPartition, describe_partitions
+from kip848_client.model import NO_EPOCH, NamedPartition, OffsetAndMetadata, describe_partitions
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 
 __all__ = ["Commits"]
@@ -68,7 +68,7 @@ deleted. The application's thread waits meanwhile."""
 
 class _Commit(msgspec.Struct, eq=False):
     kind: CommitKind
-    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    offsets: Mapping[NamedPartition, OffsetAndMetadata]
     deadline_ms: int | None
     incarnation: int
     backoff: Backoff
@@ -76,13 +76,13 @@ class _Commit(msgspec.Struct, eq=False):
     on_done: Callable[[], None] | None = None
     revoking: bool = False
     """Requested inside on_partitions_revoked: the rebalance waits for it."""
-    moved: frozenset[TopicPartition] = frozenset()
+    moved: frozenset[NamedPartition] = frozenset()
     """Partitions left out because they are no longer owned."""
-    gone: dict[TopicPartition, OffsetAndMetadata] = msgspec.field(default_factory=dict)
+    gone: dict[NamedPartition, OffsetAndMetadata] = msgspec.field(default_factory=dict)
     """Offsets left out because their topic no longer exists; only if `revoking`."""
     gone_since_ms: int | None = None
     """When the coordinator first said that it does not know a topic."""
-    confirmed: dict[TopicPartition, OffsetAndMetadata] = msgspec.field(default_factory=dict)
+    confirmed: dict[NamedPartition, OffsetAndMetadata] = msgspec.field(default_factory=dict)
     """What the coordinator has confirmed of a commit that takes several requests."""
     request_id: int | None = None
     sent_epoch: int | None = None
@@ -93,7 +93,7 @@ class _Commit(msgspec.Struct, eq=False):
     ended: bool = False
     error: Kip848Error | None = None
 
-    def unconfirmed(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
+    def unconfirmed(self) -> Mapping[NamedPartition, OffsetAndMetadata]:
         """What is still to be committed of it."""
         if not self.confirmed:
             return self.offsets
@@ -109,7 +109,7 @@ class Commits:
         self._due_ms: int | None = None
         self.join_waits = False
         """A join of the classic protocol waits until no commit is in flight."""
-        self._committed: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._committed: dict[NamedPartition, OffsetAndMetadata] = {}
         """What the coordinator confirmed since the last run; consumed positions equal to it need no commit (R119)."""
 
     # --- requests
@@ -145,7 +145,7 @@ class Commits:
             self._queue.remove(commit)
 
     def _new(
-        self, kind: CommitKind, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline_ms: int | None
+        self, kind: CommitKind, offsets: Mapping[NamedPartition, OffsetAndMetadata], deadline_ms: int | None
     ) -> _Commit:
         return _Commit(kind, offsets, deadline_ms, self._context.incarnation, self._context.new_backoff())
 
@@ -190,12 +190,12 @@ class Commits:
             if self._is_news(self._context.committable):
                 self._queue.append(self._new(CommitKind.AUTO_INTERVAL, {}, None))
 
-    def commit_consumed(self, consumed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    def commit_consumed(self, consumed: Mapping[NamedPartition, OffsetAndMetadata]) -> None:
         """If auto-commit is on, commit positions of partitions that are about to be removed."""
         if consumed and self._context.config.auto_commit_interval_ms is not None:
             self._queue.append(self._new(CommitKind.AUTO_INTERVAL, dict(consumed), None))
 
-    def _is_news(self, consumed: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
+    def _is_news(self, consumed: Mapping[NamedPartition, OffsetAndMetadata]) -> bool:
         """Whether to commit *consumed*: part of it is not confirmed, or a queued commit may say something else."""
         others_queued = any(commit.kind is not CommitKind.AUTO_REVOCATION for commit in self._queue)
         return any(others_queued or self._committed.get(key) != value for key, value in consumed.items())
@@ -263,7 +263,7 @@ class Commits:
         commit.moved |= commit.offsets.keys() - kept.keys()
         commit.offsets = kept
 
-    def _take_out_gone(self, commit: _Commit, gone: frozenset[TopicPartition]) -> None:
+    def _take_out_gone(self, commit: _Commit, gone: frozenset[NamedPartition]) -> None:
         """R176: a rebalance does not wait for a topic that will not come back."""
         commit.gone.update({key: value for key, value in commit.offsets.items() if key in gone})
         commit.offsets = {key: value for key, value in commit.offsets.items() if key not in gone}
@@ -298,7 +298,7 @@ class Commits:
     def _answered(
         self,
         commit: _Commit,
-        part: Mapping[TopicPartition, OffsetAndMetadata],
+        part: Mapping[NamedPartition, OffsetAndMetadata],
         request: OffsetCommitRequest,
         response: OffsetCommitResponse,
         link: int | None,

@@ -38,7 +38,7 @@ from kip848_client.member.core.error_tables import (
 from kip848_client.member.core.events import Destination, FetchOffsetsRequested, OffsetsFetched, RequestFailed
 from kip848_client.member.core.failures import failure_error, is_passing
 from kip848_client.member.offsets.commit_requests import FetchResult, build_fetch, read_fetch
-from kip848_client.model import NO_EPOCH, TopicPartition, describe_partitions
+from kip848_client.model import NO_EPOCH, NamedPartition, describe_partitions
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
 __all__ = ["Lookup", "OffsetFetches"]
@@ -61,7 +61,7 @@ class Lookup(msgspec.Struct, eq=False):
 
 
 class _Fetch(msgspec.Struct, eq=False):
-    partitions: frozenset[TopicPartition]
+    partitions: frozenset[NamedPartition]
     backoff: Backoff
     waiters: list[Lookup] = msgspec.field(default_factory=list)
     request_id: int | None = None
@@ -92,11 +92,11 @@ class OffsetFetches:
             return
         self._join(event.partitions, Lookup(done, event.deadline_ms, fetch_id), share_sent=True)
 
-    def look_up(self, partitions: frozenset[TopicPartition], lookup: Lookup) -> None:
+    def look_up(self, partitions: frozenset[NamedPartition], lookup: Lookup) -> None:
         """The member itself asks, for the positions of its partitions."""
         self._join(partitions, lookup, share_sent=False)
 
-    def _join(self, partitions: frozenset[TopicPartition], lookup: Lookup, *, share_sent: bool) -> None:
+    def _join(self, partitions: frozenset[NamedPartition], lookup: Lookup, *, share_sent: bool) -> None:
         for fetch in self._fetches:
             if fetch.partitions == partitions and (share_sent or fetch.request_id is None):
                 fetch.waiters.append(lookup)

@@ -48,7 +48,7 @@ from kip848_client.member.core.settings import ByDuration, ResetPolicy, missing_
 from kip848_client.member.offsets.commit_requests import FetchResult
 from kip848_client.member.offsets.new_partitions import NewPartitions
 from kip848_client.member.offsets.offset_fetches import Lookup, OffsetFetches
-from kip848_client.model import OffsetAndMetadata, Subscription, TopicIdPartition, TopicPartition, describe_partitions
+from kip848_client.model import NamedPartition, OffsetAndMetadata, Subscription, TopicIdPartition, describe_partitions
 
 __all__ = ["EARLIEST_TIMESTAMP", "LATEST_TIMESTAMP", "Positions"]
 
@@ -167,7 +167,7 @@ class Positions:
         self.drop(list(self._slots))
         self._listing.clear()
 
-    def seek(self, partition: TopicPartition, position: OffsetAndMetadata) -> None:
+    def seek(self, partition: NamedPartition, position: OffsetAndMetadata) -> None:
         """Start there instead: an absolute offset, or -2 for the beginning and -1 for the end."""
         slot = self._by_name(partition)
         if slot is None:
@@ -209,7 +209,7 @@ class Positions:
         else:
             self.under_way.discard(slot.partition)
 
-    def _by_name(self, partition: TopicPartition) -> _Slot | None:
+    def _by_name(self, partition: NamedPartition) -> _Slot | None:
         owned = self._context.owned_by_name.get(partition)
         return self._slots.get(owned) if owned is not None else None
 
@@ -332,7 +332,7 @@ class Positions:
             self._set(slot, stage)
             slot.backoff.follow(backoff)
 
-    def _complain(self, failed: dict[TopicPartition, int], what: str) -> None:
+    def _complain(self, failed: dict[NamedPartition, int], what: str) -> None:
         """Surface errors that the application can fix; transient ones are only retried.
 
         A deleted topic is only retried too while the application is subscribed: the next assignment omits it (R177).
@@ -364,8 +364,8 @@ class Positions:
             self._set(slot, _Stage.RESETTING)
             slot.listing = request_id
         self._listing[request_id] = slots
-        timestamps: dict[TopicPartition, int] = {}
-        durations_ms: dict[TopicPartition, int] = {}
+        timestamps: dict[NamedPartition, int] = {}
+        durations_ms: dict[NamedPartition, int] = {}
         for slot in slots:
             if isinstance(slot.reset_to, ByDuration):
                 durations_ms[slot.partition.topic_partition] = slot.reset_to.duration_ms
@@ -382,7 +382,7 @@ class Positions:
         """The partitions' leaders answered."""
         self._context.finish(event.request_id)
         failed: list[_Slot] = []
-        codes: dict[TopicPartition, int] = {}
+        codes: dict[NamedPartition, int] = {}
         for slot in self._listed(event.request_id):
             key = slot.partition.topic_partition
             position = event.offsets.get(key)

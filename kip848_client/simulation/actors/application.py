@@ -27,7 +27,7 @@ from kip848_client.member.core.events import (
     RevokePartitions,
 )
 from kip848_client.member.offsets.positions import EARLIEST_TIMESTAMP
-from kip848_client.model import OffsetAndMetadata, TopicIdPartition, TopicPartition
+from kip848_client.model import NamedPartition, OffsetAndMetadata, TopicIdPartition
 from kip848_client.simulation.observer import ListenerCall, Surroundings
 from kip848_client.simulation.virtual.client_process import ClientProcess
 from kip848_client.simulation.virtual.scheduler import Timer
@@ -65,9 +65,9 @@ class ApplicationLoop:
         self._topics: Final = surroundings.cluster.topics
         self._observer: Final = surroundings.observer
         self._user_code: Final = user_code
-        self._fetched: dict[TopicPartition, _Fetched] = {}
+        self._fetched: dict[NamedPartition, _Fetched] = {}
         """In the order of the partitions."""
-        self.consumed: dict[TopicPartition, OffsetAndMetadata] = {}
+        self.consumed: dict[NamedPartition, OffsetAndMetadata] = {}
         self._calls: deque[ListenerCall] = deque()
         self._listener: ListenerCall | None = None
         self.polling = False
@@ -193,7 +193,7 @@ class ApplicationLoop:
 
     # --- records
 
-    def _hand_out(self, readable: frozenset[TopicPartition]) -> bool:
+    def _hand_out(self, readable: frozenset[NamedPartition]) -> bool:
         ends = self._topics.end_offsets
         left = self._consumer.behaviour.rows_per_poll
         found = False
@@ -215,7 +215,7 @@ class ApplicationLoop:
                 break
         return found
 
-    def records_arrived(self, partition: TopicPartition) -> None:
+    def records_arrived(self, partition: NamedPartition) -> None:
         """The leader of a partition has more records."""
         if self.polling and self._listener is None and not self.holds(partition):
             self._consumer.awake(self.pump)
@@ -242,12 +242,12 @@ class ApplicationLoop:
                 del self._fetched[partition]
                 self.consumed.pop(partition, None)
 
-    def holds(self, partition: TopicPartition) -> bool:
+    def holds(self, partition: NamedPartition) -> bool:
         """Whether a partition is paused, or not fetched at all."""
         fetched = self._fetched.get(partition)
         return fetched is None or fetched.is_held
 
-    def position(self, partition: TopicPartition) -> int | None:
+    def position(self, partition: NamedPartition) -> int | None:
         """The next offset of a partition that is fetched."""
         fetched = self._fetched.get(partition)
         return None if fetched is None else fetched.offset

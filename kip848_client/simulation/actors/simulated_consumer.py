@@ -47,7 +47,7 @@ from kip848_client.member.core.events import (
     Tick,
 )
 from kip848_client.member.core.settings import MemberConfig
-from kip848_client.model import Subscription, TopicIdPartition, TopicPartition
+from kip848_client.model import NamedPartition, Subscription, TopicIdPartition
 from kip848_client.simulation.actors.application import ApplicationLoop
 from kip848_client.simulation.actors.client_side import ClientSide
 from kip848_client.simulation.actors.user_assignor import UserAssignor
@@ -66,19 +66,19 @@ _SLACK_MS: Final = 5
 class UserCode(Protocol):
     """Callbacks of your own application in a simulation."""
 
-    def on_partitions_assigned(self, consumer: SimulatedConsumer, partitions: list[TopicPartition]) -> None:
+    def on_partitions_assigned(self, consumer: SimulatedConsumer, partitions: list[NamedPartition]) -> None:
         """As in `ConsumerRebalanceListener`."""
         ...
 
-    def on_partitions_revoked(self, consumer: SimulatedConsumer, partitions: list[TopicPartition]) -> None:
+    def on_partitions_revoked(self, consumer: SimulatedConsumer, partitions: list[NamedPartition]) -> None:
         """As in `ConsumerRebalanceListener`."""
         ...
 
-    def on_partitions_lost(self, consumer: SimulatedConsumer, partitions: list[TopicPartition]) -> None:
+    def on_partitions_lost(self, consumer: SimulatedConsumer, partitions: list[NamedPartition]) -> None:
         """As in `ConsumerRebalanceListener`."""
         ...
 
-    def on_records(self, consumer: SimulatedConsumer, partition: TopicPartition, offsets: range) -> None:
+    def on_records(self, consumer: SimulatedConsumer, partition: NamedPartition, offsets: range) -> None:
         """poll() returned the records with these offsets."""
         ...
 
@@ -178,11 +178,11 @@ class SimulatedConsumer(ClientProcess):
 
     # --- for a user's code
 
-    def holds(self, partition: TopicPartition) -> bool:
+    def holds(self, partition: NamedPartition) -> bool:
         """Whether a partition is paused, or not fetched at all."""
         return self.application.holds(partition)
 
-    def position(self, partition: TopicPartition) -> int | None:
+    def position(self, partition: NamedPartition) -> int | None:
         """The next offset that poll() returns of a partition, if it is fetched."""
         return self.application.position(partition)
 

@@ -28,7 +28,12 @@ from kip848_client.simulation.virtual.scheduler import Scheduler
 from kip848_client.simulation.virtual.violation import fail
 from kip848_client.transactions.coordinator import Outcome, TransactionCoordinator
 from kip848_client.transactions.records import record_of, transaction_of
-from kip848_client.transactions.transaction import GROUP_OFFSETS_TOPIC, TopicPartition, Transaction, offsets_partition
+from kip848_client.transactions.transaction import (
+    GROUP_OFFSETS_TOPIC,
+    Transaction,
+    TransactionPartition,
+    offsets_partition,
+)
 from kip848_client.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -36,7 +41,7 @@ from kip848_client.wire.messages.txn_offset_commit import (
 )
 from kip848_client.wire.record_batch import Record, build_batch
 
-PARTITIONS: Final[tuple[TopicPartition, ...]] = (("results", 0), ("results", 1), ("results", 2))
+PARTITIONS: Final[tuple[TransactionPartition, ...]] = (("results", 0), ("results", 1), ("results", 2))
 INPUT: Final = "orders"
 _TOPICS: Final = TopicsImage((TopicInfo(INPUT, UUID(int=1), 1),))
 _TRANSACTIONAL: Final = 0x10
@@ -197,7 +202,7 @@ class TransactionHost:
         elif self is not self._service.host:
             answer(Outcome(ErrorCode.NOT_COORDINATOR))
 
-    def admit(self, life: Life, partition: TopicPartition) -> ErrorCode:
+    def admit(self, life: Life, partition: TransactionPartition) -> ErrorCode:
         """Whether a producer may write to a partition, or offsets: a call inside the process, as in the broker."""
         found: list[Outcome] = []
         if life.moves_epoch:
@@ -245,7 +250,7 @@ class TransactionHost:
         """Write a marker to each partition, each after a delay; then record that the transaction is complete."""
         left = set(transaction.partitions)
 
-        def write(place: TopicPartition) -> None:
+        def write(place: TransactionPartition) -> None:
             if self._service.dies(self._service.scenario.faults.loss):
                 self._scheduler.call_in(_ANSWER_MS, lambda: write(place) if self.alive else None)
                 return
@@ -264,7 +269,7 @@ class TransactionHost:
         for change in completed.changes:
             self._keep(change)
 
-    def _write_marker(self, transaction: Transaction, place: TopicPartition) -> None:
+    def _write_marker(self, transaction: Transaction, place: TransactionPartition) -> None:
         service = self._service
         if place[0] == GROUP_OFFSETS_TOPIC:
             service.decide(TransactionEnded(transaction.producer_id, transaction.commits))
@@ -312,9 +317,9 @@ class Life:
         self._service: Final = producers.service
         self._scheduler: Final = producers.service.scheduler
         self._rng: Final = producers.service.rng
-        self._sequences: dict[TopicPartition, int] = {}
+        self._sequences: dict[TransactionPartition, int] = {}
         self._arrives_ms = 0
-        self._added: set[TopicPartition] = set()
+        self._added: set[TransactionPartition] = set()
 
     def start(self) -> None:
         """Fence the life before, then write."""
@@ -336,7 +341,7 @@ class Life:
         steps = [*self._rng.choices(PARTITIONS, k=self._rng.randint(1, 4))]
         self._later(lambda: self._next(steps, with_offset=self._rng.random() < 0.5))
 
-    def _next(self, steps: list[TopicPartition], *, with_offset: bool) -> None:
+    def _next(self, steps: list[TransactionPartition], *, with_offset: bool) -> None:
         """Write what is left of the transaction, one batch after the other; then commit or abort."""
         if steps:
             self._add(steps[0], lambda: self._produce(steps[0], lambda: self._next(steps[1:], with_offset=with_offset)))
@@ -346,7 +351,7 @@ class Life:
         else:
             self._end(commit=self._rng.random() < 0.7)
 
-    def _add(self, partition: TopicPartition, then: Callable[[], None]) -> None:
+    def _add(self, partition: TransactionPartition, then: Callable[[], None]) -> None:
         """AddPartitionsToTxn, which newer clients do not send."""
         if self.moves_epoch or partition in self._added:
             then()
@@ -363,7 +368,7 @@ class Life:
             added,
         )
 
-    def _produce(self, partition: TopicPartition, then: Callable[[], None]) -> None:
+    def _produce(self, partition: TransactionPartition, then: Callable[[], None]) -> None:
         sequence = self._sequences.get(partition, 0)
         value = self._service.ledger.new_value()
         batch = build_batch(

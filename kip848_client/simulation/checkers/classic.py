@@ -9,7 +9,7 @@ from kip848_client.coordinator.classic.classic_group import ClassicGroup, Classi
 from kip848_client.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.coordinator.modern.member_record import STATIC_LEAVE_EPOCH
 from kip848_client.errors import ProtocolError
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from kip848_client.simulation.observed_group import Change, Conversion
 from kip848_client.simulation.observer import Checker, RunState, about
 from kip848_client.simulation.virtual.client_process import ClientProcess
@@ -227,9 +227,9 @@ class Conversions(Checker):
                 )
 
 
-def _given(data: bytes) -> frozenset[TopicPartition]:
+def _given(data: bytes) -> frozenset[NamedPartition]:
     try:
         topics = decode_assignment(data).assigned_partitions if data else ()
     except ProtocolError as error:
         fail("K6", f"an assignment cannot be read: {error}")
-    return frozenset(TopicPartition(topic.topic, index) for topic in topics for index in topic.partitions)
+    return frozenset(NamedPartition(topic.topic, index) for topic in topics for index in topic.partitions)

@@ -10,7 +10,7 @@ from kip848_client.coordinator.modern.member_record import LEAVE_EPOCH, STATIC_L
 from kip848_client.errors import ErrorCode, FatalGroupError, Kip848Error
 from kip848_client.member.core.events import CommitDone, StateChanged
 from kip848_client.member.core.states import HEARTBEATING
-from kip848_client.model import TopicIdPartition, TopicPartition
+from kip848_client.model import NamedPartition, TopicIdPartition
 from kip848_client.simulation.observed_group import accepted, listed
 from kip848_client.simulation.observer import Checker, ListenerCall, RunState, about
 from kip848_client.simulation.virtual.client_process import OUTSIDE_GROUP, ClientProcess
@@ -230,14 +230,14 @@ class TrueCommits(Checker):
 
     def __init__(self, run_state: RunState) -> None:
         super().__init__(run_state)
-        self._accepted: dict[str, tuple[int, set[TopicPartition]]] = {}
+        self._accepted: dict[str, tuple[int, set[NamedPartition]]] = {}
         """Consumer -> the step in which the last answer to a commit came, and the partitions that it accepted."""
 
     @about(OffsetCommitRequest)
     def answered(self, consumer: ClientProcess, request: OffsetCommitRequest, response: OffsetCommitResponse) -> None:
         names = self._cluster.topics.names
         done = {
-            TopicPartition(topic.name or names.get(topic.topic_id, ""), partition.partition_index)
+            NamedPartition(topic.name or names.get(topic.topic_id, ""), partition.partition_index)
             for topic, partition in accepted(request, response)
         }
         self._accepted[consumer.name] = (consumer.scheduler.steps, done)

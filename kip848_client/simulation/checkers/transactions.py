@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol
 from kip848_client.partition_log import PartitionLog
 from kip848_client.simulation.virtual.violation import fail
 from kip848_client.transactions.coordinator import TransactionCoordinator
-from kip848_client.transactions.transaction import TopicPartition, Transaction, TransactionState
+from kip848_client.transactions.transaction import Transaction, TransactionPartition, TransactionState
 from kip848_client.wire.record_batch import parse_batch_header, records_of
 
 
@@ -56,7 +56,7 @@ class TransactionLedger:
         committed: the offset of a group, as its coordinator answers; -1 if there is none.
     """
 
-    def __init__(self, logs: Mapping[TopicPartition, PartitionLog], *, committed: Callable[[str], int]) -> None:
+    def __init__(self, logs: Mapping[TransactionPartition, PartitionLog], *, committed: Callable[[str], int]) -> None:
         self._logs: Final = logs
         self._committed_now: Final = committed
         self._values: Final = itertools.count()
@@ -68,14 +68,14 @@ class TransactionLedger:
         """Transactional id -> how many of its transactions were decided."""
         self._states: Final[dict[str, Transaction]] = {}
         self._initialised: Final[dict[str, tuple[int, int]]] = {}
-        self._open: Final[dict[TopicPartition, dict[int, tuple[_Written, int]]]] = {}
+        self._open: Final[dict[TransactionPartition, dict[int, tuple[_Written, int]]]] = {}
         """Partition -> producer id -> the transaction that has records there and no marker yet, and where it begins."""
-        self._batches: Final[dict[TopicPartition, list[_Batch]]] = {}
+        self._batches: Final[dict[TransactionPartition, list[_Batch]]] = {}
         self._promised: Final[set[bytes]] = set()
         """Records of transactions whose producers were told of their commit."""
         self._pending: Final[dict[str, int]] = {}
         self._committed: Final[dict[str, int]] = {}
-        self._stable: Final[dict[TopicPartition, int]] = {}
+        self._stable: Final[dict[TransactionPartition, int]] = {}
 
     def new_value(self) -> bytes:
         """A record that was never written."""
@@ -99,7 +99,7 @@ class TransactionLedger:
             self._fates[_Written(name, number)] = transaction.commits
             self._decided[name] = number + 1
 
-    def written(self, life: Writer, partition: TopicPartition, value: bytes, *, offset: int) -> None:
+    def written(self, life: Writer, partition: TransactionPartition, value: bytes, *, offset: int) -> None:
         """A record is in its log. X4: a fenced producer writes no more."""
         self._check_writer(life, f"{partition} at {offset}")
         now = _Written(life.name, self._decided.get(life.name, 0))
@@ -113,7 +113,7 @@ class TransactionLedger:
         self._pending[life.name] = offset
         self._check_offsets(life.name)
 
-    def marked(self, transaction: Transaction, partition: TopicPartition) -> None:
+    def marked(self, transaction: Transaction, partition: TransactionPartition) -> None:
         """The end of a transaction is in a partition."""
         self._open.get(partition, {}).pop(transaction.producer_id, None)
         self._check_log(partition)
@@ -173,7 +173,7 @@ class TransactionLedger:
         if (life.producer_id, life.epoch) < newest:
             fail("X4", f"{life.name} at epoch {life.epoch} writes {where} after epoch {newest} was given")
 
-    def _check_stable(self, partition: TopicPartition) -> None:
+    def _check_stable(self, partition: TransactionPartition) -> None:
         """X2: what is stable ends where the oldest open transaction begins, and does not shrink."""
         log = self._logs[partition]
         stable = min((first for _, first in self._open.get(partition, {}).values()), default=log.log_end_offset)
@@ -183,7 +183,7 @@ class TransactionLedger:
             fail("X2", f"the last stable offset of {partition} falls to {stable}")
         self._stable[partition] = stable
 
-    def _check_log(self, partition: TopicPartition) -> None:
+    def _check_log(self, partition: TransactionPartition) -> None:
         """X1: below the last stable offset a reader sees exactly what was committed, in order."""
         self._check_stable(partition)
         seen = self._read(partition, self._logs[partition])
@@ -197,7 +197,7 @@ class TransactionLedger:
         if seen != wanted:
             fail("X1", f"of {partition} a reader sees {seen} and not {wanted}")
 
-    def _read(self, partition: TopicPartition, log: PartitionLog) -> list[bytes]:
+    def _read(self, partition: TransactionPartition, log: PartitionLog) -> list[bytes]:
         """What a client that reads committed records returns: it drops what the list of aborted transactions names."""
         known = self._batches.setdefault(partition, [])
         known += map(_batch, log.batches()[len(known) :])

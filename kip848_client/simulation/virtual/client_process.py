@@ -15,7 +15,7 @@ from kip848_client.member.core.events import MemberEvent
 from kip848_client.member.core.settings import GroupProtocol, MemberConfig
 from kip848_client.member.core.states import MemberState
 from kip848_client.member.member import Member
-from kip848_client.model import Subscription, TopicPartition
+from kip848_client.model import NamedPartition, Subscription
 from kip848_client.simulation.virtual.network import SimulatedConnection
 from kip848_client.simulation.virtual.scenario import Behaviour
 from kip848_client.simulation.virtual.scheduler import Scheduler, Timer
@@ -90,7 +90,7 @@ class ClientProcess(ABC):
         """When its application last was inside poll(), on its own clock."""
 
     @abstractmethod
-    def holds(self, partition: TopicPartition) -> bool:
+    def holds(self, partition: NamedPartition) -> bool:
         """Whether a partition is paused, or not fetched at all."""
 
     # --- state
@@ -111,11 +111,11 @@ class ClientProcess(ABC):
         return self.leave_id is not None and not self.closed
 
     @property
-    def readable(self) -> frozenset[TopicPartition]:
+    def readable(self) -> frozenset[NamedPartition]:
         """Partitions whose records poll() may hand out now."""
         return frozenset() if self.closed else self.view.readable
 
-    def assignment(self) -> frozenset[TopicPartition]:
+    def assignment(self) -> frozenset[NamedPartition]:
         """Partitions that the application has."""
         return frozenset(tip.topic_partition for tip in self.member.view().assigned)
 

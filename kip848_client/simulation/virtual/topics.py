@@ -11,7 +11,7 @@ from typing import Final
 from uuid import UUID
 
 from kip848_client.coordinator.core.topics_image import TopicInfo, TopicsImage
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from kip848_client.simulation.virtual.scheduler import Scheduler
 
 
@@ -22,13 +22,13 @@ class Topics:
         self._scheduler = scheduler
         self._rng = scheduler.random("topics")
         self.image = TopicsImage()
-        self.end_offsets: dict[TopicPartition, int] = {}
+        self.end_offsets: dict[NamedPartition, int] = {}
         """Records in each partition that exists: offsets 0 to this, exclusive."""
         self.names: Final[dict[UUID, str]] = {}
         """Topic id -> name, of all topics, also deleted ones."""
         self._created_ms: Final[dict[UUID, int]] = {}
         self.on_change: Callable[[], None] = lambda: None
-        self.on_records: Callable[[TopicPartition], None] = lambda _partition: None
+        self.on_records: Callable[[NamedPartition], None] = lambda _partition: None
         """Called with a partition that got records."""
 
     def create(self, name: str, *, partitions: int) -> None:
@@ -37,13 +37,13 @@ class Topics:
         self.names[topic_id] = name
         self._created_ms[topic_id] = self._scheduler.now_ms
         for index in range(partitions):
-            self.end_offsets[TopicPartition(name, index)] = 0
+            self.end_offsets[NamedPartition(name, index)] = 0
         self._replace((*self.image.topics, TopicInfo(name, topic_id, partitions)), "topic_created", name)
 
     def delete(self, name: str) -> None:
         """Delete a topic and its records."""
         for index in range(self.image.by_name[name].partition_count):
-            del self.end_offsets[TopicPartition(name, index)]
+            del self.end_offsets[NamedPartition(name, index)]
         self._replace(tuple(topic for topic in self.image.topics if topic.name != name), "topic_deleted", name)
 
     def grow(self, name: str, *, count: int) -> None:
@@ -51,7 +51,7 @@ class Topics:
         topic = self.image.by_name[name]
         grown = TopicInfo(name, topic.topic_id, topic.partition_count + count)
         for index in range(topic.partition_count, grown.partition_count):
-            self.end_offsets[TopicPartition(name, index)] = 0
+            self.end_offsets[NamedPartition(name, index)] = 0
         self._replace(tuple(grown if one is topic else one for one in self.image.topics), "partitions_added", name)
 
     def _replace(self, topics: tuple[TopicInfo, ...], what: str, name: str) -> None:

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from kip848_client.client.records.log_offsets import LogOffsets
 from kip848_client.errors import Kip848Error
-from kip848_client.model import OffsetRange, TopicPartition, describe_partitions
+from kip848_client.model import NamedPartition, OffsetRange, describe_partitions
 from kip848_client.spark.group.gate import Gate
 from kip848_client.spark.group.group_offsets import GroupOffsets, begin_at_committed
 from kip848_client.spark.group.places import find_place
@@ -66,7 +66,7 @@ class FixedPartitions:
         """See `Membership`; returns at once, since all partitions are there from the start."""
         return True
 
-    def outlook(self, wanted: Iterable[TopicPartition]) -> Outlook:
+    def outlook(self, wanted: Iterable[NamedPartition]) -> Outlook:
         """See `Membership`; the partitions never change."""
         return Outlook(settled=True, owns=True, holders="none")
 
@@ -74,7 +74,7 @@ class FixedPartitions:
         """See `Membership`; waits for `close`, so that brokers are not asked in a loop."""
         self._closed.wait(timeout_s)
 
-    def readable(self) -> dict[TopicPartition, int]:
+    def readable(self) -> dict[NamedPartition, int]:
         """See `Membership`."""
         return self._gate.readable
 
@@ -82,7 +82,7 @@ class FixedPartitions:
         """See `Membership`."""
         return self._gate.plan(ranges)
 
-    def absent(self, partitions: Iterable[TopicPartition]) -> None:
+    def absent(self, partitions: Iterable[NamedPartition]) -> None:
         """See `Membership`; there is no group that would take away partitions of a deleted topic.
 
         Raises:
@@ -91,11 +91,11 @@ class FixedPartitions:
         if self._options.fail_on_data_loss:
             raise data_loss(f"{describe_partitions(partitions)} cannot be read any more: no such partition")
 
-    def progress(self) -> dict[TopicPartition, int]:
+    def progress(self) -> dict[NamedPartition, int]:
         """See `Membership`."""
         return self._gate.progress
 
-    def rewind(self, positions: Mapping[TopicPartition, int]) -> None:
+    def rewind(self, positions: Mapping[NamedPartition, int]) -> None:
         """See `Membership`."""
         self._gate.rewind(positions)
 
@@ -115,7 +115,7 @@ class FixedPartitions:
         """See `Membership`."""
         self._gate.abandon()
 
-    def restore(self, positions: Mapping[TopicPartition, int]) -> None:
+    def restore(self, positions: Mapping[NamedPartition, int]) -> None:
         """See `Membership`."""
         self._gate.restore(positions)
 
@@ -129,7 +129,7 @@ class FixedPartitions:
         if self._group is not None:
             self._group.close()
 
-    def _begin(self, partitions: Iterable[TopicPartition], log: LogOffsets) -> dict[TopicPartition, int]:
+    def _begin(self, partitions: Iterable[NamedPartition], log: LogOffsets) -> dict[NamedPartition, int]:
         new = frozenset(partitions)
         missing = new - log.ends(new).keys()
         if missing and self._options.fail_on_data_loss:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kip848_client.model import OffsetRange, TopicPartition
+from kip848_client.model import NamedPartition, OffsetRange
 
 
 class Gate:
@@ -18,26 +18,26 @@ class Gate:
     """
 
     def __init__(self) -> None:
-        self._positions: dict[TopicPartition, int] = {}
+        self._positions: dict[NamedPartition, int] = {}
         """Next offset of every partition that was ever read or assigned here."""
-        self._owned: set[TopicPartition] = set()
-        self._revoking: set[TopicPartition] = set()
-        self._in_flight: dict[TopicPartition, OffsetRange] = {}
-        self._lost_in_flight: set[TopicPartition] = set()
+        self._owned: set[NamedPartition] = set()
+        self._revoking: set[NamedPartition] = set()
+        self._in_flight: dict[NamedPartition, OffsetRange] = {}
+        self._lost_in_flight: set[NamedPartition] = set()
         """Partitions lost while a batch reads them: the batch goes on, but must not commit them."""
-        self._read: set[TopicPartition] = set()
+        self._read: set[NamedPartition] = set()
         """Partitions that this query, or an earlier run of it, read, or whose starting offset it settled."""
-        self._uncommitted: dict[TopicPartition, int] = {}
+        self._uncommitted: dict[NamedPartition, int] = {}
 
     # --- state
 
     @property
-    def owned(self) -> frozenset[TopicPartition]:
+    def owned(self) -> frozenset[NamedPartition]:
         """Partitions assigned by the group, including those that are being revoked."""
         return frozenset(self._owned)
 
     @property
-    def readable(self) -> dict[TopicPartition, int]:
+    def readable(self) -> dict[NamedPartition, int]:
         """Next offset of every partition that a new batch may read."""
         return {
             partition: self._positions[partition]
@@ -56,20 +56,20 @@ class Gate:
         return not (self._revoking & self._in_flight.keys())
 
     @property
-    def progress(self) -> dict[TopicPartition, int]:
+    def progress(self) -> dict[NamedPartition, int]:
         """Next offset of every partition that was read or settled, as if the batch in flight were finished."""
         return {
             partition: self._in_flight[partition].end if partition in self._in_flight else self._positions[partition]
             for partition in self._read | self._in_flight.keys()
         }
 
-    def floor(self, partition: TopicPartition) -> int | None:
+    def floor(self, partition: NamedPartition) -> int | None:
         """The offset up to which this query has read *partition*; it never reads below that again."""
         return self._positions[partition] if partition in self._read else None
 
     # --- batches
 
-    def restore(self, positions: Mapping[TopicPartition, int]) -> None:
+    def restore(self, positions: Mapping[NamedPartition, int]) -> None:
         """Restore positions from a checkpoint. Positions only move forward."""
         for partition, position in positions.items():
             self._advance(partition, position)
@@ -107,7 +107,7 @@ class Gate:
 
     # --- ownership
 
-    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+    def assign(self, positions: Mapping[NamedPartition, int]) -> None:
         """Add assigned partitions at these offsets, but never below what was read already."""
         for partition, position in positions.items():
             self._owned.add(partition)
@@ -115,23 +115,23 @@ class Gate:
             floor = self.floor(partition)
             self._positions[partition] = position if floor is None else max(position, floor)
 
-    def settle(self, partitions: Iterable[TopicPartition]) -> None:
+    def settle(self, partitions: Iterable[NamedPartition]) -> None:
         """The query chose these starting offsets: a later run must start there too, even if nothing was read yet."""
         self._read |= set(partitions) & self._owned
 
-    def owe(self, offsets: Mapping[TopicPartition, int]) -> None:
+    def owe(self, offsets: Mapping[NamedPartition, int]) -> None:
         """An earlier run of this query finished beyond the committed offsets: commit these once they are ours."""
         self._uncommitted.update(offsets)
 
-    def begin_revocation(self, partitions: Iterable[TopicPartition]) -> None:
+    def begin_revocation(self, partitions: Iterable[NamedPartition]) -> None:
         """Begin a revocation: plan no new ranges of these partitions."""
         self._revoking.update(set(partitions) & self._owned)
 
-    def end_revocation(self, partitions: Iterable[TopicPartition]) -> None:
+    def end_revocation(self, partitions: Iterable[NamedPartition]) -> None:
         """End a revocation: these partitions are no longer ours."""
         self._remove(set(partitions))
 
-    def lose(self, partitions: Iterable[TopicPartition]) -> None:
+    def lose(self, partitions: Iterable[NamedPartition]) -> None:
         """Remove lost partitions, which may have another owner already: commit nothing of them."""
         gone = set(partitions)
         self._lost_in_flight |= gone & self._in_flight.keys()
@@ -142,7 +142,7 @@ class Gate:
         names = set(topics)
         self._read = {partition for partition in self._read if partition.topic not in names}
 
-    def rewind(self, positions: Mapping[TopicPartition, int]) -> None:
+    def rewind(self, positions: Mapping[NamedPartition, int]) -> None:
         """Move positions after records were lost, where that is allowed."""
         for partition, position in positions.items():
             self._positions[partition] = position
@@ -150,21 +150,21 @@ class Gate:
     # --- commits
 
     @property
-    def uncommitted(self) -> dict[TopicPartition, int]:
+    def uncommitted(self) -> dict[NamedPartition, int]:
         """Offsets of owned partitions that are finished and not committed."""
         return {partition: offset for partition, offset in self._uncommitted.items() if partition in self._owned}
 
-    def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
+    def committed(self, offsets: Mapping[NamedPartition, int]) -> None:
         """These offsets were committed."""
         for partition, offset in offsets.items():
             if self._uncommitted.get(partition) == offset:
                 del self._uncommitted[partition]
 
-    def _advance(self, partition: TopicPartition, position: int) -> None:
+    def _advance(self, partition: NamedPartition, position: int) -> None:
         self._read.add(partition)
         self._positions[partition] = max(position, self._positions.get(partition, position))
 
-    def _remove(self, partitions: set[TopicPartition]) -> None:
+    def _remove(self, partitions: set[NamedPartition]) -> None:
         self._owned -= partitions
         self._revoking -= partitions
         for partition in partitions:

@@ -11,7 +11,7 @@ from kip848_client.config import parse_consumer_config
 from kip848_client.config.reset import duration_ms
 from kip848_client.errors import NoOffsetForPartitionError
 from kip848_client.member.core.events import LeaveMode
-from kip848_client.model import OffsetAndMetadata, TopicPartition
+from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.spark.group.places import OffsetLookup, find_place
 from kip848_client.spark.values.starting import AtTime, Edge, NoMatch, Place
 
@@ -28,7 +28,7 @@ class GroupOffsets:
         self._timeout_ms: Final = timeout_ms
         self._member = build_group_member(parse_consumer_config(client), records=_Nothing())
 
-    def committed(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, OffsetAndMetadata]:
+    def committed(self, partitions: Iterable[NamedPartition]) -> Mapping[NamedPartition, OffsetAndMetadata]:
         """The committed offsets; partitions without one are absent.
 
         Raises:
@@ -36,7 +36,7 @@ class GroupOffsets:
         """
         return self._member.committed(partitions, timeout_ms=self._timeout_ms)
 
-    def commit(self, offsets: Mapping[TopicPartition, int], *, metadata: str) -> None:
+    def commit(self, offsets: Mapping[NamedPartition, int], *, metadata: str) -> None:
         """Commit without membership, which the group accepts only while it is empty.
 
         Raises:
@@ -51,8 +51,8 @@ class GroupOffsets:
 
 
 def begin_at_committed(
-    group: GroupOffsets, partitions: frozenset[TopicPartition], log: OffsetLookup, *, reset: str
-) -> dict[TopicPartition, int]:
+    group: GroupOffsets, partitions: frozenset[NamedPartition], log: OffsetLookup, *, reset: str
+) -> dict[NamedPartition, int]:
     """The committed offset of each partition; without one what *reset* (auto.offset.reset) says.
 
     Raises:
@@ -80,15 +80,15 @@ class _Nothing:
     def start(self, positions: object) -> None:
         """Nothing to do."""
 
-    def hold(self, partitions: Iterable[TopicPartition]) -> None:
+    def hold(self, partitions: Iterable[NamedPartition]) -> None:
         """Nothing to do."""
 
-    def stop(self, partitions: Iterable[TopicPartition]) -> None:
+    def stop(self, partitions: Iterable[NamedPartition]) -> None:
         """Nothing to do."""
 
     def stop_all(self) -> None:
         """Nothing to do."""
 
-    def positions(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
+    def positions(self) -> Mapping[NamedPartition, OffsetAndMetadata]:
         """None."""
         return {}

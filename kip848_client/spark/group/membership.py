@@ -34,7 +34,7 @@ from kip848_client.errors import (
 )
 from kip848_client.journal import JsonLinesJournal
 from kip848_client.member.core.events import LeaveMode
-from kip848_client.model import OffsetAndMetadata, OffsetRange, TopicIdPartition, TopicPartition, describe_partitions
+from kip848_client.model import NamedPartition, OffsetAndMetadata, OffsetRange, TopicIdPartition, describe_partitions
 from kip848_client.spark.group.gate import Gate
 from kip848_client.spark.group.places import find_place
 from kip848_client.spark.group.settling import Outlook, outlook
@@ -92,9 +92,9 @@ class Membership:
         self._next_commit_s = 0.0
         self._reset_moves: Final = options.client["auto.offset.reset"] not in {"earliest", "none"}
         """Whether a partition without a committed offset begins later, the later it begins."""
-        self._begins_by_reset: frozenset[TopicPartition] = frozenset()
+        self._begins_by_reset: frozenset[NamedPartition] = frozenset()
         """New partitions without a committed offset, if `_reset_moves`."""
-        self._begins_as_told: frozenset[TopicPartition] = frozenset()
+        self._begins_as_told: frozenset[NamedPartition] = frozenset()
         """New partitions that begin where a starting option says."""
         self._triggered_s: float | None = None
         """When the last trigger came; None after a warning that it was long ago."""
@@ -158,7 +158,7 @@ class Membership:
         with self._changed:
             self._changed.wait(timeout_s)
 
-    def outlook(self, wanted: Iterable[TopicPartition]) -> Outlook:
+    def outlook(self, wanted: Iterable[NamedPartition]) -> Outlook:
         """Whether this query may still get partitions, according to the group's coordinator.
 
         Raises:
@@ -171,7 +171,7 @@ class Membership:
             owned = self._gate.owned
         return outlook(group, member_id=self._member.view.member_id, owned=owned, wanted=wanted)
 
-    def readable(self) -> dict[TopicPartition, int]:
+    def readable(self) -> dict[NamedPartition, int]:
         """Next offset of each partition that a batch may read."""
         with self._changed:
             return self._gate.readable
@@ -185,20 +185,20 @@ class Membership:
                 self._fresh = False
             return accepted
 
-    def absent(self, partitions: Iterable[TopicPartition]) -> None:
+    def absent(self, partitions: Iterable[NamedPartition]) -> None:
         """Report partitions that brokers do not know: the group will revoke them, and `check` then finds out why."""
 
-    def progress(self) -> dict[TopicPartition, int]:
+    def progress(self) -> dict[NamedPartition, int]:
         """For the checkpoint."""
         with self._changed:
             return self._gate.progress
 
-    def rewind(self, positions: Mapping[TopicPartition, int]) -> None:
+    def rewind(self, positions: Mapping[NamedPartition, int]) -> None:
         """Go on at later offsets: the records before were lost, and that is allowed."""
         with self._changed:
             self._gate.rewind(positions)
 
-    def restore(self, positions: Mapping[TopicPartition, int]) -> None:
+    def restore(self, positions: Mapping[NamedPartition, int]) -> None:
         """A batch of an earlier run was repeated: go on from here."""
         with self._changed:
             self._gate.restore(positions)
@@ -278,7 +278,7 @@ class Membership:
                 self._failure = error
             self._changed.notify_all()
 
-    def _commit(self, only: frozenset[TopicPartition] | None = None, *, timeout_ms: int = COMMIT_TIMEOUT_MS) -> None:
+    def _commit(self, only: frozenset[NamedPartition] | None = None, *, timeout_ms: int = COMMIT_TIMEOUT_MS) -> None:
         """Commit the finished batches."""
         if not self._options.commit:
             return
@@ -381,10 +381,10 @@ class Membership:
             self._changed.notify_all()
 
     def _starts(
-        self, names: Iterable[TopicPartition], committed: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, int]:
+        self, names: Iterable[NamedPartition], committed: Mapping[NamedPartition, int]
+    ) -> dict[NamedPartition, int]:
         """Starting offsets of partitions that the member itself would start elsewhere."""
-        starts: dict[TopicPartition, int] = {}
+        starts: dict[NamedPartition, int] = {}
         explicit = self._options.starting
         asked = []
         with self._changed:
@@ -426,7 +426,7 @@ class Membership:
             self._topic_ids.update(ids)
             self._counts.update(dict.fromkeys(anew, 0))  # all of their partitions are new, and begin at their beginning
 
-    def _count(self, names: Iterable[TopicPartition]) -> None:
+    def _count(self, names: Iterable[NamedPartition]) -> None:
         """Remember how many partitions there are, so that those which come later are read from their beginning."""
         fresh = not self._counts
         topics = {partition.topic for partition in names}
@@ -469,15 +469,15 @@ class _NoRecords:
         """These may be read from here on."""
         self._begin(positions)
 
-    def hold(self, partitions: Iterable[TopicPartition]) -> None:
+    def hold(self, partitions: Iterable[NamedPartition]) -> None:
         """Nothing to do: `revoked` follows."""
 
-    def stop(self, partitions: Iterable[TopicPartition]) -> None:
+    def stop(self, partitions: Iterable[NamedPartition]) -> None:
         """Nothing to do: `revoked` or `lost` did it."""
 
     def stop_all(self) -> None:
         """Nothing to do."""
 
-    def positions(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
+    def positions(self) -> Mapping[NamedPartition, OffsetAndMetadata]:
         """None: offsets are committed explicitly."""
         return {}

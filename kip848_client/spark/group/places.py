@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol, assert_never
 
 from kip848_client.errors import ConfigError, Kip848Error
-from kip848_client.model import TopicPartition, describe_partitions
+from kip848_client.model import NamedPartition, describe_partitions
 from kip848_client.spark.values.kafka_checkpoint import checkpoint_offsets
 from kip848_client.spark.values.starting import (
     EARLIEST_OFFSET,
@@ -24,15 +24,15 @@ from kip848_client.spark.values.starting import (
 class OffsetLookup(Protocol):
     """The part of `LogOffsets` that is asked."""
 
-    def begins(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def begins(self, partitions: Iterable[NamedPartition]) -> Mapping[NamedPartition, int]:
         """First offsets."""
         ...
 
-    def ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def ends(self, partitions: Iterable[NamedPartition]) -> Mapping[NamedPartition, int]:
         """Next offsets."""
         ...
 
-    def at_times(self, times_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int | None]:
+    def at_times(self, times_ms: Mapping[NamedPartition, int]) -> Mapping[NamedPartition, int | None]:
         """First offsets at or after times."""
         ...
 
@@ -41,7 +41,7 @@ class NoRecordAtTimeError(Kip848Error):
     """A partition has no record at or after startingTimestamp, and the strategy is ``error``."""
 
 
-def find_place(place: Place, partitions: Iterable[TopicPartition], lookup: OffsetLookup) -> dict[TopicPartition, int]:
+def find_place(place: Place, partitions: Iterable[NamedPartition], lookup: OffsetLookup) -> dict[NamedPartition, int]:
     """The offset of *place* in each of *partitions*; those that do not exist are absent.
 
     Args:
@@ -80,8 +80,8 @@ def find_place(place: Place, partitions: Iterable[TopicPartition], lookup: Offse
 
 
 def _at_times(
-    times_ms: Mapping[TopicPartition, int], no_match: NoMatch, lookup: OffsetLookup
-) -> dict[TopicPartition, int]:
+    times_ms: Mapping[NamedPartition, int], no_match: NoMatch, lookup: OffsetLookup
+) -> dict[NamedPartition, int]:
     # The ends first: a record that arrives between the two questions is not skipped.
     ends = lookup.ends(times_ms) if no_match is NoMatch.LATEST else {}
     found = lookup.at_times(times_ms)
@@ -95,7 +95,7 @@ def _at_times(
     return {**offsets, **{partition: ends[partition] for partition in empty if partition in ends}}
 
 
-def _check_named(wanted: Iterable[TopicPartition], named: Mapping[TopicPartition, int]) -> None:
+def _check_named(wanted: Iterable[NamedPartition], named: Mapping[NamedPartition, int]) -> None:
     missing = [partition for partition in wanted if partition not in named]
     if missing:
         raise ConfigError(

@@ -12,7 +12,7 @@ import msgspec
 
 from kip848_client.client.records.log_offsets import GroupNow
 from kip848_client.errors import Kip848Error
-from kip848_client.model import TopicPartition, describe_partitions
+from kip848_client.model import NamedPartition, describe_partitions
 from kip848_client.plain_text import printable
 
 
@@ -35,7 +35,7 @@ class Outlook(msgspec.Struct, frozen=True):
 
 
 def outlook(
-    group: GroupNow, *, member_id: str, owned: frozenset[TopicPartition], wanted: Iterable[TopicPartition]
+    group: GroupNow, *, member_id: str, owned: frozenset[NamedPartition], wanted: Iterable[NamedPartition]
 ) -> Outlook:
     """Whether the member *member_id* may still get partitions.
 

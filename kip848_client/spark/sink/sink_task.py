@@ -25,7 +25,7 @@ import pyarrow as pa
 from kip848_client.client.control.transaction_ends import OpenTransaction, TransactionEnds
 from kip848_client.client.records.record_writer import RecordWriter
 from kip848_client.errors import ConfigError, Kip848Error
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from kip848_client.spark.group.group_offsets import GroupOffsets
 from kip848_client.spark.sink.sink_options import SinkOptions
 
@@ -204,7 +204,7 @@ def _keep(note: Note, topic: str, options: SinkOptions) -> None:
     assert options.transactional_id is not None
     group = GroupOffsets({**options.control, "group.id": options.transactional_id}, timeout_ms=options.timeout_ms)
     try:
-        group.commit({TopicPartition(topic, 0): note.number}, metadata=text)
+        group.commit({NamedPartition(topic, 0): note.number}, metadata=text)
     finally:
         group.close()
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from kip848_client.client.records.log_offsets import LogOffsets
 from kip848_client.errors import ConfigError, join_names
-from kip848_client.model import OffsetRange, TopicPartition, describe_partitions
+from kip848_client.model import NamedPartition, OffsetRange, describe_partitions
 from kip848_client.spark.group.group_offsets import GroupOffsets, begin_at_committed
 from kip848_client.spark.group.places import find_place
 from kip848_client.spark.group.selection import matching_topics
@@ -75,25 +75,25 @@ def _from_time(ranges: list[OffsetRange], time_ms: int, log: LogOffsets) -> list
     return later
 
 
-def _check_known(partitions: frozenset[TopicPartition], found: Mapping[TopicPartition, int]) -> None:
+def _check_known(partitions: frozenset[NamedPartition], found: Mapping[NamedPartition, int]) -> None:
     missing = partitions - found.keys()
     if missing:
         raise ConfigError(f"{describe_partitions(missing)} cannot be read: no such partition")
 
 
-def _partitions(options: SourceOptions, log: LogOffsets) -> frozenset[TopicPartition]:
+def _partitions(options: SourceOptions, log: LogOffsets) -> frozenset[NamedPartition]:
     if options.assigned:
         return options.assigned
     counts = matching_topics(options.subscription, log)
     missing = (options.subscription.topics or frozenset()) - counts.keys()
     if missing:
         raise ConfigError(f"subscribe: no such topic: {join_names(sorted(missing))}")
-    return frozenset(TopicPartition(topic, number) for topic, count in counts.items() for number in range(count))
+    return frozenset(NamedPartition(topic, number) for topic, count in counts.items() for number in range(count))
 
 
 def _starts(
-    options: SourceOptions, partitions: frozenset[TopicPartition], log: LogOffsets
-) -> dict[TopicPartition, int]:
+    options: SourceOptions, partitions: frozenset[NamedPartition], log: LogOffsets
+) -> dict[NamedPartition, int]:
     if options.starting is not Edge.COMMITTED:
         return find_place(options.starting, partitions, log)
     group = GroupOffsets(options.client, timeout_ms=options.lookup_timeout_ms)

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from kip848_client.model import OffsetRange, TopicPartition
+from kip848_client.model import NamedPartition, OffsetRange
 
 Task: TypeAlias = tuple[OffsetRange, ...]
 """The ranges of one task, in the order of reading."""
@@ -14,8 +14,8 @@ Task: TypeAlias = tuple[OffsetRange, ...]
 
 def plan_ranges(
     *,
-    positions: Mapping[TopicPartition, int],
-    ends: Mapping[TopicPartition, int],
+    positions: Mapping[NamedPartition, int],
+    ends: Mapping[NamedPartition, int],
     rows_max: int | None,
     turn: int = 0,
 ) -> tuple[OffsetRange, ...]:
@@ -43,8 +43,8 @@ def plan_ranges(
 
 
 def share_rows(
-    waiting: Mapping[TopicPartition, int], *, rows_max: int | None, turn: int = 0
-) -> dict[TopicPartition, int]:
+    waiting: Mapping[NamedPartition, int], *, rows_max: int | None, turn: int = 0
+) -> dict[NamedPartition, int]:
     """Share *rows_max* among partitions in proportion to their backlog.
 
     Every partition gets at least one row, so that none starves behind a large one; if there are not even that many

@@ -18,7 +18,7 @@ from uuid import UUID, uuid4
 import msgspec
 
 from kip848_client.errors import ConfigError, join_names
-from kip848_client.model import OffsetRange, TopicPartition
+from kip848_client.model import NamedPartition, OffsetRange
 from kip848_client.spark.group.fixed import FixedPartitions
 from kip848_client.spark.group.group_offsets import GroupOffsets
 from kip848_client.spark.group.membership import Membership
@@ -91,11 +91,11 @@ class Ownership(Protocol):
         """Wait for other partitions."""
         ...
 
-    def outlook(self, wanted: Iterable[TopicPartition]) -> Outlook:
+    def outlook(self, wanted: Iterable[NamedPartition]) -> Outlook:
         """Whether more partitions may come."""
         ...
 
-    def readable(self) -> dict[TopicPartition, int]:
+    def readable(self) -> dict[NamedPartition, int]:
         """Next offset of each partition that may be read."""
         ...
 
@@ -103,19 +103,19 @@ class Ownership(Protocol):
         """Begin a batch."""
         ...
 
-    def absent(self, partitions: Iterable[TopicPartition]) -> None:
+    def absent(self, partitions: Iterable[NamedPartition]) -> None:
         """Report partitions that brokers do not know."""
         ...
 
-    def progress(self) -> dict[TopicPartition, int]:
+    def progress(self) -> dict[NamedPartition, int]:
         """Next offset of each partition that was read."""
         ...
 
-    def rewind(self, positions: Mapping[TopicPartition, int]) -> None:
+    def rewind(self, positions: Mapping[NamedPartition, int]) -> None:
         """Go on at these offsets, after records were lost."""
         ...
 
-    def restore(self, positions: Mapping[TopicPartition, int]) -> None:
+    def restore(self, positions: Mapping[NamedPartition, int]) -> None:
         """Go on where an earlier run ended."""
         ...
 
@@ -153,11 +153,11 @@ class Stream:
         self._log = log_offsets(options)
         self._source: Ownership | None = None
         self._planned: dict[str, Any] | None = None
-        self._written: frozenset[TopicPartition] = frozenset()
+        self._written: frozenset[NamedPartition] = frozenset()
         """Partitions whose positions are in the checkpoint, or in what was planned."""
-        self._stop_at: dict[TopicPartition, int] | None = None
+        self._stop_at: dict[NamedPartition, int] | None = None
         self._bounded = False
-        self._ends: dict[TopicPartition, int] = {}
+        self._ends: dict[NamedPartition, int] = {}
         self._turn = 0
         self._batch_s = time.monotonic()
         self._lock = threading.RLock()
@@ -300,7 +300,7 @@ class Stream:
             self._session_group.close()
 
     def _write_down(
-        self, source: Ownership, accepted: tuple[OffsetRange, ...], positions: Mapping[TopicPartition, int]
+        self, source: Ownership, accepted: tuple[OffsetRange, ...], positions: Mapping[NamedPartition, int]
     ) -> dict[str, Any]:
         """The end of the batch that was planned.
 
@@ -358,8 +358,8 @@ class Stream:
         return left
 
     def _committed_by_others(
-        self, group: GroupOffsets, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, int]:
+        self, group: GroupOffsets, partitions: Iterable[NamedPartition]
+    ) -> dict[NamedPartition, int]:
         """Committed offsets, except those that an earlier run of this query has committed."""
         return {
             partition: at.offset
@@ -392,12 +392,12 @@ class Stream:
             self._stop_at = self._log.ends(self._subscribed())
         return self._source
 
-    def _subscribed(self) -> Iterable[TopicPartition]:
+    def _subscribed(self) -> Iterable[NamedPartition]:
         """Every partition that the group may give to this query, or that it reads by name."""
         if self._options.assigned:
             return self._options.assigned
         counts = matching_topics(self._options.subscription, self._log)
-        return (TopicPartition(topic, number) for topic, count in counts.items() for number in range(count))
+        return (NamedPartition(topic, number) for topic, count in counts.items() for number in range(count))
 
     def _has_had_its_share(self, source: Ownership, *, waited_ms: float) -> bool:
         """Whether a query that ends by itself may end: nothing is left to read in what it has, and nothing will come.
@@ -428,7 +428,7 @@ class Stream:
             "ends, one that reads a long batch until the end of it: start the query again later, or raise the option"
         )
 
-    def _records_wait(self, ends: Mapping[TopicPartition, int]) -> bool:
+    def _records_wait(self, ends: Mapping[NamedPartition, int]) -> bool:
         """Whether the group has not committed everything up to *ends*."""
         group = GroupOffsets(self._options.client, timeout_ms=self._options.lookup_timeout_ms)
         try:
@@ -476,7 +476,7 @@ class Stream:
         now = self._log.topic_ids({each.partition.topic for each in ranges} & known.keys())
         return [each for each in ranges if now.get(each.partition.topic) == known.get(each.partition.topic)]
 
-    def _too_few(self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
+    def _too_few(self, positions: Mapping[NamedPartition, int], ends: Mapping[NamedPartition, int]) -> bool:
         """Whether minOffsetsPerTrigger holds the batch back."""
         if self._options.rows_min is None or self._bounded:
             return False
@@ -485,8 +485,8 @@ class Stream:
         return waiting < self._options.rows_min and waited_ms < self._options.trigger_delay_ms_max
 
     def _without_lost(
-        self, source: Ownership, positions: dict[TopicPartition, int], ends: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, int]:
+        self, source: Ownership, positions: dict[NamedPartition, int], ends: Mapping[NamedPartition, int]
+    ) -> dict[NamedPartition, int]:
         """Positions that have records, moved forward where records are gone and that is allowed.
 
         Raises:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 
 
 class Narrowed(msgspec.Struct, frozen=True):
@@ -31,7 +31,7 @@ class Narrowed(msgspec.Struct, frozen=True):
     offset_max: int | None = None
     time_min_ms: int | None = None
 
-    def wants(self, partition: TopicPartition) -> bool:
+    def wants(self, partition: NamedPartition) -> bool:
         """Whether anything of *partition* is wanted."""
         number = partition.partition
         return (

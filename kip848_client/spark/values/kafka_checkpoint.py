@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import Final
 
 from kip848_client.errors import ConfigError
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from kip848_client.spark.values.starting import parse_partition_numbers
 
 _OPTION: Final = "startingCheckpoint"
 
 
-def checkpoint_offsets(location: str) -> dict[TopicPartition, int]:
+def checkpoint_offsets(location: str) -> dict[NamedPartition, int]:
     """Up to where the last complete batch of a query has read, in all of its ``kafka`` sources.
 
     Args:
@@ -38,7 +38,7 @@ def checkpoint_offsets(location: str) -> dict[TopicPartition, int]:
             lines = file.read().decode().splitlines()
     except (OSError, ArrowException) as error:
         raise ConfigError(f"{_OPTION}: {location} cannot be read: {error}") from error
-    offsets: dict[TopicPartition, int] = {}
+    offsets: dict[NamedPartition, int] = {}
     for line in lines[2:]:  # the version and the metadata come first
         try:
             offsets |= parse_partition_numbers(_OPTION, line)

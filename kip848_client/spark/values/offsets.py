@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 
 from kip848_client.errors import Kip848Error
-from kip848_client.model import OffsetRange, TopicPartition
+from kip848_client.model import NamedPartition, OffsetRange
 
 VERSION: Final = 1
 
@@ -35,7 +35,7 @@ class StreamOffset(msgspec.Struct, frozen=True):
     """
 
     ranges: tuple[OffsetRange, ...] = ()
-    positions: Mapping[TopicPartition, int] = msgspec.field(default_factory=dict)
+    positions: Mapping[NamedPartition, int] = msgspec.field(default_factory=dict)
     topic_ids: Mapping[str, UUID] = msgspec.field(default_factory=dict)
     counts: Mapping[str, int] = msgspec.field(default_factory=dict)
     query: str = ""
@@ -78,16 +78,16 @@ class StreamOffset(msgspec.Struct, frozen=True):
             raise OffsetFormatError(f"the checkpoint holds a damaged offset: {parsed!r}") from error
 
 
-def _by_topic(entries: Iterable[tuple[TopicPartition, Any]]) -> dict[str, dict[str, Any]]:
+def _by_topic(entries: Iterable[tuple[NamedPartition, Any]]) -> dict[str, dict[str, Any]]:
     nested: dict[str, dict[str, Any]] = {}
     for partition, content in sorted(entries, key=lambda entry: entry[0]):
         nested.setdefault(partition.topic, {})[str(partition.partition)] = content
     return nested
 
 
-def _flat(nested: Mapping[str, Mapping[str, Any]]) -> list[tuple[TopicPartition, Any]]:
+def _flat(nested: Mapping[str, Mapping[str, Any]]) -> list[tuple[NamedPartition, Any]]:
     entries = [
-        (TopicPartition(topic, int(number)), content)
+        (NamedPartition(topic, int(number)), content)
         for topic, of_topic in nested.items()
         for number, content in of_topic.items()
     ]

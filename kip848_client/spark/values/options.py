@@ -13,7 +13,7 @@ from typing import ClassVar, Final, overload
 
 from kip848_client.config.reset import duration_ms
 from kip848_client.errors import ConfigError
-from kip848_client.model import Confidential, Subscription, TopicPartition, describe_partitions
+from kip848_client.model import Confidential, NamedPartition, Subscription, describe_partitions
 from kip848_client.spark.values.kafka_names import client_config
 from kip848_client.spark.values.starting import (
     EARLIEST_OFFSET,
@@ -59,7 +59,7 @@ class SourceOptions(Confidential, frozen=True):
 
     client: Mapping[str, str]
     subscription: Subscription
-    assigned: frozenset[TopicPartition]
+    assigned: frozenset[NamedPartition]
     starting: Place
     ending: Place | None
     commit: bool
@@ -228,7 +228,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool, cores: int | N
     )
 
 
-def _selection(reader: _Reader) -> tuple[Subscription, frozenset[TopicPartition]]:
+def _selection(reader: _Reader) -> tuple[Subscription, frozenset[NamedPartition]]:
     given = [name for name in _SELECTION if reader.text(name) is not None]
     if not given:
         raise ConfigError(f"one of {', '.join(_SELECTION)} must be given")
@@ -264,7 +264,7 @@ def _place(reader: _Reader, names: tuple[str, str, str], *, default: Place | Non
     return parse_place(offsets_option, offsets) if offsets is not None else default
 
 
-def _check_places(starting: Place, ending: Place | None, assigned: frozenset[TopicPartition]) -> None:
+def _check_places(starting: Place, ending: Place | None, assigned: frozenset[NamedPartition]) -> None:
     if ending is not None:
         if starting is Edge.LATEST:
             raise ConfigError("startingOffsets can't be latest for batch queries: there would be nothing to read")

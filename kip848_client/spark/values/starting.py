@@ -10,7 +10,7 @@ from typing import Final, TypeAlias, assert_never
 import msgspec
 
 from kip848_client.errors import ConfigError
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 
 EARLIEST_OFFSET: Final = -2
 LATEST_OFFSET: Final = -1
@@ -36,7 +36,7 @@ class NoMatch(enum.Enum):
 class AtOffsets(msgspec.Struct, frozen=True):
     """An offset for each partition; -2 is its beginning and -1 its end."""
 
-    offsets: Mapping[TopicPartition, int]
+    offsets: Mapping[NamedPartition, int]
 
 
 class AtTime(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ class AtTime(msgspec.Struct, frozen=True):
 class AtTimes(msgspec.Struct, frozen=True):
     """The same with a time for each partition."""
 
-    times_ms: Mapping[TopicPartition, int]
+    times_ms: Mapping[NamedPartition, int]
     no_match: NoMatch
 
 
@@ -62,7 +62,7 @@ class AtCheckpoint(msgspec.Struct, frozen=True):
 Place: TypeAlias = Edge | AtOffsets | AtTime | AtTimes | AtCheckpoint
 
 
-def named_partitions(place: Place) -> frozenset[TopicPartition]:
+def named_partitions(place: Place) -> frozenset[NamedPartition]:
     """Partitions that *place* names one by one; none if it holds for all."""
     match place:
         case AtOffsets(offsets=offsets):
@@ -105,7 +105,7 @@ def parse_times(option: str, text: str, no_match: NoMatch) -> AtTimes:
     return AtTimes(times_ms, no_match)
 
 
-def parse_partition_numbers(option: str, text: str) -> dict[TopicPartition, int]:
+def parse_partition_numbers(option: str, text: str) -> dict[NamedPartition, int]:
     """Read ``{"topic": {"0": 23, "1": -1}}``.
 
     Raises:
@@ -116,20 +116,20 @@ def parse_partition_numbers(option: str, text: str) -> dict[TopicPartition, int]
         parsed = json.loads(text)
     except ValueError as error:
         raise ConfigError(f"{option}: expected a word or JSON such as {example}, got {text!r}: {error}") from error
-    numbers: dict[TopicPartition, int] = {}
+    numbers: dict[NamedPartition, int] = {}
     if not isinstance(parsed, dict) or not all(isinstance(of_topic, dict) for of_topic in parsed.values()):
         raise ConfigError(f"{option}: expected JSON such as {example}, got {text!r}")
     for topic, of_topic in parsed.items():
         for partition, number in of_topic.items():
             if not partition.isdecimal() or isinstance(number, bool) or not isinstance(number, int):
                 raise ConfigError(f"{option}: expected JSON such as {example}, got {partition!r}: {number!r}")
-            numbers[TopicPartition(topic, int(partition))] = number
+            numbers[NamedPartition(topic, int(partition))] = number
     if not numbers:
         raise ConfigError(f"{option}: names no partition; expected JSON such as {example}")
     return numbers
 
 
-def parse_assign(text: str) -> frozenset[TopicPartition]:
+def parse_assign(text: str) -> frozenset[NamedPartition]:
     """Read ``{"topic": [0, 1]}``.
 
     Raises:
@@ -140,12 +140,12 @@ def parse_assign(text: str) -> frozenset[TopicPartition]:
         parsed = json.loads(text)
     except ValueError as error:
         raise ConfigError(f"assign: expected JSON such as {example}, got {text!r}: {error}") from error
-    found: set[TopicPartition] = set()
+    found: set[NamedPartition] = set()
     if isinstance(parsed, dict):
         for topic, numbers in parsed.items():
             if not isinstance(numbers, list) or not all(type(number) is int and number >= 0 for number in numbers):
                 raise ConfigError(f"assign: expected JSON such as {example}, got {topic!r}: {numbers!r}")
-            found.update(TopicPartition(topic, number) for number in numbers)
+            found.update(NamedPartition(topic, number) for number in numbers)
     if not found:
         raise ConfigError(f"assign: names no partition; expected JSON such as {example}, got {text!r}")
     return frozenset(found)

@@ -14,7 +14,7 @@ from kip848_client.assignors.client.interface import (
 from kip848_client.assignors.library import Buckets, CoPartitioned, Priority, RackAware, Standby, Weighted
 from kip848_client.assignors.library.buckets import divide
 from kip848_client.assignors.library.metadata_json import encode
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from tests.support.assignor_specs import counts, group, partitions_of, tip
 
 
@@ -130,7 +130,7 @@ def test_rack_aware_reads_in_the_own_rack_where_balance_allows() -> None:
     assert [p.partition for p in partitions_of(RackAware(lambda _, i: racks["t"][i]).assign(spec), "b")] == [0, 2]
 
 
-def _standbys(found: GroupAssignment, member_id: str) -> set[TopicPartition]:
+def _standbys(found: GroupAssignment, member_id: str) -> set[NamedPartition]:
     assignor = Standby()
     group_metadata = ConsumerGroupMetadata("g", member_id, 1)
     assignor.on_assignment(0, found.members[member_id], group_metadata)
@@ -189,10 +189,10 @@ def test_standbys_are_in_another_rack_if_there_is_one() -> None:
 
 def test_the_application_hears_of_a_change_of_standbys_once() -> None:
     """Copying state is expensive; being told twice would start it twice."""
-    heard: list[tuple[TopicPartition, ...]] = []
+    heard: list[tuple[NamedPartition, ...]] = []
     assignor = Standby(on_standby=heard.append)
     told = MemberAssignment((), encode({"standby": {"t": [1, 2]}}).metadata)
     for _ in range(2):
         assignor.on_assignment(0, told, ConsumerGroupMetadata("g", "m", 1))
     assignor.on_assignment(-1, MemberAssignment(), ConsumerGroupMetadata("g", "m", 2))
-    assert heard == [(TopicPartition("t", 1), TopicPartition("t", 2))]
+    assert heard == [(NamedPartition("t", 1), NamedPartition("t", 2))]

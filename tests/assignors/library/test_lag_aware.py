@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kip848_client.assignors.client.interface import AssignmentSpec, GroupAssignment
 from kip848_client.assignors.library import LagAware
 from kip848_client.assignors.library.lag_aware import REASON_BEHIND, REASON_FORGOTTEN, level_of
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from tests.support.assignor_specs import counts, group, partitions_of, tip
 
 
@@ -48,13 +48,13 @@ def test_two_hot_partitions_of_one_member_are_parted() -> None:
 def test_what_a_member_told_stays_the_same_while_its_lag_swings() -> None:
     """Each change of metadata is a new assignment of the whole group."""
     assignor = LagAware(at_least=1_000)
-    assignor.report({TopicPartition("t", 0): 5_000})
+    assignor.report({NamedPartition("t", 0): 5_000})
     told = assignor.metadata()
     assert told.reason == REASON_BEHIND
     for lag in (6_000, 900, 0, 15_999, 4_000, -1):
-        assignor.report({TopicPartition("t", 0): lag})
+        assignor.report({NamedPartition("t", 0): lag})
         assert assignor.metadata() == told
-    assignor.report({TopicPartition("t", 0): 16_000})
+    assignor.report({NamedPartition("t", 0): 16_000})
     assert assignor.metadata() != told
 
 

@@ -10,7 +10,7 @@ from kip848_client import EmbeddedBroker
 from kip848_client import TopicPartition as PublicPartition
 from kip848_client.client.records.gap_check import Gap, left_out
 from kip848_client.errors import ProtocolError
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.record_batch import HEADER_SIZE, Record, build_batch, crc32c, keep_records
 from tests.interop.client.conftest import MakeConsumer
@@ -19,7 +19,7 @@ from tests.support.raw_connection import RawConnection
 
 pytestmark = pytest.mark.interop
 
-P0 = TopicPartition("orders", 0)
+P0 = NamedPartition("orders", 0)
 CRC_AT, CHECKED_FROM, ATTRIBUTES_AT = 17, 21, 21
 
 

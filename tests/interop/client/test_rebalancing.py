@@ -21,7 +21,7 @@ from kip848_client.errors import (
     MaxPollExceededError,
 )
 from kip848_client.journal import MemoryJournal
-from kip848_client.model import TopicPartition as ModelPartition
+from kip848_client.model import NamedPartition as ModelPartition
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.interop.client.conftest import MakeConsumer

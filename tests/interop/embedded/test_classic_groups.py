@@ -8,7 +8,7 @@ from kip848_client.broker import EmbeddedBroker
 from kip848_client.broker.coordinators.snapshots import GroupSnapshot
 from kip848_client.broker.net.logged_request import LoggedRequest
 from kip848_client.faults import ALWAYS, close
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.heartbeat import HeartbeatRequest
 from tests.interop.embedded.classic_members import LIBRARIES, classic_member
@@ -63,7 +63,7 @@ def test_a_member_reads_everything_commits_and_leaves(broker: EmbeddedBroker, li
     assert (group.type, group.leader) == ("classic", group.members[0].member_id)
     assert read(member) == all_keys("orders", 60, partitions=PARTITIONS)
     assert broker.wait_for_group("g", state="Empty", members=0).type == "classic"
-    assert broker.committed("g") == {TopicPartition("orders", n): 10 for n in range(PARTITIONS)}
+    assert broker.committed("g") == {NamedPartition("orders", n): 10 for n in range(PARTITIONS)}
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

@@ -11,7 +11,7 @@ import pytest
 
 from kip848_client.broker import EmbeddedBroker
 from kip848_client.broker.coordinators.snapshots import GroupSnapshot
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from tests.interop.embedded.clients import MemberThread, all_keys, continues_a_session, produce
 from tests.interop.embedded.java_member import JavaMember
 from tests.support.driving import Key
@@ -183,7 +183,7 @@ def test_java_producers_commit_abort_and_are_fenced_in_both_versions_of_transact
         command = [*java, "transact", broker.bootstrap_servers, "orders"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
         assert done.stdout.splitlines() == ["refused ProducerFencedException", "read [kept, last]"], done.stderr
-        assert broker.committed("g") == {TopicPartition("orders", 0): 5}
+        assert broker.committed("g") == {NamedPartition("orders", 0): 5}
         assert [record.value for record in broker.records("orders", partition=1)] == [b"kept"]
         assert {request.version for request in broker.requests.of("EndTxn")} == {end_version}
         assert bool(broker.requests.of("AddPartitionsToTxn")) == adds_partitions

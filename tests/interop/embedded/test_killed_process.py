@@ -15,7 +15,7 @@ from typing import Final
 
 import pytest
 
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from tests.interop.embedded.clients import MemberThread, place_of, read_committed
 from tests.interop.embedded.writing import TransactionThread
 from tests.interop.real.administrator import Administrator
@@ -74,7 +74,7 @@ def has_read(member: MemberThread, count: int) -> bool:
 
 def committed(bootstrap_servers: str, group_id: str = "g") -> dict[int, int]:
     """Committed offset of each partition of the group."""
-    places = [TopicPartition("orders", number) for number in range(PARTITIONS)]
+    places = [NamedPartition("orders", number) for number in range(PARTITIONS)]
     found = Administrator(bootstrap_servers, group_id).committed(places)
     return {place.partition: offset for place, offset in found.items()}
 

@@ -12,7 +12,7 @@ import msgspec
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from tests.interop.conftest import ADMIN_TIMEOUT_S
 from tests.interop.kafka_wire import Json, WireConnection
 
@@ -31,8 +31,8 @@ class ShownMember(msgspec.Struct, frozen=True):
     epoch: int
     topics: frozenset[str]
     pattern: str
-    assigned: frozenset[TopicPartition]
-    target: frozenset[TopicPartition]
+    assigned: frozenset[NamedPartition]
+    target: frozenset[NamedPartition]
 
 
 class ShownGroup(msgspec.Struct, frozen=True):
@@ -98,7 +98,7 @@ class Administrator:
         answer = self._ask("incremental_alter_configs", 1, {"resources": [resource], "validate_only": False})
         assert [row["error_code"] for row in answer["responses"]] == [0], answer
 
-    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def committed(self, partitions: Iterable[NamedPartition]) -> dict[NamedPartition, int]:
         """Committed offsets; partitions without one are absent."""
         topics: dict[str, list[Json]] = {}
         for partition in partitions:
@@ -108,7 +108,7 @@ class Administrator:
         (answer,) = self._ask("offset_fetch", 8, {"groups": [group], "require_stable": True})["groups"]
         assert answer["error_code"] == 0, answer
         return {
-            TopicPartition(topic["name"], row["partition_index"]): row["committed_offset"]
+            NamedPartition(topic["name"], row["partition_index"]): row["committed_offset"]
             for topic in answer["topics"]
             for row in topic["partitions"]
             if row["committed_offset"] >= 0
@@ -138,9 +138,9 @@ def _member(row: Any) -> ShownMember:
     )
 
 
-def _partitions(assignment: Any) -> frozenset[TopicPartition]:
+def _partitions(assignment: Any) -> frozenset[NamedPartition]:
     return frozenset(
-        TopicPartition(topic["topic_name"], partition)
+        NamedPartition(topic["topic_name"], partition)
         for topic in assignment["topic_partitions"]
         for partition in topic["partitions"]
     )

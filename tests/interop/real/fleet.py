@@ -18,7 +18,7 @@ from typing import Final, Self
 import msgspec
 from confluent_kafka import KafkaError, Message, Producer
 
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from tests.interop.real.ledger import Entry, Ledger, entries_of
 from tests.support.driving import dotted
 from tests.support.waiting import TIMEOUT_S
@@ -141,7 +141,7 @@ class Stream:
         records_per_second: int,
         life: str | None = None,
     ) -> None:
-        self.written: Final[dict[TopicPartition, int]] = {}
+        self.written: Final[dict[NamedPartition, int]] = {}
         self.failures: Final[list[KafkaError]] = []
         self._topic = topic
         self._life = life
@@ -176,7 +176,7 @@ class Stream:
         """From now on write to so many partitions."""
         topic = self._topic if self._life is None else f"{self._topic}#{self._life}"
         for index in range(partitions):
-            self.written.setdefault(TopicPartition(topic, index), 0)
+            self.written.setdefault(NamedPartition(topic, index), 0)
 
     def stop(self) -> None:
         """Stop, and wait until everything written is acknowledged; may be called again."""

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from kip848_client import Kip848Error, MemberState
 from kip848_client import TopicPartition as PublicPartition
 from kip848_client.config import ConfigValue
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from tests.interop.conftest import create_topic, unique_name
 from tests.interop.real.administrator import Administrator
 from tests.interop.real.ledger import Ledger, judge
@@ -39,7 +39,7 @@ class Group(Administrator):
     def __init__(self, bootstrap_servers: str) -> None:
         super().__init__(bootstrap_servers, unique_name("ours"))
         self.ledger: Final = Ledger()
-        self.written: Final[dict[TopicPartition, int]] = {}
+        self.written: Final[dict[NamedPartition, int]] = {}
         self.admin: Final = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
         self._topics: Final[list[str]] = []
         self._members: Final[list[OurMember | LibrdkafkaMember]] = []
@@ -98,7 +98,7 @@ class Group(Administrator):
 
     def write(self, topic: str, count: int, *, partitions: int) -> None:
         """Write *count* more records to each of the first *partitions* partitions, and wait until they are there."""
-        places = [TopicPartition(topic, index) for index in range(partitions)]
+        places = [NamedPartition(topic, index) for index in range(partitions)]
         if not self.written.keys() >= set(places):
             self._producer.list_topics(topic, timeout=TIMEOUT_S)  # so that it knows of partitions that are new
         for place in places:
@@ -119,7 +119,7 @@ class Group(Administrator):
     def is_at_the_end(self, member: OurMember) -> bool:
         """Whether this member has read everything to the end, some of it again if need be."""
         places = [PublicPartition(place.topic, place.partition) for place in self.written]
-        return self.written == {TopicPartition(at.topic, at.partition): at.offset for at in member.raw.position(places)}
+        return self.written == {NamedPartition(at.topic, at.partition): at.offset for at in member.raw.position(places)}
 
     def committed_all(self) -> bool:
         """Whether the committed offsets are behind all that was written."""

@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 
 Kind = Literal["assigned", "revoked", "lost", "killed", "read", "committed", "error"]
 
@@ -39,9 +39,9 @@ class Entry(msgspec.Struct, frozen=True):
     text: str = ""
 
     @property
-    def place(self) -> TopicPartition:
+    def place(self) -> NamedPartition:
         """The partition."""
-        return TopicPartition(self.topic, self.partition)
+        return NamedPartition(self.topic, self.partition)
 
     def to_line(self) -> bytes:
         """As one line of JSON."""
@@ -80,11 +80,11 @@ class Ledger:
     def read(self, member: str, partition: tuple[str, int], number: int) -> None:
         """One record was handed to the application."""
         self.entries.append(Entry(time.monotonic_ns(), member, "read", *partition, number, number + 1))
-        self._different.add((TopicPartition(*partition), number))
+        self._different.add((NamedPartition(*partition), number))
 
-    def numbers(self) -> dict[TopicPartition, list[int]]:
+    def numbers(self) -> dict[NamedPartition, list[int]]:
         """Numbers read of each partition, in order, by whomever."""
-        found: defaultdict[TopicPartition, list[int]] = defaultdict(list)
+        found: defaultdict[NamedPartition, list[int]] = defaultdict(list)
         for entry in self.entries:
             if entry.kind == "read":
                 found[entry.place].extend(range(entry.first, entry.end))
@@ -96,9 +96,9 @@ class Ledger:
 
     def summary(self) -> str:
         """For a failed test: the last owner of each partition, how far it was read and committed, and all errors."""
-        owner: dict[TopicPartition, str] = {}
-        read: dict[TopicPartition, int] = {}
-        committed: dict[TopicPartition, int] = {}
+        owner: dict[NamedPartition, str] = {}
+        read: dict[NamedPartition, int] = {}
+        committed: dict[NamedPartition, int] = {}
         for entry in self.entries:
             if entry.kind == "assigned":
                 owner[entry.place] = entry.member
@@ -142,7 +142,7 @@ class _Partition(msgspec.Struct):
     """How the last owner went."""
 
 
-def judge(ledger: Ledger, *, written: Mapping[TopicPartition, int], zombies: bool = False) -> Findings:
+def judge(ledger: Ledger, *, written: Mapping[NamedPartition, int], zombies: bool = False) -> Findings:
     """Examine a ledger of partitions that were written from 0 on.
 
     Wrong is: two members with one partition; a record read by a member that does not have its partition; a gap or a
@@ -154,7 +154,7 @@ def judge(ledger: Ledger, *, written: Mapping[TopicPartition, int], zombies: boo
             the old one heard of it, and both may read.
     """
     found = Findings()
-    partitions: defaultdict[TopicPartition, _Partition] = defaultdict(_Partition)
+    partitions: defaultdict[NamedPartition, _Partition] = defaultdict(_Partition)
     for entry in ledger.entries:
         if entry.kind == "error":
             continue

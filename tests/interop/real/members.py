@@ -14,7 +14,7 @@ from kip848_client import Consumer, Message
 from kip848_client import TopicPartition as PublicPartition
 from kip848_client.config import ConfigValue
 from kip848_client.journal import MemoryJournal
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from tests.interop.real.ledger import Ledger
 from tests.support.driving import BATCH, QUIET, SLICE_S, Driven, DrivenConsumer, Kind, key
 
@@ -23,7 +23,7 @@ class Member(Driven, Protocol):
     """A member of ours or of librdkafka's."""
 
     @property
-    def partitions(self) -> frozenset[TopicPartition]:
+    def partitions(self) -> frozenset[NamedPartition]:
         """What it has."""
         ...
 
@@ -97,9 +97,9 @@ class LibrdkafkaMember:
         return count
 
     @property
-    def partitions(self) -> frozenset[TopicPartition]:
+    def partitions(self) -> frozenset[NamedPartition]:
         """What it has."""
-        return frozenset(TopicPartition(one.topic, one.partition) for one in self.raw.assignment())
+        return frozenset(NamedPartition(one.topic, one.partition) for one in self.raw.assignment())
 
     def close(self, _timeout_s: float = 0.0) -> None:
         """Commit, leave and close; may be called again."""

@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from kip848_client import Consumer, ConsumerRebalanceListener, KafkaError
 from kip848_client import TopicPartition as PublicPartition
 from kip848_client.errors import BrokerError
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from tests.interop.conftest import unique_name
 from tests.interop.real.group import Group
 from tests.support.driving import drive
@@ -18,8 +18,8 @@ from tests.support.driving import drive
 pytestmark = pytest.mark.interop
 
 
-def places(topic: str, count: int) -> list[TopicPartition]:
-    return [TopicPartition(topic, index) for index in range(count)]
+def places(topic: str, count: int) -> list[NamedPartition]:
+    return [NamedPartition(topic, index) for index in range(count)]
 
 
 def test_asynchronous_commits_reach_the_coordinator_in_order_and_report(group: Group) -> None:
@@ -38,7 +38,7 @@ def test_asynchronous_commits_reach_the_coordinator_in_order_and_report(group: G
     drive(consumer, until=lambda: len(heard) == 50, what="50 answers")
 
     assert heard == [(None, offset) for offset in range(1, 51)]
-    assert group.committed(places(topic, 1)) == {TopicPartition(topic, 0): 50}
+    assert group.committed(places(topic, 1)) == {NamedPartition(topic, 0): 50}
 
 
 def test_committed_metadata_and_leader_epochs_travel_both_ways(group: Group) -> None:

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from kip848_client import TopicPartition as PublicPartition
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from tests.interop.conftest import unique_name
 from tests.interop.embedded.clients import read_committed
 from tests.interop.real.group import Group
@@ -47,7 +47,7 @@ class Transformer:
         self._producer.init_transactions(TIMEOUT_S)
 
     @property
-    def partitions(self) -> frozenset[TopicPartition]:
+    def partitions(self) -> frozenset[NamedPartition]:
         """Of its consumer."""
         return self.member.partitions
 
@@ -80,7 +80,7 @@ class Transformer:
 
     def _go_back(self, ends: dict[tuple[str, int], int]) -> None:
         """Read the batch again, where it is still ours: its transaction never was."""
-        mine = [PublicPartition(*place) for place in ends if TopicPartition(*place) in self.partitions]
+        mine = [PublicPartition(*place) for place in ends if NamedPartition(*place) in self.partitions]
         for at in self.member.raw.committed(mine):
             self.member.raw.seek(PublicPartition(at.topic, at.partition, max(0, at.offset)))
 

@@ -21,7 +21,7 @@ from typing import Final
 import pytest
 from confluent_kafka import Producer
 
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from tests.interop.embedded.clients import read_committed
 from tests.interop.real.group import ON_KAFKA, Group
 from tests.support.waiting import wait_until
@@ -143,7 +143,7 @@ def test_each_result_is_there_once_while_processes_join_leave_freeze_and_are_kil
     servers = group.bootstrap_servers
     source, sink = group.topic(partitions=PARTITIONS), group.topic(partitions=SINK_PARTITIONS)
     group.configure(consumer_session_timeout_ms=SESSION_TIMEOUT_MS)
-    places = [TopicPartition(source, partition) for partition in range(PARTITIONS)]
+    places = [NamedPartition(source, partition) for partition in range(PARTITIONS)]
     orders = Orders(servers, source)
 
     def done() -> int:

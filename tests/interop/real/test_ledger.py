@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from tests.interop.real.ledger import Entry, Kind, Ledger, judge
 
 pytestmark = pytest.mark.interop
 
-P0 = TopicPartition("t", 0)
+P0 = NamedPartition("t", 0)
 
 
 def ledger(*told: tuple[str, Kind, int, int]) -> Ledger:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import ConsumerGroupState, ConsumerGroupType
 
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from tests.interop.conftest import ADMIN_TIMEOUT_S
 from tests.interop.real.group import Group
 from tests.interop.real.ledger import judge
@@ -59,9 +59,9 @@ def test_an_administrator_sees_our_members_as_what_they_are(group: Group) -> Non
         assert row.member_id == member.raw.member_id
         assert row.group_instance_id is None
         assert row.host == "/127.0.0.1"
-        assert {TopicPartition(p.topic, p.partition) for p in row.assignment.topic_partitions} == member.partitions
+        assert {NamedPartition(p.topic, p.partition) for p in row.assignment.topic_partitions} == member.partitions
         assert row.target_assignment is not None
-        assert {TopicPartition(p.topic, p.partition) for p in row.target_assignment.topic_partitions} == (
+        assert {NamedPartition(p.topic, p.partition) for p in row.target_assignment.topic_partitions} == (
             member.partitions
         )
     [row] = [one for one in listed.valid if one.group_id == group.group_id]

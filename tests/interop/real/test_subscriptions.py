@@ -6,7 +6,7 @@ import pytest
 
 from kip848_client import SubscriptionPattern
 from kip848_client.errors import InvalidRegularExpressionError
-from kip848_client.model import TopicPartition
+from kip848_client.model import NamedPartition
 from tests.interop.conftest import unique_name
 from tests.interop.real.group import Group
 from tests.interop.real.members import OurMember
@@ -77,5 +77,5 @@ def test_a_deleted_topic_is_given_up_and_the_others_are_read_on(group: Group) ->
     group.write(kept, 10, partitions=1)
     group.read_all(member)
 
-    assert member.told[-1] == ("revoked", frozenset({TopicPartition(doomed, 0)}))
+    assert member.told[-1] == ("revoked", frozenset({NamedPartition(doomed, 0)}))
     group.assert_read_once()

@@ -16,7 +16,7 @@ from kip848_client.member.core.error_tables import HeartbeatErrorClass, heartbea
 from kip848_client.member.core.states import HEARTBEATING, Phase
 from kip848_client.member.group.release import Release
 from kip848_client.member.offsets import commit_requests
-from kip848_client.model import OffsetAndMetadata, TopicPartition
+from kip848_client.model import NamedPartition, OffsetAndMetadata
 from tests.simulation.known_bugs.registry import Patch, known_bug
 
 
@@ -66,7 +66,7 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     original = commit_requests.build_commit
 
-    def build_commit(context: Any, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Any:
+    def build_commit(context: Any, offsets: Mapping[NamedPartition, OffsetAndMetadata]) -> Any:
         return original(context, {key: OffsetAndMetadata(at.offset + 1) for key, at in offsets.items()})
 
     patch.setattr("kip848_client.member.offsets.commits.build_commit", build_commit)
