@@ -29,7 +29,7 @@ SHOWN = r"c\x1b]0;x\x07\x1b[2J\x9b\u202e\nfake-line"
 
 
 def test_what_a_terminal_would_obey_is_spelled_out() -> None:
-    """And everything else is left alone."""
+    """A record must not clear the screen or move the cursor of the reader; other text is unchanged."""
     assert printable(EVIL) == SHOWN
     assert printable("Bestellungen für 東京") == "Bestellungen für 東京"
     assert spell_for_terminal(Record(b'{\n\t"id": "\x1b[2J\xff"\n}')) == b'{\n\t"id": "\\x1b[2J\\xff"\n}'
@@ -101,7 +101,7 @@ def test_any_name_can_be_drawn(tmp_path: Path) -> None:
 
 
 def test_one_is_not_many() -> None:
-    """``1 records``."""
+    """A user reads "1 record" and "2,000 records", and never "1 records"."""
     assert [counted(0, "record"), counted(1, "record"), counted(2_000, "record")] == [
         "0 records",
         "1 record",

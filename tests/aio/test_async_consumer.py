@@ -376,7 +376,7 @@ asyncio.run(main(consumer))
 
 
 def test_a_program_that_ends_without_close_leaves_the_group(broker: EmbeddedBroker) -> None:
-    """Not closing must not block the group."""
+    """Otherwise the group waits a session timeout for the partitions of a program that has ended."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore:This process", "-c", PROGRAM, broker.bootstrap_servers],
         capture_output=True,

@@ -329,7 +329,7 @@ async def test_a_record_that_another_task_has_in_hand_is_read_again(broker: Embe
 
 
 async def test_a_batch_whose_handler_raises_is_read_again(broker: EmbeddedBroker) -> None:
-    """As in the synchronous consumer."""
+    """Committing a batch whose handler raised would lose its records, so the next consumer reads it again."""
     broker.produce_many("orders", [NewRecord(str(number), partition=0) for number in range(10)])
 
     async def serve() -> None:

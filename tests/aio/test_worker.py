@@ -52,7 +52,7 @@ def test_runners_are_tasks_of_the_loop_and_units_move_between_workers(backend: s
 
 
 def test_callbacks_are_awaited(backend: str) -> None:
-    """The three-callback style, with coroutine functions."""
+    """A service passes coroutine functions for start, stop and lost; each is awaited, with its units."""
     calls: list[tuple[str, list[str]]] = []
 
     async def start(worker: AsyncWorker, units: list[OwnedUnit]) -> None:

@@ -156,7 +156,7 @@ def test_values_that_do_not_fit_the_wire_are_refused_where_they_are_made() -> No
 
 
 def test_a_topic_is_found_by_name_and_by_id() -> None:
-    """Metadata of an application may hold either."""
+    """An author of an assignor may keep topics by name or by id, and looks them up by either."""
     spec = group({"a": ["t"]}, {"t": 3})
     assert spec.topic("t") is spec.topic(topic_id("t"))
     assert spec.subscribers("t") == ("a",)

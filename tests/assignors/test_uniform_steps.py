@@ -110,7 +110,7 @@ def test_members_with_mixed_subscriptions_are_assigned_as_described(group: Group
 
 
 def test_free_partitions_of_a_mixed_group_are_dealt_out_in_turn() -> None:
-    """One by one, and not in runs."""
+    """Kafka gives each member one partition in turn, and not a run of neighbours; so do we."""
     group = spec({"a": (T[1],), "b": (T[1],), "c": (T[2],)}, {T[1]: 4, T[2]: 1})
     wanted: GroupAssignment = {"a": {T[1]: (0, 2)}, "b": {T[1]: (1, 3)}, "c": {T[2]: (0,)}}
     assert UniformAssignor().assign(group) == wanted

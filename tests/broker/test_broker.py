@@ -32,7 +32,7 @@ def thread_names() -> set[str]:
 
 
 def test_a_started_broker_serves_its_topics_on_a_free_loopback_port() -> None:
-    """The first thing anybody does with it."""
+    """The first thing that a new user does: start a broker with topics, and connect to it."""
     with EmbeddedBroker({"orders": 3, "users": 1}) as broker:
         with RawConnection(broker.bootstrap_servers) as connection:
             response = connection.ask(MetadataRequest(topics=None), version=12)
@@ -68,7 +68,7 @@ def test_stop_twice_and_stop_before_start_do_nothing() -> None:
 
 
 def test_it_works_as_an_asynchronous_context_manager() -> None:
-    """Asynchronous tests write ``async with``."""
+    """Asynchronous tests write ``async with EmbeddedBroker(...)``; a start that blocks their loop hangs them."""
 
     async def use() -> str:
         async with EmbeddedBroker({"orders": 1}) as broker:

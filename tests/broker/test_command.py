@@ -145,14 +145,14 @@ def test_help_of_a_command_lists_its_options(capsys: pytest.CaptureFixture[str])
 
 
 def test_version_is_the_installed_one(capsys: pytest.CaptureFixture[str]) -> None:
-    """Bug reports start with it."""
+    """Bug reports begin with the output of ``kip848 --version``."""
     with pytest.raises(SystemExit):
         main(["--version"])
     assert capsys.readouterr().out.startswith("kip848 ")
 
 
 def test_an_unknown_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
-    """Status 2, as everywhere."""
+    """Scripts tell a misspelt command by exit status 2, as with any Unix command."""
     with pytest.raises(SystemExit) as ended:
         main(["brooker"])
     assert ended.value.code == 2
@@ -164,7 +164,7 @@ def test_an_unknown_command_is_a_usage_error(capsys: pytest.CaptureFixture[str])
     [("127.0.0.1:9092", ("127.0.0.1", 9092)), ("[::1]:0", ("::1", 0)), ("localhost:1", ("localhost", 1))],
 )
 def test_addresses_are_read(text: str, expected: tuple[str, int]) -> None:
-    """IPv6 addresses hold colons themselves."""
+    """IPv6 addresses hold colons themselves, and only the last colon separates the port."""
     assert parse_address(text) == expected
 
 
@@ -176,7 +176,7 @@ def test_addresses_are_read(text: str, expected: tuple[str, int]) -> None:
     ],
 )
 def test_a_wrong_address_is_refused(text: str) -> None:
-    """The message shows what was given."""
+    """The message quotes the address, so that the user sees what is wrong with it."""
     with pytest.raises(ConfigError, match="is not HOST:PORT"):
         parse_address(text)
 

@@ -52,7 +52,7 @@ def value_of(connection: RawConnection, kind: int, name: str, key: str) -> tuple
 
 
 def test_settings_of_a_topic_are_set_taken_back_and_edited_as_lists(connection: RawConnection) -> None:
-    """KIP-339: single settings, without knowing the others."""
+    """Admin tools change one setting without sending all others (KIP-339)."""
     topic = (ResourceType.TOPIC, "orders")
     assert alter(connection, *topic, (ConfigOperation.SET, "retention.ms", "1000")) == ErrorCode.NONE
     assert value_of(connection, *topic, "retention.ms") == ("1000", ConfigSource.DYNAMIC_TOPIC)
@@ -160,7 +160,7 @@ def test_what_kafka_refuses_is_refused_and_changes_nothing(
 
 
 def test_one_wrong_setting_keeps_the_whole_resource_as_it_was(connection: RawConnection) -> None:
-    """Half a change is worse than none."""
+    """After a refused change the operator must not find half of it in effect."""
     changes = [(ConfigOperation.SET, "retention.ms", "1000"), (ConfigOperation.SET, "segment.ms", "-7")]
     assert alter(connection, ResourceType.TOPIC, "orders", *changes) == ErrorCode.INVALID_CONFIG
     assert value_of(connection, ResourceType.TOPIC, "orders", "retention.ms")[1] == ConfigSource.DEFAULT
@@ -168,7 +168,7 @@ def test_one_wrong_setting_keeps_the_whole_resource_as_it_was(connection: RawCon
 
 @pytest.mark.parametrize("kind", [ResourceType.TOPIC, ResourceType.GROUP])
 def test_validate_only_checks_and_changes_nothing(connection: RawConnection, kind: ResourceType) -> None:
-    """A dry run."""
+    """A dry run reports the error of a wrong value and leaves the right ones unset."""
     name, key = ("orders", "retention.ms") if kind is ResourceType.TOPIC else ("g", SESSION)
     before = value_of(connection, kind, name, key)
     assert alter(connection, kind, name, (ConfigOperation.SET, key, "600"), validate_only=True) == ErrorCode.NONE

@@ -146,6 +146,7 @@ def test_a_session_ends_with_its_last_partition_and_at_its_clients_will(client: 
 
 @pytest.mark.kip848_broker(config={"max.incremental.fetch.session.cache.slots": 0})
 def test_without_slots_every_answer_is_a_full_one(client: Client) -> None:
+    """Without room for a session a client reads on with full fetches, and is not refused."""
     assert client.fetch(0, {0: 0}) == {0: (0, 0)}
     assert client.session_id == 0
 
@@ -188,6 +189,7 @@ def test_fault_rules_and_acls_judge_every_partition_of_a_session(broker: Embedde
 
 @pytest.mark.kip848_broker(acls=True)
 def test_a_permission_that_is_withdrawn_ends_the_reading_of_a_session(broker: EmbeddedBroker, client: Client) -> None:
+    """A session must not let a user read on after an operator took the permission away."""
     broker.allow("ANONYMOUS", "READ", topic=TOPIC)
     assert client.fetch(0, {0: 0}) == {0: (0, 0)}
     broker.deny("ANONYMOUS", "READ", topic=TOPIC)

@@ -17,7 +17,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 def test_a_record_is_read_by_a_client_as_it_was_given(kip848_broker: EmbeddedBroker) -> None:
-    """A test feeds the service with it."""
+    """A test feeds records to a service and compares key, value, headers and timestamp."""
     kip848_broker.create_topic("orders", partitions=2)
     at_ms = 1_700_000_000_123
     written = kip848_broker.produce("orders", "tea", b"ann", {"trace": "1"}, partition=1, timestamp_ms=at_ms)

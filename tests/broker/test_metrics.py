@@ -96,7 +96,7 @@ def test_a_log_that_cannot_be_written_is_failed(broker: EmbeddedBroker, full_dis
 
 
 def test_the_thread_is_idle_when_nothing_happens(broker: EmbeddedBroker) -> None:
-    """Overload is visible before sessions run out."""
+    """An operator sees an overloaded broker by its idle ratio before sessions time out."""
     idle = figures(broker, "thread.idle.ratio.avg")[""]
     assert 0 <= figures(broker, "thread.idle.ratio.min")[""] <= 1
     assert 0 <= idle <= 1

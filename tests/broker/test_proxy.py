@@ -205,7 +205,7 @@ def test_a_cluster_that_is_away_closes_the_clients_connection(proxy: FaultProxy,
 
 
 def test_disconnect_cuts_everybody_off_once(proxy: FaultProxy, connection: RawConnection) -> None:
-    """A network that hiccups."""
+    """A test simulates a short network failure: all connections break, and new ones work."""
     connection.ask(MetadataRequest(topics=()), version=12)
     proxy.disconnect()
     assert connection.is_closed_by_peer()
@@ -214,7 +214,7 @@ def test_disconnect_cuts_everybody_off_once(proxy: FaultProxy, connection: RawCo
 
 
 def test_a_stopped_proxy_leaves_nothing(broker: EmbeddedBroker) -> None:
-    """It runs in test suites."""
+    """A thread or an open port that stays behind would disturb the next test of a suite."""
     before = set(threading.enumerate())
     proxy = FaultProxy(broker.bootstrap_servers).start()
     port = int(proxy.bootstrap_servers.rpartition(":")[2])

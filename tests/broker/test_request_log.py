@@ -99,7 +99,7 @@ def test_what_came_before_counts_unless_it_is_excluded(broker: EmbeddedBroker, c
 
 
 def test_a_wait_that_runs_out_says_what_came_instead(broker: EmbeddedBroker, connection: RawConnection) -> None:
-    """That is usually the answer to why."""
+    """The requests that did come usually explain why the awaited one did not."""
     connection.ask(MetadataRequest(topics=()), version=12)
     connection.ask(HEARTBEAT, version=1)
     connection.ask(HEARTBEAT, version=1)
@@ -267,7 +267,7 @@ def test_credentials_are_not_kept() -> None:
 
 
 def test_a_log_of_size_nothing_keeps_nothing() -> None:
-    """For measurements."""
+    """Somebody who measures the broker sets the size to 0 and must not pay for a log."""
     with EmbeddedBroker(config={"kip848.request.log.max.entries": 0}) as broker:
         with RawConnection(broker.bootstrap_servers) as connection:
             connection.ask(HEARTBEAT, version=1)

@@ -318,7 +318,7 @@ def test_an_end_that_was_decided_before_a_crash_is_written_after_it(tmp_path: Pa
 
 
 def test_aborted_transactions_are_known_after_a_restart(tmp_path: Path) -> None:
-    """Readers would take their records for results."""
+    """Otherwise readers of committed records would receive records of an aborted transaction."""
     with EmbeddedBroker({TOPIC: 1}, data_dir=tmp_path) as broker, begun(broker) as producer:
         producer.produce()
         producer.end(commit=False)

@@ -88,7 +88,7 @@ def test_one_that_is_too_slow_for_the_large_group_fails(own: str, capsys: pytest
 
 
 def test_show_tells_what_moved(capsys: pytest.CaptureFixture[str]) -> None:
-    """In text, for a terminal."""
+    """An author of an assignor sees in the terminal which partitions a join moves."""
     options = ["--member", 'big={"weight":3}', "--member", "small", "--topic", "orders:8", "--join", "new"]
     assert main(["assignor", "show", "Weighted", *options]) == 0
     printed = capsys.readouterr().out
@@ -122,7 +122,7 @@ def test_show_draws_a_picture_that_is_well_formed(tmp_path: Path, capsys: pytest
     ],
 )
 def test_a_wrong_option_is_one_sentence(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """No traceback."""
+    """A typing error is answered by one sentence that names the option, and not by a traceback."""
     assert main(["assignor", *arguments]) == 1
     assert says in capsys.readouterr().err
 

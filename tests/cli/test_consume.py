@@ -55,7 +55,7 @@ def test_values_are_printed_as_they_are() -> None:
 
 
 def test_a_record_as_json_has_everything() -> None:
-    """Scripts read these names."""
+    """Scripts read these JSON names; a renamed or missing field breaks them."""
     record = Record("grün".encode(), b"k", [("trace", b"1"), ("none", None)])
     assert json.loads(consume.spell_json(record)) == {
         "topic": "orders",
@@ -98,7 +98,7 @@ def test_new_records_only_is_the_default() -> None:
 
 @pytest.mark.parametrize("arguments", [["-X", "nonsense"], ["-X", "=x"]])
 def test_a_property_without_a_name_is_refused(arguments: list[str]) -> None:
-    """A typing error must not be ignored."""
+    """A typing error in ``-X`` would otherwise be ignored, and the setting with it."""
     with pytest.raises(ConfigError, match="not KEY=VALUE"):
         consume.consumer_conf(parse(*arguments))
 

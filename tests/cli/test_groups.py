@@ -54,12 +54,12 @@ def test_groups_are_listed(billing: EmbeddedBroker, capsys: pytest.CaptureFixtur
 
 
 def test_brokers_are_named_as_for_kafkas_own_tools(kip848_broker: EmbeddedBroker) -> None:
-    """Hands type --bootstrap-server."""
+    """Users of Kafka's scripts type ``--bootstrap-server`` and expect it to work here."""
     assert main(["groups", "list", "--bootstrap-server", kip848_broker.bootstrap_servers]) == 0
 
 
 def test_no_command_shows_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:
-    """The first thing that anybody types."""
+    """A new user types ``kip848`` alone and must see the list of commands."""
     assert main([]) == 2
     assert "join a group and print its records" in capsys.readouterr().err
 

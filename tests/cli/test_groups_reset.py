@@ -99,7 +99,7 @@ def test_a_group_at_work_is_left_alone(billing: EmbeddedBroker, capsys: Captured
 def test_what_cannot_be_reset_is_told(
     billing: EmbeddedBroker, options: list[str], problem: str, capsys: Captured
 ) -> None:
-    """Nothing is committed then."""
+    """A reset that cannot be carried out fails as a whole: no offset of the group changes."""
     assert groups(billing, "reset-offsets", "billing", *options, "--execute") == 1
     assert problem in capsys.readouterr().err
     assert billing.committed("billing") == {("orders", 0): 4}
@@ -142,7 +142,7 @@ def test_a_shell_completes_commands_and_options(capsys: Captured) -> None:
 def test_a_terminal_gets_colours_and_a_pipe_does_not(
     billing: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    """Programs cut columns out of it."""
+    """Scripts cut columns out of the output; colour codes would end up in them."""
     groups(billing, "list")
     plain = capsys.readouterr().out
     assert "\x1b[" not in plain

@@ -55,7 +55,7 @@ def test_a_file_is_read_as_java_reads_it(file: Path, text: str, properties: dict
 
 
 def test_a_file_with_sections_is_read_as_in_confluents_examples(file: Path) -> None:
-    """Their getting-started pages begin with one."""
+    """The getting-started pages of confluent-kafka begin with a file with sections."""
     file.write_text(
         "[default]\nbootstrap.servers=a:1\nsasl.password=a\\b\n\n[consumer]\ngroup.id=python_example_group_1\n\n"
         "# 'auto.offset.reset=earliest' to start reading from the beginning\nauto.offset.reset=earliest\n"
@@ -142,7 +142,7 @@ def test_the_options_of_consume_win_over_a_file(file: Path) -> None:
 def test_the_timeout_of_produce_wins_over_a_file(
     file: Path, options: tuple[str, ...], timeout_ms: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Java's name for it is another."""
+    """The option must also replace Java's name for the setting, ``delivery.timeout.ms``."""
     import confluent_kafka
 
     file.write_text("bootstrap.servers=a:1\ndelivery.timeout.ms=300000\n")

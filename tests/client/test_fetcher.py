@@ -241,7 +241,7 @@ def test_a_topic_that_comes_back_under_another_id_is_read_with_a_new_handle(
 
 
 def test_the_same_topic_is_read_on_with_the_same_handle(renewing: Fetcher, renewed: list[RenewedPlane]) -> None:
-    """A rebalance must not cost connections."""
+    """A new handle in each rebalance would cost new connections to the brokers."""
     renewing.stop([P0])
     renewing.start({_tip(P0): OffsetAndMetadata(10)})
 

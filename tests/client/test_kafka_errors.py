@@ -52,7 +52,7 @@ def test_a_handler_of_kafka_exceptions_catches_every_error_of_ours(error: type[K
 
 
 def test_errors_tell_code_and_text_as_in_confluent_kafka() -> None:
-    """Handlers ask ``error.args[0].code()`` and branch on it."""
+    """Error handlers written for confluent-kafka branch on ``error.args[0].code()``."""
     error = error_for_code(113, "commit of orders-0")
     [details] = error.args
     assert isinstance(details, KafkaError)

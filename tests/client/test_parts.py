@@ -163,7 +163,7 @@ def test_close_waits_for_no_commit_that_ctrl_c_kept_from_the_member() -> None:
 
 
 def test_when_the_thread_dies_every_call_ends_with_the_reason() -> None:
-    """They would never be answered."""
+    """Without the background thread a waiting ``commit()`` would never return."""
     commits = CommitManager()
     waiting, background = commits.open(), commits.open(asynchronous=True)
     background.posted = True
@@ -202,7 +202,7 @@ def test_presence_is_now_while_inside_and_the_moment_of_leaving_afterwards() -> 
 
 
 def test_a_shrinking_buffer_and_a_counted_call_are_polls() -> None:
-    """The fast paths leave no other trace."""
+    """The fast paths of poll() leave no other trace; without it a busy member would be removed as too slow."""
     buffer = [1, 2, 3]
     presence = AppPresence(buffer)
     presence.last_polled_ms(0)
@@ -358,7 +358,7 @@ def test_a_function_in_the_place_of_the_listener_is_on_assign() -> None:
 
 
 def test_offset_fields_mean_places() -> None:
-    """confluent-kafka's special offsets keep their meaning."""
+    """A program ported from confluent-kafka assigns with OFFSET_BEGINNING and OFFSET_END."""
     given = [Public("t", 0, 7), Public("t", 1, OFFSET_BEGINNING), Public("t", 2, OFFSET_END), Public("t", 3),
              Public("t", 4, OFFSET_STORED)]  # fmt: skip
 

@@ -73,7 +73,7 @@ def test_a_partition_without_a_leader_is_a_passing_error(broker: EmbeddedBroker,
 @QUESTIONS
 @pytest.mark.parametrize("partition", [TopicPartition("nope", 0, 0), TopicPartition("orders", 9, 0)])
 def test_what_does_not_exist_is_not_waited_for(consumer: Consumer, ask: Ask, partition: TopicPartition) -> None:
-    """The time-out may be an hour."""
+    """A question about a missing partition would otherwise block for the whole time-out."""
     with pytest.raises(BrokerError, match=f"the cluster has no {partition.topic}-{partition.partition}") as told:
         ask(consumer, partition, -1)
     assert told.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -81,7 +81,7 @@ def test_what_does_not_exist_is_not_waited_for(consumer: Consumer, ask: Ask, par
 
 @QUESTIONS
 def test_an_outage_is_a_lost_connection(ask: Ask) -> None:
-    """It said IllegalStateError: change the program."""
+    """When the cluster is away the error must say so, and not that the program is wrong."""
     with ExitStack() as stack:
         broker = stack.enter_context(EmbeddedBroker({"orders": 1}))
         conf = {**QUIET, "bootstrap.servers": broker.bootstrap_servers, "group.id": "g"}

@@ -125,7 +125,7 @@ async def test_opening_gives_up_at_its_time(tasks: TaskGroup) -> None:
 
 
 async def test_a_refused_password_is_not_tried_again(tasks: TaskGroup) -> None:
-    """Repeating it locks accounts."""
+    """Repeating a wrong password locks the account of the user."""
     network = FakeNetwork({("a", 1): AuthenticationError("wrong password")})
     bench = Bench(network, tasks, bootstrap=[("a", 1)])
     with pytest.raises(AuthenticationError):

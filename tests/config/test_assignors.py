@@ -75,7 +75,7 @@ def versions(name: str, low: object, high: object) -> PartitionAssignor:
     ],
 )
 def test_an_assignor_is_given_as_object_class_or_import_path(given: object) -> None:
-    """Programs have objects, configuration files have text."""
+    """A program passes an object or a class, a configuration file can only pass text."""
     assert names(parse(group_local_assignors=given)) == ["even"]
 
 
@@ -92,7 +92,7 @@ def test_each_consumer_has_its_own_object_of_a_class() -> None:
 
 
 def test_without_the_key_the_coordinator_assigns() -> None:
-    """The default of Kafka."""
+    """As in Kafka, a consumer that names no assignor leaves the assignment to the coordinator."""
     nothing: list[object] = [None, "", []]
     for given in nothing:
         assert parse(group_local_assignors=given).local_assignors.assignors == ()

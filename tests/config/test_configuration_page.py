@@ -48,7 +48,7 @@ def test_the_page_names_the_keys_that_are_read() -> None:
 
 
 def test_the_page_tells_defaults_and_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Users tune by this page."""
+    """Users tune by docs/configuration.md; a wrong default there leads them astray."""
     monkeypatch.setattr(module, "ConfigReader", Recording)
     conf = {"bootstrap.servers": "localhost:9092", "group.id": "orders"}
     module.parse_consumer_config(conf)

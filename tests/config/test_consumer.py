@@ -234,7 +234,7 @@ def test_a_duration_is_written_as_in_java(text: str, ms: int) -> None:
     "text", ["by_duration:", "by_duration:1h", "by_duration:P", "by_duration:PT", "by_duration:P1DT"]
 )
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    """The text shows how one is written."""
+    """The error of a wrong ``auto.offset.reset`` shows how a duration is written."""
     with pytest.raises(ConfigError, match="by_duration:PT1H is an hour"):
         parse_consumer_config({**BASE, "auto.offset.reset": text})
 
@@ -288,7 +288,7 @@ def test_the_data_plane_never_commits_or_resets_by_itself() -> None:
     ],
 )
 def test_bootstrap_servers_are_read_as_kafka_writes_them(servers: str, expected: list[BootstrapServer]) -> None:
-    """Addresses copied from another client's configuration work."""
+    """Addresses copied from the configuration of another client must work unchanged."""
     assert list(parse_consumer_config({**BASE, "bootstrap.servers": servers}).bootstrap_servers) == expected
 
 
@@ -325,6 +325,6 @@ def test_secrets_are_not_in_the_repr() -> None:
 
 
 def test_a_mistyped_key_finds_its_neighbour() -> None:
-    """`fetch.min.byte` is answered with a suggestion."""
+    """A user who writes `fetch.min.byte` is told that the key is `fetch.min.bytes`."""
     assert nearest_key("fetch.min.byte") == "fetch.min.bytes"
     assert nearest_key("zzzz") is None

@@ -106,7 +106,7 @@ def test_groups_are_listed_by_state_and_type(
 
 
 def test_a_listed_group_has_its_type_and_state() -> None:
-    """Tools show both."""
+    """``kafka-groups.sh --list`` and dashboards show type and state of each group."""
     response = _group().send(ListGroupsRequest(), version=5)
     assert [(g.group_id, g.protocol_type, g.group_state, g.group_type) for g in response.groups] == [
         ("e", "consumer", "Empty", "consumer"),
@@ -210,7 +210,7 @@ def test_offsets_of_a_topic_without_subscribers_are_deleted(group_id: str) -> No
 
 
 def test_offsets_of_an_unknown_group_are_not_found() -> None:
-    """A typing error is told."""
+    """An operator who mistypes the group id is told, and does not believe that the offsets are gone."""
     assert _delete_offsets(_group(), "nobody").error_code == ErrorCode.GROUP_ID_NOT_FOUND
     h = _group()
     h.group_id = ""

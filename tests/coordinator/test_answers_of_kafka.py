@@ -62,7 +62,7 @@ def test_a_description_says_what_the_asker_may_do_if_asked(h: Harness) -> None:
 
 
 def test_a_group_that_is_not_there_has_no_state(h: Harness) -> None:
-    """Only the error says something about it."""
+    """Clients must read the error of a group that is not there, so its state is empty, as Kafka answers."""
     group = described(h)
     assert (group.error_code, group.group_state) == (ErrorCode.GROUP_ID_NOT_FOUND, "")
 
@@ -107,7 +107,7 @@ def test_metadata_that_is_too_long_is_no_claim_on_its_partition(h: Harness) -> N
 
 
 def test_a_topic_without_partitions_is_left_out_of_an_answer(h: Harness) -> None:
-    """There is nothing to say about it."""
+    """Kafka leaves such a topic out, and clients compare the answer with what they asked for."""
     h.commit("", -1, {"foo": {0: 1}})
     committed = h.send(OffsetCommitRequest(group_id="g", topics=(OffsetCommitRequestTopic(name="foo"),)), version=9)
     deleted = h.send(OffsetDeleteRequest(group_id="g", topics=(OffsetDeleteRequestTopic(name="foo"),)), version=0)

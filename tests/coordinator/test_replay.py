@@ -157,7 +157,7 @@ def test_all_records_survive_their_bytes() -> None:
 
 
 def test_a_compacted_log_is_smaller_and_equal() -> None:
-    """Groups that lived long load fast."""
+    """A group that has lived long loads fast, and into the same state."""
     h = Harness()
     h.create_topic("foo", partitions=3)
     for round_ in range(20):

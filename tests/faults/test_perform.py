@@ -233,7 +233,7 @@ def test_an_error_for_one_partition_leaves_the_others_to_the_broker(applied: boo
 
 
 def test_a_fetch_of_which_a_part_is_refused_does_not_wait_for_records() -> None:
-    """The error would arrive only after fetch.max.wait.ms."""
+    """The injected error would reach the client only after ``fetch.max.wait.ms``."""
     topic = {"topic": "t", "partitions": [{"partition": 0}, {"partition": 1}]}
     request = build(FetchRequest, max_wait_ms=500, topics=[topic])
     refusal = error(ErrorCode.NOT_LEADER_OR_FOLLOWER)

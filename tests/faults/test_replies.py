@@ -104,7 +104,7 @@ def test_a_refused_commit_answers_each_partition() -> None:
 
 
 def test_produce_is_refused_by_partition_with_a_reason() -> None:
-    """Producers look at the partition only."""
+    """Producers look at the error of the partition only; elsewhere they would not see it."""
     request = build(ProduceRequest, topic_data=[{"name": "orders", "partition_data": [{"index": 3}]}])
     refusal: Any = placer(ApiKey.PRODUCE, 9).refuse(request)
     (partition,) = refusal.responses[0].partition_responses
@@ -163,7 +163,7 @@ def test_offset_fetch_tells_errors_of_the_group_from_those_of_partitions(version
 
 @pytest.mark.parametrize("version", [0, 3, 4, 6])
 def test_find_coordinator_is_refused_in_both_layouts(version: int) -> None:
-    """Version 4 moved everything into a list."""
+    """From version 4 on the answer is a list; an injected error must reach old and new clients."""
     request = FindCoordinatorRequest(key="g") if version < 4 else FindCoordinatorRequest(coordinator_keys=("g", "h"))
     refusal = placer(ApiKey.FIND_COORDINATOR, version).refuse(request)
     assert isinstance(refusal, FindCoordinatorResponse)

@@ -227,7 +227,7 @@ def test_an_api_is_named_in_any_way(selector: Any, expected: set[int]) -> None:
 
 
 def test_a_misspelt_api_is_refused() -> None:
-    """It would match nothing, for ever."""
+    """A rule for a misspelt API would match nothing, and the test would pass without its fault."""
     with pytest.raises(ConfigError, match="'fech' is not an API"):
         select_apis("fech")
 

@@ -627,7 +627,7 @@ def test_a_leader_does_not_wait_for_its_assignor_behind_a_call_that_hangs() -> N
 
 @pytest.mark.parametrize(("chosen", "runs"), [("everything", False), ("strangers", True)])
 def test_members_of_other_libraries_are_for_assignors_that_say_so(chosen: str, runs: bool) -> None:
-    """Their user data has another format."""
+    """Their user data has another format, which an unprepared assignor would misread."""
     member = ClassicMemberHarness(assignors=(Everything(), ReadsStrangers()))
     member.become_member({})
     member.beat(REBALANCE)

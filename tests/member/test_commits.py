@@ -51,7 +51,7 @@ def test_authentication_that_fails_ends_a_commit() -> None:
 
 
 def test_a_broken_connection_fails_an_asynchronous_commit_and_loses_the_coordinator() -> None:
-    """Whether it was applied is unknown."""
+    """It is unknown whether the commit was applied, so the callback must be told that it failed."""
     member = stable()
     member.coordinator_found = False
     member.advance(500)

@@ -83,7 +83,7 @@ def test_odd_limits_still_give_a_wait(initial_ms: int, max_ms: int, wait_ms: int
 
 
 def test_another_brokers_connection_does_not_matter() -> None:
-    """Data connections break all the time."""
+    """Data connections break all the time; each would otherwise cost a lookup of the coordinator."""
     member = stable()
     member.coordinator_found = False
     member.step(CoordinatorDisconnected(node_id=2))

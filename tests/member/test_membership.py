@@ -97,7 +97,7 @@ def test_the_end_of_an_unknown_call_is_ignored() -> None:
 
 
 def test_a_second_unsubscribe_returns_at_once() -> None:
-    """There is no membership any more."""
+    """There is no membership left to end, so the call must not wait for a heartbeat."""
     member = stable()
     member.leave()
     member.finish_call("revoked", "t-0")
@@ -232,7 +232,7 @@ def test_a_fatal_error_while_a_run_commits_loses_everything_and_revokes_nothing(
 
 
 def test_leaving_while_a_run_commits_revokes_everything_once() -> None:
-    """close() in the middle of a rebalance."""
+    """close() in the middle of a rebalance must not call the listener twice for a partition."""
     member = committing()
     member.leave(closing=True)
     member.answer_commit()

@@ -78,7 +78,7 @@ def test_a_partition_that_joins_others_waits_as_long_as_they() -> None:
 
 
 def test_partitions_without_a_commit_are_left_out() -> None:
-    """Absent is not zero."""
+    """A partition without a commit must not look like one that is committed at offset 0."""
     member = looking_up()
     member.answer_fetch({"t-0": 1})
     call = member.committed("t-0", "t-1")
@@ -87,7 +87,7 @@ def test_partitions_without_a_commit_are_left_out() -> None:
 
 
 def test_committed_of_nothing_needs_no_request() -> None:
-    """And no coordinator."""
+    """``committed([])`` returns at once, even while no coordinator is known."""
     member = MemberHarness(coordinator_found=False)
     call = member.committed()
     assert member.fetch_result(call).offsets == {}
@@ -104,7 +104,7 @@ def test_authentication_that_fails_ends_committed() -> None:
 
 
 def test_a_consumer_without_a_group_fetches_without_an_epoch() -> None:
-    """committed() works before the first poll()."""
+    """``committed()`` works before the first poll(), when there is no member epoch yet."""
     member = MemberHarness()
     member.committed("t-0")
     (request,) = member.requests(OffsetFetchRequest)
@@ -126,7 +126,7 @@ def test_a_broken_connection_is_retried_by_committed() -> None:
 
 
 def test_an_answer_by_topic_id_is_understood() -> None:
-    """Version 10 names topics by id only."""
+    """OffsetFetch version 10 names topics by id only; their offsets would be lost."""
     member = looking_up()
     partitions = (OffsetFetchResponsePartitions(0, 15), OffsetFetchResponsePartitions(9, 99))
     topic = OffsetFetchResponseTopics("", member.topic_ids["t"], partitions)
@@ -145,7 +145,7 @@ def test_partitions_that_failed_apart_are_asked_for_apart() -> None:
 
 
 def test_a_lookup_without_callers_is_not_retried() -> None:
-    """A seek answered the question."""
+    """After a seek() the committed offset is not needed any more, and not asked for again."""
     member = looking_up()
     member.step(PositionSet(T0, OffsetAndMetadata(99)))
     member.answer_fetch(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -154,7 +154,7 @@ def test_a_lookup_without_callers_is_not_retried() -> None:
 
 
 def test_a_kept_partition_with_a_new_position_starts_there() -> None:
-    """assign() with offsets means those offsets."""
+    """``assign()`` with an offset moves a partition that is already being read to that offset."""
     member = MemberHarness()
     member.assign({T0: OffsetAndMetadata(5)})
     member.forget_history()
@@ -163,7 +163,7 @@ def test_a_kept_partition_with_a_new_position_starts_there() -> None:
 
 
 def test_unassign_and_unsubscribe_stop_everything() -> None:
-    """No partition needs these offsets any more."""
+    """A lookup that goes on would start to fetch a partition that was given up."""
     for end in ("unassign", "unsubscribe"):
         member = MemberHarness()
         member.assign({T0: OffsetAndMetadata(5), T1: None})

@@ -10,7 +10,7 @@ from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
 
 
 def test_the_defaults_are_kafkas() -> None:
-    """Users read Kafka's documentation."""
+    """Users read the defaults in Kafka's documentation and expect them here."""
     config = MemberConfig(group_id="g", member_id="m")
     assert (config.max_poll_interval_ms, config.rebalance_timeout_ms) == (300_000, 300_000)
     assert (config.retry_backoff_ms, config.retry_backoff_max_ms, config.request_timeout_ms) == (100, 1000, 30_000)
@@ -40,7 +40,7 @@ def test_the_defaults_are_kafkas() -> None:
     ],
 )
 def test_a_senseless_setting_is_named(settings: dict[str, object], named: str) -> None:
-    """The message says which key to change."""
+    """The error of an impossible setting says which key to change."""
     with pytest.raises(ConfigError, match=named):
         MemberConfig(**({"group_id": "g", "member_id": "m"} | settings))  # type: ignore[arg-type]
 

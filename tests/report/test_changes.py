@@ -135,7 +135,7 @@ def test_a_picture_has_a_look_for_each_member_and_no_label_upon_another() -> Non
 
 
 def test_labels_of_bars_are_not_cut_off() -> None:
-    """A histogram by date said "26-11-21 12:00:00"."""
+    """A reader must see the whole label; a long date was cut to "26-11-21 12:00:00"."""
     label = "2026-11-21 12:00:00 and later"
     page = render_summary(
         Summary(title="t", totals={}, shares={}, spreads={}, charts={"c": [Bar(label, 3), Bar("1 s", 1)]}, tables=[])

@@ -64,13 +64,13 @@ def test_a_period_is_written_as_two_moments(text: str, start_ms: float, end_ms: 
 
 @pytest.mark.parametrize("text", ["last week", "2026-11-02", "2026-11-03..2026-11-02", ".."])
 def test_what_is_no_period_is_refused_with_an_example(text: str) -> None:
-    """One sentence, with the way out."""
+    """A wrong ``--period`` is answered by one sentence that shows how to write it."""
     with pytest.raises(ConfigError, match=r"--period .*(FROM\.\.TO such as 2026|ends before it begins)"):
         parse_period(text)
 
 
 def test_moments_are_written_as_short_as_they_are() -> None:
-    """A week is from date to date."""
+    """A period of whole days reads "2026-11-02", without the hours of midnight."""
     assert [clock(ms) for ms in (MONDAY_MS, MONDAY_MS + 60_000, MONDAY_MS + 1_000, 1_500)] == [
         "2026-11-02",
         "2026-11-02 00:01",

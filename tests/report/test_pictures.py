@@ -54,7 +54,7 @@ def test_the_page_holds_all_lanes_and_loads_nothing() -> None:
 
 
 def test_a_name_in_the_log_cannot_become_markup() -> None:
-    """Any client chooses its client id."""
+    """Any client chooses its client id, which must not run as a script in the report."""
     evil = "</script><script>alert(1)</script>"
     event = JournalEvent(ts_ms=1, source="client", event="commit_done", group_id=evil, member_id="m", client_id=evil)
     page = render_html(build_timelines([event]))
@@ -64,7 +64,7 @@ def test_a_name_in_the_log_cannot_become_markup() -> None:
 
 @pytest.mark.parametrize(("ending", "begins"), [("png", b"\x89PNG\r\n"), ("svg", b"<?xml")])
 def test_the_picture_is_written_as_its_file_name_says(tmp_path: Path, ending: str, begins: bytes) -> None:
-    """For a report or a chat."""
+    """The ending of the file name chooses the format of the picture."""
     path = tmp_path / f"timeline.{ending}"
     draw_timeline(build_timelines(LOG)[0], path)
     assert path.read_bytes().startswith(begins)
@@ -74,7 +74,7 @@ def test_the_picture_is_written_as_its_file_name_says(tmp_path: Path, ending: st
 def test_the_command_prints_the_numbers_and_writes_both_pictures(
     log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One command from log to picture."""
+    """One command leads from a log to numbers, page and picture."""
     html, png = tmp_path / "page.html", tmp_path / "page.png"
     assert main(["report", str(log), "--html", str(html), "--png", str(png)]) == 0
     printed = capsys.readouterr().out
@@ -85,7 +85,7 @@ def test_the_command_prints_the_numbers_and_writes_both_pictures(
 
 
 def test_the_command_prints_json_for_programs(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Scripts follow rebalance times over releases."""
+    """Scripts follow rebalance times over releases by these JSON names."""
     assert main(["report", str(log), "--json"]) == 0
     (group,) = json.loads(capsys.readouterr().out)["groups"]
     assert group["rebalance"] == {"count": 1, "p50_ms": 90.0, "p90_ms": 90.0, "p99_ms": 90.0, "max_ms": 90.0}
@@ -102,13 +102,13 @@ def test_the_command_prints_json_for_programs(log: Path, capsys: pytest.CaptureF
 def test_what_cannot_be_done_is_said_in_one_line(
     log: Path, arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No traceback for a wrong name."""
+    """A wrong group name or file is answered by one line, and not by a traceback."""
     assert main(["report", str(log), *arguments]) == 1
     assert says in capsys.readouterr().err
 
 
 def test_a_file_that_is_no_event_log_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is usually the broker's ordinary log."""
+    """Users often pass the broker's ordinary log; the error says which file is not an event log."""
     path = tmp_path / "server.log"
     path.write_text("INFO started\n", encoding="utf-8")
     assert main(["report", str(path)]) == 1

@@ -35,7 +35,7 @@ def test_the_page_loads_nothing_and_a_name_cannot_become_markup() -> None:
 
 
 def test_bars_are_as_long_as_their_counts() -> None:
-    """The longest one has all the room."""
+    """A reader compares counts by the length of bars, so twice the count is twice the length."""
     short, long = (float(width) for width in re.findall(r'<rect [^>]*width="([\d.]+)"', render_summary(SUMMARY)))
     assert long == pytest.approx(2 * short, rel=0.01)
 
@@ -74,6 +74,6 @@ def test_durations_are_written_as_people_say_them(ms: float, told: str) -> None:
 def test_options_that_do_not_go_together_are_refused_before_anything_is_read(
     arguments: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And before Spark is started."""
+    """A wrong combination fails at once, and not after Spark has started and read the log."""
     assert main(["report", str(tmp_path / "log.jsonl"), *arguments]) != 0
     assert says in capsys.readouterr().err

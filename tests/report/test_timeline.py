@@ -70,7 +70,7 @@ def test_a_static_member_that_left_for_a_while_still_holds_its_partitions() -> N
 
 
 def test_two_members_of_one_client_id_are_told_apart() -> None:
-    """Many programs leave client.id at its default."""
+    """Many programs leave ``client.id`` at its default; their members need lanes of their own."""
     timeline = build_timelines(
         JournalEvent(ts_ms=at, source="client", event="commit_done", group_id="g", member_id=member, client_id="app")
         for at, member in ((1, "aaaaaaaa-1"), (2, "bbbbbbbb-2"))
@@ -100,7 +100,7 @@ def test_groups_of_one_log_are_kept_apart_and_a_fault_is_shown_with_each() -> No
 
 
 def test_partitions_are_listed_in_the_order_of_their_numbers() -> None:
-    """orders-10 stands behind orders-9."""
+    """A reader expects orders-10 below orders-9, and not between orders-1 and orders-2."""
     timeline = _one(assigned(1, "a", "t-10", "t-9", "t-1"))
     assert [lane.partition for lane in timeline.partitions] == ["t-1", "t-9", "t-10"]
 

@@ -115,7 +115,7 @@ def test_a_stranger_that_says_nothing_is_sent_away() -> None:
 
 
 def test_who_has_logged_in_may_stay() -> None:
-    """The limit is for strangers."""
+    """The time limit closes connections that never log in, and must not cut off clients that did."""
     with serving({"kip848.authentication.max.ms": 200}) as broker:
         with RawConnection(broker.bootstrap_servers) as known, RawConnection(broker.bootstrap_servers) as stranger:
             log_in(known)
@@ -144,7 +144,7 @@ def test_a_wrong_login_is_told_and_the_connection_closed(
 
 
 def test_a_wrong_proof_is_told_after_a_while_and_nothing_is_taken_meanwhile() -> None:
-    """Passwords cannot be tried quickly (connection.failed.authentication.delay.ms)."""
+    """``connection.failed.authentication.delay.ms`` keeps an attacker from trying passwords quickly."""
     with connected({"connection.failed.authentication.delay.ms": 50}) as connection:
         handshake(connection, "PLAIN")
         connection.send(SaslAuthenticateRequest(auth_bytes=b"\0alice\0wrong"), version=2)
@@ -225,7 +225,7 @@ def test_clients_from_before_kafka_1_0_log_in_as_they_did(connection: RawConnect
 
 
 def test_the_old_way_has_no_words_for_a_refusal(connection: RawConnection) -> None:
-    """The connection is closed, as Kafka does."""
+    """SaslHandshake version 0 has no error message: as in Kafka, the connection is closed."""
     connection.ask(SaslHandshakeRequest(mechanism="PLAIN"), version=0)
     connection.socket.sendall(frame(b"\0alice\0wrong"))
     assert connection.is_closed_by_peer()

@@ -61,7 +61,7 @@ def test_records_are_printed_and_groups_shown_after_a_login(
 def test_a_wrong_password_ends_the_command_with_the_reason(
     broker: EmbeddedBroker, login: Path, command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And without the password."""
+    """The message names the user, and does not print the password."""
     at = ["--bootstrap", broker.bootstrap_servers, "-F", str(login), "-X", "sasl.password=canary-wrong"]
     assert main([*command, *at]) != 0
     told = capsys.readouterr().err

@@ -104,7 +104,7 @@ def test_our_consumer_reads_and_commits_over_both_planes(conf: Conf) -> None:
 
 
 def test_librdkafkas_own_member_is_served(conf: Conf) -> None:
-    """The broker is for every client."""
+    """The broker serves a consumer of librdkafka over each way to log in."""
     produce(conf, 20)
     consumer = confluent_kafka.Consumer(member(conf, group_protocol="consumer"))
     consumer.subscribe(["orders"])

@@ -27,7 +27,7 @@ def parse(conf: dict[str, ConfigValue], **more: ConfigValue) -> ConsumerConfig:
 
 
 def test_without_a_word_about_security_everything_is_plaintext() -> None:
-    """What worked before goes on to work."""
+    """A configuration without any security key must keep working as plaintext."""
     config = parse(BASE)
     assert config.security == SecuritySettings()
     assert config.security.protocol == "plaintext"
@@ -51,7 +51,7 @@ def test_the_data_plane_trusts_what_the_control_plane_trusts() -> None:
 
 
 def test_a_certificate_of_our_own_reaches_both_planes(authority: Authority, client_identity: Identity) -> None:
-    """Mutual TLS, from files and from text."""
+    """With mutual TLS both our connections and librdkafka's must show the client certificate."""
     files: dict[str, ConfigValue] = {
         **BASE,
         "security.protocol": "ssl",
@@ -77,7 +77,7 @@ def test_a_certificate_of_our_own_reaches_both_planes(authority: Authority, clie
 
 
 def test_both_planes_share_one_source_of_tokens() -> None:
-    """confluent-kafka's spelling: oauth_cb(config) -> (token, expiry)."""
+    """An ``oauth_cb`` written for confluent-kafka serves the connections of both planes."""
     asked: list[object] = []
 
     def callback(config: str) -> tuple[str, float]:

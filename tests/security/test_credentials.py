@@ -29,7 +29,7 @@ def test_each_scram_login_has_a_nonce_of_its_own() -> None:
 
 
 def test_plain_shows_name_and_password() -> None:
-    """The mechanism is chosen by its name."""
+    """With ``sasl.mechanism=PLAIN`` the broker receives exactly the name and password of the configuration."""
     credentials = Credentials(SaslSettings("PLAIN", "alice", "canary"), token_timeout_ms=1_000)
     assert anyio.run(make, credentials) == b"\0alice\0canary"
 

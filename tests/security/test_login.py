@@ -174,7 +174,7 @@ async def test_a_broker_that_repeats_the_password_is_not_quoted() -> None:
     ],
 )
 async def test_a_refused_mechanism_says_what_to_set(handshake: SaslHandshakeResponse, told: str) -> None:
-    """Before any secret was sent."""
+    """The error names the setting, and no secret was sent to a broker that does not offer the mechanism."""
     broker = Broker()
     broker.handshake = handshake
     error = await refused(broker)

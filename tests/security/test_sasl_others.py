@@ -22,7 +22,7 @@ def test_plain_is_what_the_rfc_says() -> None:
 
 @pytest.mark.parametrize("message", ["\0alice\0secret", "alice\0alice\0secret"])
 def test_plain_lets_the_right_password_in(message: str) -> None:
-    """Both ways in which clients write it."""
+    """Clients write PLAIN with or without an authorization id; both must be let in."""
     server = PlainServer({"alice": "secret"})
     assert server.answer(message.encode()) == b""
     assert server.user == "alice"

@@ -76,7 +76,7 @@ def test_another_implementation_of_the_server_lets_our_client_in(mechanism: str)
 
 @mechanisms
 def test_another_implementation_of_the_client_is_let_in_by_our_server(mechanism: str) -> None:
-    """As above, the other way round."""
+    """A SCRAM client that we did not write can log in to the embedded broker."""
     client = scramp.ScramClient([mechanism], "user", PASSWORD)
     server = a_server(mechanism)
     client.set_server_first(server.answer(client.get_client_first().encode()).decode())

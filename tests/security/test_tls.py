@@ -107,7 +107,7 @@ async def test_a_broker_with_a_trusted_certificate_is_spoken_to(
 
 
 async def test_an_authority_may_be_given_as_text(broker: EmbeddedBroker, authority: Authority) -> None:
-    """Secrets mounted as variables."""
+    """A container gets its certificate authority in a variable, and not as a file."""
     assert await ask(broker.port, TlsSettings(ca_pem=authority.ca_file.read_text()))
 
 
@@ -168,7 +168,7 @@ async def test_nothing_is_checked_only_if_that_is_said(broker: EmbeddedBroker) -
 
 
 async def test_plaintext_to_a_tls_port_is_explained(broker: EmbeddedBroker) -> None:
-    """security.protocol forgotten."""
+    """A user who forgot ``security.protocol`` is told that the broker expects TLS."""
     with pytest.raises((ConnectionLostError, ProtocolError), match=r"expects? TLS"):
         await ask(broker.port, None)
 
@@ -218,7 +218,7 @@ async def test_a_broker_that_offers_only_old_versions_is_refused(
 
 
 async def test_a_client_that_speaks_only_tls_1_2_is_served(broker: EmbeddedBroker, authority: Authority) -> None:
-    """Java 8 and hardware balancers."""
+    """Java 8 and hardware load balancers speak no newer version."""
     context = client_context(trusting(authority))
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     async with open_connection("127.0.0.1", broker.port, client_id="c", ssl_context=context) as connection:
@@ -228,7 +228,7 @@ async def test_a_client_that_speaks_only_tls_1_2_is_served(broker: EmbeddedBroke
 async def test_a_client_certificate_lets_in_where_one_is_demanded(
     strict_broker: EmbeddedBroker, authority: Authority, client_identity: Identity
 ) -> None:
-    """Mutual TLS, from files and from text."""
+    """Mutual TLS works with a certificate from files and with one from text."""
     files = trusting(
         authority, certificate_location=str(client_identity.certificate), key_location=str(client_identity.key)
     )
@@ -317,7 +317,7 @@ def test_a_broker_stops_although_a_client_whose_login_it_refused_keeps_the_conne
 
 
 def test_a_handshake_that_does_not_end_is_given_up(server_identity: Identity) -> None:
-    """Half-open handshakes must not pile up."""
+    """Connections that never finish their handshake must not pile up in the broker."""
     tls = BrokerTls(server_identity.certificate, server_identity.key)
     with EmbeddedBroker(tls=tls, config={"kip848.authentication.max.ms": 50}) as broker:
         with socket.create_connection(("127.0.0.1", broker.port), timeout=60) as raw:

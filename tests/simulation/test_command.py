@@ -87,7 +87,7 @@ def test_verbose_tells_what_is_lost_too(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_one_seed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    """Scripts get one object."""
+    """A script that replays a seed reads one JSON object with its violation and history."""
     assert main(["simulate", "--seed", "3", *SHORT, "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["violation"] is None
@@ -154,7 +154,7 @@ def test_failures_among_many_are_shown(capsys: pytest.CaptureFixture[str], monke
 def test_an_option_that_makes_no_sense_is_explained(
     options: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A typing error is no traceback."""
+    """A typing error is answered by one line that names the option, and not by a traceback."""
     assert main(["simulate", *options]) == 1
     assert options[1] in capsys.readouterr().err
 
@@ -257,6 +257,6 @@ def test_a_checker_of_ones_own_takes_part(capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.parametrize("name", ["no_such_module:checkers", f"{__name__}:no_such_function", "nothing"])
 def test_a_checker_that_is_not_there_is_explained(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A typing error is no traceback."""
+    """A misspelt ``--watch`` is answered by how to write it; the run would check nothing."""
     assert main(["simulate", *SHORT, "--watch", name]) == 1
     assert f"--watch {name!r}: give module:function" in capsys.readouterr().err

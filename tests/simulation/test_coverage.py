@@ -157,6 +157,6 @@ def test_every_cell_that_can_be_reached_is_reached(reached: Counter[Cell]) -> No
 
 
 def test_what_is_called_unreachable_is_not_reached(reached: Counter[Cell]) -> None:
-    """Else the reason beside it is wrong."""
+    """A cell that a run does reach must be covered, and its reason for being unreachable is wrong."""
     assert not {named(cell) for cell in UNREACHABLE if reached[cell]}
     assert UNREACHABLE.keys() <= WANTED

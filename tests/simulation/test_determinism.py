@@ -77,7 +77,7 @@ def test_no_order_of_a_set_reaches_the_history(scenario: str, first: int, last: 
     ],
 )
 def test_every_walk_over_a_set_is_shuffled(walk: str) -> None:
-    """Or the test above would see nothing."""
+    """If the shuffling did not work, the test for dependence on the order of a set would see nothing."""
     seen = set()
     for _ in range(50):
         scope: dict[str, Any] = {"items": {"a", "b", "c"}, "found": [], shuffled_sets.WALK: shuffled_sets.walk}

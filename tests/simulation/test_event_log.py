@@ -49,7 +49,7 @@ def test_every_kind_of_line_is_translated_or_left_out_by_name(storm: Report) -> 
 
 
 def test_a_quiet_group_is_reported_without_two_readers_and_without_failures() -> None:
-    """The picture shows what the invariants say."""
+    """A report must not show faults in a run in which no invariant broke."""
     report = play(SCENARIOS["quiet"], seed=1)
     (timeline,) = build_timelines(to_event_log(report.lines))
     figures = figures_of(timeline)
@@ -62,7 +62,7 @@ def test_a_quiet_group_is_reported_without_two_readers_and_without_failures() ->
 def test_the_command_writes_the_history_of_a_seed_for_the_report(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """kip848 simulate --history, then kip848 report."""
+    """``kip848 simulate --history`` writes a file that ``kip848 report`` can draw."""
     path = tmp_path / "history.jsonl"
     assert main(["simulate", "--scenario", "quiet", "--seed", "3", "--history", str(path)]) == 0
     events = [parse_line(line) for line in path.read_text(encoding="utf-8").splitlines()]

@@ -68,7 +68,7 @@ def test_a_batch_reads_between_times(broker: EmbeddedBroker) -> None:
 
 
 def test_a_time_after_the_last_record_is_an_error_or_the_end(broker: EmbeddedBroker) -> None:
-    """As startingOffsetsByTimestampStrategy says."""
+    """``startingOffsetsByTimestampStrategy`` decides, as in Spark's own Kafka source."""
     changed: dict[str, object] = {"startingTimestamp": MARCH_2026_MS + 10_000}
     with pytest.raises(NoRecordAtTimeError, match="no record at or after the given time in orders-0, orders-1"):
         by_partition(broker, changed)

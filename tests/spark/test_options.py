@@ -52,13 +52,13 @@ def test_defaults_of_a_batch() -> None:
 
 
 def test_letter_case_does_not_matter() -> None:
-    """Spark hands names over in lower case."""
+    """Spark passes option names in lower case; ``maxOffsetsPerTrigger`` must still be found."""
     assert stream(maxoffsetspertrigger="5").rows_max == 5
     assert stream(MAXOFFSETSPERTRIGGER="6").rows_max == 6
 
 
 def test_several_topics_a_pattern_or_fixed_partitions() -> None:
-    """The three ways of Spark's own source."""
+    """Queries written for Spark's own source subscribe in one of these three ways."""
     assert stream(subscribe="a, b").subscription == Subscription(topics=frozenset({"a", "b"}))
     without = {name: text for name, text in STREAM.items() if name != "subscribe"}
     assert parse_options({**without, "subscribePattern": "a.*"}, streaming=True).subscription == Subscription(
@@ -92,7 +92,7 @@ def test_options_of_kafka_reach_the_client_under_its_names() -> None:
 
 
 def test_the_prefix_may_be_left_out_where_it_is_unambiguous() -> None:
-    """group.id and bootstrap.servers are what everybody types."""
+    """Users type ``group.id`` and ``bootstrap.servers`` without Spark's ``kafka.`` before them."""
     options = parse_options(
         {"bootstrap.servers": "127.0.0.1:9092", "group.id": "g", "subscribe": "orders"}, streaming=True
     )
@@ -109,7 +109,7 @@ def test_waits_and_retries_are_those_of_sparks_source() -> None:
 
 
 def test_secrets_are_not_shown() -> None:
-    """Spark prints objects into its logs."""
+    """Spark prints objects into its logs, where a password must not appear."""
     options = parse_options({**STREAM, "kafka.sasl.password": "hunter2"}, streaming=True)
     assert "hunter2" not in repr(options)
 
@@ -118,7 +118,7 @@ def test_secrets_are_not_shown() -> None:
     ("text", "expected_ms"), [("250", 250), ("500ms", 500), ("30s", 30_000), ("15m", 900_000), ("2 h", 7_200_000)]
 )
 def test_durations(text: str, expected_ms: int) -> None:
-    """As Spark writes them."""
+    """Users write durations as in Spark, such as "500ms", "15m" or "2 h", or as milliseconds."""
     assert stream(maxTriggerDelay=text).trigger_delay_ms_max == expected_ms
 
 
@@ -197,7 +197,7 @@ def test_javas_login_and_pem_stores_are_translated() -> None:
     ],
 )
 def test_what_is_missing_is_named(missing: str, told: str) -> None:
-    """The three options without a default."""
+    """The error names which of the three options without a default is missing."""
     with pytest.raises(ConfigError, match=told):
         parse_options({name: text for name, text in STREAM.items() if name != missing}, streaming=True)
 
@@ -215,7 +215,7 @@ def test_what_is_missing_is_named(missing: str, told: str) -> None:
     ],
 )
 def test_a_batch_refuses_what_only_streams_have(changed: dict[str, str], told: str) -> None:
-    """And the other way round; see above."""
+    """An option that a batch would ignore is refused, so that the user does not rely on it."""
     with pytest.raises(ConfigError, match=told):
         batch(**changed)
 
@@ -235,7 +235,7 @@ def test_offsets_and_assign_name_the_same_partitions() -> None:
 
 
 def test_the_guide_names_every_option() -> None:
-    """Users find options in docs/spark.md."""
+    """Users find options in docs/spark.md; one that is missing there does not exist for them."""
     guide = (Path(__file__).resolve().parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
     known = set(KNOWN.values()) - {"path", "group.id", "bootstrap.servers"}
 

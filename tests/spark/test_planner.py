@@ -30,7 +30,7 @@ def test_everything_fits() -> None:
 def test_a_limit_is_met_exactly_and_no_partition_gets_more_than_it_has(
     waiting: dict[NamedPartition, int], rows_max: int, turn: int
 ) -> None:
-    """maxOffsetsPerTrigger is a promise about memory."""
+    """``maxOffsetsPerTrigger`` is a promise about memory: a batch must not be larger."""
     shares = share_rows(waiting, rows_max=rows_max, turn=turn)
 
     assert sum(shares.values()) == min(rows_max, sum(waiting.values()))

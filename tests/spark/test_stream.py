@@ -48,7 +48,7 @@ def test_the_member_leaves_when_the_stream_closes(broker: EmbeddedBroker, addres
 
 
 def test_a_batch_in_flight_is_not_committed_when_the_query_stops(broker: EmbeddedBroker, address: str) -> None:
-    """Its rows may never have been written."""
+    """Its rows may not have been written, so the next run must read them again."""
     with driving(address, maxOffsetsPerTrigger=40) as driver:
         assert driver.plan()
         driver.finish()
@@ -265,7 +265,7 @@ def test_partitions_that_were_lost_are_neither_planned_nor_committed(broker: Emb
 
 
 def test_two_queries_share_a_group(broker: EmbeddedBroker, address: str) -> None:
-    """Scaling out is starting another application."""
+    """A user scales out by starting the application a second time with the same group."""
     with driving(address, maxOffsetsPerTrigger=40) as one, driving(address, maxOffsetsPerTrigger=40) as two:
         assert one.plan()
         one.finish()
@@ -458,7 +458,7 @@ def test_records_that_retention_took_are_noticed(broker: EmbeddedBroker, address
 
 @pytest.mark.parametrize("fail", [True, False])
 def test_records_that_go_between_plan_and_read_are_noticed(broker: EmbeddedBroker, address: str, fail: bool) -> None:
-    """Retention does not wait for a batch."""
+    """Retention may delete records of a planned batch; ``failOnDataLoss`` must not miss it."""
     with driving(address, failOnDataLoss=fail) as driver:
         assert driver.plan()
         broker.delete_records("orders", 2, 60)

@@ -92,7 +92,7 @@ def test_a_longer_sweep_plays_only_the_seeds_that_were_not_played() -> None:
 
 
 def test_rebalances_are_those_of_the_report() -> None:
-    """All counts follow one definition."""
+    """A sweep and a report of the same run must count the same rebalances."""
     report = run(scenario_of("mixed", seed=2), seed=2)
     (timeline,) = build_timelines(to_event_log(report.lines))
     counted = [r.end_ms - r.start_ms for r in figures_of(timeline).rebalances if r.end_ms is not None]
@@ -100,7 +100,7 @@ def test_rebalances_are_those_of_the_report() -> None:
 
 
 def test_plays_of_a_real_groups_shape_come_to_the_same_on_spark(spark: SparkSession) -> None:
-    """A cluster answers sooner, and not otherwise."""
+    """A sweep on a cluster is faster than on one machine, and gives the same results."""
     shape = Shape(members=3, topics={"orders": 6})
     jobs = [Job("one joins", Setting("as it is"), seed) for seed in range(3)]
     assert play_on_spark(spark, shape, jobs) == [play_job(shape, job) for job in jobs]

@@ -48,7 +48,7 @@ def test_a_stream_without_a_broker_fails_and_names_the_address(
 
 
 def test_a_batch_without_a_broker_fails_and_names_the_address(closed_address: str) -> None:
-    """With what to look at."""
+    """The error names the address and the settings to check, so that the user need not guess."""
     chosen = parse_options(options(closed_address, SOON, streaming=False), streaming=False)
     with pytest.raises(
         Kip848Error,
@@ -94,6 +94,6 @@ def test_a_broker_that_comes_later_is_waited_for() -> None:
 
 @pytest.mark.parametrize("text", ["soon", "0"])
 def test_a_timeout_that_is_none_is_refused(text: str) -> None:
-    """Before anything is asked."""
+    """A wrong time-out is refused by its name before any broker is asked."""
     with pytest.raises(Kip848Error, match=r"kafka\.default\.api\.timeout\.ms"):
         parse_options(options("h:1", {"kafka.default.api.timeout.ms": text}), streaming=True)

@@ -58,7 +58,7 @@ def test_r118_one_interval_commit_at_a_time() -> None:
 
 
 def test_r118_a_run_starts_the_interval_anew() -> None:
-    """It committed just now."""
+    """A run has just committed, so the next automatic commit is due a full interval later."""
     member = auto_committing(**LONG)
     pass_time(member, AUTO_MS - 1000)
     member.assign_more(TWO)
@@ -181,7 +181,7 @@ def test_r122_the_commit_of_a_run_ends_with_the_membership() -> None:
 
 @pytest.mark.parametrize("code", CODES, ids=lambda code: code.name)
 def test_r123_a_run_waits_only_for_commits_that_can_still_work(code: ErrorCode) -> None:
-    """Others wait for the partitions."""
+    """Other members wait for the partitions, so a commit that cannot succeed must not delay them."""
     for epoch_moved in (False, True):
         member = auto_committing()
         member.assign_more({})

@@ -680,7 +680,7 @@ def test_r266_several_wishes_within_a_second_cost_one_more_rebalance() -> None:
 
 
 def test_r215_an_assignor_runs_only_if_it_reads_the_metadata_of_all() -> None:
-    """What it cannot read it would misread."""
+    """An assignor that cannot read a member's metadata would give it the wrong partitions."""
     member = ClassicMemberHarness(assignors=(First(),))
     member.become_member({})
     member.beat(REBALANCE)
@@ -693,7 +693,7 @@ def test_r215_an_assignor_runs_only_if_it_reads_the_metadata_of_all() -> None:
 
 
 def test_r216_an_eager_member_tells_its_own_assignor_what_it_had() -> None:
-    """Otherwise every rebalance would move everything."""
+    """Without its last partitions a sticky assignor would move everything in every rebalance."""
     member = ClassicMemberHarness(assignors=(First(), "range"))
     member.become_member({})
     member.beat(REBALANCE)
@@ -1167,7 +1167,7 @@ def test_r222_a_topic_that_is_subscribed_to_again_in_time_is_kept() -> None:
 
 
 def test_r222_a_subscription_that_changes_before_the_join_goes_with_it() -> None:
-    """A second round would follow each time."""
+    """Sent afterwards, it would cost the group a second rebalance."""
     member = cooperative({})
     member.beat(REBALANCE)
     member.answer_join(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -1319,7 +1319,7 @@ def test_r242_a_leader_that_was_replaced_joins_once_more_unless_its_group_is_eag
 def test_r220_a_round_of_another_protocol_stops_the_member(
     request_type: type[Request[Response]], said: dict[str, Any]
 ) -> None:
-    """What it carries means something else."""
+    """Its assignment means something else; a member that read it would consume the wrong partitions."""
     member = ClassicMemberHarness()
     member.subscribe("t")
     member.poll()
@@ -1384,7 +1384,7 @@ def test_r220_an_answer_without_a_generation_makes_the_member_join_again_with_it
 
 
 def test_r220_a_pattern_that_is_no_pattern_stops_the_member() -> None:
-    """No broker would ever say so."""
+    """No broker checks a pattern of a classic member, so without an error it would wait for ever."""
     member = ClassicMemberHarness()
     member.subscribe(pattern="(")
     member.poll()

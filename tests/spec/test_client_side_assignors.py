@@ -712,7 +712,7 @@ def test_r169_the_end_of_a_call_that_was_never_made_changes_nothing() -> None:
 
 @pytest.mark.parametrize("call_type", [DescribeAssignors, CallOnAssignment])
 def test_r169_the_limit_holds_for_every_call(call_type: type) -> None:
-    """User code hangs wherever it can."""
+    """User code that hangs in any method of an assignor must not stop the member for ever."""
     member = stable()
     member.described_at_once = call_type is not DescribeAssignors
     member.noticed_at_once = call_type is not CallOnAssignment
@@ -843,7 +843,7 @@ def test_r172_the_error_of_the_groups_assignor_reaches_every_member() -> None:
 
 
 def test_r172_after_a_removal_the_same_epoch_is_told_again() -> None:
-    """To the assignor it is another life."""
+    """A member that was removed and came back has a new assignment, even if the epoch is the same."""
     member = stable()
     fence(member)
     member.finish_call("lost", "t-0")

@@ -95,7 +95,7 @@ def test_r103_a_consumer_without_a_subscription_commits_without_an_epoch() -> No
 
 
 def test_r103_so_does_one_that_left() -> None:
-    """Its last positions may still be welcome."""
+    """A consumer that left sends its last commit without an epoch; an empty group accepts it."""
     member = stable({})
     member.leave()
     member.answer_heartbeat(epoch=-1)
@@ -274,7 +274,7 @@ def test_r110_a_synchronous_commit_comes_after_the_asynchronous_ones(offsets: di
 
 @pytest.mark.parametrize("kind", [CommitKind.SYNC, CommitKind.ASYNC, CommitKind.AUTO_CLOSE])
 def test_r111_a_commit_of_nothing_succeeds_without_a_request(kind: CommitKind) -> None:
-    """commit() before the first record."""
+    """``commit()`` before the first record returns at once and raises nothing."""
     member = stable()
     assert member.commit_error(member.commit({}, kind=kind)) is None
     assert commits(member) == []
@@ -303,7 +303,7 @@ def test_r112_missing_permission_names_the_group() -> None:
 
 
 def test_r112_any_other_error_goes_before_it() -> None:
-    """What can be retried is retried first."""
+    """A commit with one lasting and one passing error is tried again, so that the second part is stored."""
     member = stable(TWO)
     member.commit(positions(t_0=1, t_1=2))
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -370,7 +370,7 @@ def test_r116_close_does_not_wait_for_commits_that_cannot_be_sent(kind: CommitKi
 
 
 def test_r116_a_fatal_member_fails_its_commits() -> None:
-    """The reason is attached."""
+    """The error of the commit carries the reason why the member stopped."""
     member = fenced(code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     call = member.commit(positions(t_0=1))
     error = member.commit_error(call)
@@ -388,7 +388,7 @@ def test_r116_committed_of_a_fatal_member_fails_too() -> None:
 
 
 def test_r116_committed_does_not_keep_close_without_a_coordinator() -> None:
-    """The same as for commits."""
+    """close() must return although a ``committed()`` still waits for a coordinator that is away."""
     member = without_coordinator(stable())
     call = member.committed("t-0")
     member.leave(closing=True)

@@ -11,7 +11,7 @@ from tests.support.member_harness import MemberHarness
 
 
 def test_r150_a_rebalance_lasts_until_its_acknowledgement() -> None:
-    """Rebalance time is what operators alert on."""
+    """Operators alert on the rebalance time, which must include waiting for poll() and the listener."""
     member = MemberHarness()
     member.join({"t": [0]})
     member.advance(30)
@@ -25,7 +25,7 @@ def test_r150_a_rebalance_lasts_until_its_acknowledgement() -> None:
 
 
 def test_r150_a_partial_acknowledgement_and_its_second_run_are_two() -> None:
-    """The group saw two."""
+    """The group saw two changes of this member, and so must the count of rebalances."""
     member = unresolved({"t": [0], "u": [0]})
     before = member.member.snapshot().rebalances
     member.answer_heartbeat(epoch=2)
@@ -44,7 +44,7 @@ def test_r151_a_removal_during_a_rebalance_is_a_failed_one(code: int) -> None:
 
 
 def test_r151_a_removal_that_interrupts_nothing_is_none() -> None:
-    """Nor is an error that passes."""
+    """The count of failed rebalances must not rise for a removal at rest or for a passing error."""
     assert fenced().member.snapshot().failed_rebalances == 0
     member = assigning()
     fence(member, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)

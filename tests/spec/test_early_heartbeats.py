@@ -235,7 +235,7 @@ def test_r185_a_member_that_waits_for_nothing_sends_none() -> None:
 
 
 def test_r185_the_key_turns_them_off() -> None:
-    """Who counts heartbeats can have Kafka's behaviour."""
+    """An operator who counts heartbeats can have Kafka's timing instead of ours."""
     member = newcomer(early_heartbeats=False)
 
     assert sends(member, for_ms=INTERVAL_MS - 1) == []
@@ -332,7 +332,7 @@ def test_r261_a_coordinator_that_closes_connections_gets_one_such_heartbeat_an_i
 
 
 def test_r261_an_interval_later_it_may_do_so_again() -> None:
-    """The next coordinator may die as well."""
+    """The next coordinator may die as well, and must be noticed as fast."""
     member = at_rest()
     soon_ms = FOUND_MAX_MS // 2
     assert fail_over(member)[0] == soon_ms

@@ -188,7 +188,7 @@ def test_r190_removal_and_a_new_subscription_end_it() -> None:
 
 
 def test_r191_a_member_without_partitions_has_handed_over() -> None:
-    """There is nothing to hand over."""
+    """``hand_over()`` of a member that owns nothing must return at once."""
     member = MemberHarness()
     member.become_stable({})
 

@@ -29,7 +29,7 @@ def test_r27_the_interval_runs_from_the_last_send() -> None:
 
 
 def test_r28_a_changed_interval_begins_anew_with_its_answer() -> None:
-    """Operators change the interval of running groups."""
+    """An operator who changes the interval of a running group sees it used from the next heartbeat on."""
     member = stable()
     member.advance(INTERVAL_MS)
     member.advance(300)

@@ -133,7 +133,7 @@ def test_r18_a_changed_subscription_is_sent_at_once_and_once() -> None:
 
 
 def test_r18_the_same_topics_are_not_sent_again() -> None:
-    """Applications call subscribe() in loops."""
+    """Applications call subscribe() in loops; each call would otherwise cost a heartbeat."""
     member = MemberHarness()
     member.subscribe("t", "u")
     member.poll()

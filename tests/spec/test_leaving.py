@@ -47,7 +47,7 @@ def test_r131_pause_revoke_leave_answer() -> None:
 
 
 def test_r131_without_partitions_there_is_no_callback() -> None:
-    """There is nothing to revoke."""
+    """A listener must not be called with an empty list when a member without partitions leaves."""
     member = stable({})
     member.leave()
     assert member.history == ["heartbeat(-1)"]
@@ -152,7 +152,7 @@ def test_r134_without_time_it_is_sent_all_the_same() -> None:
 
 
 def test_r135_an_ordinary_answer_does_not_complete_the_leave() -> None:
-    """close() would return before the leave arrived."""
+    """close() would return before the coordinator heard of the leave."""
     member = stable({})
     member.advance(INTERVAL_MS)
     member.leave()
@@ -163,7 +163,7 @@ def test_r135_an_ordinary_answer_does_not_complete_the_leave() -> None:
 
 
 def test_r135_all_calls_wait_for_the_one_leave() -> None:
-    """unsubscribe() and then close() are one leave."""
+    """unsubscribe() and then close() send one leave, and both return when it is answered."""
     member = stable()
     member.leave()
     member.leave()
@@ -197,7 +197,7 @@ def test_r137_a_subscription_made_while_leaving_starts_after_the_leave() -> None
 
 
 def test_r137_unsubscribe_takes_it_back() -> None:
-    """The last call counts."""
+    """After subscribe() and unsubscribe() during a leave the member must not join again."""
     member = left()
     member.subscribe("u")
     member.leave()
@@ -278,7 +278,7 @@ def test_r141_unsubscribe_inside_revoked_revokes_the_rest() -> None:
 
 
 def test_r141_unsubscribe_inside_assigned_revokes_everything() -> None:
-    """Also what is just being announced."""
+    """Resources opened for the partitions that are just being assigned must be closed as well."""
     member = assigning()
     member.leave()
     assert calls(member) == ["assigned(t-1)", "revoked(t-0,t-1)"]

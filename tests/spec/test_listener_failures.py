@@ -26,7 +26,7 @@ def test_r84_a_revocation_that_fails_is_repeated_by_the_next_poll(error: BaseExc
 
 
 def test_r85_who_never_lets_go_loses_everything() -> None:
-    """The rebalance timeout protects the others."""
+    """A member whose listener keeps failing is removed in time, so that others get its partitions."""
     member = revoking()
     member.finish_call("revoked", "t-1", error=NO)
     fence(member, ErrorCode.UNKNOWN_MEMBER_ID)

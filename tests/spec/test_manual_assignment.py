@@ -29,7 +29,7 @@ def test_r147_a_manual_assignment_makes_no_member() -> None:
 
 
 def test_r147_a_manual_assignment_commits_on_the_interval() -> None:
-    """enable.auto.commit is not about membership."""
+    """``enable.auto.commit`` also works for partitions given by assign()."""
     member = MemberHarness(settings={"auto_commit_interval_ms": AUTO_MS})
     member.assign({T0: OffsetAndMetadata(5)})
     member.advance(AUTO_MS)
@@ -38,7 +38,7 @@ def test_r147_a_manual_assignment_commits_on_the_interval() -> None:
 
 
 def test_r148_a_new_assignment_stops_only_what_it_leaves_out() -> None:
-    """Kept partitions go on undisturbed."""
+    """A partition that stays in the assignment is read on without a new position."""
     member = MemberHarness()
     member.assign({T0: OffsetAndMetadata(5), T1: OffsetAndMetadata(6)})
     member.forget_history()
@@ -65,7 +65,7 @@ def test_r149_a_subscription_ends_a_manual_assignment() -> None:
 
 
 def test_r149_a_subscribed_consumer_ignores_assign() -> None:
-    """Its partitions are the coordinator's to give."""
+    """The coordinator decides its partitions; reading others would read records twice in the group."""
     member = stable()
     member.assign({T1: OffsetAndMetadata(5)})
     assert member.owned == ["t-0"]

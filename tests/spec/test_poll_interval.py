@@ -85,7 +85,7 @@ def test_r125_without_a_coordinator_it_gives_up_all_the_same() -> None:
 
 
 def test_r126_the_next_poll_joins_again() -> None:
-    """The application recovers without a restart."""
+    """An application that was too slow recovers by its next poll(), without a restart."""
     member = late()
     member.answer_heartbeat(epoch=-1)
     member.poll()
@@ -122,7 +122,7 @@ def test_r126_the_end_of_the_leave_does_not_disturb_the_join(answered: bool) -> 
 
 
 def test_r127_exactly_the_limit_is_in_time() -> None:
-    """A limit is what is still allowed."""
+    """An application that polls exactly at ``max.poll.interval.ms`` must not be removed."""
     member = stable()
     pass_time(member, MAX_POLL_MS)
     member.poll()
@@ -133,7 +133,7 @@ def test_r127_exactly_the_limit_is_in_time() -> None:
 
 
 def test_r127_waiting_inside_poll_is_polling() -> None:
-    """poll(timeout=60) without records is a healthy application."""
+    """An application inside ``poll(timeout=60)`` is healthy, even if no record arrives."""
     member = stable()
     for _ in range(600):
         member.clock.advance(100)

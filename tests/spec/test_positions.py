@@ -57,7 +57,7 @@ def test_r90_a_seek_comes_before_the_committed_offset() -> None:
 
 
 def test_r90_the_committed_offset_comes_before_the_policy() -> None:
-    """Nothing is skipped, nothing is read twice."""
+    """Starting anywhere else would skip records or read them twice."""
     member = looking_up()
     member.answer_fetch({"t-0": 42})
     assert member.history == ["fetch(t-0@42)"]
@@ -65,7 +65,7 @@ def test_r90_the_committed_offset_comes_before_the_policy() -> None:
 
 @pytest.mark.parametrize(("policy", "timestamp"), [(ResetPolicy.EARLIEST, -2), (ResetPolicy.LATEST, -1)])
 def test_r90_without_either_the_policy_decides(policy: ResetPolicy, timestamp: int) -> None:
-    """A new group starts where auto.offset.reset says."""
+    """A group without committed offsets starts where ``auto.offset.reset`` says."""
     member = looking_up(auto_offset_reset=policy)
     member.answer_fetch()
     listing = member.take_waiting(ListOffsets)
@@ -199,7 +199,7 @@ def test_r93_a_stale_fetch_is_repeated_with_the_newest_epoch() -> None:
 
 
 def test_r93_a_stale_fetch_of_a_consumer_that_left_fails() -> None:
-    """There is no newer epoch to come."""
+    """No newer epoch will come, so waiting for one would block ``committed()`` for ever."""
     member = looking_up({})
     call = member.committed("t-0")
     member.leave()
@@ -208,7 +208,7 @@ def test_r93_a_stale_fetch_of_a_consumer_that_left_fails() -> None:
 
 
 def test_r94_a_removed_member_hears_of_it_through_its_heartbeat() -> None:
-    """Two stories about one removal confuse."""
+    """An application must not be told of one removal twice, by an error and by on_lost."""
     member = looking_up()
     member.answer_fetch(error=ErrorCode.UNKNOWN_MEMBER_ID)
     assert not member.emitted(SurfaceError)
@@ -217,7 +217,7 @@ def test_r94_a_removed_member_hears_of_it_through_its_heartbeat() -> None:
 
 
 def test_r95_a_pending_transaction_is_waited_for() -> None:
-    """Its outcome decides where to start."""
+    """Its outcome decides the committed offset; starting earlier would read records twice."""
     member = looking_up(TWO)
     member.answer_fetch({"t-1": 5}, errors={"t-0": ErrorCode.UNSTABLE_OFFSET_COMMIT})
     assert member.history == []
@@ -248,7 +248,7 @@ def test_r97_a_result_for_a_partition_that_is_gone_is_dropped() -> None:
 
 
 def test_r97_a_result_for_a_partition_that_was_sought_is_dropped() -> None:
-    """The application spoke last."""
+    """The application called seek() later, so its offset counts and not the committed one."""
     member = looking_up(TWO)
     member.step(PositionSet(T0, OffsetAndMetadata(99)))
     member.answer_fetch({"t-0": 5, "t-1": 6})

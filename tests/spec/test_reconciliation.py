@@ -58,7 +58,7 @@ def test_r65_a_target_that_arrives_in_a_run_is_for_the_next_one() -> None:
 
 
 def test_r65_a_name_that_arrives_in_a_run_is_for_the_next_one() -> None:
-    """The same, for names."""
+    """A topic name that becomes known during a run must not change the partitions of that run."""
     member = unresolved({"t": [1], "u": [0]})
     member.poll()
     member.step(MetadataUpdated({member.topic_ids["u"]: "u"}))
@@ -117,7 +117,7 @@ def test_r69_kept_partitions_are_left_alone() -> None:
 
 
 def test_r70_revoked_and_lost_are_never_called_with_nothing() -> None:
-    """Applications flush in them."""
+    """Applications flush and close in these callbacks, which an empty list should not cause."""
     member = MemberHarness()
     member.join(TWO)
     member.reconcile()
@@ -320,7 +320,7 @@ def test_r77_an_unknown_topic_alone_is_acknowledged_once() -> None:
 
 
 def test_r78_a_late_name_brings_back_nothing_that_was_withdrawn() -> None:
-    """It belongs to another member by now."""
+    """The partition belongs to another member by now and would be read twice."""
     member = unresolved({"u": [0]}, {})
     member.assign_more(ONE, epoch=3)
     member.step(MetadataUpdated({member.topic_ids["u"]: "u", member.topic_ids["t"]: "t"}))
@@ -395,7 +395,7 @@ def test_r81_a_report_that_failed_may_have_arrived() -> None:
 
 
 def test_r81_a_run_that_adds_nothing_does_not_wait() -> None:
-    """Others wait for what it gives up."""
+    """Other members wait for the partitions that it gives up."""
     member = stable({"t": [0, 1, 2]})
     member.assign_more(TWO)
     member.poll()
@@ -505,7 +505,7 @@ def test_r83_a_commit_of_a_dead_run_starts_nothing() -> None:
 
 
 def test_r83_a_listener_of_a_dead_run_acknowledges_nothing() -> None:
-    """The new life was given other partitions."""
+    """A callback that ends after a leave must not confirm an assignment that is no longer valid."""
     member = assigning()
     member.leave()
     member.finish_call("assigned", "t-1")

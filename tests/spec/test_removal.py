@@ -43,7 +43,7 @@ def test_r59_what_is_being_revoked_is_not_lost_as_well() -> None:
 
 
 def test_r59_what_the_listener_failed_to_revoke_is_lost() -> None:
-    """Its resources are still open."""
+    """Its resources are still open, so the listener is called once more, with on_lost."""
     member = revoking()
     fence(member)
     member.finish_call("revoked", "t-1", error=ValueError("no"))
@@ -51,7 +51,7 @@ def test_r59_what_the_listener_failed_to_revoke_is_lost() -> None:
 
 
 def test_r60_what_was_just_announced_is_taken_back() -> None:
-    """The application opened resources for it."""
+    """The application opened resources for these partitions and must be told to close them."""
     member = assigning()
     fence(member)
     assert calls(member) == ["assigned(t-1)"]

@@ -100,6 +100,6 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\x00", b"\xff\xff\x00\x00\x00\x00"])
 def test_bytes_without_a_version_are_refused(data: bytes) -> None:
-    """Kafka refuses a negative version, too."""
+    """Guessing a version would read a wrong subscription; Kafka refuses a negative one, too."""
     with pytest.raises(ProtocolError, match="embedded consumer protocol"):
         decode_subscription(data)

@@ -76,7 +76,7 @@ def test_random_bytes_are_no_request_or_are_refused(data: bytes) -> None:
 
 @given(st.sampled_from(_CASES), st.binary(max_size=200))
 def test_random_bytes_with_a_valid_header_are_read_or_refused(case: Case, body: bytes) -> None:
-    """As above, past the header."""
+    """A damaged body behind a valid header must end in a ProtocolError, and never in a crash."""
     key, version = case.cls.WIRE.api_key, case.version
     header = key.to_bytes(2, "big") + version.to_bytes(2, "big") + b"\0\0\0\1\xff\xff"
     with contextlib.suppress(ProtocolError):

@@ -117,7 +117,7 @@ def test_types_of_other_groups_are_handed_back_unread(number: int) -> None:
 
 
 def test_a_newer_value_version_is_refused() -> None:
-    """Guessing a layout would corrupt the group."""
+    """Reading a newer layout by guessing would corrupt the group."""
     with pytest.raises(UnsupportedVersionError, match="ConsumerGroupMetadataValue version 1"):
         decode_record(encode_record_key(records.ConsumerGroupMetadataKey("g")), b"\x00\x01\x00\x00\x00\x07\x00")
 

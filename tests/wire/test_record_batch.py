@@ -97,7 +97,7 @@ def test_offset_and_leader_epoch_are_patched_without_touching_the_checksum() -> 
 
 
 def test_the_producer_and_the_attributes_are_in_the_header() -> None:
-    """Idempotence and transactions are decided by them."""
+    """Brokers recognise duplicates and transactions by these header fields."""
     data = build_batch(
         [Record(b"a"), Record(b"b")], producer_id=77, producer_epoch=2, base_sequence=10, attributes=0x10 | 0x20
     )
@@ -231,7 +231,7 @@ def test_an_unknown_compression_is_named() -> None:
 
 
 def test_what_cannot_be_built_is_refused() -> None:
-    """An empty batch has no last offset."""
+    """A batch that no reader could decode must not reach the log."""
     with pytest.raises(MessageValueError, match="at least one"):
         build_batch([])
     with pytest.raises(MessageValueError, match="not written here"):

@@ -30,7 +30,7 @@ def test_request_and_response_belong_together(key: ApiKey) -> None:
 
 
 def test_an_unknown_key_has_no_messages() -> None:
-    """Callers tell "not spoken here" by KeyError."""
+    """Callers recognise an API that is not spoken here by KeyError."""
     for key in (ApiKey.LEADER_AND_ISR, 12345):
         with pytest.raises(KeyError):
             message_pair(key)
@@ -87,7 +87,7 @@ def test_an_int_without_a_width_is_refused() -> None:
 
 
 def test_a_field_says_all_that_its_declaration_said() -> None:
-    """The compiler believes nothing else."""
+    """The compiler reads nothing else, so a lost property would change bytes on the wire."""
 
     (field,) = fields_of(Numbers)
 

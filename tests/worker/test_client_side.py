@@ -65,7 +65,7 @@ def connectors(count: int, *, tasks: int) -> list[Unit]:
 
 
 def test_kafkas_own_sequence_of_two_connectors() -> None:
-    """Scenario 41: the first sequence of IncrementalCooperativeAssignorTest."""
+    """The first sequence of Kafka's IncrementalCooperativeAssignorTest moves the same units here (scenario 41)."""
     fleet = Fleet(CooperativeAssignor(mode="two_phase"), connectors(2, tasks=4))
     fleet.run("w1")
     assert fleet.sizes() == ([2], [8])
@@ -156,7 +156,7 @@ def test_an_unknown_worker_gets_the_lost_units_when_the_delay_is_over(recognise:
 
 
 def test_without_a_delay_lost_units_move_at_once() -> None:
-    """Scenario 44."""
+    """With a rebalance delay of 0 the units of a lost worker start elsewhere at once (scenario 44)."""
     fleet = _leaves(0)
     assert fleet.run("w1 w3").deferred == frozenset()
     assert fleet.text() == {"w1": "A A/0 B/0", "w3": "A/1 B"}

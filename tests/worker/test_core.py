@@ -873,7 +873,7 @@ def test_a_question_without_an_answer_is_asked_again_when_the_coordinator_wants_
 
 
 def test_a_removed_worker_forgets_the_plan_that_it_computes() -> None:
-    """Its group has gone on without it."""
+    """Its group has gone on without it, so an old plan must not be installed."""
     bench = _asked()
     _prepared(bench)
     bench.pass_time(INTERVAL_MS)

@@ -209,7 +209,7 @@ def test_units_may_come_from_a_function(fleet: Fleet) -> None:
 
 
 def test_a_static_worker_comes_back_to_its_units(fleet: Fleet) -> None:
-    """Scenario 28: a rolling restart moves nothing."""
+    """A rolling restart of static workers moves no unit (scenario 28)."""
     first = fleet.add("w1", **{"group.instance.id": "i1"})
     second = fleet.add("w2", **{"group.instance.id": "i2"})
     wait_until(lambda: fleet.runs(first) == fleet.runs(second) == 2)

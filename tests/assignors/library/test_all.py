@@ -113,6 +113,6 @@ def test_metadata_that_cannot_be_read_is_an_error_that_names_the_member(name: st
 
 
 def test_the_names_are_distinct() -> None:
-    """A group tells assignors apart by name."""
+    """A group tells assignors apart by name: with equal names a member would run the wrong one."""
     names = [make().name for make in ALL.values()]
     assert len(set(names)) == len(names)

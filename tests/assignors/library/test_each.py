@@ -115,7 +115,7 @@ def test_co_partitioned_topics_are_read_by_one_member_and_stay_with_it() -> None
 
 
 def test_co_partitioned_topics_of_different_size_are_refused_by_name() -> None:
-    """Silently wrong joins are the worst outcome."""
+    """Assigning them anyway would make every join of the two topics silently wrong."""
     spec = group({"a": ["x", "y"]}, {"x": 2, "y": 3})
     with pytest.raises(ValueError, match="x has 2, y has 3"):
         CoPartitioned([["x", "y"]]).assign(spec)

@@ -103,7 +103,7 @@ class Group:
 
 
 def test_77_what_members_tell_are_these_bytes() -> None:
-    """Another implementation of the format reads them."""
+    """Members of another version read these bytes; a changed layout splits a rolling upgrade."""
     info = MemberInfo(UUID(int=1), "h:1", (("zone", "a"),), UUID(int=2), {Task("0", 1): 5})
     told = bytes.fromhex(
         "0000000000000000000000000000000104683a3102057a6f6e65026100000000000000000000000000000000"
@@ -114,7 +114,7 @@ def test_77_what_members_tell_are_these_bytes() -> None:
 
 
 def test_77_what_members_are_told_are_these_bytes() -> None:
-    """The same for the way back."""
+    """A member of another version reads its assignment in these bytes; a changed layout splits a rolling upgrade."""
     assignment = TaskAssignment(
         active=(Task("0", 0),),
         standby={Task("0", 1): {"c": (1,)}},
@@ -137,7 +137,7 @@ def test_foreign_bytes_are_a_value_error(data: bytes) -> None:
 
 
 def test_78_tasks_are_partition_numbers_over_all_sources() -> None:
-    """Joined topics are read in one place."""
+    """A join needs partition 3 of both topics in one task; topics of different size cannot be joined."""
     topology = Topology().subtopology("0", sources=["orders", "users"], copartition=True)
     assert topology.tasks({"orders": 4, "users": 4})[Task("0", 3)] == (("orders", 3), ("users", 3))
     with pytest.raises(TopologyError, match="different partition counts"):
@@ -213,7 +213,7 @@ def test_82_a_warm_up_that_caught_up_takes_over(lag: int, moves: bool, standbys:
 
 
 def test_85_a_standby_is_never_in_the_process_of_the_active_task() -> None:
-    """It would die with it."""
+    """A crash of the process would take the active task and its copy at once."""
     group = Group(STATEFUL, {"orders": 6}, standbys=1)
     group.join("a1", process=1)
     group.join("a2", process=1)
@@ -324,7 +324,7 @@ def told(assignor: StreamsAssignor, assignment: TaskAssignment) -> None:
 
 
 def test_an_async_handler_is_refused() -> None:
-    """Its tasks would never start."""
+    """Nothing awaits its methods, so its tasks would never start, without any error."""
 
     class Awaited(Handler):
         async def start(self, task: Task) -> None:  # type: ignore[override]

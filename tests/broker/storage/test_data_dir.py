@@ -90,7 +90,7 @@ def test_a_deleted_topic_leaves_no_file_and_its_name_starts_empty(tmp_path: Path
 
 
 def test_two_brokers_cannot_use_one_folder(tmp_path: Path) -> None:
-    """Broken: two brokers overwrite each other's records."""
+    """A second broker in the same folder would overwrite the records of the first."""
     with opened(tmp_path) as folder:
         with pytest.raises(DataDirLockedError, match=rf"another broker uses this folder \(process {os.getpid()}\)"):
             DataDir.open(tmp_path)

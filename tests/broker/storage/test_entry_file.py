@@ -36,7 +36,7 @@ def loaded(path: Path) -> tuple[list[bytes], int]:
 
 
 def test_a_file_that_is_not_there_is_empty_and_is_not_made_by_loading(tmp_path: Path) -> None:
-    """Broken: looking into a folder changes it."""
+    """Looking into a data folder must not change it."""
     assert loaded(tmp_path / "some.log") == ([], 0)
     assert list(tmp_path.iterdir()) == []
 

@@ -152,7 +152,7 @@ def test_what_a_transaction_took_back_is_no_last_record() -> None:
 
 
 def test_what_is_not_to_be_cleaned_is_refused() -> None:
-    """By name, with the line to write."""
+    """The error names the topic and the setting that it needs; a silent no-op would hide a wrong test."""
     with EmbeddedBroker({"orders": 1}) as broker:
         with pytest.raises(IllegalStateError, match=r"create it with cleanup\.policy=compact"):
             broker.compact("orders")

@@ -129,7 +129,7 @@ def test_topics_are_described_page_by_page_without_a_gap(limit: int) -> None:
 
 
 def test_all_topics_are_described_when_none_is_named_and_an_unknown_one_says_so() -> None:
-    """Broken: kafka-topics.sh --describe shows nothing."""
+    """``kafka-topics.sh --describe`` names no topic and would show nothing."""
     broker = a_broker({"a": 1})
 
     everything = answer_of(broker, describe_topic_partitions, {})
@@ -226,7 +226,7 @@ def test_defaults_are_filled_in_and_a_manual_assignment_counts_partitions() -> N
 
 
 def test_validate_only_creates_nothing() -> None:
-    """Broken: a dry run leaves topics behind."""
+    """A dry run of an admin tool must not leave topics behind."""
     broker = a_broker({"there": 1})
 
     good, taken = created(broker, a_topic("new"), a_topic("there"), validate_only=True)
@@ -346,7 +346,7 @@ def test_a_grown_topic_keeps_its_records_and_tells_its_listeners() -> None:
 
 
 def test_a_topic_only_grows() -> None:
-    """Broken: partitions disappear under their consumers."""
+    """Fewer partitions would take records away from the consumers that read them."""
     broker = a_broker({"orders": 2})
     one = [{"broker_ids": [1]}]
 
@@ -415,7 +415,7 @@ def test_what_cannot_be_deleted_is_refused_by_itself() -> None:
 
 @pytest.mark.parametrize(("version", "error"), [(2, ErrorCode.INVALID_REQUEST), (6, ErrorCode.TOPIC_DELETION_DISABLED)])
 def test_deletion_can_be_switched_off(version: int, error: ErrorCode) -> None:
-    """Broken: delete.topic.enable=false does not protect."""
+    """A user who sets ``delete.topic.enable=false`` expects that no tool deletes a topic."""
     broker = a_broker({"a": 1}, config={"delete.topic.enable": "false"})
 
     assert deleted(broker, "a", version=version) == [("a", error)]

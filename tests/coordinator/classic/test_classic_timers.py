@@ -22,7 +22,7 @@ def _beat_for(h: ClassicHarness, ms: int, *members: tuple[str, int]) -> None:
 
 
 def test_s24_a_member_without_heartbeats_goes_after_its_session_timeout() -> None:
-    """Its partitions go to others."""
+    """Otherwise the partitions of a dead member would never be read again."""
     h = ClassicHarness()
     a = h.newcomer(session_ms=600)
     h.sync_group(a, 1, {a: b"A"})
@@ -200,7 +200,7 @@ def test_s32_a_newcomer_whose_client_died_goes_after_five_minutes() -> None:
 
 
 def test_a_known_member_whose_join_waits_needs_no_heartbeats() -> None:
-    """Its session begins again with the answer."""
+    """A member that waits for the others to join would be removed although it waits for us."""
     h = ClassicHarness()
     (a,) = h.stable("a")
     h.join_group(session_ms=2 * SESSION_MS)

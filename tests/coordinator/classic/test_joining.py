@@ -193,7 +193,7 @@ def test_groups_are_bounded() -> None:
 
 
 def test_a_heartbeat_and_a_sync_name_their_group() -> None:
-    """A client with a mistake learns which."""
+    """A client that sends an empty group id learns that this is its mistake."""
     h = ClassicHarness()
     h.group_id = ""
     assert h.beat("m", 1) == h.sync_group("m", 1).code == ErrorCode.INVALID_GROUP_ID

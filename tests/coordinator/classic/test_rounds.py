@@ -130,7 +130,7 @@ def test_a_member_that_leaves_costs_the_others_one_rebalance() -> None:
 
 @pytest.mark.parametrize(("known", "code"), [(True, NONE), (False, UNKNOWN)])
 def test_before_version_3_one_member_leaves_and_its_code_is_the_whole_answer(known: bool, code: ErrorCode) -> None:
-    """librdkafka sends version 1."""
+    """librdkafka sends version 1, which has no list of members, and must be able to leave."""
     h = ClassicHarness()
     (a,) = h.stable("a")
     response = h.send(LeaveGroupRequest(group_id="g", member_id=a if known else "zz"), version=1)
@@ -205,7 +205,7 @@ def test_a_commit_has_to_fit_the_generation_and_is_a_sign_of_life() -> None:
 
 
 def test_anybody_may_read_the_offsets_of_a_classic_group() -> None:
-    """Kafka checks neither member nor generation there."""
+    """As in Kafka, a classic group's offsets are read without a check of member and generation."""
     h = ClassicHarness()
     (a,) = h.stable("a")
     h.commit_code(a, 1)

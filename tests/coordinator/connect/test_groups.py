@@ -283,7 +283,7 @@ def test_a_worker_that_does_not_stop_its_units_in_time_is_removed() -> None:
 
 
 def test_a_static_worker_gets_its_units_back_with_their_tokens() -> None:
-    """Scenario 28: a restart moves nothing."""
+    """A worker that restarts within its session runs the same units again: nothing moves (scenario 28)."""
     harness = ConnectHarness()
     harness.enter("w1", catalogue=(1, "A B"), instance="i1")
     harness.enter("w2", instance="i2")
@@ -507,7 +507,7 @@ def test_workers_of_two_modes_do_not_mix(first: Any, second: Any, says: str) -> 
 
 
 def test_connect_groups_are_listed_and_deleted_when_empty() -> None:
-    """Scenario 75: ``kip848 groups list`` shows them."""
+    """``kip848 groups list`` shows Connect groups, and an operator can remove an empty one (scenario 75)."""
     harness = ConnectHarness()
     harness.enter("w1", catalogue=(1, "A"))
 

@@ -59,7 +59,7 @@ def test_a_worker_is_told_what_it_waits_for_and_what_it_has() -> None:
 
 
 def test_the_event_log_tells_of_joins_targets_and_leaves() -> None:
-    """``kip848 report`` draws its pictures from this."""
+    """Without these events ``kip848 report`` could not draw a Connect group."""
     harness = ConnectHarness()
     harness.enter("w1", catalogue=(1, "A B"), instance="i", worker_id="host")
     harness.beat("w1", 1)

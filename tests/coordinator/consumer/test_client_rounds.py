@@ -81,7 +81,7 @@ def test_preparing_again_takes_a_newer_snapshot() -> None:
 
 
 def test_install_without_prepare_is_refused() -> None:
-    """There is nothing to check it against."""
+    """Without a prepared state there is nothing to check the assignment against, so it must not take effect."""
     h = _three()
     epoch = _change(h, "m1")
     answer = h.install("m1", epoch, {"m1": {"foo": range(6)}})
@@ -280,7 +280,7 @@ def test_the_only_member_is_asked_again_after_it_was_fenced() -> None:
 
 
 def test_a_heartbeat_that_fences_another_member_does_not_touch_the_round() -> None:
-    """Only the chosen one's misfortune matters."""
+    """A round ends early only when its own assigning member fails, so one bad client cannot stall the group."""
     h = _three()
     _change(h, "m1")
     h.prepare("m1")

@@ -171,7 +171,7 @@ def test_a_second_member_with_a_new_preferred_assignor_changes_the_assignor_only
 
 
 def test_a_change_of_the_preferred_assignor_alone_causes_a_new_target() -> None:
-    """group.remote.assignor takes effect for a running group."""
+    """A changed ``group.remote.assignor`` takes effect in a running group."""
     h = _two_topics()
     h.join("a", ["foo"], assignor="range")
     h.join("b", ["foo"], assignor="range")

@@ -103,7 +103,7 @@ def test_a_target_that_breaks_an_invariant_is_refused_by_name_and_changes_nothin
 
 
 def test_an_unknown_topic_or_a_member_that_is_there_twice_is_refused() -> None:
-    """What cannot be written by topic name."""
+    """An assignment with an unknown topic id, or with a member listed twice, must not become the target."""
     h, epoch = _prepared()
     stranger = TopicPartition(topic_id=h.create_topic("later", partitions=1), partitions=(0,))
     all_of_it = h.part("m1", {"bar": [0, 1], "foo": range(6)})

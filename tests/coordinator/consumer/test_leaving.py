@@ -27,7 +27,7 @@ def _group() -> Harness:
 
 
 def test_a_member_that_leaves_is_removed_and_the_group_moves_on() -> None:
-    """close() hands the partitions over at once."""
+    """close() gives the partitions to the other members at once, without a session timeout."""
     h = _group()
     response = h.heartbeat("a", -1)
     assert (response.error_code, response.member_id, response.member_epoch) == (ErrorCode.NONE, "a", -1)

@@ -110,7 +110,7 @@ def test_a_match_that_changes_nothing_moves_no_group_whose_target_is_behind() ->
 
 
 def test_names_and_pattern_add_up() -> None:
-    """subscribe() with both gets both."""
+    """A member that subscribes by names and by a pattern gets the topics of both."""
     h = _topics()
     response = h.join("m", ["bar"], regex="foo.*")
     assert h.received(response) == {"bar": [0]}
@@ -167,7 +167,7 @@ def test_another_pattern_is_matched_together_with_those_already_there() -> None:
 
 
 def test_the_last_subscriber_takes_its_pattern_along() -> None:
-    """Unused patterns are not matched for ever."""
+    """A pattern without subscribers would be stored and matched again for ever."""
     h = _topics()
     h.join("a", None, regex="foo.*")
     h.run_tasks()

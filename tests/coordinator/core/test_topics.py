@@ -21,7 +21,7 @@ def _group() -> Harness:
 
 
 def test_a_subscribed_topic_that_is_created_later_is_assigned() -> None:
-    """Consumers may be started before their topics."""
+    """A consumer that is started before its topic exists reads it once it is created."""
     h = _group()
     h.create_topic("bar", partitions=1)
     response = h.heartbeat("m", 1)
@@ -57,7 +57,7 @@ def test_a_deleted_topic_is_given_up_before_the_next_target_is_there() -> None:
 
 
 def test_a_topic_without_subscribers_disturbs_no_group() -> None:
-    """Busy clusters create topics all the time."""
+    """In a busy cluster each new topic would otherwise rebalance every group."""
     h = _group()
     h.create_topic("other", partitions=1)
     assert h.heartbeat("m", 1).member_epoch == 1
@@ -94,7 +94,7 @@ def test_what_a_member_no_longer_subscribes_to_is_forgotten_with_its_subscriptio
 
 
 def test_topics_that_changed_while_the_coordinator_was_down_are_noticed() -> None:
-    """Nothing is missed over a restart."""
+    """Partitions added during a restart would otherwise never be read."""
     h = _group()
     h.add_partitions("foo", partitions=5)
     h.restart()

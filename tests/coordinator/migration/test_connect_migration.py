@@ -276,7 +276,7 @@ def _says(name: str, *, version: int) -> bytes:
 
 
 def test_a_group_whose_bytes_cannot_be_read_stays_classic() -> None:
-    """It may be one of another program."""
+    """The group may belong to another program, whose members must not be disturbed."""
     fleet = Fleet()
     fleet.joining(protocol_type="connect", protocols={"sessioned": b"?"})
     refused = fleet.enter("n", catalogue=(7, "A"))

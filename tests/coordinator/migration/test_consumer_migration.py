@@ -335,7 +335,7 @@ def test_a_dynamic_member_of_a_consumer_group_is_sent_its_id_first_if_it_knows_t
 
 @pytest.mark.parametrize("limit", [{"size_max": 2}, {"members_max": 2}])
 def test_a_full_group_takes_its_own_classic_members_only(limit: dict[str, int]) -> None:
-    """``group.consumer.max.size`` and ``kip848.members.max`` hold for JoinGroup, too."""
+    """``group.consumer.max.size`` and ``kip848.members.max`` also limit members that join by JoinGroup."""
     h = MigrationHarness(**limit)  # type: ignore[arg-type]
     h.join("n", ["foo"])
     a, join = h.joining(protocols=subscription())
@@ -360,7 +360,7 @@ def test_s50_the_classic_members_of_a_group_have_a_protocol_in_common() -> None:
 
 
 def test_s51_the_old_requests_do_not_know_members_on_the_new_protocol() -> None:
-    """Their epochs are no generations."""
+    """An epoch is not a generation: a classic heartbeat or sync for a new member is refused."""
     h = MigrationHarness()
     a, generation = h.mixed()
     assert (h.beat("n", generation), h.sync_group("n", generation).code) == (UNKNOWN, UNKNOWN)
@@ -371,7 +371,7 @@ def test_s51_the_old_requests_do_not_know_members_on_the_new_protocol() -> None:
 
 @pytest.mark.parametrize("only_classic_are_left", [False, True])
 def test_s52_an_administrator_removes_members_of_both_kinds(only_classic_are_left: bool) -> None:
-    """LeaveGroup names members of both protocols."""
+    """``LeaveGroup`` by an administrator removes a member whichever protocol it speaks."""
     h = MigrationHarness()
     a, generation = h.mixed()
     if only_classic_are_left:

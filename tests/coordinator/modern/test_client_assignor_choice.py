@@ -221,7 +221,7 @@ def test_versions_are_checked_among_those_that_offer_the_assignor_also_in_server
 )
 @pytest.mark.parametrize("joining", [True, False])
 def test_an_offer_that_makes_no_sense_is_an_invalid_request(offered: list[Assignor], joining: bool) -> None:
-    """KIP-848's request validation, field by field."""
+    """KIP-848's request validation, field by field; a client with a mistake learns which field is wrong."""
     h = AssignmentHarness()
     if joining:
         answer = h.enter("m1", *offered)

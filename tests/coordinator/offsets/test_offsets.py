@@ -107,7 +107,7 @@ def test_a_member_of_a_consumer_group_needs_version_9() -> None:
 
 
 def test_an_administrator_may_commit_for_an_empty_group_and_not_for_a_living_one() -> None:
-    """Resetting offsets needs a stopped application."""
+    """A reset under running consumers would be overwritten by their next commit, so it is refused."""
     h = _member_at_2()
     assert _one(h.commit("", -1, {"foo": {0: 5}})) == ErrorCode.UNKNOWN_MEMBER_ID
     h.heartbeat("m", -1)
@@ -181,7 +181,7 @@ def test_long_metadata_fails_its_partition_only() -> None:
 
 
 def test_null_metadata_is_empty_metadata() -> None:
-    """Clients send null where they have none."""
+    """Clients send null when a commit has no metadata, and must not be refused for it."""
     h = _member_at_2()
     assert _one(h.commit("m", 2, {"foo": {0: 5}}, metadata=None)) == ErrorCode.NONE
     assert h.coordinator.committed("g")["foo"][0].metadata == ""
@@ -261,7 +261,7 @@ def test_the_old_layout_answers_one_group(version: int) -> None:
 
 
 def test_topic_ids_are_resolved_and_echoed_in_version_10() -> None:
-    """Newer clients name topics by id only."""
+    """Newer clients name topics by id only, and find their offsets by it."""
     h = _member_at_2()
     h.commit("m", 2, {"foo": {0: 5}}, version=10)
     assert h.fetch({"foo": [0]}, version=10) == {("foo", 0): 5}
@@ -342,7 +342,7 @@ def test_offsets_expire_a_week_after_the_commit_and_only_without_subscribers() -
 
 @pytest.mark.parametrize("retention_ms", [0, 1_000])
 def test_a_retention_time_in_the_request_wins(retention_ms: int) -> None:
-    """Old clients say themselves how long."""
+    """Old clients say in the commit how long their offsets are kept, and rely on it."""
     h = Harness()
     h.create_topic("foo", partitions=2)
     h.commit("", -1, {"foo": {0: 5}}, version=4, retention_ms=retention_ms)
@@ -483,7 +483,7 @@ def test_a_group_that_a_transaction_would_make_counts_for_the_limit_until_it_is_
 
 
 def test_a_group_with_members_and_offsets_counts_once_for_the_limit() -> None:
-    """An operator counts names of groups."""
+    """The limit counts group ids, so a group that commits must not use up two places."""
     h = Harness(config=replace(FAST, groups_max=2))
     h.create_topic("foo", partitions=2)
     h.join("m", ["foo"])

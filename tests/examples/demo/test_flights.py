@@ -49,7 +49,7 @@ def test_a_missing_data_set_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_whole_data_set_is_there() -> None:
-    """The demo promises 336,776 real flights."""
+    """The demo promises 336,776 real flights, and its tables are checked against these counts."""
     flights = load_flights()
     assert len(flights) == FLIGHTS_IN_2013
     counts = flights_by_carrier(flights)

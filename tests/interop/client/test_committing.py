@@ -65,7 +65,7 @@ def test_where_a_consumer_began_is_committed_as_well(make_consumer: MakeConsumer
 
 
 def test_close_commits_what_was_consumed_unless_told_otherwise(make_consumer: MakeConsumer, produce: Produce) -> None:
-    """enable.auto.commit decides, also at the end."""
+    """``enable.auto.commit`` also decides whether close() commits the last positions."""
     produce("orders", 10)
     for group_id, auto_commit, expected in (("on", True, [10] * 4), ("off", False, [OFFSET_INVALID] * 4)):
         consumer = make_consumer(group_id, enable_auto_commit=auto_commit, auto_commit_interval_ms=60_000)

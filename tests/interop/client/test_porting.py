@@ -287,7 +287,7 @@ def test_pausing_what_is_not_assigned_is_left_out(make_consumer: MakeConsumer, p
 
 
 def test_the_cluster_has_an_id(make_consumer: MakeConsumer) -> None:
-    """confluent-kafka's deserialisers ask for it."""
+    """A deserialiser of confluent-kafka asks the consumer for its ``cluster_id``."""
     consumer = make_consumer().raw
     assert consumer.cluster_id(timeout=5) == consumer.list_topics(timeout=5).cluster_id
 
@@ -299,7 +299,7 @@ def test_credentials_can_only_be_replaced_where_there_are_some(make_consumer: Ma
 
 
 def test_unknown_keys_are_named_together(conf: dict[str, Any]) -> None:
-    """librdkafka names one at a time."""
+    """One error names every unknown key; librdkafka names one at a time, which costs a run each."""
     with pytest.raises(ConfigError) as raised:
         Consumer({**conf, "fetch.min.byte": 1, "zzzzzz": 2})
     assert "fetch.min.byte is not a configuration key; did you mean fetch.min.bytes?" in str(raised.value)
@@ -352,7 +352,7 @@ def test_functions_are_given_in_confluent_kafkas_order(conf: dict[str, Any]) -> 
 
 
 def test_the_async_consumer_takes_keyword_arguments_too(conf: dict[str, Any]) -> None:
-    """One configuration serves both."""
+    """A configuration written for `Consumer` also serves `AsyncConsumer`."""
     with pytest.raises(ConfigError, match=r"group\.id is missing"):
         AsyncConsumer(**{key: value for key, value in conf.items() if key != "group.id"})
 

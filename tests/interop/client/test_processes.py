@@ -172,6 +172,7 @@ def test_a_program_without_close_ends_soon(
 def test_a_program_that_exits_inside_a_listener_ends_within_a_second(
     broker: EmbeddedBroker, run: Run, trouble: Callable[[EmbeddedBroker], None]
 ) -> None:
+    """``sys.exit()`` inside a rebalance callback must not leave a program that hangs."""
     program = run(
         BEGIN,
         """
@@ -212,6 +213,7 @@ def test_a_main_thread_that_ends_while_another_one_is_inside_a_listener(broker: 
 
 
 def test_a_program_that_never_joined_ends_within_a_second(broker: EmbeddedBroker, run: Run) -> None:
+    """A program that found no coordinator must not wait for one when it ends."""
     broker.faults.on("FindCoordinator", drop(), when=is_our_lookup, times=ALWAYS)
     program = run(BEGIN, "consumer.poll(0.2)\nend()\n")
     assert program.seconds_to_end() < SOON_S
@@ -320,6 +322,7 @@ def test_a_child_that_returns_from_the_listener_is_refused_there(broker: Embedde
 
 
 def test_a_child_may_have_a_consumer_of_its_own(broker: EmbeddedBroker, run: Run, produce: Produce) -> None:
+    """After a fork the child makes a new consumer, and the parent's goes on undisturbed."""
     produce("orders", 3, partitions=[0])
     program = run(
         BEGIN,

@@ -80,7 +80,7 @@ def test_an_async_callback_is_refused(broker: EmbeddedBroker, callback: Any, pla
 
 
 def test_an_async_method_of_a_listener_is_refused(broker: EmbeddedBroker) -> None:
-    """The same, written as a class."""
+    """Nothing awaits a coroutine method in `Consumer`, so its revocations would never be handled."""
     with Consumer({**QUIET, **settings(broker.bootstrap_servers)}) as consumer:
         with pytest.raises(ConfigError, match=rf"AsyncListener.on_partitions_revoked {NEVER_RUN}.*AsyncConsumer"):
             consumer.subscribe(["orders"], AsyncListener())

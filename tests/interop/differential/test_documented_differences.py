@@ -41,6 +41,7 @@ HEARTBEATS: Final = 20
 
 @pytest.mark.kafka
 def test_a_new_group_begins_at_epoch_1(converse: Converse) -> None:
+    """A test that asserts absolute epochs passes here with 1 and fails on Kafka, which begins with 2."""
     with converse() as both:
         assert epochs(both, join("a")) == (1, 2)
     with converse() as both:
@@ -49,6 +50,7 @@ def test_a_new_group_begins_at_epoch_1(converse: Converse) -> None:
 
 @pytest.mark.kafka
 def test_a_static_member_joins_again_under_its_own_id(converse: Converse) -> None:
+    """Here a static member that joins again gets its partitions back; Kafka answers a fatal error."""
     with converse() as both:
         told(both, join("s", instance="i"))
         assert codes(both, join("s", instance="i")) == (ErrorCode.NONE, ErrorCode.UNRELEASED_INSTANCE_ID)
@@ -56,6 +58,7 @@ def test_a_static_member_joins_again_under_its_own_id(converse: Converse) -> Non
 
 @pytest.mark.kafka
 def test_the_preferred_assignor_changes(converse: Converse) -> None:
+    """A changed preference rebalances the group at once; Kafka before 4.4 waits for the next rebalance."""
     with converse() as both:
         told(both, join("a", assignor="uniform"))
         assert epochs(both, Heartbeat("a", assignor="range")) == (2, 2)
@@ -67,6 +70,7 @@ def test_the_preferred_assignor_changes(converse: Converse) -> None:
 
 @pytest.mark.kafka
 def test_a_target_is_due_when_a_pattern_comes_that_is_not_matched_yet(converse: Converse) -> None:
+    """Here the target waits until the pattern is matched; Kafka first computes one without its topics."""
     with converse() as both:
         perform(both, ChangeTopic("t0", 4))
         told(both, join("b"))
@@ -80,6 +84,7 @@ def test_a_target_is_due_when_a_pattern_comes_that_is_not_matched_yet(converse: 
 
 @pytest.mark.kafka
 def test_a_pattern_that_matches_nothing_takes_the_place_of_another(converse: Converse) -> None:
+    """Here the other subscribers get the partitions; Kafka leaves them unread until the next rebalance."""
     with converse() as both:
         both.tell([ChangeTopic("t0", 4), join("a", regex="t0"), Heartbeat("a"), join("b")])
         told(both, Heartbeat("a", regex="nothing"))
@@ -90,6 +95,7 @@ def test_a_pattern_that_matches_nothing_takes_the_place_of_another(converse: Con
 
 @pytest.mark.kafka
 def test_a_member_that_lives_takes_the_place_of_a_static_one(converse: Converse) -> None:
+    """Kafka lets a living dynamic member take over an instance id; here it is refused."""
     with converse() as both:
         told(both, join("a"))
         told(both, join("s", instance="i"))
@@ -99,6 +105,7 @@ def test_a_member_that_lives_takes_the_place_of_a_static_one(converse: Converse)
 
 @pytest.mark.kafka
 def test_a_member_changes_its_instance_id(converse: Converse) -> None:
+    """Here the old instance id becomes free; Kafka holds both, and answers with a smaller assignment."""
     with converse() as both:
         told(both, join("s", instance="i"))
         told(both, join("s", instance="j"))
@@ -115,12 +122,14 @@ def test_a_member_changes_its_instance_id(converse: Converse) -> None:
 @pytest.mark.kafka
 @pytest.mark.parametrize("timeout_ms", [0, -2])
 def test_the_rebalance_timeout_must_be_positive(converse: Converse, timeout_ms: int) -> None:
+    """A rebalance timeout of 0 is an error here, as in KIP-848; Kafka refuses only -1."""
     with converse() as both:
         assert codes(both, join("a", timeout_ms=timeout_ms)) == (ErrorCode.INVALID_REQUEST, ErrorCode.NONE)
 
 
 @pytest.mark.kafka
 def test_the_assignment_epoch_of_an_empty_group(converse: Converse) -> None:
+    """Here it follows the group epoch when the last member leaves; in Kafka before 4.4 it stays behind."""
     with converse() as both:
         told(both, join("a"))
         told(both, Heartbeat("a", Epoch.LEAVE))
@@ -131,6 +140,7 @@ def test_the_assignment_epoch_of_an_empty_group(converse: Converse) -> None:
 
 @pytest.mark.kafka
 def test_a_refused_commit_makes_a_group_without_offsets(converse: Converse) -> None:
+    """Kafka lists a group after a commit of which nothing was stored; here there is none."""
     with converse() as both:
         perform(both, ChangeTopic("t0", 1))
         told(both, Commit((("t0", 0, 1),), metadata="x" * 5_000))
@@ -140,6 +150,7 @@ def test_a_refused_commit_makes_a_group_without_offsets(converse: Converse) -> N
 
 @pytest.mark.kafka
 def test_a_group_loses_its_last_offset(converse: Converse) -> None:
+    """Here a group disappears with its last offset; Kafka keeps it for up to ten minutes."""
     with converse() as both:
         perform(both, ChangeTopic("t0", 1))
         told(both, Commit((("t0", 0, 1),)))
@@ -149,6 +160,7 @@ def test_a_group_loses_its_last_offset(converse: Converse) -> None:
 
 @pytest.mark.kafka
 def test_offsets_asked_for_with_an_epoch_and_no_member_id(converse: Converse) -> None:
+    """A client with this mistake gets a named error here and UNKNOWN_SERVER_ERROR from Kafka."""
     with converse() as both:
         told(both, join("a"))
         answers = [rows(answer["groups"])[0] for answer in told(both, Fetch(epoch=Epoch.FAR))]

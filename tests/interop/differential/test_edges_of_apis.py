@@ -316,7 +316,7 @@ def test_the_settings_of_a_broker_have_the_types_that_kafka_gives_them(both: Con
 
 
 def test_a_topic_that_is_only_validated_has_an_id_on_both(both: Conversation) -> None:
-    """Java's admin client shows it."""
+    """Java's admin client shows the topic id of a dry run, so it must not be zero."""
     topics = [{"name": "+planned", "num_partitions": 1, "replication_factor": 1}]
     for side in (both.ours, both.kafka):
         answer = ask(side, ("create_topics", 7, {"topics": topics, "timeout_ms": 20_000, "validate_only": True}))

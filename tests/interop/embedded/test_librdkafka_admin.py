@@ -54,14 +54,14 @@ def test_topics_are_created_described_grown_and_deleted(broker: EmbeddedBroker, 
 
 
 def test_the_cluster_describes_itself(broker: EmbeddedBroker, admin: AdminClient) -> None:
-    """Tools show node and controller."""
+    """Admin tools show nodes, controller and cluster id from this answer."""
     cluster = admin.describe_cluster().result(TIMEOUT_S)
     assert [(node.id, node.port) for node in cluster.nodes] == [(1, broker.port)]
     assert (cluster.controller.id, len(cluster.cluster_id)) == (1, 22)
 
 
 def test_groups_are_listed_by_state_and_type(broker: EmbeddedBroker, admin: AdminClient) -> None:
-    """Dashboards list groups and filter them."""
+    """Dashboards list groups and filter them by state and type."""
     with MemberThread(broker.bootstrap_servers, ["orders"], group_id="busy"):
         with MemberThread(broker.bootstrap_servers, ["orders"], group_id="idle"):
             broker.wait_for_group("idle", state="Stable", members=1)

@@ -56,7 +56,7 @@ def read_by_us(broker: EmbeddedBroker, isolation: str | None = None) -> list[byt
 
 @pytest.mark.parametrize("read", [read_by_librdkafka, read_by_us])
 def test_readers_see_committed_transactions_only(broker: EmbeddedBroker, read: object) -> None:
-    """What was taken back would be booked."""
+    """A service must not act on records of a transaction that was aborted or is still open."""
     producer = transactional(broker)
     write(producer, b"a", b"b")
     write(producer, b"x", b"y", commit=False)

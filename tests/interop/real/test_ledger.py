@@ -30,7 +30,7 @@ HANDED_OVER: tuple[tuple[str, Kind, int, int], ...] = (
 
 
 def test_a_clean_handover_is_in_order() -> None:
-    """Otherwise every test would fail."""
+    """If the judge found faults in a clean handover, every test that uses it would fail."""
     findings = judge(ledger(*HANDED_OVER), written={P0: 8})
 
     assert (findings.wrong, findings.repeated, findings.handovers) == ([], 0, 1)
@@ -60,7 +60,7 @@ def test_records_of_a_lost_owner_may_come_again_if_they_were_not_committed() -> 
     ],
 )
 def test_what_must_never_happen_is_found(changed: int, to: tuple[str, Kind, int, int], found: str) -> None:
-    """A judge that finds nothing proves nothing."""
+    """A judge that overlooks a fault would let every test pass that uses it."""
     told = list(HANDED_OVER)
     told[changed] = to
 

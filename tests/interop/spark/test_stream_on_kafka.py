@@ -109,7 +109,7 @@ def test_transactions_are_read_when_they_are_committed(
 
 
 def test_a_deleted_topic_fails_the_query(address: str, kafka_group: Callable[[], str]) -> None:
-    """failOnDataLoss on the real thing."""
+    """With ``failOnDataLoss`` a query must stop when Kafka has deleted its topic."""
     admin = administrator(address)
     topic, group = unique_name("deleted"), kafka_group()
     create_topic(admin, topic)
