@@ -283,9 +283,11 @@ def test_workers_plan_for_themselves(broker: EmbeddedBroker) -> None:
 class _Broken:
     name = "cooperative"
     raises = True
+    failures = 0
 
     def assign(self, group: WorkerGroup) -> WorkerPlan:
         if self.raises and len(group.workers) > 1:
+            self.failures += 1
             raise ValueError("no plan")
         return CooperativeAssignor().assign(group)
 
@@ -299,6 +301,7 @@ def test_an_assignor_that_raises_stops_nothing_and_is_called_until_it_works(brok
     wait_until(lambda: second.member_epoch > 0)
     owned: list[OwnedUnit] = first.assignment()
     assert len(owned) == 4
+    wait_until(lambda: any(assignor.failures for assignor in assignors))
     for assignor in assignors:
         assignor.raises = False
     wait_until(lambda: len(first.assignment()) == len(second.assignment()) == 2)
