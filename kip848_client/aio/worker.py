@@ -190,7 +190,7 @@ class AsyncWorker(WorkerBase):
         self._tasks.cancel_scope.cancel()
         return await self._tasks.__aexit__(kind, error, trace)
 
-    # Called on the worker's thread
+    # --- called on the worker's thread
 
     def _call_soon(self, call: Call, done: Callable[[CallbackDone], None]) -> None:
         def take() -> None:
@@ -208,7 +208,7 @@ class AsyncWorker(WorkerBase):
         with contextlib.suppress(RuntimeError):  # the loop has ended, and the application with it
             self._tell(function)
 
-    # In the loop
+    # --- in the event loop
 
     async def _wait_for(self, condition: Callable[[], bool]) -> None:
         with self._lookout:

@@ -37,10 +37,10 @@ __all__ = ["BrokerState"]
 class BrokerState(msgspec.Struct, eq=False):
     """The broker, or the cluster of brokers, as its request handlers see it.
 
-    What differs from node to node is judged by `RequestContext.node_id`.
+    A handler for which nodes differ asks `RequestContext.node_id`.
 
     Attributes:
-        nodes: all nodes, also those that do not run.
+        nodes: all nodes, running or not.
         cluster_id: 22 characters of URL-safe base64, as Kafka's.
         served: API key -> (lowest, highest) version that is served.
         loop: the loop of the broker's own thread; all state here is touched from it alone.

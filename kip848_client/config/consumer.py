@@ -6,8 +6,8 @@ Three kinds of keys:
 * keys of the **classic protocol** (`CLASSIC_KEYS`): a configuration that has one was written for that protocol, so
   without ``group.protocol`` it means ``classic``. With ``group.protocol=consumer`` they are refused, and the message
   says where the setting lives there;
-* **everything else** goes to the data plane (librdkafka) unchanged. What its constructor refuses becomes a
-  `ConfigError` that names the nearest known key (`nearest_key`), where the data plane is built.
+* **everything else** goes to the data plane (librdkafka) unchanged. If
+  librdkafka refuses a key, the data plane raises a `ConfigError` that names the nearest known key (`nearest_key`).
 
 Secrets are never part of a repr, a log line or an error text: errors show values only of keys that are not secret.
 """
@@ -234,7 +234,7 @@ def parse_consumer_config(conf: Mapping[str, ConfigValue]) -> ConsumerConfig:
     protocol_name, classic_keys = _read_group_protocol(reader)
     classic = protocol_name == "classic"
     reset = read_reset(reader, "auto.offset.reset", default="latest")
-    # None of a new partition's records is history from before the group listened, which latest is meant to skip.
+    # latest skips what was written before the group listened; a new partition has no such records.
     reset_new = "none" if reset == "none" else "earliest"
     max_poll_interval_ms = reader.integer("max.poll.interval.ms", default=300_000, low=1, high=86_400_000)
     auto_commit = reader.flag("enable.auto.commit", default=True)

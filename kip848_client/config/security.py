@@ -1,7 +1,7 @@
 """The security keys: ``security.protocol``, ``sasl.*``, ``ssl.*`` and ``oauth_cb``, as librdkafka spells them.
 
-One reading serves both planes, so that they cannot differ: what the control plane cannot do as librdkafka would do it
-is refused here, before either plane exists. What is checked, and what is refused: docs/security.md.
+One reading serves both planes, so that they cannot differ. A setting that the control plane cannot honour as
+librdkafka does is refused here, before either plane exists. docs/security.md lists all checks.
 """
 
 from __future__ import annotations

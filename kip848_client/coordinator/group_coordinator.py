@@ -137,7 +137,7 @@ class GroupCoordinator:
         self._kinds.register(kinds)
         self._handlers = routes_by_message((*_ROUTES, *(row for kind in kinds for row in kind.ROUTES)))
 
-    # Events
+    # --- events
 
     def handle(self, request: GroupRequest, *, now_ms: int) -> CoordinatorResult:
         """Compute the result of *request*. Changes nothing.
@@ -195,7 +195,7 @@ class GroupCoordinator:
             self._state.timers.arm(key, deadline_ms=now_ms, member_epoch=timer.member_epoch)
         return timer is not None
 
-    # Changes
+    # --- changes
 
     def replay(self, record: CoordinatorRecord) -> None:
         """Apply *record* to the hard state. Hard state changes in no other way.
@@ -218,7 +218,7 @@ class GroupCoordinator:
         self._kinds.of_record[type(key)].replay(key, value)
 
     def keep_sessions(self, result: CoordinatorResult) -> None:
-        """Of a result whose records could not be kept: the members that were heard stay, as in Kafka."""
+        """Restart the session timers of a result whose records could not be stored: as in Kafka, its members stay."""
         timers = self._state.timers
         for change in result.soft:
             if isinstance(change, ArmTimer) and change.key.kind in _SESSIONS and timers.get(change.key) is not None:
@@ -240,7 +240,7 @@ class GroupCoordinator:
             for change in kind.loaded(now_ms=now_ms):
                 change.apply(self._state)
 
-    # Looking
+    # --- state
 
     def groups(self) -> tuple[str, ...]:
         """Ids of the consumer groups, ascending."""
@@ -303,7 +303,7 @@ class GroupCoordinator:
             )
             assert modern.group_epoch > modern.target_epoch, f"a round is in flight and {group_id!r} has its target"
 
-    # Inside
+    # --- internals
 
     def _ids_of(self, kind: type[AnyGroup]) -> tuple[str, ...]:
         return tuple(sorted(group.group_id for group in self._state.all_of(kind)))

@@ -66,14 +66,14 @@ _NOTHING_READABLE: Final[frozenset[NamedPartition]] = frozenset()
 
 
 class MemberSnapshot(msgspec.Struct, frozen=True):
-    """What a member is at one moment, for logs, metrics and checkers.
+    """The state of a member at one moment, for logs, metrics and checkers.
 
     Args:
         member_epoch: -1 or -2 after leaving, 0 while joining.
-        live_epoch: what commits carry; -1 without membership.
+        live_epoch: the epoch that commits carry; -1 without membership.
         target: last assignment received, by topic id.
-        current: last assignment reconciled; what the coordinator is told.
-        owned: what the application has.
+        current: last assignment reconciled; heartbeats report it.
+        owned: partitions that the application has.
         coordinator: node of the coordinator, while its connection is up.
         last_heartbeat_ms: time of the last send, or None.
         rebalance_latency_total_ms: sum over `rebalances`.
@@ -308,7 +308,7 @@ class Member:
         return self._context.phase
 
     def view(self) -> MemberView:
-        """What the application's thread reads; the same object while nothing in it changed."""
+        """The state that the application's thread reads; the same object as long as nothing in it changes."""
         return self._view
 
     def _next_view(self) -> MemberView:

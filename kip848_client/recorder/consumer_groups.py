@@ -150,7 +150,7 @@ class RecordedGroup:
         """The group epoch; 0 if it is not known."""
         return self._epoch or 0
 
-    # What changed
+    # --- changes
 
     def _departures(self, before: Mapping[str, _Member], *, epoch: int) -> Iterator[GroupEvent]:
         instances = {member.instance_id for member in self._members.values()} - {None}
@@ -266,7 +266,7 @@ class RecordedGroup:
             fields=fields,
         )
 
-    # Replay
+    # --- replay
 
     def _replay(self, record: GroupRecord) -> None:
         match record.key, record.value:

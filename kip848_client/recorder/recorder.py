@@ -146,7 +146,7 @@ class Recorder:
         """Name of a topic id, from the cluster or from committed offsets."""
         return self._topic_name(topic_id) or self._names.get(topic_id)
 
-    # Inside
+    # --- internals
 
     def _is_wanted(self, group_id: str) -> bool:
         wanted = self._wanted.get(group_id)

@@ -197,7 +197,7 @@ class LaneBuilder:
         if event.member_epoch is not None and (not epochs or epochs[-1][1] != event.member_epoch):
             epochs.append((float(event.ts_ms), event.member_epoch))
 
-    # Events of the coordinator.
+    # --- events of the coordinator
 
     def _assignment_changed(self, event: JournalEvent, who: str, at_ms: float) -> None:
         wanted = {*_flat(event.fields.get("assigned")), *_flat(event.fields.get("pending_revocation"))}
@@ -271,7 +271,7 @@ class LaneBuilder:
             self._is_classic_rebalance = True
             self._bump(at_ms, generation, "classic_rebalance")
 
-    # Events of clients.
+    # --- events of clients
 
     def _state_changed(self, event: JournalEvent, who: str, at_ms: float) -> None:
         self._own_states.change(who, str(event.fields.get("new")), at_ms)
@@ -352,7 +352,7 @@ class LaneBuilder:
         self._commit_ended(event, who, at_ms)
         self._mark(event, who, at_ms)
 
-    # Events that are only marked.
+    # --- events that are only marked
 
     def _mark(self, event: JournalEvent, who: str, at_ms: float) -> None:
         kind, text = MARKS[event.event]

@@ -74,7 +74,7 @@ class Conversion(NamedTuple):
 
     @property
     def was_empty(self) -> bool:
-        """Whether it had no members; then its epochs may start again."""
+        """Whether it had no members. The epochs of an empty group may start again."""
         return not (self.members or (self.classic is not None and self.classic.members))
 
 
@@ -82,25 +82,25 @@ _RECORDED: Final = (ClassicState.STABLE, ClassicState.EMPTY)
 
 
 class ObservedGroup:
-    """One group of a cluster, as of the last `look`."""
+    """A copy of one group of a cluster, made by `look` after each step. Checkers compare it with what they saw."""
 
     def __init__(self, cluster: Cluster, group_id: str) -> None:
         self._cluster = cluster
         self.group_id: Final = group_id
         self.members: dict[str, Seen] = {}
         self.classic: ClassicGroup | None = None
-        """The group, while it is a classic one: then there are no `members`."""
+        """The group while it is a classic one, else None. A classic group has no entries in `members`."""
         self.converted: Conversion | None = None
-        """What the last look found, if the group was of the other kind before."""
+        """The group before the last look, if that look found it converted to the other kind."""
         self.group_epoch = 0
-        """Of a classic group: the generation that was recorded last; so is `target_epoch`."""
+        """The group epoch. For a classic group, this and `target_epoch` are the generation in its last record."""
         self.target_epoch = 0
         self._is_consumer_group = False
         self.version = -1
         """`Cluster.version` at the last look."""
         self.loads = 0
         self.is_loaded = False
-        """A coordinator was loaded since the look before, so what was not durable is undone."""
+        """Whether a coordinator was loaded between the last two looks, which undoes changes that were not durable."""
         self.rewound: set[IdPartition] = set()
         """Partitions whose committed offset comes from a late or duplicated commit, which Kafka accepts."""
 
@@ -110,7 +110,7 @@ class ObservedGroup:
         return self._cluster.coordinator.group(self.group_id)
 
     def look(self) -> list[Change]:
-        """Update the observed_group; returns the changes by member id."""
+        """Copy the group as it is now; return which members changed."""
         self.version = self._cluster.version
         self.is_loaded, self.loads = self.loads != self._cluster.loads, self._cluster.loads
         group, classic = self.group, self._cluster.coordinator.classic_group(self.group_id)
@@ -158,7 +158,7 @@ class ObservedGroup:
         return frozenset(partition for partition in seen.target if partition[0] in topic_ids)
 
     def names(self, partitions: Partitions) -> frozenset[NamedPartition]:
-        """*partitions* by name, as far as their topics exist."""
+        """The names of *partitions*; partitions of topics that do not exist any more are left out."""
         by_id = self._cluster.topics.image.by_id
         return frozenset(
             NamedPartition(by_id[topic_id].name, index) for topic_id, index in partitions if topic_id in by_id

@@ -95,7 +95,7 @@ class TransactionCoordinator:
         # May hold deadlines that have passed away: what counts is the transaction's own.
         self._deadlines: Final[list[tuple[int, str]]] = []
 
-    # Requests
+    # --- requests
 
     def init_producer_id(
         self, transactional_id: str, *, timeout_ms: int, producer_id: int = -1, epoch: int = -1, now_ms: int
@@ -256,7 +256,7 @@ class TransactionCoordinator:
             return Outcome(ErrorCode.INVALID_TXN_STATE)
         return Outcome(transaction=_fenced(known, now_ms=now_ms))
 
-    # Time
+    # --- time
 
     def deadline_ms(self) -> int | None:
         """When `expire` has something to do next, in ms since 1970; None if never."""
@@ -292,7 +292,7 @@ class TransactionCoordinator:
                 return Outcome(transaction=Transaction.forgotten(known.transactional_id))
         return _DONE
 
-    # State
+    # --- state
 
     def replay(self, transaction: Transaction) -> None:
         """Bring the state of a transactional id to this; the only way that state changes."""
@@ -317,7 +317,7 @@ class TransactionCoordinator:
         """The state of every transactional id, by id."""
         return iter([self._transactions[name] for name in sorted(self._transactions)])
 
-    # Inside
+    # --- internals
 
     def _writable(self, transactional_id: str, *, producer_id: int, epoch: int) -> tuple[Transaction | None, ErrorCode]:
         if not transactional_id:

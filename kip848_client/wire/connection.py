@@ -194,7 +194,7 @@ class Connection(asyncio.BufferedProtocol):
             raise RequestTimeoutError(f"{self.peer} took more than {timeout_ms} ms to authenticate again")
         return max(1, int((deadline - anyio.current_time()) * 1000))
 
-    # One request
+    # --- one request
 
     async def exchange(self, request: Request[ResponseT], version: int, timeout_ms: int) -> ResponseT:
         """As `send`, in this very version, and also while the connection is being opened or authenticates again."""
@@ -255,7 +255,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.write(frame(payload))
         return pending
 
-    # The end
+    # --- the end
 
     def _raise_if_ended(self) -> None:
         if self._end is not None:
@@ -301,7 +301,7 @@ class Connection(asyncio.BufferedProtocol):
     def _violated(self, reason: str, cause: ProtocolError) -> None:
         self._finish(ConnectionEnd(reason, violation=True, cause=cause))
 
-    # Deadlines
+    # --- deadlines
 
     def _set_alarm(self, deadline: float | None) -> None:
         if self._alarm is not None:
@@ -322,7 +322,7 @@ class Connection(asyncio.BufferedProtocol):
         elif expected:
             self._set_alarm(min(pending.deadline for pending in expected))
 
-    # asyncio.BufferedProtocol
+    # --- asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The broker is connected."""

@@ -64,7 +64,7 @@ class WorkerBase:
     def _stop_timeout_s(self) -> float:
         return self._config.settings.rebalance_timeout_ms / 1000
 
-    # Looking
+    # --- state
 
     def assignment(self) -> list[OwnedUnit]:
         """The units that run here, ascending. Empty from the end of the lease on."""
@@ -154,7 +154,7 @@ class WorkerBase:
             last_error_s=None if seen.last_error is None else ago_s(seen.last_error[1]),
         )
 
-    # Wishes
+    # --- calls of the application
 
     def update_units(self, version: int, units: Iterable[UnitLike]) -> None:
         """Give the group another list of units.
@@ -195,7 +195,7 @@ class WorkerBase:
         """
         check_started(self._host).post(DrainRequested())
 
-    # Inside
+    # --- internals
 
     def _read_units(self) -> tuple[int, frozenset[Unit]]:
         if self._source is None:

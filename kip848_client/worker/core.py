@@ -12,8 +12,9 @@ on meanwhile. The rules:
 * W7: A worker that was removed releases everything (``on_lost``), and joins again under its id.
 * W8: Callbacks run one at a time; heartbeats go on meanwhile.
 * W9: The lease counts from the sending of the last accepted heartbeat, and units stop a margin before its end.
-* W10: While the coordinator may wait for a stop, the lease also ends a margin before its rebalance timeout. It may wait
-  from the first heartbeat after the last answer until the answer to one that names what runs takes nothing.
+* W10: While the coordinator may be waiting for this worker to stop units, the lease also ends a margin before the
+  rebalance timeout. The wait may begin with any heartbeat that has no answer yet, so its time counts from the first
+  of them. It is over when the coordinator answers a heartbeat that named the running units, and takes none of them.
 * W11: After the end of a lease nothing starts before the answer to a heartbeat that was sent after all had stopped.
 * W12: Leaving: stop everything, then say so; the units are free with the answer.
 * W13: Heartbeats are numbered; the coordinator refuses one that arrives after a later one.
@@ -228,7 +229,7 @@ class WorkerCore:
         self._draining = False
         self._error: Kip848Error | None = None
 
-    # Calls of the shell
+    # --- calls of the shell
 
     def step(self, event: WorkerEvent, *, now_ms: int) -> list[WorkerEffect]:
         """Take one event."""
@@ -299,7 +300,7 @@ class WorkerCore:
             error=self._error,
         )
 
-    # Answers
+    # --- answers
 
     def _answered(self, request_id: int, response: object) -> None:
         if self._planning is not None and self._planning.is_waiting_for(request_id):
@@ -366,9 +367,10 @@ class WorkerCore:
             )
 
     def _note_wait(self, assignment: Assignment | None) -> None:
-        """W10: the coordinator waits for a stop, or it does not, now that it has answered.
+        """W10: note whether the coordinator is now waiting for this worker to stop units.
 
-        It waits until a heartbeat names none of what it took. One that does not say what runs here names everything.
+        It waits until a heartbeat names none of the units that it took away. A heartbeat without a list of running
+        units counts as one that names all units that were given to this worker.
         """
         given = self._given if assignment is None else frozenset(self._assigned)
         named = self._given if self._said is None else self._said
@@ -379,7 +381,7 @@ class WorkerCore:
             self._asked_ms = self._unanswered_ms
         self._given, self._unanswered_ms = given, None
         if waits and not self._to_stop():
-            self._say_owned = True  # W14: nothing has to stop, and still the coordinator waits for the word
+            self._say_owned = True  # W14: no unit has to stop, but the coordinator waits to be told so
             self._beat_now()
 
     def _not_answered(self, request_id: int, error: Kip848Error, *, final: bool) -> None:
@@ -430,7 +432,7 @@ class WorkerCore:
         self._assigned = {}  # only a new answer may start anything again
         self._retry_stop_ms = self._read_units_ms = self._behind_until_ms = None
 
-    # Callbacks
+    # --- callbacks
 
     def _called(self, done: CallbackDone) -> None:
         calling = self._calling
@@ -460,7 +462,7 @@ class WorkerCore:
         self._calling = _Calling(self._ids, kind, _ordered(units))
         self._effects.append(Call(self._ids, kind, self._calling.units))
 
-    # Moving on
+    # --- moving on
 
     def _advance(self) -> None:
         """Do what can be done now."""
@@ -551,7 +553,7 @@ class WorkerCore:
         """Units that run and are no longer assigned, or were with another worker in between, as their token shows."""
         return {unit: token for unit, token in self._owned.items() if self._assigned.get(unit) != token}
 
-    # Leaving
+    # --- leaving
 
     def _leave(self) -> None:
         self._phase = Phase.LEAVING
@@ -587,7 +589,7 @@ class WorkerCore:
         self._phase = Phase.LEFT
         self._effects.append(Left())
 
-    # Heartbeats
+    # --- heartbeats
 
     def _beat_now(self) -> None:
         is_removed = self._lost and not self._epoch  # W7: it joins again when everything is released

@@ -61,7 +61,7 @@ class CallbackKind(enum.Enum):
     LOST = "on_lost"
 
 
-# Events
+# --- events
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -150,7 +150,7 @@ WorkerEvent: TypeAlias = (
 )
 
 
-# Effects
+# --- effects
 
 
 class Send(msgspec.Struct, frozen=True):

@@ -124,7 +124,7 @@ class WorkerHost:
         self._timer: asyncio.TimerHandle | None = None
         self._stopping: anyio.Event | None = None
 
-    # From any thread
+    # --- from any thread
 
     def start(self, *, first: WorkerEvent) -> None:
         """Start the thread, with *first* as its first event."""
@@ -155,7 +155,7 @@ class WorkerHost:
         """Wait for the end of the thread; whether it came."""
         return self.ended.wait(timeout_s)
 
-    # On the worker's thread
+    # --- on the worker's thread
 
     def _run(self) -> None:
         try:

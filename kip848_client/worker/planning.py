@@ -137,7 +137,7 @@ class Planning:
         self.trigger(REASON_DELAY_DUE)
         return True
 
-    # Rounds
+    # --- rounds
 
     def compute(self, *, epoch: int) -> None:
         """The coordinator asks this worker for a plan."""

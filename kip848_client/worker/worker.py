@@ -91,7 +91,7 @@ class Worker(WorkerBase):
         self._callbacks: CallbackThread | None = None
         self._changed: Final = threading.Condition()
 
-    # Life
+    # --- life
 
     def start(self) -> Self:
         """Join the group, and start what it gives; returns at once.
@@ -173,7 +173,7 @@ class Worker(WorkerBase):
     ) -> None:
         self.close()
 
-    # Runners and callbacks
+    # --- runners and callbacks
 
     def runner(self, function: Runner) -> Runner:
         """Decorate the function that runs one unit: ``function(owned, stop)``, in a thread per unit.
@@ -197,7 +197,7 @@ class Worker(WorkerBase):
         """The exceptions of the units' runners."""
         return {} if self._threads is None else dict(self._threads.errors)
 
-    # Inside
+    # --- internals
 
     def _tell_waiters(self) -> None:
         with self._changed:

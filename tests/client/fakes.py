@@ -116,7 +116,7 @@ class FakePlane:
         """Itself, for the type checker."""
         return cast("RecordConsumer", self)
 
-    # What the fetcher calls.
+    # --- for the fetcher
 
     def consume(self, count: int, timeout: float) -> list[Message]:
         batch, self.queue = self.queue[:count], self.queue[count:]

@@ -119,7 +119,7 @@ def told_error(member: ClassicMemberHarness) -> int:
     return read_assignment_frame(decode_assignment(sync.assignments[0].assignment).user_data).error
 
 
-# Joining
+# --- joining
 
 
 def test_heartbeats_begin_one_interval_after_the_join_was_answered() -> None:
@@ -283,7 +283,7 @@ def test_an_own_assignor_says_its_versions_and_an_eager_member_what_it_held() ->
     assert frame.held == (partition("t-1"), partition("t-2"))
 
 
-# Rebalances
+# --- rebalances
 
 
 @pytest.mark.parametrize("given", [[0, 1, 2], range(6)], ids=["fewer", "the same"])
@@ -365,7 +365,7 @@ def test_a_static_member_that_does_not_poll_says_nothing_and_takes_its_place_bac
     assert (member.joining().member_id, member.joining().group_instance_id) == ("", "i-1")
 
 
-# Removal
+# --- removal
 
 
 @pytest.mark.parametrize("api", ["heartbeat", "join", "sync"])
@@ -474,7 +474,7 @@ def test_after_any_answer_a_member_owns_its_partitions_or_was_told_that_it_lost_
         assert lost or not stopped, code
 
 
-# Leaving
+# --- leaving
 
 
 @pytest.mark.parametrize("answer", [0, ErrorCode.UNKNOWN_MEMBER_ID, None], ids=["left", "unknown", "none"])
@@ -546,7 +546,7 @@ def test_a_member_that_never_joined_leaves_only_if_it_has_an_id(has_id: bool) ->
     assert left == (["m-1"] if has_id else [])
 
 
-# The leader
+# --- the leader
 
 
 def test_an_assignor_that_hangs_keeps_everything_where_it_is_and_heartbeats_go_on() -> None:
@@ -735,7 +735,7 @@ def test_a_wish_to_assign_what_was_left_out_waits_for_the_callback_that_runs() -
     assert member.joining().reason == "partitions have no owner"
 
 
-# The notice of an assignment
+# --- the notice of an assignment
 
 
 def noticing(**harness: bool) -> ClassicMemberHarness:
@@ -812,7 +812,7 @@ def test_the_end_of_an_earlier_notice_does_not_count_for_the_next_one() -> None:
     member.finish_call("assigned", "t-1")
 
 
-# Topics
+# --- topics
 
 
 def test_a_follower_joins_again_for_topics_that_its_pattern_matches() -> None:
@@ -830,7 +830,7 @@ def test_a_follower_joins_again_for_topics_that_its_pattern_matches() -> None:
     assert (member.joining().reason, member.said().topics) == ("pattern matches other topics", ("t",))
 
 
-# Migration
+# --- migration
 
 
 def test_a_group_that_becomes_classic_again_is_assigned_by_its_leader() -> None:

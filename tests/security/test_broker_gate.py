@@ -266,7 +266,7 @@ def test_only_the_right_password_opens_the_gate(
                     assert known
 
 
-# Sessions that end (KIP-368)
+# --- sessions that end (KIP-368)
 
 
 def test_a_session_ends_with_the_first_request_after_its_time() -> None:
@@ -339,7 +339,7 @@ def test_users_can_be_replaced_and_stay_so_after_a_restart(broker: EmbeddedBroke
         EmbeddedBroker().set_users(USERS)
 
 
-# Who may be served at all
+# --- admission
 
 
 ANYWHERE = "0.0.0.0"

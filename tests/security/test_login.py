@@ -231,7 +231,7 @@ async def test_a_broker_that_hangs_up_on_the_first_request_may_want_sasl() -> No
             await connection.send(HEARTBEAT, timeout_ms=LONG_MS)
 
 
-# Sessions that end (KIP-368)
+# --- sessions that end (KIP-368)
 
 
 async def test_a_session_is_renewed_before_it_ends_and_again() -> None:

@@ -75,7 +75,7 @@ class ClassicHarness(Harness):
         )
         self.create_topic("foo", partitions=6)
 
-    # Requests
+    # --- requests
 
     def join_group(
         self,
@@ -163,7 +163,7 @@ class ClassicHarness(Harness):
         response = self.send(ListGroupsRequest(), version=5)
         return {item.group_id: (item.group_state, item.group_type, item.protocol_type) for item in response.groups}
 
-    # Whole steps
+    # --- whole steps
 
     def newcomer(self, **options: object) -> str:
         """Join a dynamic member: both rounds. Returns its id; its JoinGroup may be parked."""
@@ -205,7 +205,7 @@ class ClassicHarness(Harness):
         assert {call.code for call in (*followers, leader)} == {ErrorCode.NONE}
         assert self.state_is(ClassicState.STABLE)
 
-    # Looking
+    # --- state
 
     @property
     def classic(self) -> ClassicGroup:

@@ -136,7 +136,7 @@ class Harness:
         self.coordinator = self._new_coordinator()
         self._follower = self._new_coordinator()
 
-    # Doing
+    # --- actions
 
     def create_topic(self, name: str, *, partitions: int) -> UUID:
         """Create a topic and tell the coordinator; ids are 1, 2, 3, ... in order of creation."""
@@ -338,7 +338,7 @@ class Harness:
         self.coordinator = self._load(self.log)
         self.coordinator.loaded(now_ms=self.now_ms)
 
-    # Looking
+    # --- state
 
     @property
     def wall_ms(self) -> int:
@@ -420,7 +420,7 @@ class Harness:
         """All hard state."""
         return _state(self.coordinator, self._group_ids())
 
-    # Inside
+    # --- internals
 
     def _named(self, name: str, version: int) -> Fields:
         """A topic in a request about offsets: by its name, or from version 10 on by its id."""
@@ -563,7 +563,7 @@ class AssignmentHarness(Harness):
         super().__post_init__()
         self.create_topic("foo", partitions=6)
 
-    # Doing
+    # --- actions
 
     def enter(
         self, member_id: str, *offers: Assignor, topics: Iterable[str] = ("foo",), **fields: Any
@@ -664,7 +664,7 @@ class AssignmentHarness(Harness):
         partitions = self._on_wire(held)
         return build(Member, member_id=member_id, partitions=partitions, metadata_version=version, metadata_bytes=data)
 
-    # Looking
+    # --- state
 
     def awaited(self, response: ConsumerGroupHeartbeatResponse) -> dict[str, list[int]]:
         """What the answer says the member must wait for."""

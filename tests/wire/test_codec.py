@@ -43,7 +43,7 @@ def encode(message: Any, version: int, *, client_id: str | None = "c") -> bytes:
     return encode_request(message, api_version=version, correlation_id=5, client_id=client_id)
 
 
-# Headers
+# --- headers
 
 
 def test_a_flexible_request_has_header_v2_with_a_classic_client_id() -> None:
@@ -91,7 +91,7 @@ def test_a_frame_starts_with_its_size() -> None:
         peek_correlation_id(b"abc")
 
 
-# ApiVersions
+# --- ApiVersions
 
 
 def test_api_versions_responses_never_have_a_tagged_header() -> None:
@@ -121,7 +121,7 @@ def test_a_refusal_in_the_version_that_was_asked_is_read_too() -> None:
     assert decode_response(18, data, api_version=3) == (1, refusal)
 
 
-# Versions
+# --- versions
 
 
 def test_a_version_that_we_do_not_speak_is_refused_both_ways() -> None:
@@ -160,7 +160,7 @@ def test_a_field_that_was_not_on_the_wire_has_its_default() -> None:
     assert message.topics[0].partitions[0].committed_leader_epoch == -1
 
 
-# Our private tags
+# --- our private tags
 
 
 def test_the_client_side_assignor_fields_travel_as_tags() -> None:
@@ -226,7 +226,7 @@ def test_a_tag_whose_size_lies_is_a_protocol_error() -> None:
             decode_request(data[:-5] + wrong)
 
 
-# Bad bytes
+# --- bad bytes
 
 
 def test_bytes_after_the_last_field_of_a_response_are_refused() -> None:
@@ -303,7 +303,7 @@ def test_a_request_that_is_only_odd_is_read(name: str) -> None:
     assert decode_request(READABLE[name])[0].correlation_id == (-5 if "negative" in name else 5)
 
 
-# Bad values
+# --- bad values
 
 
 @pytest.mark.parametrize(
@@ -350,7 +350,7 @@ def test_correlation_ids_and_client_ids_that_do_not_fit_are_refused() -> None:
         encode_response(OffsetCommitResponse(), api_version=2, correlation_id=2**40)
 
 
-# Sizes
+# --- sizes
 
 
 def test_lengths_of_more_than_one_varint_byte_survive() -> None:

@@ -25,7 +25,7 @@ from tests.wire.fake_server import HEARTBEAT, LONG_MS, VERSIONS, Peer, agree, ec
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
 
-# Agreeing on versions
+# --- agreeing on versions
 
 
 async def test_versions_are_agreed_on_in_one_round_trip_with_a_current_broker() -> None:
@@ -96,7 +96,7 @@ async def test_a_broker_that_refuses_every_version_is_reported() -> None:
                 pass
 
 
-# Sending
+# --- sending
 
 
 async def test_the_highest_common_version_is_used_unless_told_otherwise() -> None:
@@ -230,7 +230,7 @@ async def test_correlation_ids_start_anew_after_the_largest() -> None:
         assert connection._next_correlation_id == 1
 
 
-# Without a task
+# --- without a task
 
 
 async def test_a_request_that_was_started_is_told_its_answer() -> None:
@@ -285,7 +285,7 @@ async def test_nothing_is_started_while_the_connection_authenticates_again() -> 
         assert connection.outstanding == 0
 
 
-# Time-outs
+# --- time-outs
 
 
 async def test_a_request_without_an_answer_times_out_and_closes_the_connection() -> None:

@@ -20,7 +20,7 @@ from tests.wire.fake_server import HEARTBEAT, LONG_MS, Peer, agree, echo_epochs,
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
 
-# Ends
+# --- the end
 
 
 async def test_a_connection_that_the_broker_closes_fails_what_waits_and_what_comes() -> None:

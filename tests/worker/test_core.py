@@ -668,7 +668,7 @@ def test_a_heartbeat_without_an_answer_is_noted() -> None:
     assert bench.effects[-1] == Noted("request_failed", {"error": "cut"})
 
 
-# Plans of the application's own assignors
+# --- plans of the application's own assignors
 
 
 def _offers(send: Send) -> list[tuple[int, int, bool]] | None:

@@ -1,6 +1,6 @@
-"""Is the result of an assignor one that can be applied? What a coordinator would refuse is found before it is sent.
+"""Checks the result of an assignor before it is sent, by the rules by which the coordinator would refuse it.
 
-Does not own: what is done about a bad result (`kip848_client.member.consumer.assignor_round`).
+Not here: the reaction to a bad result (`kip848_client.member.consumer.assignor_round`).
 
 Source: KIP-848 "Assignment Validation".
 """

@@ -109,7 +109,7 @@ BUILT_IN: Final[Mapping[str, type[PartitionAssignor]]] = {
 """By the names that Kafka's clients give them."""
 
 EAGER: Final = frozenset({ClassicRange.name, RoundRobin.name})
-"""Those whose members own nothing while they join, so that each round gives everything away."""
+"""Assignors of the eager protocol: members give everything up before they join, so each round assigns everything."""
 
 
 def _in_order(spec: AssignmentSpec) -> list[str]:
@@ -123,7 +123,7 @@ def _in_order(spec: AssignmentSpec) -> list[str]:
 
 
 def _still_there(spec: AssignmentSpec, member: MemberSpec) -> list[TopicIdPartition]:
-    """What a member owns of topics that it subscribes to, as far as it exists."""
+    """The partitions that a member owns, still exist, and are of topics that it subscribes to."""
     return [
         partition
         for partition in member.target

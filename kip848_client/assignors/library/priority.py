@@ -18,7 +18,7 @@ class Priority(PartitionAssignor):
     partitions and another one three idle ones, and both count as balanced.
 
     Guarantee: where members subscribe alike, any two members' counts of the partitions of one class differ by at most
-    one, and so do their counts in all. What a member holds stays if that allows it: a move is for one of the two.
+    one, and so do their counts in all. Partitions stay with their member unless one of these counts requires a move.
 
     Args:
         priorities: topic -> priority; the greater, the sooner. Topics that are left out have priority 0. All members

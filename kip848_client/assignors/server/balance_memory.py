@@ -48,7 +48,7 @@ class _Balanced(msgspec.Struct, frozen=True):
 
 
 class BalanceMemory:
-    """Of one assignor. Threads may share it: what it knows is replaced as a whole.
+    """Remembers the last balanced assignments of one assignor. Threads may share it: what it holds is never changed.
 
     Args:
         members_min: smaller groups are not remembered, and nothing of theirs is kept alive.
@@ -64,7 +64,7 @@ class BalanceMemory:
         if count < self._members_min:
             return None
         subscriptions = list(spec.subscriptions.values())
-        # First those that had as many members as the target has; a member that left may be in it or not.
+        # Try groups with as many members as the target first; the target may still contain a member that left.
         for known in sorted(self._known, key=lambda known: len(known.member_ids) != len(spec.target)):
             if abs(len(known.member_ids) - count) > 1 or known.topics is not spec.topics:
                 continue
@@ -75,7 +75,7 @@ class BalanceMemory:
             changed = _change(known, spec)
             if changed is not None:
                 self._keep(changed, used=known)
-                # What was handed out once is the caller's, who may have changed it.
+                # A caller may have changed a result that it was given, so it gets a copy the second time.
                 return changed.result.copy() if changed.returned is known.returned else changed.returned
         return None
 
@@ -193,7 +193,7 @@ def _joined(known: _Balanced, member_ids: list[str], at: int) -> _Balanced | Non
     last = len(known.member_ids)
     quotas: dict[int, int]
     if small == known.small:
-        # Of those with one more, the first ones keep it.
+        # Of the members with the larger load, the first ones keep it.
         large = known.large.copy()
         quotas = dict.fromkeys(_last_ones(large, large.count(1) - larger), small)
         for index in quotas:
@@ -228,7 +228,7 @@ def _left(
     del large[at]
     missing: dict[int, int]
     if small == known.small:
-        # Who has one more keeps it; then the first of the others take one.
+        # Members with the larger load keep it; then the first of the other members get one more.
         missing = dict.fromkeys(_first_ones(large, 0, larger - large.count(1)), 1)
         for index in missing:
             large[index] = 1

@@ -45,11 +45,11 @@ class Survey(msgspec.Struct, frozen=True):
 def survey(
     targets: Iterable[tuple[TopicPartitions | None, frozenset[UUID] | None]], *, topics: Mapping[UUID, int]
 ) -> Survey:
-    """Find what members may keep and what is left over.
+    """Divide the partitions into those that members may keep and those that are free.
 
     Args:
-        targets: per member, what it has now (None: nothing) and its topics (None: all of *topics*). What members have
-            is pairwise disjoint.
+        targets: per member, what it has now (None: nothing) and its topics (None: all of *topics*). No two
+            members have the same partition.
         topics: topic id -> number of partitions.
     """
     counts: dict[int, int] = {}  # by identity; the ids live as long as the targets do

@@ -1,9 +1,9 @@
-"""Who swaps partitions with whom, so that more of them are read in a rack that has a replica. Counts only.
+"""Decides which members swap partitions, so that more are read in a rack with a replica. Works on counts only.
 
 Members of one rack with one subscription are alike, a *place*; partitions of one set of racks that the same
-subscriptions want are alike, a *kind*. What counts is how many partitions of a kind are at a place. A cycle of places,
-each of which gives one partition to the next, leaves every load as it is; as long as some cycle gains more than it
-loses, it is run. When none is left, no other distribution with these loads reads more partitions in their racks (the
+subscriptions want are alike, a *kind*. The state is how many partitions of each kind are at each place. In a cycle
+of places each gives one partition to the next, which leaves every load as it is. Cycles are run as long as one gains
+more than it loses. When none is left, no other distribution with these loads reads more partitions in their racks (the
 optimality condition of a flow of minimum cost).
 """
 
@@ -150,7 +150,7 @@ class _Exchange:
                 _add(taking.uprooted, kind, amount)
         for number in cycle:
             self._best[number] = self._edges_from(number)
-        if any(kind == _SLACK for _, _, kind in steps):  # who may shrink is seen from the other places
+        if any(kind == _SLACK for _, _, kind in steps):  # the other places see which member may shrink
             for number in range(len(places)):
                 self._best[number] = self._edges_from(number)
 

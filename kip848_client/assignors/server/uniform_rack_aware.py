@@ -18,27 +18,28 @@ from kip848_client.assignors.server.spec import GroupAssignment, GroupSpec, Topi
 from kip848_client.assignors.server.uniform import UniformAssignor
 
 _ROUNDS_MAX: Final = 16
-"""After an exchange, `uniform` may see a way to level mixed subscriptions that was barred before; and so on."""
+"""Exchanging and levelling are repeated at most this often. With mixed subscriptions, an exchange between racks can
+make it possible for `uniform` to level loads further, and that can make another exchange worthwhile."""
 
 _PLACES_MAX: Final = 100
-"""With more (rack, subscription) pairs than this, members swap only with those that subscribe alike."""
+"""With more (rack, subscription) pairs than this, members swap only with members of the same subscription."""
 
 _NO_RACKS: Final[frozenset[str]] = frozenset()
 
 Partition: TypeAlias = int
-"""A partition of a market by number: those of one topic follow each other, topics ascend. To compare two topic ids runs
-Python code, and there may be half a million partitions."""
+"""Number of a partition within a market: topics ascend, and the partitions of a topic follow each other. Numbers are
+used because there may be half a million partitions, and comparing two topic ids runs Python code."""
 
 
 class RackAwareUniformAssignor:
-    """Balanced as `uniform`; among all assignments with such loads, one with most partitions in a rack of their member.
+    """Loads as even as with `uniform`, and with these loads as many partitions as possible in their member's rack.
 
     A partition is *local* if the rack of its member is the rack of one of its replicas. Loads come first, then the
     number of local partitions, then few moves: a partition moves only for the load or for a rack. A group whose racks
     are not known gets what `uniform` gives it. A second run changes nothing.
 
-    Where members subscribe alike the number of local partitions is the greatest that balance allows; with mixed
-    subscriptions, the greatest that the loads which `uniform` chose allow.
+    If all members subscribe alike, no balanced assignment has more local partitions. With mixed subscriptions, no
+    assignment with the loads that `uniform` chose has more.
 
     Source:
         KIP-848 "Assignors" hands racks to assignors; Kafka ships none that uses them (KAFKA-19909).
@@ -131,7 +132,7 @@ class _Market:
         self._find_slack()
 
     def trade(self) -> dict[str, TopicPartitions]:
-        """What members own whose share changed."""
+        """Swap partitions, and return the new partitions of each member whose share changed."""
         held = [dict(place.held) for place in self._places]
         larger = [place.large for place in self._places]
         if not exchange(self._places, local=self._local, wanted=self._wanted):
@@ -177,7 +178,7 @@ class _Market:
                 place.uprooted = dict(Counter([kinds[one] for one in moved if one not in at_home]))
 
     def _find_slack(self) -> None:
-        """Where loads of one subscription are two neighbours, either member may have the larger one."""
+        """Find pairs of members with one subscription whose loads differ by one: either may have the larger load."""
         loads: dict[int, Counter[int]] = defaultdict(Counter)
         for place, members in zip(self._places, self._members, strict=True):
             loads[place.subscription].update(self._sizes[member_id] for member_id in members)
@@ -200,7 +201,7 @@ class _Market:
         return {one for member_id in members for one in self._numbers(self._valid_before(member_id))}
 
     def _valid_before(self, member_id: str) -> TopicPartitions:
-        """What a member had, without partitions that are there no more: their numbers are other partitions' here."""
+        """The member's previous partitions that still exist. Numbers past a topic's end would mean other partitions."""
         return {
             topic_id: tuple(one for one in partitions if one < self._counts[topic_id])
             if partitions and partitions[-1] >= self._counts.get(topic_id, 0)
@@ -227,7 +228,7 @@ class _Market:
                 stock[kind] += partitions
         for partitions in stock.values():
             partitions.sort()
-        for number in touched:  # first those that come home, then the others
+        for number in touched:  # first partitions that return to their owner, then the others
             stays[number] += self._take(number, stays[number], stock, only=at_home[number])
         for number in touched:
             stays[number] += self._take(number, stays[number], stock, only=None)
@@ -238,7 +239,7 @@ class _Market:
         return {member_id: share for member_id, share in shares.items() if share != self._assignment[member_id]}
 
     def _pick(self, number: int, at_home: set[Partition]) -> tuple[list[Partition], dict[int, list[Partition]]]:
-        """What stays at a place and, by kind, what goes: first what was not there before, the last ones first."""
+        """Split a place into partitions that stay and, by kind, those that go: newcomers first, the last ones first."""
         by_kind: dict[int, list[Partition]] = defaultdict(list)
         for member_id in self._members[number]:
             for partition in self._numbers(self._assignment[member_id]):

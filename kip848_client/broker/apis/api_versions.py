@@ -35,8 +35,8 @@ TRANSACTION_VERSION: Final = "transaction.version"
 """Kafka's feature for transactions; level 2 = each end of one moves the producer's epoch on (KIP-890)."""
 
 _ADVERTISED_FROM: Final = {ApiKey.PRODUCE: 0}
-"""Where the lowest version that is advertised is not served. librdkafka up to 2.10.1 takes it for the oldest message
-format, and compresses with gzip, snappy or lz4 only if that is below 3 (KAFKA-18659)."""
+"""APIs whose lowest advertised version is not served. librdkafka up to 2.10.1 takes that version for the oldest
+message format, and compresses with gzip, snappy or lz4 only if it is below 3 (KAFKA-18659)."""
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """The software names and versions of clients that Kafka accepts (KIP-511)."""

@@ -2,12 +2,12 @@
 
 A fetch that finds less than ``min_bytes`` is parked: it waits for an append to one of its partitions, for
 ``max_wait_ms``, or for the end of its connection, and costs nothing meanwhile. A request of a fetch session (KIP-227)
-is opened out first, so the handler sees full requests only. A partition that is named twice is answered once, as it
-was named last.
+is opened out first, so the handler sees full requests only. If a request names a
+partition twice, only the last entry counts.
 
-Of several nodes, any with a replica serves a partition from version 11 on, and the leader names a replica in the rack
-of the client (KIP-392); elsewhere, and in older versions, the client gets NOT_LEADER_OR_FOLLOWER, and from
-version 16 on which node is (KIP-951).
+In a cluster, from version 11 on any node with a replica serves a partition, and the leader points the client to a
+replica in its rack (KIP-392). Other nodes, and older versions, answer NOT_LEADER_OR_FOLLOWER; from version 16 on the
+answer names the leader (KIP-951).
 
 Source:
     apache/kafka ``KafkaApis.handleFetchRequest``, ``ReplicaManager.readFromLog``, ``DelayedFetch``, ``FetchManager``,
@@ -139,7 +139,7 @@ class _Fetch:
         self._watch: Watch | None = None
 
     def must_be_answered_now(self) -> bool:
-        """Whether waiting has no sense, or is over; else how many bytes are missing is known afterwards."""
+        """Whether to answer at once. If not, `_missing_bytes` then says how many bytes an append must still bring."""
         if self._request.max_wait_ms <= 0:
             return True
         available, readable = 0, False
@@ -150,7 +150,7 @@ class _Fetch:
                 if isinstance(target.log, ErrorCode):
                     if target.log in _WRONG_LEADER:
                         return True
-                    continue  # a topic that is not there: as in Kafka, the answer comes with that of the others
+                    continue  # as in Kafka, an unknown topic is answered together with the other ones
                 readable = True
                 if self._request.rack_id and self._replica_in_rack(topic.topic, target) != _NO_REPLICA:
                     return True

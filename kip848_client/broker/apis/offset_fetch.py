@@ -68,7 +68,7 @@ def _offset_fetch_groups(permit: Permit, request: OffsetFetchRequest) -> Narrowe
     )
     asked: list[OffsetFetchRequestGroup] = []
     refused_topics: dict[str, tuple[Any, ...]] = {}
-    """Of each group; a group is missing if all its topics are asked for, where those not to be seen are left out."""
+    """Refused topics by group. Groups that ask for all topics have none: topics that may not be seen are left out."""
     for group in kept:
         if group.topics is None:
             asked.append(group)

@@ -212,7 +212,7 @@ def _check_in_sync(broker: BrokerState, topic: Topic, partition: int) -> None:
 
 
 def _is_one_batch(records: bytes) -> bool:
-    """Whether it is as long as its first batch says, in a format that is known. Else Kafka does not look at the log."""
+    """Whether *records* are exactly one batch in a known format. Kafka refuses all others without a look at the log."""
     return (
         len(records) > _MAGIC_AT
         and int.from_bytes(records[8:_LENGTH_END], "big") == len(records) - _LENGTH_END

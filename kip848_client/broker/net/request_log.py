@@ -188,7 +188,7 @@ class RequestLog:
         if not self._entries_max:
             return
         kept = size
-        if isinstance(request, FetchRequest):  # of a session: more than was sent
+        if isinstance(request, FetchRequest):  # a session's fetch has more partitions than were sent
             kept += _PARTITION_BYTES * sum([len(topic.partitions) for topic in request.topics])
         elif isinstance(request, _WITH_PAYLOAD):
             request, kept = _without_payload(request), 0

@@ -99,7 +99,7 @@ class Server:
         self._connections: Final[set[ClientConnection]] = set()
         self._files_max: Final = connections_that_files_allow()
         self.receive_buffer: Final = memoryview(bytearray(_RECEIVE_BYTES))
-        """Where every connection receives, one after the other: what has come is taken out before the next one reads.
+        """One buffer for all connections: each takes its bytes out before the next one reads.
         Without it asyncio makes a buffer of this size for each heartbeat, which costs as much as to answer it."""
         self._numbers: Final = numbers or itertools.count(1)
         self._listener: asyncio.Server | None = None

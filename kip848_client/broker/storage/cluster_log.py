@@ -1,7 +1,7 @@
 """The content of cluster.log: topics, deletions, settings of groups, reserved producer ids; as entries and as a state.
 
 An entry is a JSON object. `ClusterState.replay` is the only way that the state changes, at a start and afterwards.
-Where the entries are written, and what is done when they are lost, is `log`.
+Files, and the repair of lost entries, are the business of `data_dir`.
 """
 
 from __future__ import annotations

@@ -246,7 +246,7 @@ class DataDir:
         self._write(topic_deleted(topic_id))
         for key in [key for key in self._open_files if key[0] == topic_id]:
             self._open_files.pop(key).close()
-        self._topic_folder(topic_id).remove()  # what cannot be removed now is looked at by the next load
+        self._topic_folder(topic_id).remove()  # the next load tries again to remove leftovers
 
     def elect_leaders(self) -> None:
         """Remember that every partition has a new leader: this broker, which just started.
@@ -438,7 +438,7 @@ class DataDir:
             payloads = self._load_entries(self._cluster)
         except DataDirCorruptError as error:
             for salvaged in self._cluster.salvage():
-                with contextlib.suppress(ValueError):  # what has the form of an entry, and is not one of ours
+                with contextlib.suppress(ValueError):  # it looks like an entry but is none of ours
                     self._state.replay(decode_entry(salvaged))
             return True, f"was damaged at byte {error.position}"
         for payload in payloads:

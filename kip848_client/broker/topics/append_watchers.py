@@ -1,6 +1,6 @@
-"""Waiters for records, by partition. A waiter costs nothing until records are appended.
+"""The fetches that wait for records, by partition. A waiting fetch costs nothing until records are appended.
 
-Knows no requests and no timers: a parked fetch passes its own callbacks (`apis/fetch.py`).
+This module knows no requests and no timers: a parked fetch passes its own callbacks (`apis/fetch.py`).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class AppendWatchers:
             watch.on_append(size_bytes)
 
     def gone(self, log: PartitionLog) -> None:
-        """Tell the waiters of *log* that waiting for it has no sense any more, or that its start moved."""
+        """Tell the waiters of *log* that its partition was deleted, or that its start moved: they must answer now."""
         for watch in tuple(self._watchers.get(log, ())):
             watch.on_gone()
 

@@ -1,6 +1,6 @@
-"""Records for tests, without a client: write some into a partition's log, and look at what is in it.
+"""Records for tests, without a client: write records into a partition's log, and read its content.
 
-Neither goes over the network: it needs no login, meets no fault rule, and is not in the request log.
+Both bypass the network: they need no login, meet no fault rule, and are not in the request log.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class TopicRegistry:
     """The topics of one broker.
 
     Args:
-        data_dir: where topics and records are kept; None keeps them in memory alone. What it holds is loaded.
+        data_dir: where topics and records are kept; its content is loaded. None keeps all in memory.
         new_id: makes topic ids; random ones by default.
         message_bytes_max: the longest batch, unless a topic says otherwise.
         placement: which node leads what; a single node by default.

@@ -76,19 +76,19 @@ class MemberObserver:
         self._metrics = ClientMetrics(client_id=client_id, group_id=group_id)
         self._rebalance: OpenSpan | None = None
         self._ended = (0, 0)
-        """Rebalances that ended well, and others, as of the last look."""
+        """Completed and failed rebalances when the counters were last read."""
         self._commit_written_ns = 0
         self.lookup_failure: Exception | None = None
-        """Why the group's coordinator is not known, since that could be said."""
+        """Why the coordinator could not be found; None while one is known, or the first lookup is still going on."""
         self.heartbeat_accepted_ms: int | None = None
         """When the coordinator answered a heartbeat, or a join on the classic protocol, without an error code."""
         self.last_error: tuple[str, int] | None = None
         """The last error of any kind, and when it came."""
         self._heartbeats = 0
-        """Heartbeats sent, as of the last look."""
+        """Heartbeats sent when the counter was last read."""
 
     def rename(self, *, member_id: str, member_epoch: int) -> None:
-        """From now on the member has this id and epoch."""
+        """Use this member id and epoch in all later events."""
         name = self._name
         self._name = MemberName(name.group_id, name.client_id, member_id, member_epoch)
 

@@ -11,9 +11,9 @@ from kip848_client.clock import Clock
 class AppPresence:
     """Written by the application's thread on its slow path, read by the background thread.
 
-    Where records are at hand, poll() and consume() have no time to read a clock. Instead the length of the prefetched
-    buffer betrays poll(), and `calls` counts for consume(): if either moved since the last look, the application was
-    there in between. The moment is then taken as now, which is late by at most the time between two looks (a heartbeat
+    When records are prefetched, poll() and consume() have no time to read a clock. poll() shows by the length of the
+    prefetched buffer, and consume() adds one to `calls`: if either changed since the last look, the application polled
+    in between. The moment is then taken as now, which is late by at most the time between two looks (a heartbeat
     interval).
 
     Args:
@@ -84,8 +84,8 @@ class AppPresence:
     def silent_for_ms(self, now_ms: int) -> int | None:
         """How long ago the application was last known to be inside poll(); 0 while it is, None if it never was.
 
-        For any thread. What moved since the background thread last looked, or since the last call of this, whichever
-        was later, is taken to have moved now. Without membership the background thread does not look.
+        For any thread. A change since the last look (by the background thread, or by a call of this method) counts
+        as one that happened now. Without membership the background thread does not look.
         """
         probed = (len(self._buffer), self.calls)
         if probed not in (self._seen, self._probed):

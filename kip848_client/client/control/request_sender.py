@@ -301,7 +301,7 @@ class _Race:
         """There is a connection, or none can be expected any more."""
         self.won: BrokerConnection | None = None
         self.failure: Exception | None = None
-        """Of the attempt that failed last."""
+        """The error of the attempt that failed last."""
         self.running = 0
         self._attempts: Final[list[anyio.Event]] = []
         self.last_began = False

@@ -277,7 +277,7 @@ class GroupMember:
         """Commit and wait; None commits all positions. Earlier asynchronous commits end first.
 
         Returns:
-            What was committed. Inside on_partitions_revoked, partitions of a topic that was deleted are left out.
+            The committed offsets. Inside on_partitions_revoked, partitions of a topic that was deleted are left out.
 
         Raises:
             CommitFailedError, BrokerError, RequestTimeoutError: it was not, or that is unknown.

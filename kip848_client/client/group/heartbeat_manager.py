@@ -88,7 +88,7 @@ MakePerformer: TypeAlias = Callable[[anyio.abc.TaskGroup, Callable[[MemberEvent]
 """Builds the performer of requests from the loop's task group and a function that steps an unrequested event."""
 
 DETACHED_LEAVE_ID: Final = 0
-"""Of the leave that no application waits for; `CommitManager` counts from 1."""
+"""Request id of a leave that no application waits for; `CommitManager` counts from 1."""
 
 _DETACHED_LEAVE_MS: Final = 5_000
 """How long a consumer that failed waits for the answer to its leave."""

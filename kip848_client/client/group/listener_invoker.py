@@ -129,7 +129,7 @@ class ListenerInvoker:
             self._report(ListenerDone(effect.token, failure))
             self.reported = effect.token
         except ForkedProcessError:
-            # The listener called fork(), and this is the child. What ends the whole program goes before.
+            # The listener called fork(), and this is the child. SystemExit and the like take precedence.
             if failure is None or isinstance(failure, Exception):
                 raise
 

@@ -200,7 +200,7 @@ def check_partition(partition: object, *, call: str) -> TopicPartition:
 def assign_positions(
     partitions: Iterable[TopicPartition], *, call: str = "assign"
 ) -> dict[NamedPartition, OffsetAndMetadata | None]:
-    """Where assign() wants partitions to start; None for the committed offset.
+    """The start of each partition given to assign(); None for the committed offset.
 
     Raises:
         IllegalStateError: an offset that means nothing here.

@@ -97,26 +97,26 @@ class Fetcher:
         self._topic_ids: dict[str, UUID] = {}
         """Id of each topic that `plane` ever fetched."""
         self._missing: set[str] = set()
-        """Topics that librdkafka could not find. Should they be started again, they were created again."""
+        """Topics that librdkafka could not find. If one of them is started again, it was created again meanwhile."""
         self._watched: dict[NamedPartition, OffsetAndMetadata] = {}
-        """Partitions of topics that were created again and of which no record came yet, with their beginning."""
+        """Partitions of recreated topics that have returned no record yet, with the position where they began."""
         self._watch_due_s = 0.0
         self._watch_wait_s = WATCH_S
         self.ready: Final[deque[Message]] = deque()
         """Records read from librdkafka and not handed out; emptied from the left."""
         self._starts: dict[NamedPartition, OffsetAndMetadata] = {}
-        """Where each fetched partition began; its position until librdkafka has one. The keys are what is fetched."""
+        """Start of every partition that is fetched; used as its position until librdkafka has one."""
         self._safe: dict[NamedPartition, OffsetAndMetadata] = {}
-        """Positions when they were looked at last: never behind a record that was not handed out."""
+        """Positions when they were last looked at. None of them is past a record that was not handed out."""
         self._looked_s = 0.0
         self.reads = 0
-        """Since then; who hands out records without `read` adds one."""
+        """Calls of `read` since then. Code that hands out records without `read` adds one."""
         self._unfinished: dict[NamedPartition, OffsetAndMetadata] = {}
-        """Partitions that `_begin_again` still has to start, if it was interrupted itself."""
+        """Partitions that an interrupted `_begin_again` still has to start."""
         self.on_the_way = False
-        """Records may be out of librdkafka and not with the caller yet; see above."""
+        """True while records may have left librdkafka without having reached the caller; see the module's docstring."""
         self._held: dict[NamedPartition, OffsetAndMetadata] = {}
-        """Paused because they are about to be revoked, with the position that they had then."""
+        """Partitions paused because they are about to be revoked, with their positions at that moment."""
         self._paused: set[NamedPartition] = set()
         """Paused by the application, fetched or not."""
         self._stash: dict[NamedPartition, list[Message]] = {}
@@ -139,10 +139,10 @@ class Fetcher:
         """Let librdkafka learn about *topics* now, because a first fetch of an unknown topic waits 500 ms longer.
 
         Args:
-            anew: ask also about those that it knows.
+            anew: ask also about topics that it knows already.
 
         Returns:
-            What was asked and answered, by topic. Of many that do not exist only the first are asked about.
+            The metadata of the topics that were asked about. If many do not exist, it asks about the first ones only.
         """
         new = sorted(set(topics) if anew else set(topics) - self._warm)
         if not new:
@@ -188,7 +188,7 @@ class Fetcher:
         # First of all, and only once: what is dropped below would be missing in a position that is taken later.
         for partition, position in self.positions([p for p in held if p not in self._held]).items():
             self._held.setdefault(partition, position)
-        if len(held) < len(self._starts):  # else nothing is read until they are stopped, and no pause is needed
+        if len(held) < len(self._starts):  # if all are held, nothing is read until they stop
             self._silence(held)
         self._drop(set(held))
 
@@ -296,7 +296,7 @@ class Fetcher:
             self.mark(partition, position)
             return False
         self._safe[partition] = position
-        self.on_the_way = True  # what is dropped here must not be missing if the call is cut off
+        self.on_the_way = True  # a call that is cut off must not lose dropped records
         self._drop({partition})
         self._call("seek", public(partition, position))
         self._starts[partition] = position

@@ -41,7 +41,7 @@ _LATEST: Final[Any] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _ELECTION_PAUSE_S: Final = 0.1
 _ATTEMPT_S: Final = 10.0
 _FIRST_ATTEMPT_S: Final = 1.0
-"""Of the first contact; each further attempt is twice as long. librdkafka says why there is none only in between."""
+"""Length of the first attempt; each further one is twice as long. librdkafka reports causes only between attempts."""
 
 _TROUBLES_KEPT: Final = 32
 

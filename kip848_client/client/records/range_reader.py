@@ -222,7 +222,7 @@ def _some(partitions: Collection[NamedPartition]) -> str:
 def _by_range(
     batch: list[Message], opened: Mapping[NamedPartition, _Opened]
 ) -> Iterator[tuple[_Opened, list[Message]]]:
-    """Split *batch* by what it belongs to. What belongs to no partition is told to all."""
+    """Split *batch* by range. Events that belong to no partition go to every range."""
     if len(opened) == 1:
         yield next(iter(opened.values())), batch
         return

@@ -124,7 +124,7 @@ class ClassicGroup(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """Members, and ids that may become some."""
+        """Number of members, and of ids handed out to clients that have not joined yet."""
         return len(self.members) + len(self.pending_joins)
 
     @property
@@ -154,7 +154,7 @@ class ClassicGroup(msgspec.Struct, frozen=True):
 
     @property
     def has_private_topics(self) -> bool:
-        """Whether its members are no consumers, so that only they know which topics they read."""
+        """Whether it has members that are not consumers: the coordinator cannot read their topics."""
         return bool(self.members) and self.protocol_type != CONSUMER_PROTOCOL
 
     @property

@@ -109,7 +109,7 @@ class _Join:
     def _has_room(self) -> bool:
         """Whether the group and the coordinator have room for the sender. A present member is always admitted.
 
-        In PREPARING only members that have joined count, so that a group that is too large loses those that join last.
+        In PREPARING only members that have joined count, so a group that is too large loses the members that join last.
         """
         group, state = self._outcome.group, self._outcome.state
         member_id, size_max = self._message.member_id, state.config.classic_max_size
@@ -125,7 +125,7 @@ class _Join:
             or state.member_count < state.config.members_max
         )
 
-    # Who has no id yet
+    # --- members without an id
 
     def _join_without_id(self) -> None:
         outcome, message = self._outcome, self._message
@@ -185,7 +185,7 @@ class _Join:
         is_leader = outcome.group.leader == member_id
         return outcome.join_response(member_id, with_members=is_leader, skip_assignment=is_leader)
 
-    # Who is a member
+    # --- members that join again
 
     def _join_again(self, member: ClassicMember) -> None:
         outcome, group = self._outcome, self._outcome.group
@@ -208,7 +208,7 @@ class _Join:
         outcome.park_join(member.member_id, self._parked)
         outcome.rebalance_or_complete()
 
-    # Parts
+    # --- steps
 
     def _member(self, member_id: str, *, is_new: bool) -> ClassicMember:
         return ClassicMember(

@@ -91,7 +91,7 @@ class ClassicOutcome:
             )
         )
 
-    # Answers
+    # --- answers
 
     def reply(self, request_id: int, response: Response) -> None:
         """Answer a request."""
@@ -132,7 +132,7 @@ class ClassicOutcome:
             self.change(awaiting_sync=_less(self.group.awaiting_sync, member_id))
             self.reply(parked.request_id, SyncGroupResponse(error_code=code))
 
-    # Timers
+    # --- timers
 
     def arm_session(self, member_id: str, timeout_ms: int) -> None:
         """Start a member's session timer."""
@@ -146,7 +146,7 @@ class ClassicOutcome:
         """Stop the timer of the sync phase."""
         self._cancel(TimerKind.CLASSIC_SYNC)
 
-    # Phases
+    # --- phases
 
     def rebalance_or_complete(self) -> None:
         """Begin a rebalance; or, if one is being prepared, end that if all members have joined."""
@@ -282,7 +282,7 @@ class ClassicOutcome:
                 self.remove([m for m in group.members if m in group.pending_syncs], reason="sync_timeout")
                 self.prepare()
 
-    # Inside
+    # --- internals
 
     def _join_time_is_up(self) -> None:
         group = self.group

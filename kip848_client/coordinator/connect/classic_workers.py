@@ -56,7 +56,7 @@ def protocol_of(group: ConnectGroup, classic: ClassicProtocols) -> str:
 
 
 def classic_bytes(group: ConnectGroup, classic: ClassicProtocols) -> bytes:
-    """What a worker says of itself, in the protocol that it uses."""
+    """A worker's metadata, in the protocol that the group uses."""
     protocol = protocol_of(group, classic)
     return next(data for name, data in classic.protocols if name == protocol)
 
@@ -67,7 +67,7 @@ def version_of(protocol: str) -> int:
 
 
 def allocation_of(said: ClassicWorker) -> Running:
-    """What a worker ran when it joined. A worker with the protocol `default` has stopped everything by then.
+    """Units that a worker ran when it joined. A worker with the protocol `default` has stopped everything by then.
 
     Raises:
         ProtocolError: its allocation cannot be read.
@@ -86,7 +86,7 @@ def assignment_bytes(
     protocol: str,
     offset: int,
 ) -> bytes:
-    """What a worker should run: all of it, or for `compatible` and `sessioned` what differs from what it runs.
+    """A worker's assignment, encoded: with `compatible` and `sessioned` only the changes to the units that it runs.
 
     Args:
         said: its metadata, with what it runs.
@@ -117,7 +117,7 @@ def units_of(connectors: Iterable[ConnectorTasks] | None) -> Running:
 
 
 def without(units: Mapping[str, frozenset[int]], others: Mapping[str, frozenset[int]]) -> Running:
-    """Those of *units* that are not in *others*."""
+    """Units that are not in *others*."""
     left = {name: indexes - others.get(name, frozenset()) for name, indexes in units.items()}
     return {name: indexes for name, indexes in left.items() if indexes}
 

@@ -50,7 +50,7 @@ GroupWorker: TypeAlias = MemberRecord[str, WorkerMetadata]
 
 
 class AssignorState(msgspec.Struct, frozen=True):
-    """What a client-side assignor wants to be given at its next run. `data` is None if it left nothing."""
+    """State that a client-side assignor left for its next run. `data` is None if it left nothing."""
 
     version: int = 0
     data: bytes | None = None
@@ -72,7 +72,7 @@ class ConnectGroup(ModernGroup[str, WorkerMetadata]):
         """Units that the assignor left without a worker on purpose."""
         self.assignor_state = _NO_STATE
         self.target_error = 0
-        """What the client-side assignor reported in place of the last target; 0 if it computed one."""
+        """Error that the client-side assignor reported in place of the last target; 0 if it computed one."""
         self.computing_count = 0
         """Number of workers that bring a client-side assignor."""
         self.logged_sequences: Final[dict[str, int]] = {}

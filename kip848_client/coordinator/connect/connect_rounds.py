@@ -1,7 +1,7 @@
 """ConnectGroupPrepareAssignment and ConnectGroupInstallAssignment: the chosen worker asks, computes and hands in.
 
-What is handed in is checked against the snapshot that the worker got, and is installed although the group has moved
-on since. The next round then starts at once.
+The result is checked against the snapshot that the worker got, and is installed even if the group has moved on since.
+The next round then starts at once.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ class _WorkerHeartbeat:
         answer = self._answer(steps, updated, before=found.member)
         return self._batch.result(Reply(self._request.request_id, answer))
 
-    # Who it is
+    # --- the sender
 
     def _find_group(self) -> ConnectGroup:
         state, group_id = self._state, self._message.group_id
@@ -148,7 +148,7 @@ class _WorkerHeartbeat:
                     )
         return upgrade(self._state, classic, self._batch, now_ms=self._now_ms, wall_ms=self._request.wall_ms)
 
-    # What it says
+    # --- checking the fields
 
     def _updated_metadata(self, before: WorkerMetadata) -> WorkerMetadata:
         """Apply the fields that are given: null, and -1 for the timeout, mean unchanged."""
@@ -172,7 +172,7 @@ class _WorkerHeartbeat:
         )
         return before if after == before else after
 
-    # How it is answered
+    # --- the answer
 
     def _answer(self, steps: WorkerSteps, worker: GroupWorker, *, before: GroupWorker) -> ConnectGroupHeartbeatResponse:
         state, message, current = self._state, self._message, worker.current

@@ -43,14 +43,14 @@ STATUS_TARGET_ERROR: Final = 2
 
 
 def assignor_status(state: CoordinatorState, group: ConnectGroup) -> int:
-    """What is wrong with the group's client-side assignor."""
+    """Status code of the group's client-side assignor: one of the constants above."""
     if group.is_client_side and client_assignor(state, group) is None:
         return STATUS_NO_READER
     return STATUS_TARGET_ERROR if group.target_error else STATUS_OK
 
 
 class WorkerSteps:
-    """What one request of a worker leads to.
+    """The three steps of KIP-848 for one request of a worker.
 
     Args:
         batch: takes records, timers and events.
@@ -135,7 +135,7 @@ class WorkerSteps:
         return updated
 
     def waiting(self, current: Current[str]) -> Units:
-        """What the worker gets as soon as others have stopped it."""
+        """Units that the worker gets once other workers have stopped them."""
         if current.state is not ReconciliationState.UNRELEASED_PARTITIONS:
             return {}
         missing = {
@@ -155,7 +155,7 @@ class WorkerSteps:
                 "Client-side assignors are off at this broker (kip848.client.assignors.enable); use a server assignor.",
             )
         if not self._is_client_side(found, metadata) and not group.is_client_side:
-            return  # what classic workers have is looked at by a worker that computes
+            return  # a worker that computes checks the metadata of classic workers
         if metadata.client_assignors:
             check_versions(group, old=found.counted, new=metadata)
         own = {assignor.name for assignor in metadata.client_assignors}
@@ -185,7 +185,7 @@ class WorkerSteps:
         count = self._group.computing_count - (before is not None and before.computes) + metadata.computes
         return count > 0
 
-    # Step 1
+    # --- step 1
 
     def _bump_group_epoch(self, found: Found[str, WorkerMetadata], updated: GroupWorker) -> None:
         reason = self._reason_to_bump(found, updated.metadata)
@@ -213,7 +213,7 @@ class WorkerSteps:
             return "assignor_changed"
         return None
 
-    # Step 2
+    # --- step 2
 
     def _update_target(self, found: Found[str, WorkerMetadata], updated: GroupWorker) -> None:
         """Bring the target to the group epoch, here or by a worker; read the worker's own part of it."""
@@ -268,7 +268,7 @@ class WorkerSteps:
         self.planner = RoundPlanner(self._state, group, self._batch, group_epoch=self._group_epoch, speaker=updated)
         self.planner.go_on(choice, first=None, may_start=True)
 
-    # Step 3
+    # --- step 3
 
     def _reconcile(self, updated: GroupWorker) -> Current[str]:
         group, catalogue = self._group, self.catalogue
@@ -295,7 +295,7 @@ class WorkerSteps:
             ) from None
         return current
 
-    # Around it
+    # --- replacing a static member
 
     def _write_replacement(self, replaced: GroupWorker, member: GroupWorker) -> None:
         """Move a static worker's place to its new id, before anything of its heartbeat is applied."""

@@ -44,7 +44,7 @@ from kip848_client.wire.messages.consumer_protocol import (
 )
 from kip848_client.wire.messages.group_records import OffsetCommitKey
 
-# Upgrade
+# --- upgrade
 
 
 def upgrade(
@@ -183,7 +183,7 @@ def _target(current: CurrentAssignment) -> TopicPartitions:
     return {topic_id: tuple(sorted(epochs)) for topic_id, epochs in current.assigned.items()}
 
 
-# Downgrade
+# --- downgrade
 
 
 def downgrade(

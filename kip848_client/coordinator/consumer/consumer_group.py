@@ -68,7 +68,7 @@ class ConsumerGroup(ModernGroup[UUID, ConsumerMetadata]):
         self._name_subscribers: dict[str, int] = {}
         self._subscribed: frozenset[str] | None = frozenset()
 
-    # Reading
+    # --- reading
 
     @property
     def offset_expiry(self) -> OffsetExpiry:
@@ -147,7 +147,7 @@ class ConsumerGroup(ModernGroup[UUID, ConsumerMetadata]):
                 topics |= resolved.topics
         return frozenset(topics)
 
-    # Replay
+    # --- replay
 
     def replay(self, key: wire.RecordKey, value: wire.RecordValue | None) -> bool:
         """Apply one of the group's records.
@@ -199,7 +199,7 @@ class ConsumerGroup(ModernGroup[UUID, ConsumerMetadata]):
                 self.resolved_regexes.pop(key.regular_expression, None)
                 self._subscribed = None
             case wire.ConsumerGroupPartitionMetadataKey(), _:
-                pass  # what Kafka 4.0 kept there is compared by hash since; see metadata_hash
+                pass  # written by Kafka 4.0; later versions keep a hash instead, see metadata_hash
             case _:
                 raise AssertionError(f"{type(key).__name__} is not a record of a consumer group")
         return True

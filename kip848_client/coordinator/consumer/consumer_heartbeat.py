@@ -211,7 +211,7 @@ class _ConsumerHeartbeat:
         )
         return self._batch.result(Reply(self._request.request_id, response))
 
-    # Who it is
+    # --- the sender
 
     def _find_group(self) -> ConsumerGroup:
         group_id = self._message.group_id
@@ -232,7 +232,7 @@ class _ConsumerHeartbeat:
         self._batch.records += known.tombstones()
         return ConsumerGroup(group_id)
 
-    # What it says
+    # --- checking the fields
 
     def _updated_metadata(self, before: ConsumerMetadata) -> ConsumerMetadata:
         """Apply the fields that are given: null, and -1 for the timeout, mean unchanged."""
@@ -266,7 +266,7 @@ class _ConsumerHeartbeat:
         )
         return before if after == before else after
 
-    # How it is answered
+    # --- the answer
 
     def _answered_assignment(
         self, member: ConsumerMember, *, before: ConsumerMember, target: TopicPartitions

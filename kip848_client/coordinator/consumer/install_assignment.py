@@ -252,7 +252,7 @@ def _target_kept(
         subscribed = state.part(Subscriptions).of_member(group, group.members[member_id].metadata)
         kept = group.target_metadata_of(member_id)
         if kept.assignor not in ("", assignor):
-            kept = NO_METADATA  # of another assignor, to which the error means nothing
+            kept = NO_METADATA  # metadata of another assignor would not fit the error
         partitions = {topic: held for topic, held in group.target_of(member_id).items() if topic in subscribed}
         target[member_id] = SubmittedTarget(partitions, replace(kept, error=error, assignor=assignor))
     return target

@@ -128,7 +128,7 @@ class MemberSteps:
             )
         return updated
 
-    # Step 1
+    # --- step 1
 
     def _check_versions(self, found: FoundMember, metadata: ConsumerMetadata) -> None:
         if metadata.client_assignors and self._offers_assignors:
@@ -209,7 +209,7 @@ class MemberSteps:
         gone = frozenset(() if found.replaced is None else (found.replaced.member_id,))
         return client_assignor(self._state, self._group, gone=gone, joined=found.member.member_id, metadata=after)
 
-    # Step 2
+    # --- step 2
 
     def _update_target(self, found: FoundMember, updated: ConsumerMember) -> TopicPartitions:
         """Compute a new target if the group epoch is ahead of it; the member's own target after that."""
@@ -282,7 +282,7 @@ class MemberSteps:
         interval_ms = self._state.group_config(self._group.group_id).assignment_interval_ms
         return self._now_ms - computed_ms >= max(interval_ms, len(self._group.members) // _MEMBERS_PER_MS)
 
-    # Step 3
+    # --- step 3
 
     def _reconcile(
         self, updated: ConsumerMember, *, target: TopicPartitions, subscription_changed: bool
@@ -329,7 +329,7 @@ class MemberSteps:
             )
         return current
 
-    # Around it
+    # --- replacing a static member
 
     def _write_replacement(self, replaced: ConsumerMember, member: ConsumerMember) -> None:
         """Move a static member's place to its new id, before anything of its heartbeat is applied."""

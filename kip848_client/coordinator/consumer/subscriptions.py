@@ -34,12 +34,12 @@ _REMEMBERED_MAX: Final = 100_000
 
 
 class Subscriptions(StatePart):
-    """What is due in each group, and what was worked out from subscriptions and the topics as they are now."""
+    """Checks that are due in each group, and results computed from its subscriptions and the present topics."""
 
     def __init__(self, state: CoordinatorState) -> None:
         super().__init__(state)
         self.metadata_check_due: Final[set[str]] = set()
-        """Groups whose next heartbeat compares the topics with those that the group epoch accounts for."""
+        """Groups whose next heartbeat checks whether their topics changed since the group epoch was set."""
         self.regex_check_due: Final[set[str]] = set()
         """Groups whose patterns were not matched since the load."""
         self.resolutions_running: Final[set[str]] = set()

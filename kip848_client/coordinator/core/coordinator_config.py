@@ -1,7 +1,7 @@
 """Settings of the coordinator: Kafka's broker property names in, checked values out. Every default is here.
 
 Two profiles. ``default`` is quick, for tests and development: its rebalances take a fraction of a second. ``kafka`` has
-Kafka's own defaults and bounds. What one group may override for itself is in `group_overrides`.
+Kafka's own defaults and bounds. The settings that a group may override for itself are in `group_overrides`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kip848_client.errors import ConfigError
 
 Profile = Literal["default", "kafka"]
 MigrationPolicy = Literal["disabled", "downgrade", "upgrade", "bidirectional"]
-"""What a live group may become: nothing else, classic, a consumer group, or either."""
+"""Conversions of a live group: none, only to a classic group, only to a consumer group, or both."""
 
 _INT32_MAX: Final = 2**31 - 1
 

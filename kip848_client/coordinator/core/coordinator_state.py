@@ -1,7 +1,7 @@
 """The state of the coordinator. Handlers read it; only `GroupCoordinator.replay` and `.apply` write it.
 
 Hard state comes from records (groups, offsets). Soft state is lost with the process (timers) or kept by the shell
-(topics, group configs). What only one room needs is a `StatePart` of that room.
+(topics, group configs). State that only one room needs is a `StatePart` of that room.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kip848_client.wire.messages.group_records import GroupRecord
 
 
 class AnyGroup(Protocol):
-    """A group of any kind, as far as the coordinator looks into it. Its kind answers the rest (`kind.GroupKind`)."""
+    """The properties of a group that the core reads, whatever its kind. `kind.GroupKind` decides everything else."""
 
     kind: ClassVar[str]
     """Kafka's word for its type, as ListGroups shows it."""
@@ -31,7 +31,7 @@ class AnyGroup(Protocol):
 
     @property
     def protocol_type(self) -> str | None:
-        """What its members say they are, such as "consumer"; None if no member has said it."""
+        """The protocol type that its members name, such as "consumer"; None if no member named one."""
 
     @property
     def state(self) -> object:
@@ -39,7 +39,7 @@ class AnyGroup(Protocol):
 
     @property
     def size(self) -> int:
-        """Members, and ids that may become some."""
+        """Number of members, and of ids handed out to clients that have not joined yet."""
 
     @property
     def is_empty(self) -> bool:
@@ -47,7 +47,7 @@ class AnyGroup(Protocol):
 
     @property
     def has_private_topics(self) -> bool:
-        """Whether it has members, and only they know which topics they read."""
+        """Whether it has members whose topics the coordinator cannot read."""
 
     @property
     def offset_expiry(self) -> OffsetExpiry:

@@ -1,6 +1,6 @@
 """Settings that one group overrides for itself (configuration resource GROUP). Checks and look-ups only.
 
-Where the overrides are kept is the shell's business: it sends `ConfigChanged` with what is set.
+The shell stores the overrides, and sends `ConfigChanged` with them.
 """
 
 from __future__ import annotations

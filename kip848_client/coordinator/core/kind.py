@@ -1,4 +1,4 @@
-"""What the coordinator asks a kind of group, and what a kind registers. The core knows no kind.
+"""The interface of a kind of group: what it registers, and the questions that the core asks it. The core knows no kind.
 
 A new kind is one class of `GroupKind` in a room of its own, and one line in `coordinator.kinds`. It brings its requests
 (`ROUTES`), its records, its timers, and the state that it keeps for itself (`coordinator_state.StatePart`).
@@ -128,7 +128,7 @@ class GroupKind(ABC, Generic[GroupT]):
     def __init__(self, state: CoordinatorState) -> None:
         self.state: Final = state
 
-    # Events
+    # --- events
 
     @abstractmethod
     def replay(self, key: Any, value: Any) -> None:
@@ -157,21 +157,21 @@ class GroupKind(ABC, Generic[GroupT]):
         """Answer the requests that are parked, since another coordinator takes over."""
         return CoordinatorResult()
 
-    # One group
+    # --- one group
 
     @abstractmethod
     def remove_members(
         self, group: GroupT, leaving: Sequence[MemberIdentity], *, now_ms: int, wall_ms: int
     ) -> tuple[Sequence[ErrorCode], CoordinatorResult]:
-        """LeaveGroup: members leave, or an administrator removes them. The code of each, and what follows."""
+        """Remove members (LeaveGroup, also by an administrator); returns an error code for each, and the result."""
 
     def classic_side(self, group: GroupT) -> ClassicSide | None:
-        """What answers the classic protocol for a group of this kind; None: such members are refused."""
+        """The handler of the classic protocol for a group of this kind; None: classic members are refused."""
         del group
         return None
 
     def check_commit(self, group: GroupT, commit: Commit, *, now_ms: int) -> Sequence[SoftChange]:
-        """Whether the sender may commit; timers that a commit restarts. Asked only of a kind that has offsets.
+        """Check that the sender may commit; returns the timers that a commit restarts. Only for kinds with offsets.
 
         Raises:
             Refused: the code for every partition of the commit.
@@ -180,7 +180,7 @@ class GroupKind(ABC, Generic[GroupT]):
         return ()
 
     def check_fetch(self, group: GroupT, *, member_id: str, member_epoch: int) -> None:
-        """Whether a sender that names itself may fetch offsets. Asked only of a kind that has offsets.
+        """Check that a sender with a member id may fetch offsets. Only for kinds with offsets.
 
         Raises:
             Refused: the code for the group's answer.
@@ -217,7 +217,7 @@ class Kinds(StatePart):
         return self._by_name[group.kind]
 
     def classic_side(self, group_id: str) -> ClassicSide | None:
-        """What answers the classic protocol for a group that is of another kind; None for any other id."""
+        """The handler of the classic protocol for a group of another kind; None for classic groups and unknown ids."""
         group = self.state.groups.get(group_id)
         return None if group is None else self.of(group).classic_side(group)
 

@@ -1,4 +1,4 @@
-"""What the coordinator answers to one event: replies, records, soft changes, tasks and facts. Values only.
+"""The coordinator's answer to one event: replies, records, soft changes, tasks and facts. Values only.
 
 The shell works through a `CoordinatorResult` in this order, and drops it whole if the append fails::
 

@@ -42,7 +42,7 @@ from kip848_client.coordinator.modern.member_timers import session_timeout_ms
 from kip848_client.coordinator.modern.modern_group import ModernGroup
 from kip848_client.errors import ErrorCode
 
-# Upgrade
+# --- upgrade
 
 
 def end_classic_group(
@@ -126,7 +126,7 @@ def cannot_upgrade(classic: ClassicGroup, why: str, *, kind: str) -> Refused:
     )
 
 
-# Downgrade
+# --- downgrade
 
 
 def can_downgrade(
@@ -203,7 +203,7 @@ def downgraded_member(member: MemberRecord[KeyT, MetadataT], *, assignment: byte
 
 
 def protocols_of(member: MemberRecord[KeyT, MetadataT]) -> ClassicProtocols:
-    """What the member, which must speak the classic protocol, offers."""
+    """The protocols that a member offers; the member must speak the classic protocol."""
     classic: ClassicProtocols | None = member.metadata.classic
     assert classic is not None
     return classic

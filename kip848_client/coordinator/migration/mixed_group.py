@@ -1,10 +1,10 @@
 """JoinGroup, SyncGroup and Heartbeat of members on the classic protocol in a group of the new one.
 
-Such a member has an epoch, a target and an assignment as every other, and takes the same steps. JoinGroup is its
-heartbeat: the epoch is the generation of the answer, which names no leader, so the client never assigns. SyncGroup
-fetches the assignment. Heartbeat says whether another JoinGroup would change anything.
+Such a member has an epoch, a target and an assignment like every other member, and takes the same steps. It sends
+JoinGroup in place of a heartbeat: the generation in the answer is its epoch, and the answer names no leader, so the
+client never assigns. SyncGroup fetches the assignment. The answer to Heartbeat says whether it must join again.
 
-What differs between kinds of groups are the bytes that members exchange: see `consumer.mixed_consumer_group` and
+Kinds of groups differ only in the bytes that members exchange: see `consumer.mixed_consumer_group` and
 `connect.mixed_connect_group`.
 
 Source: KIP-848 "Supporting Online Consumer Group Upgrade"; Kafka's ``GroupMetadataManager``
@@ -51,13 +51,13 @@ class MixedGroup(ClassicSide, Generic[KeyT, MetadataT, SaidT]):
     """A group of the new protocol that has, or may get, members on the classic one."""
 
     protocol_type: ClassVar[str]
-    """What its members put into ``protocol_type``."""
+    """The ``protocol_type`` that its members send."""
 
     def __init__(self, state: CoordinatorState, group: ModernGroup[KeyT, MetadataT]) -> None:
         self.state: Final = state
         self.group: Final = group
 
-    # What differs
+    # --- for each kind of group
 
     @property
     @abstractmethod
@@ -66,7 +66,7 @@ class MixedGroup(ClassicSide, Generic[KeyT, MetadataT, SaidT]):
 
     @abstractmethod
     def read(self, message: JoinGroupRequest) -> SaidT:
-        """What the member says in the bytes of its first protocol.
+        """Decode the bytes of the member's first protocol.
 
         Raises:
             ProtocolError: they cannot be read.
@@ -88,7 +88,7 @@ class MixedGroup(ClassicSide, Generic[KeyT, MetadataT, SaidT]):
         is_join: bool,
         now_ms: int,
     ) -> MemberRecord[KeyT, MetadataT]:
-        """The three steps of a heartbeat; the member as they leave it.
+        """Take the three steps of a heartbeat; returns the member after them.
 
         Raises:
             Refused: the code for the answer; the batch is to be dropped.
@@ -113,7 +113,7 @@ class MixedGroup(ClassicSide, Generic[KeyT, MetadataT, SaidT]):
 
     @abstractmethod
     def assignment_of(self, member: MemberRecord[KeyT, MetadataT], classic: ClassicProtocols) -> bytes:
-        """What the member may use now, in the bytes that it reads."""
+        """The member's present assignment, encoded for it."""
 
     @abstractmethod
     def exists(self, key: KeyT, number: int) -> bool:
@@ -123,7 +123,7 @@ class MixedGroup(ClassicSide, Generic[KeyT, MetadataT, SaidT]):
         """Whether the member has to join for a reason of this kind of group."""
         return False
 
-    # JoinGroup
+    # --- JoinGroup
 
     def join(
         self, request: ApiRequest, message: JoinGroupRequest, *, rebalance_timeout_ms: int, now_ms: int
@@ -266,7 +266,7 @@ class MixedGroup(ClassicSide, Generic[KeyT, MetadataT, SaidT]):
         batch.add(outcome.result())
         return batch.result()
 
-    # SyncGroup
+    # --- SyncGroup
 
     def sync(self, request: ApiRequest, message: SyncGroupRequest, *, now_ms: int) -> CoordinatorResult:
         """Answer one SyncGroup with what the member may use now.
@@ -299,7 +299,7 @@ class MixedGroup(ClassicSide, Generic[KeyT, MetadataT, SaidT]):
             ),
         )
 
-    # Heartbeat
+    # --- Heartbeat
 
     def beat(self, message: HeartbeatRequest, *, now_ms: int) -> tuple[ErrorCode, tuple[ArmTimer, ...]]:
         """The code for one Heartbeat, and the timers that it arms.

@@ -217,15 +217,15 @@ def members_gone(
     member_ids: AbstractSet[str],
     group_epoch: int,
 ) -> None:
-    """Members leave the group for good: if one was to compute the target, another one does, or the coordinator."""
+    """Members left for good: if the assigning member was one of them, another takes over, or the coordinator does."""
     if group.group_id not in state.part(Rounds).in_flight:
         return
     planner = RoundPlanner(state, group, batch, group_epoch=group_epoch)
     if planner.round is None or (planner.round.member_id not in member_ids and planner.is_for_all()):
-        return  # what all had in common they still have; what the chosen one computes is installed
+        return  # the assignor is still common to all, and the assigning member is still there
     choice = client_assignor(state, group, gone=member_ids)
     if choice is None:
-        planner.end()  # those who left were the only ones who read what the others have in common
+        planner.end()  # without the members that left, no member reads the metadata of all
     elif planner.round.member_id in member_ids:
         planner.move_on(choice, failed=planner.round.member_id, leaves=True, reason="member_left")
 

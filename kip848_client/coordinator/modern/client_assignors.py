@@ -94,7 +94,7 @@ def choice_after(
     joined: str | None = None,
     metadata: MetadataT | None = None,
 ) -> Choice | None:
-    """What `choose` says after the members in *gone* left and *joined* (new or not) has *metadata*.
+    """The result of `choose` once the members in *gone* have left and *joined* (new or not) has *metadata*.
 
     A worker on the classic protocol has offers of version -1 (KIP-848); a classic member of a consumer group has none.
     Counts show whether an assignor can be common to all, so a group in server mode costs nothing.

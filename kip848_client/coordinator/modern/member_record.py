@@ -61,7 +61,7 @@ class ClientAssignor(msgspec.Struct, frozen=True):
 
     @property
     def versions(self) -> AssignorVersions:
-        """What it reads and writes."""
+        """The versions of metadata that it reads, and the one that it writes."""
         return AssignorVersions(self.minimum_version, self.maximum_version, self.metadata_version)
 
 
@@ -98,11 +98,11 @@ class AssignmentMetadata(msgspec.Struct, frozen=True):
 
 
 NO_METADATA: Final = AssignmentMetadata()
-"""What goes with a target of a server-side assignor."""
+"""The (empty) metadata of a server-side assignor's target."""
 
 
 class ClassicProtocols(msgspec.Struct, frozen=True):
-    """What only a member on the classic protocol has.
+    """The fields of a member that only a member on the classic protocol has.
 
     Args:
         session_timeout_ms: how long it may be silent; it says so itself.
@@ -119,7 +119,7 @@ class ClassicProtocols(msgspec.Struct, frozen=True):
 
 
 class StoredClassicMember(Protocol):
-    """What a record of any kind of group has of a member on the classic protocol."""
+    """The fields of a member on the classic protocol in a record, which all kinds of groups share."""
 
     @property
     def session_timeout_ms(self) -> int:
@@ -131,7 +131,7 @@ class StoredClassicMember(Protocol):
 
 
 def read_classic(value: StoredClassicMember) -> ClassicProtocols:
-    """What a record has of a member on the classic protocol."""
+    """Read the classic fields of a member from a record."""
     return ClassicProtocols(
         session_timeout_ms=value.session_timeout_ms,
         protocols=tuple([(protocol.name, protocol.metadata) for protocol in value.supported_protocols]),

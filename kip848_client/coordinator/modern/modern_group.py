@@ -100,7 +100,7 @@ class ModernGroup(ABC, Generic[KeyT, MetadataT]):
         self._sorted_ids: list[str] = []
         self._holders: dict[KeyT, dict[int, str]] = {}
 
-    # What differs between kinds
+    # --- for each kind of group
 
     kind: ClassVar[str]
     """Kafka's word for its type."""
@@ -113,7 +113,7 @@ class ModernGroup(ABC, Generic[KeyT, MetadataT]):
     def tombstones(self) -> Iterator[GroupRecord]:
         """Tombstones for all its records but the offsets, in the order that replay demands."""
 
-    # Reading
+    # --- reading
 
     @property
     def protocol_type(self) -> str:
@@ -132,7 +132,7 @@ class ModernGroup(ABC, Generic[KeyT, MetadataT]):
 
     @property
     def has_private_topics(self) -> bool:
-        """False: what its members read is in their metadata."""
+        """False: the metadata of its members names their topics."""
         return False
 
     @property
@@ -264,7 +264,7 @@ class ModernGroup(ABC, Generic[KeyT, MetadataT]):
         assert self.classic_protocols == Counter(name for protocols in classic for name in protocols.names)
         assert not classic or len(classic) in self.classic_protocols.values(), "they have no protocol in common"
 
-    # Replay
+    # --- replay
 
     def _set_target_metadata(self, member_id: str, metadata: AssignmentMetadata) -> None:
         if metadata is NO_METADATA:

@@ -182,7 +182,7 @@ class _GroupFetch(msgspec.Struct, frozen=True):
         if error:
             committed = _NO_OFFSET
         elif ZERO_UUID not in (topic_id, committed.topic_id) and topic_id != committed.topic_id:
-            committed = _NO_OFFSET  # of an earlier topic of this name, deleted while no coordinator was there
+            committed = _NO_OFFSET  # the topic was replaced while no coordinator ran
         return OffsetFetchResponsePartitions(
             partition_index=index,
             committed_offset=committed.offset,

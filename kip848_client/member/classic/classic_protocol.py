@@ -1,12 +1,12 @@
 """The classic protocol behind `GroupPart`: membership in a group whose leader assigns.
 
-Each outcome of a round or a heartbeat that changes what the member is ends here; so do poll() and subscribe(). What
-follows a heartbeat's REBALANCE_IN_PROGRESS, by phase:
+Every outcome of a round or a heartbeat that changes the phase of the member ends here, and so do poll() and
+subscribe(). The reaction to REBALANCE_IN_PROGRESS in a heartbeat's answer depends on the phase:
 
 =====================  ==================================================================
-phase                  what follows
+phase                  reaction
 =====================  ==================================================================
-IN_SYNC                revoke what has to be (inside poll()), else join again at once
+IN_SYNC                revoke if needed (inside poll()), else join again at once
 REJOIN_DUE, REJOINING  nothing: the join is on its way
 PENDING                the assignment is dropped, and the member joins again
 during a run           the run ends, then the member joins again
@@ -148,7 +148,7 @@ class ClassicProtocol:
                 self._match()
         if context.phase is Phase.IDLE:
             context.move("subscribed")
-        elif changed and not self._round.join_due:  # else the join carries it
+        elif changed and not self._round.join_due:  # a join that is due carries the change
             self.rejoin("the subscription changed")
 
     def _subscribes_to(self, topic: str) -> bool:

@@ -63,7 +63,7 @@ _STATIC_VERSION: Final = 5
 
 
 class _Step(enum.Enum):
-    """What a round is about to do, or waits for."""
+    """The next step of a round, or the answer that it waits for."""
 
     JOIN = "join"
     LEAD = "lead"

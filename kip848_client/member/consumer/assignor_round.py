@@ -70,7 +70,7 @@ _APIS: Final = {
 
 
 class RoundPhase(enum.Enum):
-    """What a round waits for."""
+    """The answer that a round waits for."""
 
     PREPARING = "preparing"
     """The answer to Prepare."""
@@ -238,7 +238,7 @@ class AssignorRound:
     def _prepare(self, current: _Round) -> None:
         context = self._context
         if context.link is None:
-            self._round = None  # who comes next as the coordinator asks for itself
+            self._round = None  # the next coordinator asks again if it wants an assignment
             return
         current.phase = RoundPhase.PREPARING
         current.epoch = context.epoch
@@ -281,7 +281,7 @@ class AssignorRound:
         assert current.snapshot is not None
         assert current.done is not None
         if context.link is None:
-            self._round = None  # who comes next as the coordinator knows of no round
+            self._round = None  # the next coordinator does not know this round
             return
         current.phase = RoundPhase.INSTALLING
         current.epoch = context.epoch

@@ -171,7 +171,7 @@ class Membership:
         if context.phase is Phase.ACK_DUE:
             in_sync = self._reconciler.current == self._reconciler.target
             context.move("acknowledged" if in_sync else "acknowledged_in_part")
-            self._reconciler.advance()  # what is left may change nothing, and then needs no poll()
+            self._reconciler.advance()  # a remaining change without callbacks needs no poll()
 
     def _answered(self, response: ConsumerGroupHeartbeatResponse, link: int | None) -> None:
         self._heartbeats.ended()

@@ -196,7 +196,7 @@ def install_members(assignment: GroupAssignment) -> tuple[InstallMember, ...]:
 
 
 def _install_partitions(member: MemberAssignment) -> tuple[InstallPartitions, ...]:
-    """By topic id. What `checked` returned is sorted by topic, so that each topic is one run of it."""
+    """Group a member's partitions by topic id. `checked` sorted them by topic, so each topic is one run."""
     topics: list[InstallPartitions] = []
     for _, run in itertools.groupby(member.partitions, key=operator.attrgetter("topic")):
         partitions = tuple(run)

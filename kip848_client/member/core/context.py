@@ -1,4 +1,4 @@
-"""What the parts of one member share: time, identity, phase, requests in flight, and the effects of this step.
+"""State that the parts of one member share: time, identity, phase, requests in flight, and effects of this step.
 
 Bookkeeping only; the rules are in the parts.
 """
@@ -92,7 +92,7 @@ class Context:
         self.consumed: dict[NamedPartition, OffsetAndMetadata] = {}
         """Consumed positions of owned partitions, as of the last reported poll."""
         self.stored: dict[NamedPartition, OffsetAndMetadata] | None = None
-        """What the application stored of owned partitions, if it says itself what is processed."""
+        """Offsets of store_offsets() for owned partitions; None if positions count as processed by themselves."""
 
         self.link: int | None = None
         """Number of the coordinator's connection; None while the coordinator is not known. See `discovery`."""
@@ -160,7 +160,7 @@ class Context:
 
     @property
     def committable(self) -> dict[NamedPartition, OffsetAndMetadata]:
-        """What an automatic commit commits."""
+        """Offsets that an automatic commit sends."""
         return self.consumed if self.stored is None else self.stored
 
     # --- effects

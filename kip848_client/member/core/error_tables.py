@@ -35,7 +35,7 @@ __all__ = [
 
 
 class HeartbeatErrorClass(enum.Enum):
-    """What an error code in a heartbeat's answer does to the member."""
+    """The reaction of the member to an error code in a heartbeat's answer."""
 
     RETRY = "retry"
     """Same coordinator, exponential backoff."""
@@ -99,11 +99,11 @@ FATAL_ADVICE: Final[dict[int, str]] = {
     ),
     ErrorCode.INVALID_REGULAR_EXPRESSION: "patterns are RE2 syntax and match the whole topic name",
 }
-"""What to do about a fatal heartbeat error."""
+"""Advice to the user for each fatal heartbeat error."""
 
 
 class FindErrorClass(enum.Enum):
-    """What an error code of FindCoordinator does."""
+    """The reaction to an error code of FindCoordinator."""
 
     RETRY = "retry"
     """Exponential backoff, for ever."""
@@ -117,7 +117,7 @@ def find_error_class(code: int) -> FindErrorClass:
 
 
 class CommitErrorClass(enum.Enum):
-    """What an error code of OffsetCommit does; the kind of the commit decides the rest."""
+    """The reaction to an error code of OffsetCommit, which may also depend on the kind of the commit."""
 
     RETRY = "retry"
     """Retriable for every kind."""
@@ -169,7 +169,7 @@ def commit_error_class(code: int) -> CommitErrorClass:
 
 
 class FetchErrorClass(enum.Enum):
-    """What an error code of OffsetFetch does."""
+    """The reaction to an error code of OffsetFetch."""
 
     RETRY = "retry"
     """Retry with backoff until the deadline."""
@@ -200,7 +200,7 @@ def forgets_coordinator(code: int, *, committing: bool = False) -> bool:
 
 
 class RoundErrorClass(enum.Enum):
-    """What an error code of ConsumerGroupPrepareAssignment or ConsumerGroupInstallAssignment does to the round."""
+    """The reaction of a round to an error code of ConsumerGroupPrepareAssignment or ConsumerGroupInstallAssignment."""
 
     AWAIT_EPOCH = "await_epoch"
     """The epoch is moving: the same request again after the next heartbeat's answer."""

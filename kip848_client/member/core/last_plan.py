@@ -38,7 +38,7 @@ RESTLESS_WITHIN_MS: Final = 60_000
 
 
 class PlanInputs(msgspec.Struct, frozen=True):
-    """What a plan was made from, without what members own: that changes while the plan is carried out.
+    """The inputs of a plan, except the owned partitions: these change while the plan is carried out.
 
     Args:
         members: of each member id, instance id, rack and subscribed topics.

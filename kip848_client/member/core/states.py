@@ -255,7 +255,7 @@ TRANSITIONS: Final = _public_rows()
 
 
 class HasPhase(Protocol):
-    """What the machine moves."""
+    """The object whose phase the machine changes."""
 
     phase: Phase
 

@@ -1,6 +1,6 @@
 """The ways out of a group, for both protocols: leave, removal, fatal error, and a poll() that comes too late.
 
-What a way out does depends on the phase:
+The effect of each way out depends on the phase:
 
 ====================  =============  ====================  ===================  ======================  =============
 event                 not in group   joining, in group     leaving              releasing               fatal

@@ -25,7 +25,7 @@ __all__ = ["GroupFacts", "GroupPart"]
 
 
 class GroupFacts(msgspec.Struct, frozen=True):
-    """What a `MemberSnapshot` shows of a group part; the fields are explained there."""
+    """The fields of `MemberSnapshot` that come from the group part; they are explained there."""
 
     target: frozenset[IdPartition]
     current: frozenset[IdPartition]

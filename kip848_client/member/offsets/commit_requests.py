@@ -47,9 +47,9 @@ __all__ = [
 LAST_VERSION_BY_NAME: Final = 9
 COMMIT_PARTITIONS_MAX: Final = 5_000
 COMMIT_BYTES_MAX: Final = 500_000
-"""What a request makes a coordinator write at most, roughly: records, not bytes on the wire."""
+"""Most bytes of records that a coordinator writes for one request, roughly; not bytes on the wire."""
 _RECORD_BYTES: Final = 80
-"""Of one offset, without names and metadata."""
+"""Size of the record of one offset, without names and metadata."""
 _ALWAYS_FIT: Final = 100
 """So many partitions have room even with metadata of 4,096 bytes each, which is all that Kafka takes."""
 

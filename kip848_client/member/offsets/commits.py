@@ -83,7 +83,7 @@ class _Commit(msgspec.Struct, eq=False):
     gone_since_ms: int | None = None
     """When the coordinator first said that it does not know a topic."""
     confirmed: dict[NamedPartition, OffsetAndMetadata] = msgspec.field(default_factory=dict)
-    """What the coordinator has confirmed of a commit that takes several requests."""
+    """Offsets that the coordinator has confirmed, if the commit takes several requests."""
     request_id: int | None = None
     sent_epoch: int | None = None
     awaits_epoch: bool = False
@@ -94,7 +94,7 @@ class _Commit(msgspec.Struct, eq=False):
     error: Kip848Error | None = None
 
     def unconfirmed(self) -> Mapping[NamedPartition, OffsetAndMetadata]:
-        """What is still to be committed of it."""
+        """Its offsets that are not confirmed yet."""
         if not self.confirmed:
             return self.offsets
         return {key: value for key, value in self.offsets.items() if self.confirmed.get(key) != value}
@@ -110,7 +110,7 @@ class Commits:
         self.join_waits = False
         """A join of the classic protocol waits until no commit is in flight."""
         self._committed: dict[NamedPartition, OffsetAndMetadata] = {}
-        """What the coordinator confirmed since the last run; consumed positions equal to it need no commit (R119)."""
+        """Offsets confirmed since the last run. A consumed position that is equal needs no commit (R119)."""
 
     # --- requests
 

@@ -193,7 +193,7 @@ class Positions:
             self._reset(slot, reset_to)
 
     def _policy(self, *, is_new: bool) -> int | ByDuration | None:
-        """Where to start without a committed offset; None for nowhere."""
+        """The reset policy: where to start without a committed offset; None: do not start."""
         config = self._context.config
         policy = config.auto_offset_reset_new_partitions if is_new else config.auto_offset_reset
         return policy if policy is None or isinstance(policy, ByDuration) else _POLICY.get(policy)

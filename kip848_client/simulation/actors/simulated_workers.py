@@ -108,7 +108,7 @@ class Fleet(Environment):
         """Whether every unit runs, and every worker that was told to leave has left."""
         return not self.idle() and all(worker.dead or not worker.ends for worker in self.workers)
 
-    # What runs
+    # --- running units
 
     def begins(self, unit: Unit, run: Running) -> None:
         """A runner starts: U1 and U2."""
@@ -125,7 +125,7 @@ class Fleet(Environment):
         """A runner has stopped."""
         self._running[unit].remove(run)
 
-    # Around it
+    # --- events and faults
 
     def perform(self, kind: Kind, rng: random.Random) -> None:
         """Carry out one planned event; the kinds that concern consumers alone do nothing."""
@@ -258,7 +258,7 @@ class WorkerProcess:
     def _later(self, delay_ms: int, event: WorkerEvent) -> None:
         self._scheduler.call_in(delay_ms, lambda: self.step(event))
 
-    # Runners
+    # --- runners
 
     def _call(self, call: Call) -> None:
         done = CallbackDone(call.call_id)

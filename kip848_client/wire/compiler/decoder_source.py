@@ -69,7 +69,7 @@ class DecoderSource:
         size = _size_of(codes)
         self._emit(f"{', '.join(locals_)}{comma} = {self.names.unpacker(codes)}(b, p); p += {size}")
 
-    # Structure: each reader returns the source of its value, valid after the next flush.
+    # --- structure: each reader returns the source of its value, valid after the next flush
 
     def _struct(self, cls: type[WireStruct]) -> str:
         values: list[str] = []

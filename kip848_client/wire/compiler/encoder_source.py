@@ -59,7 +59,7 @@ class EncoderSource:
     def _emit(self, line: str) -> None:
         self._lines.append("    " * self._indent + line)
 
-    # Pieces: (struct code, expression) for a fixed size, ("", expression) for bytes that are there already.
+    # --- pieces: (struct code, expression) for a fixed size, ("", expression) for bytes that are there already
 
     def _fixed(self, code: str, expression: str) -> None:
         self._pieces.append((code, expression))
@@ -88,7 +88,7 @@ class EncoderSource:
         elif parts:
             self._emit(f"o += ({', '.join(parts)})")
 
-    # Structure
+    # --- structure
 
     def _struct(self, cls: type[WireStruct], source: str) -> None:
         tagged = []

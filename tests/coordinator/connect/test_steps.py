@@ -131,7 +131,7 @@ def test_the_units_of_others_stay_when_a_static_worker_is_back_with_another_list
     assert harness.record_names().count(TARGET) == 3
 
 
-# Client-side assignors
+# --- client-side assignors
 
 
 def test_one_of_several_units_that_leaves_the_catalogue_is_stopped_before_there_is_a_plan() -> None:
@@ -246,7 +246,7 @@ def test_a_worker_that_cannot_plan_any_more_asks_in_vain() -> None:
     assert harness.chosen == "w2"
 
 
-# What is refused
+# --- refusals
 
 
 def test_a_request_names_its_group() -> None:

@@ -25,7 +25,7 @@ def _change(h: AssignmentHarness, member_id: str, *, reason: int = 1) -> int:
     return h.group.group_epoch
 
 
-# One round at a time
+# --- one round at a time
 
 
 def test_only_one_round_is_in_flight_while_the_group_moves_on_five_times() -> None:
@@ -91,7 +91,7 @@ def test_install_without_prepare_is_refused() -> None:
     assert h.chosen == "m1"
 
 
-# Who may
+# --- permission
 
 
 def test_only_the_chosen_member_may_prepare_and_install() -> None:
@@ -139,7 +139,7 @@ def test_requests_are_checked_in_the_order_of_the_kip(
     assert h.results[-1].records == ()
 
 
-# Time
+# --- time
 
 
 def test_a_member_that_takes_too_long_is_replaced_and_not_fenced() -> None:
@@ -240,7 +240,7 @@ def test_the_time_of_an_earlier_round_does_not_end_a_later_one() -> None:
     assert h.chosen == "m1"
 
 
-# Members that go
+# --- members that go
 
 
 @pytest.mark.parametrize("prepared", [False, True])
@@ -353,7 +353,7 @@ def test_the_last_member_takes_the_round_with_it() -> None:
     h.verify_log()
 
 
-# Members that come and change
+# --- members that come and change
 
 
 def test_a_member_that_joins_between_prepare_and_install_gets_nothing_until_the_next_round() -> None:
@@ -577,7 +577,7 @@ def test_a_prepared_round_outlives_the_only_member_that_reads_the_metadata_of_al
     assert (h.group.target_epoch, h.group.target_assignor) == (h.group.group_epoch, "")
 
 
-# The coordinator that goes
+# --- fail-over
 
 
 @pytest.mark.parametrize("stage", ["chosen", "told", "prepared", "installed", "moving"])
@@ -634,7 +634,7 @@ def test_a_join_that_could_not_be_kept_starts_no_round() -> None:
     assert h.enter("m1").should_compute_assignment
 
 
-# With other settings
+# --- with other settings
 
 
 def test_without_the_extension_offers_are_not_read() -> None:

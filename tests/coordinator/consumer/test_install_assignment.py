@@ -28,7 +28,7 @@ def _prepared() -> tuple[AssignmentHarness, int]:
     return h, h.prepare("m1").group_epoch
 
 
-# The snapshot
+# --- the snapshot
 
 
 def test_the_chosen_member_is_told_everything_an_assignor_needs() -> None:
@@ -70,7 +70,7 @@ def test_topics_that_a_pattern_matched_are_in_the_snapshot() -> None:
     h.settle()
 
 
-# Validation
+# --- validation
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_only_members_whose_part_is_new_get_a_record() -> None:
     assert h.record_names() == ["target_epoch"]
 
 
-# Errors
+# --- errors
 
 
 def test_an_assignor_s_error_keeps_the_target_and_reaches_every_member() -> None:
@@ -250,7 +250,7 @@ def test_an_error_still_needs_the_snapshot_of_its_epoch() -> None:
     assert h.install("m1", epoch - 1, {}, error=1).error_code == ErrorCode.INVALID_ASSIGNMENT
 
 
-# Metadata
+# --- metadata
 
 
 def test_metadata_reaches_a_member_when_it_reaches_the_epoch() -> None:
@@ -421,7 +421,7 @@ def test_what_a_member_waits_for_is_told_again_after_it_gave_something_up() -> N
     assert (answer.member_epoch, h.received(answer), h.awaited(answer)) == (epoch, {}, {"foo": [1, 2, 3, 4, 5]})
 
 
-# Records
+# --- records
 
 
 def test_records_carry_the_extension_in_private_tags_and_nothing_else_changes() -> None:

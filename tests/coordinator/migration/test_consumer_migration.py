@@ -25,7 +25,7 @@ def listed(h: MigrationHarness) -> tuple[str, str]:
     return kind, state
 
 
-# Upgrade
+# --- upgrade
 
 
 def test_an_upgrade_in_the_middle_of_a_rebalance_sends_every_member_to_join_again() -> None:
@@ -256,7 +256,7 @@ def test_classic_members_of_a_consumer_group_survive_a_restart() -> None:
     h.verify_log()
 
 
-# Mixed groups
+# --- mixed groups
 
 
 def test_s49_a_classic_member_that_joins_waits_until_others_let_go() -> None:
@@ -447,7 +447,7 @@ def test_offsets_are_fetched_by_members_of_their_own_generation() -> None:
     assert h.fetch({"foo": [0]}, member_id="n", epoch=generation - 1) == ErrorCode.STALE_MEMBER_EPOCH
 
 
-# Downgrade
+# --- downgrade
 
 
 def test_s54_the_last_new_member_leaves_a_classic_group_behind() -> None:

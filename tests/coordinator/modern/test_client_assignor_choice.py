@@ -24,7 +24,7 @@ def _ranges(**members: tuple[int, int, int]) -> Offers:
     }
 
 
-# Assignor selection
+# --- assignor selection
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_an_assignor_that_no_member_can_run_for_all_gives_way_to_the_next() -> N
     assert choose({"m1": (a_old,), "m2": (a_new,)}) is None
 
 
-# Member selection
+# --- member selection
 
 
 def test_a_member_that_cannot_read_the_metadata_of_all_is_never_chosen() -> None:
@@ -122,7 +122,7 @@ def test_a_member_that_moved_the_group_and_cannot_read_all_leaves_it_to_another(
     assert h.chosen == "m1"
 
 
-# Versions
+# --- versions
 
 
 def test_a_joining_member_without_common_versions_is_refused() -> None:
@@ -204,7 +204,7 @@ def test_versions_are_checked_among_those_that_offer_the_assignor_also_in_server
     assert h.enter("E", offer("another", versions=(7, 8), version=8)).error_code == 0
 
 
-# What a heartbeat may offer
+# --- what a heartbeat may offer
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_a_server_assignor_and_client_assignors_cannot_be_asked_for_together() -
     assert h.join("m1", ["foo"], assignor="range", offers=[]).error_code == 0
 
 
-# What moves the group
+# --- reasons for a new target
 
 
 @pytest.mark.parametrize(

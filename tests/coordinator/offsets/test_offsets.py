@@ -365,7 +365,7 @@ def test_commits_do_not_keep_a_member_alive() -> None:
     assert _one(h.commit("m", 2, {"foo": {0: 5}})) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-# Commits in a transaction
+# --- commits in a transaction
 
 
 def _commit_in_transaction(

@@ -100,7 +100,7 @@ class Generator:
         found += [*self._settle(), Ask("consumer_group_describe", 1, ("g",)), Fetch()]
         return found
 
-    # Members that behave
+    # --- members that behave
 
     def _join(self) -> Iterator[Step]:
         if self._version == 0 and self._random.random() < 0.15 and not self._new_ids:
@@ -217,7 +217,7 @@ class Generator:
             if self._random.random() < 0.4:  # what it took over it may commit with any epoch
                 yield Commit(member=successor, epoch=Epoch.BELOW, owned=Owned.ASSIGNED)
 
-    # Members that do not
+    # --- members that do not
 
     def _join_again(self) -> Iterator[Step]:
         for member in self._somebody():
@@ -317,7 +317,7 @@ class Generator:
             )
         )
 
-    # Offsets
+    # --- offsets
 
     def _commit(self) -> Iterator[Step]:
         version = self._random.choice((9, 9, 9, 10, 10, 8, 2, 6))
@@ -356,7 +356,7 @@ class Generator:
             found[topic, self._random.randint(0, partitions if self._random.random() < 0.2 else partitions - 1)] = None
         return tuple(found)
 
-    # Administration
+    # --- administration
 
     def _look(self) -> Iterator[Step]:
         groups = self._random.choice((("g",), ("g",), ("g", "h"), ("g", "nogroup", ""), ("h",)))
@@ -439,7 +439,7 @@ class Generator:
             )
         )
 
-    # Parts
+    # --- steps
 
     def _joining(self, member: str, instance: str | None, *, count: bool = True) -> Heartbeat:
         if count:

@@ -74,7 +74,7 @@ class Side:
         answered: dict[str, Json] = msgspec.json.decode(msgspec.json.encode(answer))
         return answered
 
-    # Names
+    # --- names
 
     def group_id(self, group: str) -> str:
         """The id of a group; blank ones are sent as they are."""
@@ -105,7 +105,7 @@ class Side:
         """Let *text*, an id that this side made, be known under a shared name."""
         self._labels[text] = label
 
-    # Members
+    # --- members
 
     def view(self, group: str, member: str) -> MemberView:
         """What a member knows of itself. Its id is its name; `new...` is for ids that the broker makes."""
@@ -135,7 +135,7 @@ class Side:
             view.assigned = read_partitions(assignment["topic_partitions"])
             view.held = union(view.held, view.assigned)
 
-    # Topics
+    # --- topics
 
     def create_topic(self, topic: str, *, partitions: int) -> int:
         """Create a topic and wait until the coordinator knows it; the error code."""

@@ -47,7 +47,7 @@ class Group(Administrator):
             {"bootstrap.servers": bootstrap_servers, "log_level": 0, "linger.ms": 1, "enable.idempotence": True}
         )
 
-    # Members
+    # --- members
 
     def conf(self, conf: Mapping[str, ConfigValue]) -> dict[str, ConfigValue]:
         """The configuration that members of both kinds begin with; underscores in names of settings stand for dots."""
@@ -82,7 +82,7 @@ class Group(Administrator):
         """Let these members, all there are, poll until the group is settled."""
         drive(*members, until=lambda: self.is_settled(*members), what=f"{len(members)} stable members")
 
-    # Records
+    # --- records
 
     def topic(self, name: str | None = None, *, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
         """Create a topic that is deleted when the test ends; return its name."""
