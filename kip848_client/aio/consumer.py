@@ -20,7 +20,7 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from kip848_client.aio.owner_thread import OwnerThread
-from kip848_client.aio.reading_task import current_task, has_returned
+from kip848_client.aio.reading_task import current_task, has_returned, runs_only
 from kip848_client.client.group.app_thread import SLICE_S
 from kip848_client.client.group.health import ConsumerHealth
 from kip848_client.client.group.translation import (
@@ -436,7 +436,8 @@ class AsyncConsumer:
         this within its time; see `Consumer.close`. A listener that has not returned by then is cancelled.
 
         The records that the last poll() or consume() returned are left out of the commit, and read again, if another
-        task got them that has not returned: it goes on, was cancelled, or failed.
+        task got them that has not returned: it goes on, was cancelled, or failed. So they are if a task was made for
+        that call alone: ``asyncio.create_task(consumer.poll())``, or ``asyncio.wait_for`` before Python 3.12.
 
         Args:
             timeout_s: seconds; negative waits for ever.
@@ -455,7 +456,7 @@ class AsyncConsumer:
         if self._end_if_closed():
             return
         reader = self._reader
-        done = not failed and (reader is None or reader is current_task() or has_returned(reader))
+        done = not failed and (reader is None or reader is current_task() or self._has_finished(reader))
         self._thread.home.check()
         deadline_s = time.monotonic() + limit
         patience_end_s = anyio.current_time() + max(limit, CLOSE_GRACE_S)  # also with no time a listener gets some
@@ -475,6 +476,14 @@ class AsyncConsumer:
                 raise
             finally:
                 self._end_if_closed()
+
+    @staticmethod
+    def _has_finished(reader: Task) -> bool:
+        """Whether another task that read has processed its records; not if they went to a third one."""
+        cls = AsyncConsumer
+        return has_returned(reader) and not runs_only(
+            reader, cls.poll, cls.consume, _Messages.__anext__, _Batches.__anext__
+        )
 
     def _in_loop(self, callback: Callable[..., object]) -> PublicCommitCallback:
         call_out = self._thread.call_out  # and not self, which would keep the consumer from being dropped

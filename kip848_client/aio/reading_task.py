@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     Task: TypeAlias = asyncio.Task[object] | trio.lowlevel.Task
 
-__all__ = ["current_task", "has_returned"]
+__all__ = ["current_task", "has_returned", "runs_only"]
 
 
 def current_task() -> Task | None:
@@ -39,3 +39,14 @@ def has_returned(task: Task) -> bool:
     if nursery is None or nursery.cancel_scope.cancel_called:
         return False
     return inspect.getcoroutinestate(task.coro) == inspect.CORO_CLOSED
+
+
+def runs_only(task: Task, *functions: object) -> bool:
+    """Whether *task* was made to call one of these coroutine functions, and nothing else.
+
+    ``asyncio.create_task(consumer.poll())`` makes such a task, and before Python 3.12 ``asyncio.wait_for()``, too. It
+    cannot be seen which task gets the result.
+    """
+    coroutine = task.get_coro() if isinstance(task, asyncio.Task) else task.coro
+    code = getattr(coroutine, "cr_code", None)
+    return any(code is getattr(function, "__code__", task) for function in functions)
