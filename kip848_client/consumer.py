@@ -36,6 +36,7 @@ from kip848_client.client.group.translation import (
     check_leave_mode,
     check_partition,
     check_partitions,
+    check_times,
     commit_offsets,
     flag,
     librdkafka_s,
@@ -718,7 +719,8 @@ class Consumer:
                 self._assign_inside(effect, partitions, call="incremental_assign", must_name_all=False)
                 return
             kept = dict.fromkeys(self._group.manual)
-            self._group.assign({**kept, **assign_positions(partitions)}, in_hand=self._in_hand_offsets())
+            added = assign_positions(partitions, call="incremental_assign")
+            self._group.assign({**kept, **added}, in_hand=self._in_hand_offsets())
             self._unmet_topics = frozenset(partition.topic for partition in self._group.manual)
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
@@ -840,9 +842,12 @@ class Consumer:
 
         Raises:
             RequestTimeoutError, ConnectionLostError, BrokerError: no answer.
+            IllegalStateError: a partition has no time.
         """
-        named = check_partitions(partitions, call="offsets_for_times")
+        named = check_times(partitions)
         plane, timeout = self._fetcher.plane, librdkafka_s(timeout)
+        if not named:
+            return []  # librdkafka would call that an invalid argument
         return self._ask(
             "offsets_for_times",
             lambda left_s: plane.offsets_for_times(named, timeout=left_s),

@@ -43,6 +43,9 @@ _FOREVER_S: Final = 1_000_000.0
 FOREVER_MS: Final = 10**12
 """A limit that no consumer lives to see."""
 
+_LAST_PLACE: Final = -3
+"""The last of the numbers that ListOffsets takes for a place: -1 the end, -2 the beginning, -3 the latest timestamp."""
+
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
@@ -240,6 +243,23 @@ def seek_position(partition: TopicPartition) -> tuple[NamedPartition, OffsetAndM
     if position is None:
         raise IllegalStateError(f"seek() needs an offset; {internal(partition)} has none")
     return internal(partition), position
+
+
+def check_times(partitions: object) -> list[TopicPartition]:
+    """The partitions of offsets_for_times(), which have a time in their offset field.
+
+    Raises:
+        IllegalStateError: there is no time. Brokers answer that with an unsupported version.
+        ArgumentTypeError: no list of `TopicPartition`.
+    """
+    given = check_partitions(partitions, call="offsets_for_times")
+    for partition in given:
+        if partition.offset < _LAST_PLACE:
+            raise IllegalStateError(
+                "offsets_for_times() needs milliseconds since 1970 as the offset of each partition; "
+                f"{internal(partition)} has {'none' if partition.offset == OFFSET_INVALID else partition.offset}"
+            )
+    return given
 
 
 def commit_offsets(

@@ -16,6 +16,7 @@ from kip848_client import (
     Consumer,
     ConsumerRebalanceListener,
     EmbeddedBroker,
+    IllegalStateError,
     Kip848Error,
     ListenerError,
     TopicPartition,
@@ -49,6 +50,14 @@ def test_a_wrong_argument_is_also_what_python_calls_it(broker: EmbeddedBroker) -
             consumer.pause(TopicPartition("orders", 0))  # type: ignore[arg-type]
     assert issubclass(ConfigError, ValueError)
     assert issubclass(ArgumentTypeError, TypeError)
+
+
+def test_a_question_without_a_time_says_so(broker: EmbeddedBroker) -> None:
+    """The broker calls it an unsupported version, which reads as if it lacked the group protocol."""
+    with Consumer({**QUIET, **settings(broker.bootstrap_servers)}) as consumer:
+        with pytest.raises(IllegalStateError, match="orders-0 has none"):
+            consumer.offsets_for_times([TopicPartition("orders", 0)])
+        assert consumer.offsets_for_times([]) == []
 
 
 class AsyncCallable:
