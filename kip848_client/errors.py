@@ -131,7 +131,7 @@ _NAMES_SHOWN: Final = 10
 
 
 def join_names(names: Iterable[str]) -> str:
-    """Write names for an error or a log: ``a, b``. Of more than ten only the first, and how many more there are."""
+    """Write names for an error or a log: ``a, b``. After ten names, only the number of the rest."""
     listed = list(names)
     more = f" and {len(listed) - _NAMES_SHOWN:,} more" if len(listed) > _NAMES_SHOWN else ""
     return ", ".join(listed[:_NAMES_SHOWN]) + more

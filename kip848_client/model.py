@@ -113,7 +113,7 @@ class SubscriptionPattern(msgspec.Struct, frozen=True):
 
 
 class Subscription(msgspec.Struct, frozen=True):
-    """What a member wants: names, a pattern, or both. Empty means unsubscribed."""
+    """Topics that a member wants: names, a pattern, or both. Empty means unsubscribed."""
 
     topics: frozenset[str] = frozenset()
     pattern: str | None = None

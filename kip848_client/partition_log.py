@@ -11,7 +11,7 @@ Left out: retention and compaction (records go only by `PartitionLog.delete_reco
 the log's end), and the timestamps of single records inside a batch that is compressed with anything but gzip, or very
 long.
 
-What a producer may append is decided in `producer_batches`.
+`producer_batches` decides what a producer may append.
 
 Source:
     apache/kafka ``UnifiedLog``, ``LeaderEpochFileCache``, ``ProducerStateManager``; KIP-98, KIP-890.
@@ -79,14 +79,14 @@ _NOT_FOUND: Final = TimestampAndOffset(-1, -1, -1)
 
 
 class EpochEndOffset(NamedTuple):
-    """Where a leader epoch ends: the offset after its last record. (-1, -1) if the epoch is unknown."""
+    """A leader epoch and the offset after its last record. (-1, -1) if the epoch is unknown."""
 
     leader_epoch: int
     end_offset: int
 
 
 class AbortedTransaction(NamedTuple):
-    """What a reader of committed records skips: the producer's records from first to last offset (the marker)."""
+    """A range that readers of committed records skip: the producer's records from first to last offset (the marker)."""
 
     producer_id: int
     first_offset: int

@@ -1,4 +1,4 @@
-"""What a producer may append: the form of one batch, and its place in the producer's sequence. Pure.
+"""Rules for batches that producers append: the form of a batch, and its place in the producer's sequence. Pure.
 
 Does not store anything but the last few sequence numbers of each producer: the log itself is `partition_log`.
 
@@ -90,7 +90,7 @@ class RecordAllowance:
 
 
 class RecordRules(msgspec.Struct, frozen=True):
-    """What a topic demands of single records. Timestamps are milliseconds since 1970; None stands for no bound."""
+    """A topic's demands on single records. Timestamps are milliseconds since 1970; None stands for no bound."""
 
     keys_required: bool = False
     timestamp_min: int | None = None
@@ -299,7 +299,7 @@ class ProducerSequences:
             self._expected.popitem(last=False)
 
     def base_offset_of_retry(self, header: BatchHeader) -> int | None:
-        """Where the log has this very batch already, or None.
+        """The offset at which the log has this very batch already, or None.
 
         Raises:
             BrokerError: INVALID_PRODUCER_EPOCH: a newer epoch of the producer wrote; OUT_OF_ORDER_SEQUENCE_NUMBER: the

@@ -527,7 +527,7 @@ class EmbeddedBroker:
         self._on_loop(set_racks)
 
     def offsets(self, name: str) -> dict[int, tuple[int, int]]:
-        """Where each partition of a topic starts and ends: partition -> (first offset, next offset).
+        """First and next offset of each partition of a topic: partition -> (first offset, next offset).
 
         Raises:
             BrokerError: there is no such topic.

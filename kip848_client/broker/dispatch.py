@@ -169,7 +169,7 @@ class Dispatcher:
             response = (
                 self._slice(cast("Slices", handled), context) if api.in_slices else cast("Response | None", handled)
             )
-        except ProtocolError:  # what only closing the connection can say; the reason is logged with it
+        except ProtocolError:  # no answer can carry this error: close, and log the reason
             if context.done:
                 return
             raise

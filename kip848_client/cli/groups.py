@@ -120,7 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _of_each(
     cluster: Cluster, action: str, group_ids: Sequence[str]
 ) -> tuple[Sequence[_Answer], Sequence[Kip848Error]]:
-    """What each group answers, and the refusals; a broker that is away ends it."""
+    """Answers of the groups, and their refusals. A broker that is away ends the command."""
     answers: list[_Answer] = []
     refused: list[Kip848Error] = []
     for group_id in group_ids:

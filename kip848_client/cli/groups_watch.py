@@ -1,7 +1,7 @@
-"""``kip848 groups watch``: one group, live: who owns what, who waits for whom, since when, epochs and lag.
+"""``kip848 groups watch``: one group, live: owners, waits and their length, epochs and lag.
 
 Follows the group's records in ``__consumer_offsets``; while a long history of them is read, it shows the group as its
-coordinator describes it. Where reading that topic is not allowed, it asks for a description every second. Lag is asked
+coordinator describes it. If it may not read that topic, it asks for a description every second. Lag is asked
 for every two seconds.
 """
 

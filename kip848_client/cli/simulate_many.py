@@ -98,13 +98,13 @@ class Progress(msgspec.Struct):
 
     @property
     def medians(self) -> Mapping[str, int]:
-        """Of the members, events and faults of a run."""
+        """Median number of members, events and faults of a run."""
         of = {"members": self.members, "events": self.events, "faults": self.faults}
         return {name: median_low(counts.elements()) if counts else 0 for name, counts in of.items()}
 
     @property
     def digest(self) -> str:
-        """Of the histories of all runs, in the order of seeds, if they were asked for."""
+        """Digest of the histories of all runs, in the order of seeds, if it was asked for."""
         return hashlib.sha256("".join(digest for _, digest in sorted(self.digests)).encode()).hexdigest()
 
 
@@ -184,7 +184,7 @@ def observers_of(names: Iterable[str]) -> list[Watch]:
 def _begin() -> None:
     """Ctrl-C reaches every process of a terminal; the first one ends the others."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # What a run leaves behind is in circles, but small; looking for them after every 700 objects takes a tenth.
+    # A run leaves little garbage, in cycles. Looking for it after every 700 objects takes a tenth of the time.
     gc.freeze()
     gc.set_threshold(50_000)
 

@@ -35,7 +35,7 @@ def name_partitions(partitions: Iterable[NamedPartition]) -> str:
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Write a table; columns whose cells are all empty are left out. In colour on a terminal, if rich is installed.
 
-    What a terminal would obey is escaped: cells may hold names that others chose.
+    Control characters are escaped, because cells may hold names that others chose.
     """
     rows = [[printable(cell) for cell in row] for row in rows]
     columns = [column for column in zip(header, *rows, strict=True) if any(column[1:]) or not rows]

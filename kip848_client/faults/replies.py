@@ -1,11 +1,11 @@
 """Builds answers with an error code for every API and version, and cuts requests in two to refuse only a part.
 
-Where a code belongs is data: each request declares which array of the answer holds the elements of which of its arrays
-(`MessageSpec.answered_by`), and `_FITS` says which codes mean a single element where an API has room for both. The rest
-follows from the declared fields.
+Data decides where a code goes. Each request declares which array of the answer has an element for each element of its
+arrays (`MessageSpec.answered_by`). If an API has room for a code at both levels, `_FITS` lists the codes that mean a
+single element. The declared fields say the rest.
 
 Source:
-    apache/kafka ``AbstractRequest.getErrorResponse`` of each API, whose values (-1 for what is not known) are used too.
+    apache/kafka ``AbstractRequest.getErrorResponse`` of each API, whose values are used, such as -1 for an unknown one.
 """
 
 from __future__ import annotations
@@ -285,8 +285,8 @@ def _split(
 def merge(first: MessageT, second: MessageT) -> MessageT:
     """Merge two answers to parts of one request: the elements of both.
 
-    An element that both have (a topic of which each answers some partitions) is merged in turn. Of other fields the
-    value of *first* counts, or of *second* if *first* has the default.
+    An element that both have (a topic of which each answers some partitions) is merged in turn. Other
+    fields are taken from *first*, or from *second* if *first* has the default.
     """
     changes: dict[str, Any] = {}
     for field in _fields(first):

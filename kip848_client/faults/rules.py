@@ -101,7 +101,7 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decision(NamedTuple):
-    """What a rule decided about one request."""
+    """A rule's decision about one request."""
 
     rule: Rule
     action: Action

@@ -1,4 +1,4 @@
-"""What a request is about: groups, members, topics and partitions by name, for every API and version.
+"""Finds the groups, members, topics and partitions of a request, by name, for every API and version.
 
 A rule that says ``topic="orders"`` must match a Fetch that carries only the topic's id, and keep matching when the
 next version of an API moves a field. Knows in which fields each API keeps these; decides nothing.
@@ -54,11 +54,11 @@ _PARTITION_ARRAYS: Final = frozenset({"partitions", "partition_data", "partition
 """Fields of such topics whose elements are partitions."""
 
 _HOLDERS: Final[dict[int, str]] = {ApiKey.OFFSET_FETCH: "groups", ApiKey.ADD_PARTITIONS_TO_TXN: "transactions"}
-"""Where topics lie one level deeper in newer versions."""
+"""Fields of newer versions that hold the topics, one level deeper."""
 
 
 class ResourceKind(enum.IntEnum):
-    """What a configuration belongs to; Kafka's ``ConfigResource.Type``, as far as rules can name it."""
+    """Kinds of resources with a configuration: the types of Kafka's ``ConfigResource.Type`` that rules can name."""
 
     TOPIC = 2
     GROUP = 32

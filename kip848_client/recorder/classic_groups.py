@@ -83,7 +83,7 @@ class RecordedClassicGroup:
             yield from self._moved_to(old)
 
     def owner_of(self, topic: str, partition: int, name_of: Callable[[UUID], str | None]) -> GroupEvent | None:
-        """Who owns a partition, as the beginning of an event; None if it is not known."""
+        """An event that names the owner of a partition, to be filled in; None if the owner is not known."""
         del name_of  # a classic assignment has names
         for member_id, member in self._members.items():
             if partition in member.assigned.get(topic, ()):

@@ -12,7 +12,7 @@ from kip848_client.coordinator.core.group_events import GroupEvent
 
 
 class Owners(Protocol):
-    """What a commit event needs of a group of either protocol."""
+    """The part of a group of either protocol that a commit event needs."""
 
     @property
     def epoch(self) -> int:
@@ -20,7 +20,7 @@ class Owners(Protocol):
         ...
 
     def owner_of(self, topic: str, partition: int, name_of: Callable[[UUID], str | None]) -> GroupEvent | None:
-        """Who owns a partition, as the beginning of an event; None if it is not known."""
+        """An event that names the owner of a partition, to be filled in; None if the owner is not known."""
         ...
 
 

@@ -125,7 +125,7 @@ class RecordedGroup:
         yield from self._state_changed()
 
     def owner_of(self, topic: str, partition: int, name_of: Callable[[UUID], str | None]) -> GroupEvent | None:
-        """Who owns a partition, as the beginning of an event; None if it is not known."""
+        """An event that names the owner of a partition, to be filled in; None if the owner is not known."""
         if self._owners is None:
             self._owners = {
                 (topic_id, number): member_id

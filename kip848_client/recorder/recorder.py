@@ -49,7 +49,7 @@ class RawRecord(NamedTuple):
 
 
 class Counts(msgspec.Struct):
-    """What was read.
+    """Numbers of records read.
 
     Attributes:
         records: all of them.

@@ -70,7 +70,7 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """What a log may have millions of, counted as it comes. Durations are in milliseconds.
+    """Counts of events of which a log may have millions; they are not kept one by one. Durations are in milliseconds.
 
     Args:
         heartbeats: by member.

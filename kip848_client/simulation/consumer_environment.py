@@ -1,4 +1,4 @@
-"""Where a run is played: the scheduler, the network, the cluster, the consumers, and those who watch them.
+"""The environment of a run: scheduler, network, cluster, consumers, and observers.
 
 Starts and ends consumers, and says whether the group is at rest. Does not own: in which order things happen (`play`).
 """
@@ -76,7 +76,7 @@ class ConsumerEnvironment(Environment):
         self._ended: Final[set[SimulatedConsumer]] = set()
         self._number = 0
         self._strategies: Final = self.scheduler.random("strategies").choice(STRATEGIES)
-        """What members on the classic protocol offer."""
+        """The assignors that members on the classic protocol offer."""
         self._mend_ms = 0
         self._to_classic = False
         """The rolling restart moves to the classic protocol."""
@@ -270,8 +270,8 @@ class ConsumerEnvironment(Environment):
     def _is_calm(self, consumer: SimulatedConsumer) -> bool:
         """Whether nothing of a consumer is under way that may still move the group."""
         if consumer.frozen or consumer.application.busy or consumer.network.heard_ms <= self.healed_ms:
-            return False  # what it sent while there were faults may still be lost
-        return not consumer.assignor.asks  # a call that hangs holds that up
+            return False  # its requests from the time of faults may still be lost
+        return not consumer.assignor.asks  # a hanging call may still end
 
     def _classic_rests(self, living: list[SimulatedConsumer], group: ClassicGroup, *, is_read: bool = True) -> bool:
         """`rests` of a classic group; without *is_read*, records may be unread."""
@@ -313,7 +313,7 @@ class ConsumerEnvironment(Environment):
         return read ^ set(self.cluster.topics.end_offsets)
 
     def picture(self) -> str:
-        """What every member does, in one line."""
+        """The state of every member, in one line."""
         group, classic = self.observed_group.group, self.observed_group.classic
         state = "none" if group is None else f"{group.state}@{group.group_epoch}/{group.target_epoch}"
         if classic is not None:

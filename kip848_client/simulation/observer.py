@@ -59,7 +59,7 @@ class RunState(msgspec.Struct, frozen=True):
 
 
 class Surroundings(NamedTuple):
-    """What the consumers of a run share."""
+    """Objects that all consumers of a run share."""
 
     scheduler: Scheduler
     scenario: Scenario

@@ -77,7 +77,7 @@ def run(
     watch: Iterable[Watch] = (),
     keep_history: bool = True,
 ) -> Report:
-    """RunPhases *scenario* once.
+    """Run *scenario* once.
 
     Args:
         application: makes your own listener for the consumer of that name; see `UserCode`.

@@ -19,7 +19,7 @@ _QUIET_INTERVALS: Final = 4
 
 
 class Trial(enum.Enum):
-    """What is changed."""
+    """The change that a trial makes to a group at rest."""
 
     JOIN = "join"
     CLOSE = "close"

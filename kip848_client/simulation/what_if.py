@@ -1,4 +1,4 @@
-"""What a change would cost a group of a given shape: a member joins, all are restarted in turn, a node dies.
+"""Measures the cost of a change for a group of a given shape: a member joins, all are restarted in turn, a node dies.
 
 The group is made of the shape, comes to rest, and is changed once. Nothing else goes wrong: no message is lost, and no
 listener raises. A seed draws clocks, delays of the network and times between polls.
@@ -58,7 +58,7 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """What differs from the shape; None keeps what the shape has."""
+    """Values to try in place of those of the shape; None keeps the value of the shape."""
 
     name: str
     assignor: str | None = None
@@ -76,7 +76,7 @@ class Job(NamedTuple):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What one play came to. Times in ms of virtual time.
+    """The outcome of one play. Times in ms of virtual time.
 
     Args:
         settled_ms: from the change until the group was at rest; None if it was not within ten minutes.
@@ -223,7 +223,7 @@ PLAYS: Final[Mapping[str, Callable[[_Group, Shape], None]]] = {
 
 
 class _Readers:
-    """Who reads which partition, looked at after every step."""
+    """Follows which consumer reads which partition, after every step."""
 
     def __init__(self, environment: ConsumerEnvironment) -> None:
         self._environment = environment
@@ -263,7 +263,7 @@ class _Readers:
         self._readers = now
 
     def outcome(self, settled_ms: int | None) -> Outcome:
-        """What was seen; partitions that are free at the end were unread until then."""
+        """The measured times. A partition that is free at the end counts as unread until then."""
         now_ms = self._environment.scheduler.now_ms
         still_ms = [now_ms - since_ms for since_ms in self._free_since.values()]
         unread_ms = sum(self._unread.values()) + sum(still_ms)

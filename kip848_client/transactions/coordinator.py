@@ -47,7 +47,7 @@ _OVER: Final = (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, Transa
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What one question leads to.
+    """The answer to one request, and the new state.
 
     Attributes:
         error: for the answer.
@@ -65,7 +65,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def changes(self) -> tuple[Transaction, ...]:
-        """What is to be kept and replayed, in this order."""
+        """The new states to store and replay, in this order."""
         return tuple(each for each in (self.forgotten, self.transaction) if each is not None)
 
 

@@ -36,7 +36,7 @@ TransactionPartition = tuple[str, int]
 
 
 class TransactionState(enum.IntEnum):
-    """Where a transaction stands; the numbers are those of the records."""
+    """State of a transaction; the numbers are those of Kafka's records."""
 
     EMPTY = 0
     ONGOING = 1
@@ -126,4 +126,4 @@ def offsets_partition(group_id: str, *, partitions: int = GROUP_OFFSETS_PARTITIO
 def _absolute(value: int) -> int:
     if value < 2**31:
         return value
-    return -value & 0x7FFF_FFFF  # of the lowest number there is none; Kafka takes 0
+    return -value & 0x7FFF_FFFF  # -(2**31) has no absolute value; Kafka takes 0

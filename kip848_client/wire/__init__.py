@@ -1,6 +1,9 @@
 """Kafka's bytes: API keys, messages, their codec and record batches.
 
-Owns everything between a frozen struct and the bytes of a frame. Knows no protocol rule. Import what is needed from
-the modules; nothing is loaded here, so that a core which only wants one message pays for one message.
-`connection` (the only module here that knows anyio) is never imported by the others.
+`messages` declares each API, `compiler` turns declarations into code, `codec` adds headers, `record_batch` and
+`compression` are records. No module of these knows a rule of a protocol. Nothing is loaded here: import from the
+modules, so that a core that wants one message loads one message.
+
+Only a connection to a broker does I/O: `connection`, with `dialling`, `name_lookups` and `tls`. The modules above never
+import these. `sasl` holds the mechanisms to log in.
 """

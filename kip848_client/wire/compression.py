@@ -1,4 +1,4 @@
-"""Unpacks the records of a batch: gzip, snappy, LZ4 and zstd. What it takes is what Apache Kafka takes.
+"""Unpacks the records of a batch: gzip, snappy, LZ4 and zstd. It accepts the same bytes as Apache Kafka.
 
 Nothing unpacks without a limit: a few bytes of gzip can claim gigabytes.
 

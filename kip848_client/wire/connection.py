@@ -1,4 +1,4 @@
-"""One connection to one broker: dial, agree on versions, send requests, match answers. The only asyncio in `wire`.
+"""One connection to one broker: dial, agree on versions, send requests, match answers.
 
 Owns correlation ids, time-outs and the end of the connection. Does not retry, does not choose brokers, knows no
 protocol rule beyond frames and ApiVersions: a request that was written is never written again (its failure goes up).

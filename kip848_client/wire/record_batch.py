@@ -151,7 +151,7 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class RecordPosition(NamedTuple):
-    """Where and when one record is, and whether it has a key."""
+    """Offset and timestamp of one record, and whether it has a key."""
 
     offset: int
     timestamp: int
@@ -159,7 +159,7 @@ class RecordPosition(NamedTuple):
 
 
 class BatchContent(NamedTuple):
-    """What `inspect_records` saw. Timestamps are in milliseconds since 1970."""
+    """The result of `inspect_records`. Timestamps are in milliseconds since 1970."""
 
     earliest: int
     """Lowest timestamp, or the batch's base timestamp if that is lower."""
@@ -501,7 +501,7 @@ def _roomy_content_of(data: bytes | bytearray | memoryview, header: BatchHeader,
 
 
 def _after_headers(content: bytes, at: int, stop: int) -> int:
-    """Where the headers of a record end that begin at *at*, with their count."""
+    """Skip the headers of a record, from *at* on, where their count is; returns the place after them."""
     count, at = _read_raw_varint(content, at, _INT32_BYTES)
     if count & 1 or count >> 1 > stop - at:
         raise ProtocolError(f"a record claims {_unzigzag(count)} headers; {stop - at} bytes are left of it")

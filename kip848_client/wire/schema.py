@@ -200,7 +200,7 @@ class MessageSpec(msgspec.Struct, frozen=True):
     flexible: Versions
     """The versions with compact lengths and tagged fields."""
     answered_by: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Of a request: its arrays -> the arrays of the answer that have an element for each element, at any depth."""
+    """Arrays of a request -> the arrays of the answer with one element for each of their elements, at any depth."""
 
 
 def request(

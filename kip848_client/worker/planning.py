@@ -117,7 +117,7 @@ class Planning:
         if not error:
             self.retry_ms = None
         if version == 0 and data:
-            with contextlib.suppress(ProtocolError):  # of an assignor that is not ours
+            with contextlib.suppress(ProtocolError):  # bytes of an assignor that is not ours
                 metadata = decode(PlanMetadata, data)
                 self.catalogue_offset = metadata.catalog_offset
                 if metadata.delay_ms > 0:

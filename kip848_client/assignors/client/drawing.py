@@ -18,7 +18,7 @@ _BOX, _GAP, _LEFT, _PER_LINE = 30, 4, 150, 12
 
 
 def holding_of(spec: AssignmentSpec) -> dict[str, list[str]]:
-    """What the members of *spec* hold."""
+    """The partitions that each member of *spec* holds, as text."""
     return {m: [str(p.topic_partition) for p in member.target] for m, member in spec.members.items()}
 
 

@@ -203,7 +203,7 @@ class MemberAssignment(msgspec.Struct, frozen=True):
 
 
 class GroupAssignment(msgspec.Struct, frozen=True):
-    """What `PartitionAssignor.assign` returns: the target of every member, or an error.
+    """The result of `PartitionAssignor.assign`: the target of every member, or an error.
 
     Args:
         members: by member id. A member that is left out gets nothing.
@@ -258,8 +258,8 @@ class PartitionAssignor(ABC):
         """This member's metadata for the assignor; by default none.
 
         Called before the member joins and then once in each heartbeat interval. When the result changes, the group is
-        assigned anew; so return equal values for equal circumstances, and no clock or counter. What it raises is
-        logged, and the last result stays.
+        assigned anew; so return equal values for equal circumstances, and no clock or counter. If it
+        raises, the error is logged and the last result stays.
         """
         return AssignorMetadata()
 

@@ -14,7 +14,7 @@ __all__ = ["AssignmentPlan"]
 
 
 class AssignmentPlan:
-    """Who is given what, so far. Every partition of the group is either given to one member or in `unassigned`.
+    """An assignment in the making. Every partition of the group is either given to one member or in `unassigned`.
 
     Args:
         spec: the group.
@@ -68,11 +68,11 @@ class AssignmentPlan:
         )
 
     def owner(self, partition: TopicIdPartition) -> str | None:
-        """Who has *partition*, or None."""
+        """The member that *partition* was given to, or None."""
         return self._owners[partition.topic][partition.partition]
 
     def given(self, member_id: str) -> tuple[TopicIdPartition, ...]:
-        """What a member has so far, in the order of giving."""
+        """The partitions of a member so far, in the order of giving."""
         return tuple(self._given[member_id])
 
     def count(self, member_id: str) -> int:
@@ -127,10 +127,10 @@ class AssignmentPlan:
             self.give(partition, member_id)
 
     def to_assignment(self, metadata: Mapping[str, bytes] | None = None, *, version: int = 0) -> GroupAssignment:
-        """What `PartitionAssignor.assign` returns.
+        """Turn the plan into the result of `PartitionAssignor.assign`.
 
         Args:
-            metadata: member id -> what its assignor should hear; nothing for members that are left out.
+            metadata: member id -> metadata for the assignor of that member; empty for members that are left out.
             version: of the format of *metadata*.
         """
         told = metadata or {}

@@ -3,12 +3,12 @@
 All keep what members hold, as far as balance allows, and depend on nothing but the spec: the same group gives the same
 assignment in every member.
 
-* `keep_held`: nothing moves but what has to.
+* `keep_held`: a partition moves only if it has to.
 * `spread_evenly`: all members have the same number of partitions, give or take one.
 * `spread_by_weight`: in proportion to a weight.
 
 Balance is D'Hondt's: no partition could move and leave its new owner with less load for its weight than its old owner
-had. That makes the busiest member as little busy as possible. Where subscriptions differ, it holds between members that
+had. That makes the busiest member as little busy as possible. If subscriptions differ, it holds between members that
 may take the partition.
 """
 

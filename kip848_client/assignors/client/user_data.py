@@ -45,12 +45,12 @@ _INT16: Final = struct.Struct(">h")
 
 
 class SubscriptionFrame(msgspec.Struct, frozen=True, kw_only=True):
-    """What a member tells its own assignor, wherever that runs.
+    """A member's message to its own assignor, which runs in the leader.
 
     Args:
         wish: grows with every request_reassignment(), so that the bytes differ.
-        held: what an eager member had before it gave everything up to join; None if it owns what it lists.
-        generation: in which it was given that.
+        held: partitions of an eager member before it gave everything up to join; None if it owns the listed ones.
+        generation: the generation in which it was given *held*.
     """
 
     minimum_version: int = 0
@@ -65,7 +65,7 @@ class SubscriptionFrame(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AssignmentFrame(msgspec.Struct, frozen=True):
-    """What an assignor tells a member beside its partitions."""
+    """An assignor's message to a member, beside its partitions."""
 
     error: int = 0
     version: int = 0

@@ -11,7 +11,7 @@ from kip848_client.assignors.client.plan import AssignmentPlan
 from kip848_client.model import TopicIdPartition
 
 Ranked = Callable[[TopicIdPartition], Iterable[str]]
-"""Who should rather have a partition that has to find a new owner: member ids, best first; those left out come last."""
+"""Preferred new owners of a partition: member ids, best first. Members that are left out come last."""
 
 
 def spread_over(
@@ -25,14 +25,14 @@ def spread_over(
 ) -> None:
     """Give *partitions*, which have no owner in *plan* yet, to *members*.
 
-    Counts of these partitions, with *already* added, end up as equal as they can be. Among equals the greater share
-    goes to those that can keep more, then to those with fewer partitions in all.
+    Counts of these partitions, with *already* added, end up as equal as they can be. If they cannot be
+    equal, the larger share goes to members that can keep more, then to members with fewer partitions in all.
 
     Args:
-        already: member id -> what it has of the same kind, 0 if left out.
+        already: member id -> number of such partitions that it has already, 0 if left out.
         ranked: preferred members for partitions that no member keeps.
-        level_totals: the greater share goes to those with fewer partitions in all, and only then to those that can keep
-            more. The totals become even, at the price of moves.
+        level_totals: prefer members with fewer partitions in all to members that can keep more. The totals become
+            even, at the price of moves.
     """
     if not members:
         return

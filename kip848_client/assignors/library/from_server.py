@@ -134,7 +134,7 @@ def _run(
 
 
 def _by_topic(target: Sequence[TopicIdPartition], spec: AssignmentSpec) -> Mapping[UUID, tuple[int, ...]]:
-    """What is held, as far as it still exists."""
+    """The held partitions that still exist, by topic id."""
     found: dict[UUID, list[int]] = {}
     for partition in target:
         topic = spec.topics.get(partition.topic)

@@ -57,11 +57,11 @@ class Standby(PartitionAssignor):
 
     @property
     def standby(self) -> tuple[NamedPartition, ...]:
-        """What this member stands by for, as of the last assignment; sorted. Any thread may ask."""
+        """Partitions of which this member should keep a copy, as of the last assignment; sorted. For any thread."""
         return self._standby
 
     def metadata(self) -> AssignorMetadata:
-        """What this member has copies of."""
+        """The partitions of which this member has copies."""
         return encode({"standby": _as_json(self._standby)})
 
     def assign(self, spec: AssignmentSpec) -> GroupAssignment:

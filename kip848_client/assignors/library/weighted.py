@@ -21,7 +21,7 @@ class Weighted(PartitionAssignor):
     For machines of different size, a canary that should have little, or a member that is being drained (weight 0).
 
     Guarantee: no partition could move and leave its new owner with less load for its weight than its old owner had
-    (D'Hondt's method); nothing moves that need not. Where subscriptions differ this holds between members that may take
+    (D'Hondt's method); nothing moves without need. If subscriptions differ, this holds between members that may take
     the partition. A member of weight 0 has nothing while another one can take it.
 
     Args:

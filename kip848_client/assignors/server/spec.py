@@ -1,4 +1,4 @@
-"""What a server-side assignor is given and what it returns. No algorithm lives here.
+"""Input and result of a server-side assignor. No algorithm lives here.
 
 The group is handed over by columns (one mapping per attribute) and not as one object per member: a group of 10,000
 members is then described without making 10,000 objects, and parts that did not change are shared with the result.

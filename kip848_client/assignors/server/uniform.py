@@ -89,7 +89,7 @@ def assign_homogeneous(
 def _rebalance(
     targets: Sequence[TopicPartitions], topics: Mapping[UUID, int], *, partition_count: int
 ) -> tuple[list[TopicPartitions], list[int]]:
-    """What each member should own and how much that is.
+    """Balance partitions: returns the new partitions of each member, and their number.
 
     Args:
         targets: per member, what it has.

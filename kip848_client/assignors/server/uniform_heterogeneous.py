@@ -55,7 +55,7 @@ class _Builder:
         found = survey(zip(targets, subscribed, strict=True), topics=self._topics)
         self._held, self._sizes, self._free = found.kept, found.sizes, found.free
         self._ranks = [size * len(self._sizes) + index for index, size in enumerate(self._sizes)]
-        """Of members by size, and by id where sizes are equal."""
+        """Ranks of members: by size, then by id."""
         self._own: set[int] = set()
 
     def build(self) -> GroupAssignment:

@@ -45,7 +45,7 @@ _RISING_SAMPLES: Final = 5
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """Who answers for a partition.
+    """The processes that can answer queries for a partition.
 
     Args:
         endpoint: where its task is active, or None if that process has no endpoint.
@@ -106,7 +106,7 @@ class StreamsAssignor(PartitionAssignor):
         self._settings: Final = Settings(acceptable_lag, warmups_max, standbys, rack_tags)
         self._topology = topology
         self._info = MemberInfo(process_id, endpoint, tuple(sorted((tags or {}).items())), topology.hash, {})
-        # What the application says, on any thread; all else is changed on the assignor's thread.
+        # Messages of the application, from any thread. All other fields change on the assignor's thread only.
         self._said: deque[Mapping[Task, int | None] | Topology | int] = deque()
         self._lags: dict[Task, int] = {}
         self._rising: dict[Task, int] = {}
@@ -118,12 +118,12 @@ class StreamsAssignor(PartitionAssignor):
 
     @property
     def topology(self) -> Topology:
-        """What it assigns."""
+        """The topology whose tasks it assigns."""
         return self._topology
 
     @property
     def assignment(self) -> TaskAssignment:
-        """The roles of this member in the last assignment. The rebalance listener gets what it owns."""
+        """The roles of this member in the last assignment. The rebalance listener gets only the owned partitions."""
         return self._assignment
 
     # --- what the application says
@@ -149,7 +149,7 @@ class StreamsAssignor(PartitionAssignor):
         self._said.append(topology)
 
     def owner_of(self, topic: str, partition: int) -> Owner | None:
-        """Who answers queries for the state of a source partition; None if no process with an endpoint has it."""
+        """The processes that can answer queries for the state of a source partition; None if no endpoint is known."""
         active, standby = None, []
         for host in self._assignment.hosts:
             if partition in host.active.get(topic, ()):

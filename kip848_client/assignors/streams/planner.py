@@ -1,4 +1,4 @@
-"""Where tasks, standbys and warm-ups go. Pure: members with their lags in, a plan out; every tie is broken by id."""
+"""Places tasks, standbys and warm-ups. Pure: members with their lags in, a plan out; every tie is broken by id."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _TIMEOUT_S = 10.0
 
 
 class TaskHandler(Protocol):
-    """What an application does with its tasks. Called on the thread that polls, one call at a time."""
+    """The application's code for its tasks. Called on the thread that polls, one call at a time."""
 
     def start(self, task: Task) -> None:
         """Process the task's records from now on; its local state, if there is any, is still there."""

@@ -26,12 +26,12 @@ _BACKOFF_BASE: Final = 40
 
 
 class _State(msgspec.Struct):
-    """What one run leaves for the next.
+    """State that one run leaves for the next.
 
     Attributes:
         previous: units that were planned or deferred, and the members then.
         delay_ms: how long after this run the deferred units are due, or a move may be tried; 0: nothing is due.
-        candidates: members without units that came during the delay; they get what was lost.
+        candidates: members without units that came during the delay; they get the lost units.
         balanced: the last run moved units.
         successive: runs that wanted to move units again before the last move was done.
         last_owner: name, index and worker id, of every planned unit.

@@ -44,13 +44,13 @@ class WorkerGroup(msgspec.Struct, frozen=True):
 
 
 class WorkerPlan(msgspec.Struct, frozen=True):
-    """Who should run what.
+    """The target of a group of workers.
 
     Args:
         units: member id -> units; each unit of the catalogue is here once, or in *deferred*.
         deferred: units that no worker should run for now.
         delay_ms: when the assignor wants to run again; 0: not by itself.
-        state: what it wants to be given then.
+        state: bytes that the next run gets.
     """
 
     units: Mapping[str, Sequence[Unit]]

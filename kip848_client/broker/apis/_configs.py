@@ -20,19 +20,19 @@ from kip848_client.wire.messages.alter_configs import AlterConfigsResourceRespon
 
 
 class ResourceType(enum.IntEnum):
-    """Kinds of resources with a configuration; those that this broker knows."""
+    """Kinds of resources with a configuration that this broker knows."""
 
     TOPIC = 2
     BROKER = 4
     BROKER_LOGGER = 8
-    """There are none here: their list is empty."""
+    """This broker has no settings of this kind, and answers with an empty list."""
     CLIENT_METRICS = 16
-    """The same."""
+    """Likewise empty."""
     GROUP = 32
 
 
 class ConfigSource(enum.IntEnum):
-    """Where a value comes from."""
+    """The source of a value."""
 
     DYNAMIC_TOPIC = 1
     STATIC_BROKER = 4

@@ -1,4 +1,4 @@
-"""What the APIs of groups share: their requests are left to the group coordinator. No API of its own."""
+"""Parts that the APIs of groups share: they pass their requests on to the group coordinator. Not an API itself."""
 
 from __future__ import annotations
 

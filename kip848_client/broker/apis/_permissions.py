@@ -1,4 +1,4 @@
-"""What APIs need of the ACLs: the parts from which the API files build their ``requires``, and the refusals.
+"""Building blocks for the ``requires`` of an API file: ACL checks, and the refusals.
 
 Source:
     apache/kafka ``KafkaApis``, ``ControllerApis``, ``AclApis``, ``AuthHelper``, ``ConfigHelper``.

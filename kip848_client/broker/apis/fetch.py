@@ -329,7 +329,7 @@ class _Fetch:
 
 
 def _aborted(log: PartitionLog, offset: int, size_bytes: int) -> tuple[AbortedTransaction, ...]:
-    """Those that concern the records of the answer: exactly, where Kafka goes on to the next entry of its index."""
+    """Aborted transactions with records in the answer. Kafka also lists some later ones, by entries of its index."""
     if not size_bytes:
         return ()
     found = log.aborted_between(offset, log.end_of_read(offset, size_bytes))
@@ -337,7 +337,7 @@ def _aborted(log: PartitionLog, offset: int, size_bytes: int) -> tuple[AbortedTr
 
 
 def _diverged(asked: FetchPartition, log: PartitionLog) -> EpochEndOffset | None:
-    """Where the reader's past and the log part ways: the last epoch that both have, and where it ends; None if nowhere.
+    """The end of the last leader epoch that reader and log share, if the reader has records that the log lost.
 
     Raises:
         BrokerError: OFFSET_OUT_OF_RANGE: the log never had the epoch, or the reader's offset is below its start.

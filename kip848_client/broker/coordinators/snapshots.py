@@ -54,17 +54,17 @@ class GroupSnapshot(msgspec.Struct, frozen=True):
     """A group at one moment.
 
     Attributes:
-        state: ``Empty``, ``Assigning``, ``Reconciling``, ``Stable`` or ``Dead``; of a classic group ``Empty``,
+        state: ``Empty``, ``Assigning``, ``Reconciling``, ``Stable`` or ``Dead``; a classic group is ``Empty``,
             ``PreparingRebalance``, ``CompletingRebalance`` or ``Stable``.
         group_epoch: grows with every change of members, subscriptions or topics; the generation of a classic group.
         assignment_epoch: the group epoch that the target was computed for.
-        assignor: name of the assignor in use; of a client-side one if all members offer it. Of a classic group the
-            protocol of this generation; empty if there is none yet.
+        assignor: name of the assignor in use; of a client-side one if all members offer it. In a classic
+            group, the protocol of this generation; empty if there is none yet.
         members: by member id, ascending.
         computing_member: id of the member that was asked to compute the next target with its client-side assignor;
             None if none was.
         type: ``consumer`` or ``classic``.
-        leader: id of the member that assigns the partitions of a classic group; None of a consumer group.
+        leader: id of the member that assigns the partitions of a classic group; None in a consumer group.
     """
 
     group_id: str

@@ -212,7 +212,7 @@ class Acls:
         return len(self._acls)
 
     def add(self, acls: Iterable[Acl]) -> None:
-        """Add those that are not there yet."""
+        """Add the ACLs that are not there yet."""
         for acl in acls:
             if acl not in self._acls:
                 self._acls[acl] = None
@@ -220,7 +220,7 @@ class Acls:
                 self._prefix_lengths[len(acl.name)] += acl.pattern_type is PatternType.PREFIXED
 
     def remove(self, acls: Iterable[Acl]) -> None:
-        """Remove those that are there."""
+        """Remove the ACLs that are there."""
         for acl in acls:
             if acl in self._acls:
                 del self._acls[acl]
@@ -231,11 +231,11 @@ class Acls:
                 self._prefix_lengths[len(acl.name)] -= acl.pattern_type is PatternType.PREFIXED
 
     def matching(self, wanted: AclFilter) -> list[Acl]:
-        """Those that *wanted* matches."""
+        """The ACLs that *wanted* matches."""
         return [acl for acl in self._acls if wanted.matches(acl)]
 
     def protecting(self, resource_type: ResourceType, name: str) -> Iterator[Acl]:
-        """Those whose pattern matches the resource."""
+        """The ACLs whose pattern matches the resource."""
         patterns = [(resource_type, PatternType.LITERAL, each) for each in {name, ANY_NAME}]
         patterns += [
             (resource_type, PatternType.PREFIXED, name[:length])

@@ -182,7 +182,7 @@ class Faults:
     ) -> FaultRule:
         """Apply actions to requests that match all arguments, from now on.
 
-        Of several rules that fit, the one that was made first decides, until it is spent.
+        If several rules match a request, the oldest one decides, until it is used up.
 
         Args:
             api: by key, by Kafka's name or by the class of the request; several in a list; None for any.

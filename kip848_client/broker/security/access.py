@@ -143,7 +143,7 @@ class Permit:
 
 
 Check = Callable[[Permit, Any], Response | Narrowed[Any] | None]
-"""What an API needs: its answer if the request is refused, the part that is allowed, or None if all of it is."""
+"""The check of an API: returns its answer if the request is refused, the allowed part, or None if all is allowed."""
 
 
 class Access:

@@ -123,7 +123,7 @@ class SetAside:
         """Move a file or folder of the data folder; a symbolic link stays where it is, and so does what it points to.
 
         Returns:
-            Where it is now.
+            Its new path.
 
         Raises:
             OSError: it cannot be moved; it is where it was.

@@ -208,7 +208,7 @@ class EntryFile:
         try:
             os.ftruncate(self._fd, self._size)
         except OSError as error:
-            # What follows would stand behind half an entry. Refuse to write on; loading cuts the half entry off.
+            # The next entry would stand behind half an entry. Refuse to write on; loading cuts the half entry off.
             self._broken = True
             self.close()
             raise DataDirError(f"{self.path}: half an entry could not be taken back: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""Where the group host keeps the coordinator's records: in a folder (`CoordinatorLog`) or in memory.
+"""Storage for the records of a group coordinator: in a folder (`CoordinatorLog`) or in memory.
 
 Does not interpret them. Both hold the bytes of ``__consumer_offsets``: a restart reads what any other tool would read.
 """

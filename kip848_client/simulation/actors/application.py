@@ -238,7 +238,7 @@ class ApplicationLoop:
         for tip in partitions:
             partition = tip.topic_partition
             fetched = self._fetched.get(partition)
-            if fetched is not None and fetched.tip == tip:  # else another incarnation of the topic is fetched by now
+            if fetched is not None and fetched.tip == tip:  # the topic was not recreated meanwhile
                 del self._fetched[partition]
                 self.consumed.pop(partition, None)
 

@@ -75,7 +75,7 @@ Answer = Callable[[Outcome], None]
 Ask = Callable[[Answer], None]
 """Handles a request at the broker; answers at most once."""
 Question = Callable[[TransactionCoordinator, int], Outcome]
-"""What the coordinator is asked, at a time in ms."""
+"""A request to the coordinator, at a time in ms."""
 
 
 class TransactionService:
@@ -481,7 +481,7 @@ class Life:
         def answered(outcome: Outcome) -> None:
             nonlocal done
             if done or not self.alive or outcome.error in _LATER:
-                return  # what is refused for now is asked again when its time is up
+                return  # the request is sent again when its time-out has passed
             done = True
             if outcome.error in _FENCED:
                 self.die("fenced")
@@ -526,7 +526,7 @@ class Producers:
 
         def begin() -> None:
             if self.stopping:
-                return  # what the process before it left open ends by its time-out
+                return  # a transaction that the last process left open ends by its time-out
             life = Life(self, name, moves_epoch=self._rng.random() < 0.6)
             self._lives[:] = [*(one for one in self._lives if one.alive), life]
             life.start()

@@ -30,7 +30,7 @@ class ClassicRounds(Checker):
         super().__init__(run_state)
         self._before: ClassicGroup | None = None
         self._handed_in: Mapping[str, bytes] | None = None
-        """What the leader handed in, in this step."""
+        """Assignments that the leader sent in this step."""
 
     @about(SyncGroupRequest)
     def served(self, client_id: str, request: SyncGroupRequest, response: SyncGroupResponse) -> None:

@@ -262,7 +262,7 @@ class RevokeFirst(Checker):
         observed_group = self._observed_group
         for member_id, before, after in changes:
             if after is None or observed_group.is_loaded:
-                continue  # what was not durable is undone, and members are where they were
+                continue  # changes that were not durable are undone
             epoch_before = before.epoch if before is not None else 0
             if after.epoch > max(epoch_before, 0):
                 if after.pending:

@@ -1,4 +1,4 @@
-"""What readers of committed records may see of transactions, and who may write (X1 to X6).
+"""Rules for transactions (X1 to X6): which records readers of committed records may see, and which producers may write.
 
 Not an observer of the group: the ledger is told by `simulation.transactions` what was written and decided, and reads
 the logs themselves.
@@ -35,7 +35,7 @@ class _Written(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    """What is looked at of a batch, which has one record."""
+    """The fields of a batch that the checker needs. Each batch has one record."""
 
     offset: int
     producer_id: int
@@ -49,7 +49,7 @@ def _batch(data: bytes) -> _Batch:
 
 
 class TransactionLedger:
-    """What was written and decided in one run, kept apart from the classes under test.
+    """The writes and decisions of one run, recorded independently of the classes under test.
 
     Args:
         logs: of the partitions that producers write to.

@@ -292,7 +292,7 @@ class Cluster:
 
 
 def compact(log: list[CoordinatorRecord]) -> list[CoordinatorRecord]:
-    """What compaction leaves of a log: the last record of each key, in the order of the log, tombstones too."""
+    """Compact a log: keep the last record of each key, in the order of the log, tombstones too."""
     last = {record.key: number for number, record in enumerate(log)}
     return [log[number] for number in sorted(last.values())]
 

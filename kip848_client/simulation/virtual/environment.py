@@ -1,4 +1,4 @@
-"""What every run stands on: a cluster, a network, and a plan of events; first with faults, then healed.
+"""The base of every run: a cluster, a network, and a plan of events; first with faults, then healed.
 
 The events of the safety phase are drawn in advance from the numbers of a scenario. Each has a number and its own random
 generator. So an event can be left out (`Scenario.skip`) without a change of the others, which makes a failing run
@@ -26,7 +26,7 @@ GROUP: Final = "simulated"
 
 
 class Kind(enum.Enum):
-    """What can be planned; the value is the name of its rate in a scenario."""
+    """Kinds of planned events; the value is the name of the rate in a scenario."""
 
     JOIN = "joins"
     LEAVE = "leaves"

@@ -220,7 +220,7 @@ def change(scenario: Scenario, assignments: Iterable[str]) -> Scenario:
 
 
 def differences(scenario: Scenario, base: Scenario) -> list[str]:
-    """What to give to `change` to make exactly *scenario* of *base*, but for the name."""
+    """The changes that make *scenario* of *base*, as `change` takes them; the name may differ."""
     before = dict(values(base))
     return [
         f"{path}={_written(value)}" for path, value in values(scenario) if _written(value) != _written(before[path])
@@ -361,8 +361,8 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
 }
 
 
-# What seeds draw: small and dense runs, each with only some kinds of faults. With all kinds at once, a group makes
-# little progress.
+# Parts of the scenarios that a seed draws: small and dense runs, each with only some kinds of faults. With all kinds at
+# once, a group makes little progress.
 
 _TOPICS: Final = ({"orders": 4}, {"orders": 4, "audit": 2}, {"orders": 3, "audit": 2, "clicks": 1}, {"orders": 2})
 
@@ -463,7 +463,7 @@ def _draw(rng: random.Random) -> Scenario:
 
 
 def _draw_brief(rng: random.Random) -> Scenario:
-    """What `_draw` makes, for two or three intervals; half of them without a trial. Applications poll often."""
+    """Like `_draw`, for two or three intervals; half of the runs have no trial. Applications poll often."""
     scenario = _draw(rng)
     assigns = rng.random() < _WITH_ASSIGNORS
     behaviour = replace(scenario.behaviour, poll_ms=100)

@@ -87,7 +87,7 @@ class Scheduler:
         """
         heap, after_step = self._heap, self.after_step
         self._stopped = False
-        if self.dirty:  # what changed between two calls, as in healing, does not belong to the next action
+        if self.dirty:  # changes between two calls, such as healing, are no part of the next action
             self.dirty = False
             after_step()
         while heap and heap[0][0] <= at_ms:

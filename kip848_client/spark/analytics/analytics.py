@@ -181,8 +181,8 @@ class Analysis:
 def kept(table: DataFrame) -> DataFrame:
     """*table*, computed now and once, with its plan cut: Spark analyzes a plan anew for every table made of it.
 
-    In the checkpoint folder (``spark.checkpoint.dir``) if there is one, where no loss of executors matters. Else on the
-    executors; because nothing can be computed anew once the plan is cut, on two of them, so that one may be lost.
+    It is kept in the checkpoint folder (``spark.checkpoint.dir``) if there is one. Otherwise each part is kept on two
+    executors, so that one may be lost: once the plan is cut, nothing can be computed anew.
     """
     context = table.sparkSession.sparkContext
     if context.getCheckpointDir() is not None:

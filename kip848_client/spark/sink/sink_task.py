@@ -173,10 +173,10 @@ def _notes(options: SinkOptions) -> list[Note]:
 
 
 def _abort_leftovers(options: SinkOptions, notes: Iterable[Note], *, but: Iterable[OpenTransaction]) -> bool:
-    """Abort every open transaction of the sink, except *but* and those that *notes* decide to commit.
+    """Abort every open transaction of the sink, except *but* and the transactions that *notes* decide to commit.
 
     Returns:
-        Whether none is left. What is left ends by its time-out: no reason to fail a batch.
+        Whether none is left. A remaining one ends by its time-out, so it is no reason to fail a batch.
     """
     prefix = options.transactional_id
     assert prefix is not None

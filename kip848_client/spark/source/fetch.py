@@ -124,7 +124,7 @@ def _headers(message: Message) -> list[dict[str, object]] | None:
 
 
 def _next_begin(where: OffsetRange, position: int, options: SourceOptions) -> int:
-    """Where a range goes on whose records at *position* are gone; its end if none are left."""
+    """The next readable offset of a range whose records at *position* are gone; its end if none are left."""
     begin = log_offsets(options).begins([where.partition]).get(where.partition, where.end)
     # A log that begins before is that of a topic that was made anew.
     return begin if begin > position else where.end

@@ -174,7 +174,7 @@ class Stream:
         self._bounded = True
 
     def latest(self, start: dict[str, Any], *, rows_max: int | None) -> dict[str, Any]:
-        """Where the next batch ends; *start* itself if there is nothing to read.
+        """The end of the next batch; *start* itself if there is nothing to read.
 
         Args:
             start: the end of the last complete batch.
@@ -210,7 +210,7 @@ class Stream:
             source.await_change(OUTLOOK_EVERY_S)
 
     def first_of_unknown_trigger(self, start: dict[str, Any]) -> dict[str, Any]:
-        """Where the first batch ends, if Spark does not say whether it is the only one: it takes all waiting records.
+        """The end of the first batch if Spark does not say whether it is the only one: it takes all waiting records.
 
         Waits until the group has given this query its part.
 
@@ -449,7 +449,7 @@ class Stream:
         if self._planned == start:
             source.finish(Mark(self._query, self._batch))
             if self._repeated is not None:
-                source.restore(StreamOffset.from_json(start).positions)  # of ranges that others have read, too
+                source.restore(StreamOffset.from_json(start).positions)  # also of ranges that other queries read
                 self._repeated = None
         else:
             source.abandon()
@@ -550,7 +550,7 @@ class Stream:
 
 
 def _session_group(options: SourceOptions, session: int | None) -> SessionGroup | None:
-    """What keeps two streams of the session apart; None if they may read in one group."""
+    """The lock that keeps two streams of the session apart; None if they may read in one group."""
     if session is None or options.assigned or options.share_group:
         return None
     assert options.group_id is not None, "options are checked"

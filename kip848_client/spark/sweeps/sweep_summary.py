@@ -28,7 +28,7 @@ class Broken(msgspec.Struct, frozen=True):
 
 
 class RebalanceTimes(msgspec.Struct, frozen=True):
-    """Of the rebalances that ended with so many members, in virtual milliseconds; each one was seen."""
+    """Times of all rebalances that ended with so many members, in virtual milliseconds."""
 
     members: int
     count: int

@@ -146,7 +146,7 @@ _DURATION: Final = re.compile(r"(\d+)\s*([a-z]*)")
 
 
 TASKS_PER_CORE: Final = 2
-"""Of one batch, unless options say otherwise: tasks differ in length, and each costs some 30 ms to begin."""
+"""Tasks of one batch, unless options say otherwise: tasks differ in length, and each costs some 30 ms to begin."""
 
 
 def parse_options(options: Mapping[str, str], *, streaming: bool, cores: int | None = None) -> SourceOptions:

@@ -54,7 +54,7 @@ class AtTimes(msgspec.Struct, frozen=True):
 
 
 class AtCheckpoint(msgspec.Struct, frozen=True):
-    """Where a query of Spark's own ``kafka`` source has come to, by its checkpoint; elsewhere the beginning."""
+    """The position in the checkpoint of a query of Spark's own ``kafka`` source; the beginning of other partitions."""
 
     location: str
 

@@ -102,7 +102,7 @@ class FetchRequest(Request["FetchResponse"], frozen=True):
 
 
 class EpochEndOffset(WireStruct, frozen=True):
-    """Where the fetcher's log and the leader's part."""
+    """The point at which the logs of the fetcher and the leader diverge."""
 
     epoch: Annotated[Int32, wire("12+")] = -1
     end_offset: Annotated[Int64, wire("12+")] = -1
@@ -154,7 +154,7 @@ class FetchableTopicResponse(WireStruct, frozen=True):
 
 
 class NodeEndpoint(WireStruct, frozen=True):
-    """Where a leader listens that is named in an error."""
+    """The address of a leader that an error names."""
 
     node_id: Annotated[Int32, wire("16+")] = 0
     host: Annotated[str, wire("16+")] = ""

@@ -106,7 +106,7 @@ class TopicProduceResponse(WireStruct, frozen=True):
 
 
 class NodeEndpoint(WireStruct, frozen=True):
-    """Where a leader listens that is named in an error."""
+    """The address of a leader that an error names."""
 
     node_id: Annotated[Int32, wire("10+")] = 0
     host: Annotated[str, wire("10+")] = ""
