@@ -27,8 +27,14 @@ SHORT = ("--scenario", "churn", "--set", "duration_ms=5000")
 
 
 def break_the_member(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put a bug in that every run trips over."""
-    monkeypatch.setattr(Heartbeats, "in_flight", False)
+    """Put a bug in that every run trips over: each heartbeat is sent twice."""
+    honest = Heartbeats.send
+
+    def send(self: Heartbeats, **options: Any) -> None:
+        honest(self, **options)
+        honest(self, **options)
+
+    monkeypatch.setattr(Heartbeats, "send", send)
 
 
 @st.composite

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from kip848_client.member.consumer.heartbeats import Heartbeats
 from kip848_client.simulation import CHURN, Report
+from tests.simulation.test_command import break_the_member
 
 
 def test_a_run_is_returned(kip848_simulation: Callable[..., Report]) -> None:
@@ -21,6 +21,6 @@ def test_a_broken_invariant_fails_the_test_with_the_way_back(
     kip848_simulation: Callable[..., Report], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The message is all that a build server shows."""
-    monkeypatch.setattr(Heartbeats, "in_flight", False)
+    break_the_member(monkeypatch)
     with pytest.raises(pytest.fail.Exception, match=r"(?s)C4.*kip848 simulate --scenario churn --seed 2"):
         kip848_simulation("churn", seed=2)
