@@ -104,6 +104,7 @@ def test_a_batch_without_commits_can_begin_a_duration_ago(broker: EmbeddedBroker
         "auto.offset.reset": "by_duration:PT1H",
     }
     assert by_partition(broker, changed) == {0: [1]}
+    broker.delete_topic("recent")
 
 
 def test_without_a_policy_a_missing_commit_is_an_error(broker: EmbeddedBroker) -> None:
