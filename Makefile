@@ -13,6 +13,7 @@
 #   make site     build the documentation as a site in dist/site; a broken link is an error
 #   make transcripts  play the conversations of tests/transcripts anew and write down what came of them
 #   make interop  the same consumer against a real Apache Kafka broker (needs Java 17 and Maven)
+#   make interop-short  in a minute for each, against older ones: KAFKA="4.0.1 4.1.1 4.2.1 4.3.1"
 #   make soak     fifteen minutes of kills, stops, restarts and re-created topics against a real Apache Kafka
 #   make bench    speed, as ratios against peers
 #   make package  build the wheel, install it into a clean environment, and read README's first page there as a newcomer
@@ -35,8 +36,8 @@ PYTHON3 ?= $(shell for path in $$(type -ap python3.13 python3.12 python3.11 pyth
 # Hundreds of short processes are started by the tests: let them find compiled modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv simulate mutants demo demo-spark test test-slow check format docs site transcripts interop soak bench package \
-	release clean
+.PHONY: help venv simulate mutants demo demo-spark test test-slow check format docs site transcripts interop interop-short \
+	soak bench package release clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -142,6 +143,15 @@ transcripts: venv
 
 interop: venv
 	$(PYTHON) -m pytest tests/interop -m kafka --numprocesses 2 --dist loadfile
+
+# The oldest broker with KIP-848, and the one before the pinned one.
+KAFKA ?= 4.0.1 4.3.1
+interop-short: venv
+	@for version in $(KAFKA); do \
+		echo "Apache Kafka $$version"; \
+		KIP848_KAFKA_VERSION=$$version $(PYTHON) -m pytest -m kafka $(addprefix tests/interop/real/test_,rebalancing.py \
+			committing.py static_members.py subscriptions.py removed_members.py) || exit 1; \
+	done
 
 # SOAK="--minutes 2 --seed 7" is shorter, and plays a known order of faults.
 soak: venv

@@ -45,7 +45,7 @@ class KafkaUnavailableError(Exception):
 
 
 def kafka_version() -> str:
-    """The broker version to run, such as `4.3.1`: KIP848_KAFKA_VERSION, else what kafka/pom.xml pins."""
+    """The broker version to run, such as `4.4.0`: KIP848_KAFKA_VERSION, else what kafka/pom.xml pins."""
     return os.environ.get("KIP848_KAFKA_VERSION") or pinned_kafka_version()
 
 

@@ -33,7 +33,7 @@ PROOFS: dict[str, dict[str, str]] = {
         "transactions": f"{TRANSACTIONS}::test_a_zombie_is_fenced_and_its_records_are_not_seen",
         "administration": f"{EMBEDDED}/test_librdkafka_admin.py",
     },
-    "Java (kafka-clients 4.3.1)": {
+    "Java (kafka-clients 4.4.0)": {
         "records": f"{JAVA}::test_the_idempotent_producer_writes_and_a_member_reads_commits_and_leaves",
         "classic groups": f"{JAVA}::test_classic_java_members_share_a_group_and_take_over_from_one_that_dies",
         "KIP-848 groups": f"{JAVA}::test_a_java_member_and_a_librdkafka_member_share_a_group",

@@ -197,15 +197,14 @@ class MixedGroup(ClassicSide, Generic[KeyT, MetadataT, SaidT]):
             raise _inconsistent(
                 f"Group {group.group_id} is a {self.group.kind} group, and the online migration is disabled."
             )
-        if message.member_id not in group.members:
+        if message.member_id not in group.members and message.group_instance_id not in group.static_members:
             if len(group.members) >= self.size_max:
                 raise Refused(
                     ErrorCode.GROUP_MAX_SIZE_REACHED,
                     f"The {self.group.kind} group {group.group_id} has reached its maximum capacity of {self.size_max} "
                     "members.",
                 )
-            if message.group_instance_id not in group.static_members:
-                check_room(state, group)
+            check_room(state, group)
         if message.protocol_type != self.protocol_type or not any(
             group.classic_protocols.get(protocol.name, 0) == group.classic_count for protocol in message.protocols
         ):

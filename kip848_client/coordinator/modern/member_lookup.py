@@ -91,14 +91,15 @@ def find_member(
     """
     member_id = message.member_id or new_member_id(state.rng)
     known = group.members.get(member_id)
-    # This also refuses a static member that returns under a new id, although it would only replace itself.
-    if known is None and len(group.members) >= size_max:
-        raise Refused(
-            ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"The consumer group {group.group_id} has reached its maximum capacity of {size_max} members.",
-        )
-    if known is None and message.member_epoch == JOIN_EPOCH and message.instance_id not in group.static_members:
-        check_room(state, group)
+    # A static member that returns under a new id replaces itself: the group does not grow.
+    if known is None and message.instance_id not in group.static_members:
+        if len(group.members) >= size_max:
+            raise Refused(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The consumer group {group.group_id} has reached its maximum capacity of {size_max} members.",
+            )
+        if message.member_epoch == JOIN_EPOCH:
+            check_room(state, group)
     if message.instance_id is not None:
         return _find_static(group, message, member_id=member_id, known=known, owned=owned)
     if known is not None:

@@ -343,6 +343,15 @@ def test_a_full_group_takes_its_own_classic_members_only(limit: dict[str, int]) 
     assert h.rejoin(a) == join.answer.generation_id
 
 
+def test_a_static_member_comes_back_to_a_full_group_with_the_classic_protocol() -> None:
+    """Otherwise a rolling restart of a group of the size that it may have would lose its members one by one."""
+    h = MigrationHarness(size_max=2)
+    h.join("n", ["foo"])
+    assert h.join_group(protocols=subscription(), instance="i").code == NONE
+    assert h.join_group(protocols=subscription(), instance="j").code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert h.join_group(protocols=subscription(), instance="i").code == NONE
+
+
 def test_s50_the_classic_members_of_a_group_have_a_protocol_in_common() -> None:
     """Otherwise they could not be a classic group again."""
     h = MigrationHarness()

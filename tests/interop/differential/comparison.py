@@ -1,7 +1,7 @@
 """Two answers to one step: made comparable, and compared field by field.
 
 What may differ is here and nowhere else, each with its place in docs/differences.md: ids, the first epoch of a group,
-the assignment epoch of an empty group, and an error text that says more than Kafka's.
+and an error text that says more than Kafka's.
 """
 
 from __future__ import annotations
@@ -51,8 +51,6 @@ def shared_form(side: Side, answer: Json, *, group: str) -> Json:
                 if name == "error_message" and isinstance(value, str):
                     value = _EPOCH_IN_TEXT.sub(lambda number: str(max(int(number[0]) - offset, 0)), value)
                 found[name] = shared_form(side, value, group=group)
-            if found.get("group_state") == "Empty":
-                found.pop("assignment_epoch", None)
             return found
         case list():
             return sorted((shared_form(side, item, group=group) for item in answer), key=json.dumps)

@@ -143,8 +143,6 @@ class Conversation:
         match step:
             case Heartbeat() if self._joins_again(step):
                 return "a static member joins again under its own id"
-            case Heartbeat(names=None | ()) if self._is_join(step) and self._state(step.group) == "Empty":
-                return "the preferred assignor changes"
             case Heartbeat(names=None | ()) if self._state(step.group) == "Assigning" and self._is_unmatched(step):
                 return "a target is due when a pattern comes that is not matched yet"
             case Heartbeat(regex=str() as regex) if (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import pytest
+from msgspec.structs import replace
 
 from tests.interop.differential.conftest import Converse
 from tests.interop.differential.steps import (
@@ -98,6 +99,14 @@ SEQUENCES: Final[dict[str, list[Step]]] = {
         *(RemoveMembers((("x", None),), version=2), RemoveMembers((("b", None),), version=0), LOOK),
         *(RemoveMembers((("b", None),), group="nogroup"), RemoveMembers((("b", None),), group="")),
         *(Commit((("t0", 0, 1),), group="h"), RemoveMembers((("b", None), (None, "i")), group="h")),
+    ],
+    "the preferred assignor changes, also of a group that was left": [
+        *(FOUR, join("a", assignor="uniform"), Heartbeat("a", assignor="range"), LOOK, Heartbeat("a"), LOOK),
+        *(Heartbeat("a", Epoch.LEAVE), LOOK, replace(join("b"), names=()), LOOK),
+    ],
+    "a member changes its instance id while it lives": [
+        *(join("s", instance="i"), join("s", instance="j"), Heartbeat("s", instance="i"), LOOK),
+        *(Heartbeat("s", instance="j"), away("s", "i"), away("s", "j"), LOOK),
     ],
     "one pattern takes the place of another while it is matched": [
         *(FOUR, ChangeTopic("t1", 2), join("a", regex="t0"), Heartbeat("a"), LOOK, Heartbeat("a", regex="t1")),
