@@ -1,6 +1,7 @@
-"""Diagrams and tables of the member's states, drawn from the rows that the code runs on.
+"""Diagrams and tables of the member's states, made from the rows that the code runs on.
 
-Owns the drawing only; where it is shown is `protocol_document`'s business. Syntax: Mermaid's ``stateDiagram-v2``.
+The ``transitions`` library draws, as Mermaid; this file selects the rows of each diagram. `protocol_document` puts them
+into the pages.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import textwrap
 from collections import defaultdict
 from collections.abc import Iterable
 
-from kip848_client.member.core.states import MEMBER, PHASE_ROWS, TRANSITIONS, MemberState, Phase, PhaseRow
+from transitions.extensions import GraphMachine
+
+from kip848_client.member.core.states import MEMBER, PHASE_ROWS, TRANSITIONS, MemberState, Phase, PhaseRow, Transition
 
 
 def docstrings(cls: type[enum.Enum]) -> dict[str, str]:
@@ -31,25 +34,21 @@ def docstrings(cls: type[enum.Enum]) -> dict[str, str]:
 
 def state_diagram() -> str:
     """The five public states and the moves between them."""
-    labels: defaultdict[tuple[MemberState, MemberState], list[str]] = defaultdict(list)
-    for row in TRANSITIONS:
-        labels[row.source, row.dest].append(row.trigger)
-    lines = [f"[*] --> {MemberState.UNJOINED.name}"]
-    return _mermaid([*lines, *(_arrow(source, dest, labels[source, dest]) for source, dest in labels)])
+    return _mermaid(_arrows(TRANSITIONS), first=MemberState.UNJOINED.name)
 
 
 def membership_diagram() -> str:
     """Joining, leaving, being removed: what all phases of a member have in common leaves their box as one arrow."""
     rows = [row for row in PHASE_ROWS if not is_shared(row) and not _is_inside(row)]
-    shared = [f"MEMBER --> {dest.name}: {trigger}" for trigger, dest in shared_triggers().items()]
+    shared = [(trigger, "MEMBER", dest.name) for trigger, dest in shared_triggers().items()]
     box = ['state "joining, or in the group" as MEMBER', f"{Phase.JOINING.name} --> MEMBER"]
-    return _mermaid([f"[*] --> {Phase.IDLE.name}", *_arrows(rows), *box, *shared])
+    return _mermaid([*_arrows(rows), *shared], first=Phase.IDLE.name, more=box)
 
 
 def reconciliation_diagram() -> str:
     """From one assignment to the next, as in both protocols."""
     rows = [row for row in PHASE_ROWS if _is_inside(row) and not _is_classic(row)]
-    return _mermaid([f"[*] --> {Phase.JOINING.name}", *_arrows(rows)])
+    return _mermaid(_arrows(rows), first=Phase.JOINING.name)
 
 
 def classic_diagram() -> str:
@@ -85,17 +84,23 @@ def _is_classic(row: PhaseRow) -> bool:
     return row.trigger == "taken_up" or bool({row.source, row.dest} & {Phase.REJOIN_DUE, Phase.REJOINING})
 
 
-def _arrows(rows: Iterable[PhaseRow]) -> list[str]:
-    labels: defaultdict[tuple[Phase, Phase], list[str]] = defaultdict(list)
-    for row in rows:
-        labels[row.source, row.dest].append(row.trigger)
-    return [_arrow(source, dest, triggers) for (source, dest), triggers in labels.items()]
+def _arrows(rows: Iterable[PhaseRow | Transition]) -> list[tuple[str, str, str]]:
+    return [(row.trigger, row.source.name, row.dest.name) for row in rows]
 
 
-def _arrow(source: enum.Enum, dest: enum.Enum, triggers: list[str]) -> str:
-    # A line for each trigger: Mermaid draws a label as wide as its longest line, and wide labels cover each other.
-    return f"{source.name} --> {dest.name}: {'<br/>'.join(triggers)}"
-
-
-def _mermaid(lines: list[str]) -> str:
-    return "\n".join(["```mermaid", "stateDiagram-v2", *(f"    {line}" for line in lines), "```"])
+def _mermaid(arrows: list[tuple[str, str, str]], *, first: str | None = None, more: Iterable[str] = ()) -> str:
+    names = dict.fromkeys(name for _, source, dest in arrows for name in (source, dest))
+    machine = GraphMachine(
+        states=list(names),
+        initial=first or next(iter(names)),
+        transitions=[[trigger, source, dest] for trigger, source, dest in arrows],
+        auto_transitions=False,
+        graph_engine="mermaid",
+    )
+    drawing: str = machine.get_graph().draw(None)
+    # Without the colours, which fit light pages only. A line for each trigger: Mermaid draws a label as wide as its
+    # longest line, and wide labels cover each other.
+    lines = [line.strip().replace(" | ", "<br/>") for line in drawing.splitlines() if " --> " in line]
+    if first is None:
+        lines = [line for line in lines if not line.startswith("[*]")]
+    return "\n".join(["```mermaid", "stateDiagram-v2", *(f"    {line}" for line in [*more, *lines]), "```"])

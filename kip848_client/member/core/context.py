@@ -25,7 +25,7 @@ from kip848_client.member.core.events import (
     SurfaceError,
 )
 from kip848_client.member.core.settings import MemberConfig
-from kip848_client.member.core.states import WITH_EPOCH, Phase, move
+from kip848_client.member.core.states import WITH_EPOCH, Phase, Trigger, move
 from kip848_client.member.core.statistics import Statistics
 from kip848_client.model import NO_EPOCH, NamedPartition, OffsetAndMetadata, Subscription, TopicIdPartition
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
@@ -127,11 +127,11 @@ class Context:
 
     # --- phase, epoch
 
-    def move(self, trigger: str) -> None:
+    def move(self, trigger: Trigger) -> None:
         """Make one legal move.
 
         Raises:
-            IllegalStateError: `PHASE_ROWS` has no such move from this phase; nothing changed.
+            IllegalStateError: this phase has no such exit in `STATES`; nothing changed.
         """
         old = self.phase
         move(self, trigger)

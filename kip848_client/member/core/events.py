@@ -19,7 +19,7 @@ import msgspec
 
 from kip848_client.errors import Kip848Error
 from kip848_client.member.core.assignor_events import AssignorEffect, AssignorEvent
-from kip848_client.member.core.states import MemberState
+from kip848_client.member.core.states import MemberState, Trigger
 from kip848_client.model import BrokerNode, NamedPartition, OffsetAndMetadata, Subscription, TopicIdPartition
 from kip848_client.wire.schema import Request, Response
 
@@ -474,7 +474,7 @@ class StateChanged(msgspec.Struct, frozen=True):
 
     old: MemberState
     new: MemberState
-    trigger: str
+    trigger: Trigger
     member_epoch: int
 
 
