@@ -4,7 +4,7 @@ The rules are in the parts:
 
 - `commits`, `offset_fetches`, `positions`: offsets
 - `discovery`: the coordinator
-- a `GroupPart`: membership by the configured protocol, `consumer_group` or `classic_group`
+- a `GroupPart`: membership by the configured protocol, `kip848_protocol` or `classic_protocol`
 """
 
 from __future__ import annotations
@@ -185,8 +185,8 @@ class Member:
                     on_answer(event.response)
             case Tick():
                 if event.app_polled_ms is not None:
-                    self._group.seen_polling(event.app_polled_ms)
-                self._group.check_poll_timer()
+                    self._group.exit.seen_polling(event.app_polled_ms)
+                self._group.exit.check_poll_timer()
             case AppPolled():
                 self._app_polled(event)
             case ListenerDone():
@@ -229,10 +229,10 @@ class Member:
             case CallAbandoned():
                 self._commits.abandon(event.call_id)
                 self._fetches.abandon(event.call_id)
-                self._group.abandon(event.call_id)
+                self._group.exit.abandon(event.call_id)
             case LeaveRequested():
                 self._end_manual_assignment()
-                self._group.leave(event)
+                self._group.exit.leave(event)
                 self._positions.unsubscribed()
             case HandOverRequested():
                 self._group.hand_over(event)

@@ -8,7 +8,7 @@ applied its assignment therefore sends early heartbeats for a while. A member th
 interval: if it learned of the second round now, it would join without having revoked anything, and a third round would
 follow.
 
-Does not own: what an answer does to the member (`classic_group`).
+Does not own: what an answer does to the member (`classic_protocol`).
 
 Source: Kafka's ``AbstractCoordinator.HeartbeatThread`` and ``Heartbeat``.
 Rules: R202, R208, R211 and R246 in docs/protocol.md.

@@ -23,17 +23,17 @@ Rules: R200 to R223, R240 to R246, R250 and R265 in docs/protocol.md.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from kip848_client.assignors.client.classic import EAGER
 from kip848_client.error_codes import ErrorCode
-from kip848_client.errors import error_for_code
+from kip848_client.errors import Kip848Error, error_for_code
 from kip848_client.member.classic.classic_assignors import ClassicAssignors
 from kip848_client.member.classic.classic_errors import ClassicErrorClass, beat_error_class, fatal_error
 from kip848_client.member.classic.classic_heartbeats import ClassicHeartbeats
-from kip848_client.member.classic.classic_leaving import ClassicLeaving
 from kip848_client.member.classic.classic_reconciler import ClassicReconciler
-from kip848_client.member.classic.join_round import JoinRound
+from kip848_client.member.classic.join_round import JoinRound, RoundOwner
 from kip848_client.member.classic.topic_watch import TopicWatch
 from kip848_client.member.core.assignor_events import AssignorEvent
 from kip848_client.member.core.context import Context
@@ -42,15 +42,15 @@ from kip848_client.member.core.events import (
     FailureKind,
     HandOverFailed,
     HandOverRequested,
+    LeaveMode,
     MetadataUpdated,
     RequestFailed,
     TopicsDescribed,
 )
 from kip848_client.member.core.failures import failure_error, is_passing
 from kip848_client.member.core.states import IN_GROUP, MEMBER, Phase
-from kip848_client.member.group.group_exit import GroupExit
-from kip848_client.member.group.group_part import GroupFacts
-from kip848_client.member.group.release import Release
+from kip848_client.member.group.group_exit import ExitOwner, GroupExit, Unsent
+from kip848_client.member.group.group_part import GroupFacts, GroupPart
 from kip848_client.member.group.runs import Run
 from kip848_client.member.offsets.commits import Commits
 from kip848_client.member.offsets.positions import Positions
@@ -63,8 +63,10 @@ from kip848_client.wire.messages.join_group import JoinGroupRequestProtocol, Joi
 __all__ = ["ClassicProtocol"]
 
 
-class ClassicProtocol:
-    """A `GroupPart`: a member that joins with JoinGroup, and is assigned by the group's leader."""
+class ClassicProtocol(GroupPart, RoundOwner, ExitOwner):
+    """A member that joins with JoinGroup, and is assigned by the group's leader."""
+
+    keeps_member_id = False  # the coordinator chooses it
 
     def __init__(self, context: Context, *, discovery: Discovery, commits: Commits, positions: Positions) -> None:
         context.member_id = ""  # the coordinator chooses it
@@ -82,30 +84,9 @@ class ClassicProtocol:
             on_assigned=self._assignment_applied,
             on_assignment_refused=self._assignment_refused,
         )
-        self._release: Final = Release(context, reconciler=self._reconciler, on_rejoin=self._join)
-        self._leaving: Final = ClassicLeaving(
-            context,
-            discovery=discovery,
-            heartbeats=self._heartbeats,
-            reconciler=self._reconciler,
-            positions=positions,
-            subscribe=self.subscribe,
-            on_leave=self._forget_round,
+        self.exit = GroupExit(
+            context, discovery=discovery, reconciler=self._reconciler, positions=positions, owner=self
         )
-        self._exit: Final = GroupExit(
-            context,
-            reconciler=self._reconciler,
-            positions=positions,
-            leaving=self._leaving,
-            release=self._release,
-            forget=self._forget_group,
-            keeps_id=False,
-        )
-        self.seen_polling: Final = self._exit.seen_polling
-        self.check_poll_timer: Final = self._exit.check_poll_timer
-        self.leave: Final = self._exit.leave
-        self.abandon: Final = self._exit.abandon
-        self.fail: Final = self._exit.fail
         self._topics: Final = TopicWatch(context, on_changed=self.rejoin)
         self._assignors: Final = ClassicAssignors(context, topics=self._topics, rejoin=self.rejoin)
         self._round: Final = JoinRound(context, discovery=discovery, commits=commits, owner=self)
@@ -136,7 +117,7 @@ class ClassicProtocol:
     def subscribe(self, subscription: Subscription) -> None:
         """Change the subscription. While the member leaves, the change waits for the end of the leave."""
         context = self._context
-        if self._exit.put_off(subscription):
+        if self.exit.put_off(subscription):
             return
         changed = subscription != context.subscription
         other_pattern = subscription.pattern != context.subscription.pattern
@@ -158,9 +139,8 @@ class ClassicProtocol:
 
     @property
     def poll_wanted(self) -> bool:
-        """As in `GroupPart`."""
         waits = self._context.phase in {Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL}
-        return waits or self._run_due or self._release.poll_wanted
+        return waits or self._run_due or self.exit.poll_wanted
 
     @property
     def _run_due(self) -> bool:
@@ -171,13 +151,11 @@ class ClassicProtocol:
         return context.phase is Phase.REJOIN_DUE or (context.phase is Phase.PENDING and not self._assignors.holds_back)
 
     def polled(self) -> None:
-        """As in `GroupPart`."""
         context = self._context
-        self.seen_polling(context.now_ms)
-        self._release.polled()
+        self.exit.polled()
         if context.phase in {Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL}:
             context.move("polled")
-            self._join()
+            self.join()
         elif self._run_due:
             if context.phase is Phase.PENDING:
                 self._reconciler.apply_assignment(self._synced)
@@ -186,11 +164,11 @@ class ClassicProtocol:
             else:
                 self._go_on_to_join()
 
-    def _join(self) -> None:
+    def join(self) -> None:
         """Start over without a generation; the move to JOINING was made."""
         self._held, self._held_generation = frozenset(), NO_EPOCH
-        self._wanted = "first join" if not self._exit.removals else "the member was removed"
-        self._begin_round(delayed=self._exit.removals > 1)
+        self._wanted = "first join" if not self.exit.removals else "the member was removed"
+        self._begin_round(delayed=self.exit.removals > 1)
 
     def _begin_round(self, *, delayed: bool = False) -> None:
         """Join; the move to JOINING or REJOINING was made."""
@@ -208,11 +186,6 @@ class ClassicProtocol:
         self._assignors.leader.stop()
         self._assignors.forget_notice()
         self._round.stop()
-
-    def _forget_group(self) -> None:
-        """The member is out of the group: forget the round and the heartbeats."""
-        self._forget_round()
-        self._heartbeats.stop()
 
     # --- joining again
 
@@ -270,7 +243,6 @@ class ClassicProtocol:
     # --- the round: `RoundOwner`
 
     def ready_to_join(self) -> bool:
-        """As in `RoundOwner`."""
         if not self._reconciler.to_revoke:
             return True
         self._forget_round()
@@ -279,7 +251,6 @@ class ClassicProtocol:
         return False
 
     def offers(self) -> tuple[JoinGroupRequestProtocol, ...]:
-        """As in `RoundOwner`."""
         context = self._context
         self._sent_subscription = context.subscription
         # A member that was not given what it needs says its generation: to the same bytes as before the coordinator
@@ -300,7 +271,7 @@ class ClassicProtocol:
         return self._context.subscription.topics | self._matched
 
     def joined(self) -> None:
-        """As in `RoundOwner`.
+        """The member has a generation.
 
         The leader of the generation after the one that was claimed heeds the claim. If the member missed a generation,
         its partitions may have another owner; its claim stays an old one until it has taken up an assignment (R245).
@@ -310,14 +281,12 @@ class ClassicProtocol:
         self._heartbeats.begin()
 
     def lead(self, members: tuple[JoinGroupResponseMember, ...]) -> None:
-        """As in `RoundOwner`."""
         self._led_generation = self._context.epoch
         self._assignors.leader.lead(members, self._round)
 
     def synced(self, assignment: ConsumerProtocolAssignment) -> None:
-        """As in `RoundOwner`."""
         context = self._context
-        self._exit.removals = 0
+        self.exit.removals = 0
         partitions = frozenset(
             TopicIdPartition(topic.topic, index, ZERO_UUID)
             for topic in assignment.assigned_partitions
@@ -366,8 +335,33 @@ class ClassicProtocol:
             self._topics.watch(frozenset(), known={}, pattern=subscription.pattern, matched=self._matched)
 
     def removed(self, *, keep_id: bool) -> None:
-        """As in `RoundOwner`; a heartbeat can show it too."""
-        self._exit.removed(keep_id=keep_id)
+        self.exit.removed(keep_id=keep_id)
+
+    def fail(self, error: Kip848Error) -> None:
+        self.exit.fail(error)
+
+    # --- leaving: `ExitOwner`
+
+    def leave_begins(self) -> None:
+        self._forget_round()  # a JoinGroup that waits need not be answered first
+
+    def send_leave(self, mode: LeaveMode, *, reason: str, on_end: Callable[[object], None]) -> int | Unsent:
+        """Send LeaveGroup, even while a JoinGroup waits."""
+        static = self._context.config.instance_id is not None
+        if mode is LeaveMode.REMAIN_IN_GROUP or (static and mode is not LeaveMode.LEAVE_GROUP):
+            return Unsent.NOT_NEEDED  # its place is kept until a new process takes it, or the session ends
+        if not self._context.member_id:
+            return Unsent.NOT_NEEDED  # the coordinator does not know it
+        # Also with an id but without a generation: the group would wait for this member to join.
+        return self._heartbeats.send_leave(reason=reason, on_answer=on_end, on_failure=on_end)
+
+    def epoch_after_leave(self, mode: LeaveMode) -> int:
+        del mode
+        return 0
+
+    def forget_group(self) -> None:
+        self._forget_round()
+        self._heartbeats.stop()
 
     # --- patterns
 
@@ -404,10 +398,9 @@ class ClassicProtocol:
     # --- heartbeats
 
     def resume(self) -> None:
-        """As in `GroupPart`."""
+        """Nothing to do: every step of this protocol needs poll() or the coordinator."""
 
     def advance(self) -> None:
-        """As in `GroupPart`."""
         context = self._context
         self._assignors.watch()
         self._assignors.advance()
@@ -418,7 +411,7 @@ class ClassicProtocol:
             self._round.advance()
         if context.link is not None and self._heartbeats.due():
             self._beat()
-        self._exit.advance()
+        self.exit.advance()
         if self._reconciler.listener_ready_ms > context.now_ms:
             context.wake_at(self._reconciler.listener_ready_ms)
 
@@ -484,54 +477,46 @@ class ClassicProtocol:
             self.connection_refused(failure)
 
     def coordinator_found(self) -> None:
-        """As in `GroupPart`; the next heartbeat waits for its interval, because a join tells what changed."""
+        """Nothing to do: the next heartbeat waits for its interval, because a join tells what changed."""
 
     def connection_refused(self, failure: RequestFailed) -> None:
-        """As in `GroupPart`."""
         self.fail(failure_error(failure))
 
     def hand_over(self, event: HandOverRequested) -> None:
-        """As in `GroupPart`; refused, because only a join moves partitions here."""
+        """Refuse it, because only a join moves partitions here."""
         del event
         self._context.emit(HandOverFailed("the classic protocol knows no hand-over"))
 
     # --- metadata
 
     def metadata_updated(self, event: MetadataUpdated) -> None:
-        """As in `GroupPart`; ignored, because this protocol names topics."""
+        """Nothing to do: this protocol names topics."""
 
     def topics_described(self, event: TopicsDescribed) -> None:
-        """As in `GroupPart`."""
         self._topics.described(event)
 
     def handle(self, event: AssignorEvent) -> None:
-        """As in `GroupPart`."""
         self._assignors.handle(event)
 
     # --- for the member
 
     @property
     def run(self) -> Run | None:
-        """As in `GroupPart`."""
         return self._reconciler.run
 
     @property
     def blocked(self) -> frozenset[TopicIdPartition]:
-        """As in `GroupPart`."""
         return self._reconciler.held_back | self._reconciler.unconfirmed
 
     @property
     def handing_over(self) -> bool:
-        """As in `GroupPart`."""
         return False
 
     @property
     def expects_partitions(self) -> bool:
-        """As in `GroupPart`."""
         return self._context.phase is Phase.REJOINING
 
     def facts(self) -> GroupFacts:
-        """As in `GroupPart`."""
         return GroupFacts(
             target=frozenset(),
             current=frozenset(),

@@ -3,7 +3,7 @@
 A member that offers an eager assignor revokes everything before each join. A cooperative member revokes only topics
 that it no longer subscribes to, and after the join the partitions that the leader's assignment leaves out.
 
-Does not own: the steps (`runs`), when it joins (`classic_group`).
+Does not own: the steps (`runs`), when it joins (`classic_protocol`).
 
 Source: Kafka's ``ConsumerCoordinator.onJoinPrepare`` and ``onJoinComplete``; KIP-429.
 Rules: R204, R205 and R222 in docs/protocol.md.

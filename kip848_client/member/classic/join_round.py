@@ -6,7 +6,7 @@ connection breaks, the request in flight is sent again: JoinGroup with the same 
 generation. A coordinator that still has the round answers from memory.
 
 Does not own: revocations before a join (`classic_reconciler`), the leader's assignment (`classic_assignors`), the
-effect of an outcome on the member (`classic_group`).
+effect of an outcome on the member (`classic_protocol`).
 
 Source: Kafka's ``AbstractCoordinator.joinGroupIfNeeded``; KIP-394, KIP-345, KIP-800, KIP-814, KAFKA-13419.
 Rules: R200 to R202, R206, R209 and R244 in docs/protocol.md.
@@ -15,8 +15,9 @@ Rules: R200 to R202, R206, R209 and R244 in docs/protocol.md.
 from __future__ import annotations
 
 import enum
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import Kip848Error, ProtocolError, error_for_code
@@ -73,39 +74,39 @@ class _Step(enum.Enum):
     __hash__ = object.__hash__  # enum hashes in Python code
 
 
-class RoundOwner(Protocol):
+class RoundOwner(ABC):
     """The group part that a round reports to."""
 
+    @abstractmethod
     def ready_to_join(self) -> bool:
         """Whether nothing has to be revoked before a JoinGroup sent now; otherwise the round is over.
 
         subscribe() may have been called since the round began, or since its first JoinGroup, which got no answer.
         """
-        ...
 
+    @abstractmethod
     def offers(self) -> tuple[JoinGroupRequestProtocol, ...]:
         """The protocols of a JoinGroup: one for each assignor, in order of preference."""
-        ...
 
+    @abstractmethod
     def joined(self) -> None:
         """JoinGroup succeeded: the member has a generation, and the leader is known."""
-        ...
 
+    @abstractmethod
     def lead(self, members: tuple[JoinGroupResponseMember, ...]) -> None:
         """This member leads: compute the assignment and call `JoinRound.assign` with it."""
-        ...
 
+    @abstractmethod
     def synced(self, assignment: ConsumerProtocolAssignment) -> None:
         """The leader's assignment came."""
-        ...
 
+    @abstractmethod
     def removed(self, *, keep_id: bool) -> None:
         """The coordinator does not know the member or its generation."""
-        ...
 
+    @abstractmethod
     def fail(self, error: Kip848Error) -> None:
         """Stop for good: retries cannot help."""
-        ...
 
 
 class JoinRound:

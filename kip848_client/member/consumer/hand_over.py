@@ -9,7 +9,7 @@ within tens of milliseconds.
 ConsumerGroupDescribe shows whether the others have the new epoch. If the coordinator does not offer it, or refuses it,
 the member stops waiting and revokes at once.
 
-Does not own: the leave that the application makes afterwards (`leaving`).
+Does not own: the leave that the application makes afterwards (`group_exit`).
 
 Source: own. Rules: R188 to R191 in docs/protocol.md.
 """

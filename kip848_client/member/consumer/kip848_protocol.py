@@ -22,19 +22,19 @@ from kip848_client.member.consumer.reconciler import Reconciler
 from kip848_client.member.core.assignor_events import AssignorEvent
 from kip848_client.member.core.context import Context
 from kip848_client.member.core.discovery import Discovery
-from kip848_client.member.core.events import HandOverRequested, MetadataUpdated, TopicsDescribed
+from kip848_client.member.core.events import HandOverRequested, MetadataUpdated, RequestFailed, TopicsDescribed
 from kip848_client.member.core.states import IN_GROUP, Phase
-from kip848_client.member.group.group_part import GroupFacts
+from kip848_client.member.group.group_part import GroupFacts, GroupPart
 from kip848_client.member.group.runs import Run
 from kip848_client.member.offsets.commits import Commits
 from kip848_client.member.offsets.positions import Positions
-from kip848_client.model import TopicIdPartition
+from kip848_client.model import Subscription, TopicIdPartition
 
 __all__ = ["ConsumerProtocol"]
 
 
-class ConsumerProtocol:
-    """A `GroupPart`: the coordinator assigns, or asks a member to."""
+class ConsumerProtocol(GroupPart):
+    """The coordinator assigns, or asks a member to."""
 
     def __init__(self, context: Context, *, discovery: Discovery, commits: Commits, positions: Positions) -> None:
         self._context: Final = context
@@ -54,20 +54,12 @@ class ConsumerProtocol:
         self._hand_over: Final = HandOver(
             context, discovery=discovery, heartbeats=self._heartbeats, reconciler=self._reconciler
         )
-        self.subscribe: Final = self._membership.subscribe
-        self.seen_polling: Final = self._membership.exit.seen_polling
-        self.check_poll_timer: Final = self._membership.exit.check_poll_timer
-        self.leave: Final = self._membership.exit.leave
-        self.abandon: Final = self._membership.exit.abandon
-        self.connection_refused: Final = self._membership.connection_refused
-        self.coordinator_found: Final = self._heartbeats.coordinator_found
+        self.exit = self._membership.exit
 
     def resume(self) -> None:
-        """As in `GroupPart`."""
         self._reconciler.advance()
 
     def advance(self) -> None:
-        """As in `GroupPart`."""
         assigns = self._context.config.client_assignors
         if assigns:
             self._assignors.watch()  # before the heartbeat that tells what this makes known
@@ -77,33 +69,37 @@ class ConsumerProtocol:
         if assigns:
             self._assignors.advance()
 
+    def subscribe(self, subscription: Subscription) -> None:
+        self._membership.subscribe(subscription)
+
     def polled(self) -> None:
-        """As in `GroupPart`."""
         self._membership.polled()
         self._reconciler.polled()
 
     def hand_over(self, event: HandOverRequested) -> None:
-        """As in `GroupPart`."""
         self._hand_over.request(event)
 
+    def coordinator_found(self) -> None:
+        self._heartbeats.coordinator_found()
+
+    def connection_refused(self, failure: RequestFailed) -> None:
+        self._membership.connection_refused(failure)
+
     def metadata_updated(self, event: MetadataUpdated) -> None:
-        """As in `GroupPart`."""
         self._reconciler.metadata_updated(event)
         self._assignors.metadata_updated(event)
 
     def topics_described(self, event: TopicsDescribed) -> None:
-        """As in `GroupPart`; this protocol never asks."""
+        # This protocol never asks.
         self._context.finish(event.request_id)
 
     def handle(self, event: AssignorEvent) -> None:
-        """As in `GroupPart`."""
         self._assignors.handle(event)
 
     # --- for the member
 
     @property
     def poll_wanted(self) -> bool:
-        """As in `GroupPart`."""
         phase = self._context.phase
         if phase is Phase.PENDING:
             return self._reconciler.poll_wanted
@@ -111,12 +107,10 @@ class ConsumerProtocol:
 
     @property
     def run(self) -> Run | None:
-        """As in `GroupPart`."""
         return self._reconciler.run
 
     @property
     def blocked(self) -> frozenset[TopicIdPartition]:
-        """As in `GroupPart`."""
         reconciler = self._reconciler
         if reconciler.unconfirmed or reconciler.reported_unowned:
             return reconciler.held_back | reconciler.unconfirmed | reconciler.reported_unowned
@@ -124,16 +118,13 @@ class ConsumerProtocol:
 
     @property
     def handing_over(self) -> bool:
-        """As in `GroupPart`."""
         return self._hand_over.active
 
     @property
     def expects_partitions(self) -> bool:
-        """As in `GroupPart`."""
         return self._heartbeats.early.wait is not None
 
     def facts(self) -> GroupFacts:
-        """As in `GroupPart`."""
         return GroupFacts(
             target=self._reconciler.target.partitions,
             current=self._reconciler.current.partitions,

@@ -18,6 +18,9 @@ Rules: R3 to R19, R47 to R58, R125 to R130 and R144 to R146 in docs/protocol.md.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final
+
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import (
     FatalGroupError,
@@ -29,7 +32,6 @@ from kip848_client.errors import (
 )
 from kip848_client.member.consumer.assignor_round import AssignorRound
 from kip848_client.member.consumer.heartbeats import Heartbeats
-from kip848_client.member.consumer.leaving import Leaving
 from kip848_client.member.consumer.reconciler import Reconciler
 from kip848_client.member.core.assignment import partitions_from_wire, pending_from_wire
 from kip848_client.member.core.context import MIN_REPEAT_MS, Context
@@ -43,18 +45,24 @@ from kip848_client.member.core.events import (
 from kip848_client.member.core.failures import failure_error, is_passing
 from kip848_client.member.core.settings import missing_permission
 from kip848_client.member.core.states import Phase
-from kip848_client.member.group.group_exit import GroupExit
-from kip848_client.member.group.release import Release
+from kip848_client.member.group.group_exit import ExitOwner, GroupExit, Unsent, ignore_answer
 from kip848_client.member.offsets.positions import Positions
 from kip848_client.model import Subscription
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 
-__all__ = ["Membership"]
+__all__ = ["LEAVE_EPOCH", "STATIC_LEAVE_EPOCH", "Membership"]
+
+LEAVE_EPOCH: Final = -1
+"""Leave for good."""
+STATIC_LEAVE_EPOCH: Final = -2
+"""Leave for a while: a static member keeps its slot until the session ends."""
 
 
-class Membership:
+class Membership(ExitOwner):
     """Joins the group, sends its heartbeats, and applies their answers."""
+
+    keeps_member_id = True
 
     def __init__(
         self,
@@ -71,27 +79,12 @@ class Membership:
         self._discovery = discovery
         self._heartbeats = heartbeats
         self._reconciler = reconciler
-        self._release = Release(context, reconciler=reconciler, on_rejoin=self._join)
-        self._leaving = Leaving(
-            context,
-            discovery=discovery,
-            heartbeats=heartbeats,
-            reconciler=reconciler,
-            positions=positions,
-            subscribe=self.subscribe,
-        )
         self._joining_since_ms = 0
         self._may_hold_instance = False
         """A join of ours was, or may have been, accepted: the static slot may be ours."""
         self._instance_freed = False
-        self.exit = GroupExit(
-            context,
-            reconciler=reconciler,
-            positions=positions,
-            leaving=self._leaving,
-            release=self._release,
-            forget=lambda: heartbeats.restart(removals=0),
-            keeps_id=True,
+        self.exit: Final = GroupExit(
+            context, discovery=discovery, reconciler=reconciler, positions=positions, owner=self
         )
 
     # --- subscribe and join
@@ -109,21 +102,50 @@ class Membership:
     def poll_wanted(self) -> bool:
         """Whether the next poll() moves the member."""
         waiting = self._context.phase in {Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL}
-        return waiting or self._release.poll_wanted
+        return waiting or self.exit.poll_wanted
 
     def polled(self) -> None:
         """poll() began."""
-        self.exit.seen_polling(self._context.now_ms)
-        self._release.polled()
+        self.exit.polled()
         if self._context.phase in {Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL}:
             self._context.move("polled")
-            self._join()
+            self.join()
 
-    def _join(self) -> None:
+    def join(self) -> None:
         """Start over with epoch 0; the move to JOINING was made."""
         self._context.epoch = 0
         self._joining_since_ms = self._context.now_ms
         self._heartbeats.restart(removals=self.exit.removals)
+
+    # --- leaving: `ExitOwner`
+
+    def leave_begins(self) -> None:
+        """Nothing to forget: heartbeats go on until the revoked callback has returned."""
+
+    def send_leave(self, mode: LeaveMode, *, reason: str, on_end: Callable[[object], None]) -> int | Unsent:
+        """Send the heartbeat that leaves the group. It carries no reason."""
+        del reason
+        if mode is LeaveMode.REMAIN_IN_GROUP and self._context.config.instance_id is None:
+            return Unsent.NOT_NEEDED  # its place is kept until its session ends; only a static member can say so
+        if self._can_be_named:
+            return self._heartbeats.send_leave(epoch=self.epoch_after_leave(mode), on_answer=on_end, on_failure=on_end)
+        return Unsent.NOT_YET if self._heartbeats.in_flight else Unsent.NOT_NEEDED
+
+    @property
+    def _can_be_named(self) -> bool:
+        """Whether a leave can carry the member id: with version 0 the coordinator chooses it in its first answer."""
+        version = self._discovery.highest_version(ApiKey.CONSUMER_GROUP_HEARTBEAT)
+        return version is not None and (version > 0 or self._context.member_id_confirmed)
+
+    def epoch_after_leave(self, mode: LeaveMode) -> int:
+        """The epoch that says how the member leaves."""
+        if self._context.config.instance_id is None or mode is LeaveMode.LEAVE_GROUP:
+            return LEAVE_EPOCH
+        return STATIC_LEAVE_EPOCH
+
+    def forget_group(self) -> None:
+        """Forget the heartbeats."""
+        self._heartbeats.restart(removals=0)
 
     # --- heartbeats
 
@@ -268,10 +290,10 @@ class Membership:
         its join was lost, or it was fenced, it would have to wait for the end of its own session. If another process
         holds the slot, the coordinator refuses this leave, and the next answer is final.
         """
-        if not self._may_hold_instance or self._instance_freed or not self._leaving.can_be_named():
+        if not self._may_hold_instance or self._instance_freed or not self._can_be_named:
             return False
         self._instance_freed = True
-        self._leaving.send_unawaited(self._leaving.epoch(LeaveMode.DEFAULT))
+        self.send_leave(LeaveMode.DEFAULT, reason="", on_end=ignore_answer)
         return True
 
     def _surface(self, code: int, message: str) -> None:

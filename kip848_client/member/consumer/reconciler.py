@@ -228,7 +228,7 @@ class Reconciler(Runs):
     # --- interruption
 
     def claim_owned(self) -> None:
-        """As in `Runs`: heartbeats list all owned partitions, even those of a cancelled run."""
+        """Have heartbeats list all owned partitions, even those of a cancelled run."""
         owned = frozenset((tip.topic_id, tip.partition) for tip in self._context.owned)
         if not owned <= self.current.partitions:
             self.current = LocalAssignment(self.current.partitions | owned, self.current.local_epoch + 1)

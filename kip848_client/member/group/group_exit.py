@@ -11,101 +11,255 @@ fatal error           ignored        lost, then nothing    fatal, no callback   
 poll() too late       -              leaves, lost          -                    -                       -
 ====================  =============  ====================  ===================  ======================  =============
 
-Does not own: the steps of a leave (`leave_steps`), the request that leaves (`leaving`, `classic_leaving`), the lost
-callback (`release`).
+A leave always succeeds, even if the listener raises, the coordinator is unknown, or the answer is an error or missing.
+Its methods stand in the order in which they run; so do those of the lost callback.
 
-Source: Kafka's ``AbstractMembershipManager``; KAFKA-16933, KAFKA-17518.
-Rules: R47 to R63, R131 to R142 and R211 in docs/protocol.md.
+Does not own: the requests (`ExitOwner` sends them), when the member joins.
+
+Source: Kafka's ``AbstractMembershipManager`` (``leaveGroup``, ``transitionToFenced``, ``transitionToStale``,
+``transitionToFatal``); KIP-1092 (leave modes); KAFKA-16933, KAFKA-17518.
+Rules: R47 to R63, R89, R131 to R142 and R211 in docs/protocol.md.
 """
 
 from __future__ import annotations
 
+import enum
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from kip848_client.errors import Kip848Error, MaxPollExceededError
 from kip848_client.member.core.context import Context
-from kip848_client.member.core.events import Fail, LeaveDone, LeaveRequested
+from kip848_client.member.core.discovery import Discovery
+from kip848_client.member.core.events import (
+    Fail,
+    LeaveDone,
+    LeaveMode,
+    LeaveRequested,
+    LosePartitions,
+    PausePartitions,
+    RevokePartitions,
+)
 from kip848_client.member.core.states import FATAL, LEAVING, MEMBER, RELEASING, Phase
-from kip848_client.member.group.leave_steps import LeaveSteps
-from kip848_client.member.group.release import Release
 from kip848_client.member.group.runs import Run, Runs
 from kip848_client.member.offsets.positions import Positions
 from kip848_client.model import Subscription
 
-__all__ = ["GroupExit"]
+__all__ = ["ExitOwner", "GroupExit", "Unsent", "ignore_answer"]
+
+
+class Unsent(enum.Enum):
+    """Why no leave request was sent."""
+
+    NOT_NEEDED = "not needed"
+    """The member keeps its place in the group, or the coordinator does not know it."""
+    NOT_YET = "not yet"
+    """The request has to carry the member id that the answer in flight brings."""
+
+
+class ExitOwner(ABC):
+    """The protocol that a member leaves: what it sends, and what it has to forget."""
+
+    keeps_member_id: bool
+    """Whether the member has the same id when it joins again: with KIP-848, where the client chooses it."""
+
+    @abstractmethod
+    def subscribe(self, subscription: Subscription) -> None:
+        """Take a subscription that was made while the member was leaving."""
+
+    @abstractmethod
+    def join(self) -> None:
+        """Join again; the move to JOINING was made."""
+
+    @abstractmethod
+    def leave_begins(self) -> None:
+        """The member begins to leave: forget a round that would bring it an assignment."""
+
+    @abstractmethod
+    def send_leave(self, mode: LeaveMode, *, reason: str, on_end: Callable[[object], None]) -> int | Unsent:
+        """Tell the coordinator, which is known, that the member leaves. Returns the number of the request.
+
+        Args:
+            reason: for the coordinator's log.
+            on_end: called with the answer or the failure.
+        """
+
+    @abstractmethod
+    def epoch_after_leave(self, mode: LeaveMode) -> int:
+        """The epoch of a member that has left in this way."""
+
+    @abstractmethod
+    def forget_group(self) -> None:
+        """The member is out of the group: forget what was sent, and ignore answers in flight."""
+
+
+class _Waiter(msgspec.Struct, frozen=True):
+    """A call of unsubscribe() or close() that waits for the leave."""
+
+    leave_id: int
+    deadline_ms: int
 
 
 class GroupExit:
-    """Takes one member out of its group.
-
-    Args:
-        forget: called when the member is out: forgets the requests and answers of the protocol.
-        keeps_id: whether the member id stays after a fatal error or a late poll().
-    """
+    """Takes one member out of its group."""
 
     def __init__(
-        self,
-        context: Context,
-        *,
-        reconciler: Runs,
-        positions: Positions,
-        leaving: LeaveSteps,
-        release: Release,
-        forget: Callable[[], None],
-        keeps_id: bool,
+        self, context: Context, *, discovery: Discovery, reconciler: Runs, positions: Positions, owner: ExitOwner
     ) -> None:
         self._context: Final = context
+        self._discovery: Final = discovery
         self._reconciler: Final = reconciler
         self._positions: Final = positions
-        self._leaving: Final = leaving
-        self._release: Final = release
-        self._forget: Final = forget
-        self._keeps_id: Final = keeps_id
+        self._owner: Final = owner
         self._last_poll_ms = 0
         self.removals = 0
-        """How often in a row the member was removed. `membership` and `classic_group` reset it."""
+        """How often in a row the member was removed. The protocol resets it."""
+
+        self._waiters: list[_Waiter] = []
+        self._mode = LeaveMode.DEFAULT
+        self._leave_request: int | None = None
+        self._resubscription: Subscription | None = None
+        """Made during a leave, and applied when it is over."""
+
+        self._awaited_run: Run | None = None
+        """The lost callback waits for the listener call of this cancelled run."""
+        self._polled = False
+        """poll() was called since the member became stale."""
 
     def advance(self) -> None:
         """Go on with a leave; while there is none, have the member woken for `check_poll_timer`."""
-        if self._context.phase in MEMBER:
-            self._context.wake_at(self._last_poll_ms + self._context.config.max_poll_interval_ms + 1)
-        else:
-            self._leaving.advance()
+        context = self._context
+        if context.phase in MEMBER:
+            context.wake_at(self._last_poll_ms + context.config.max_poll_interval_ms + 1)
+        elif context.phase is Phase.LEAVE_DUE:
+            self._send_leave()
+        if not self._waiters or context.phase in LEAVING:
+            return
+        # The answer must not hold up close() longer than its caller wants to wait.
+        if context.due(min(waiter.deadline_ms for waiter in self._waiters)):
+            self._leave_ended()
 
-    # --- leaving
+    # --- leaving, from the call to `LeaveDone`
 
     def leave(self, event: LeaveRequested) -> None:
         """unsubscribe() or close(). `LeaveDone` answers; at once if there is nothing to leave."""
         context = self._context
         context.closing = context.closing or event.closing
-        if self._leaving.unfinished:
-            self._leaving.wait(event)
+        if self._leave_unfinished:
+            self._wait(event)
         elif context.phase in MEMBER:
-            self._leaving.start(event)
+            self._wait(event)
+            self._mode = event.mode
+            self._begin_leave()
         else:
-            context.subscription = Subscription()
-            self._release.hurry()
-            if context.phase is Phase.FENCED_RELEASE:
-                context.incarnation += 1
-            if context.phase in RELEASING:
-                context.set_owned(())  # also if we are called inside the lost callback, which has yet to return
-            if context.phase in {Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL, Phase.FENCED_RELEASE}:
-                context.move("unsubscribed")
+            self._unsubscribe_outside()
             context.emit(LeaveDone(event.leave_id))
+
+    @property
+    def _leave_unfinished(self) -> bool:
+        """Whether the member is leaving or waits for the answer to its leave request."""
+        return self._context.phase in LEAVING or self._leave_request is not None
+
+    def _wait(self, event: LeaveRequested) -> None:
+        """One more caller waits for this leave. A subscription made since it began is dropped."""
+        self._waiters.append(_Waiter(event.leave_id, event.deadline_ms))
+        self._resubscription = None
 
     def abandon(self, leave_id: int) -> None:
         """The caller stopped waiting for this leave. The leave goes on."""
-        self._leaving.abandon(leave_id)
+        self._waiters = [waiter for waiter in self._waiters if waiter.leave_id != leave_id]
 
     def put_off(self, subscription: Subscription) -> bool:
         """Keep a subscription for the end of a leave, or drop it if the member has stopped; False if it applies now."""
         if self._context.phase in FATAL or self._context.closing:
             return True
-        if self._leaving.unfinished:
-            self._leaving.resubscribe(subscription)
+        if self._leave_unfinished:
+            self._resubscription = subscription
             return True
         return False
+
+    def _unsubscribe_outside(self) -> None:
+        """The member is in no group, or was removed from it and its lost callback has not ended."""
+        context = self._context
+        context.subscription = Subscription()
+        if self._awaited_run is not None:
+            # We are called inside the listener that the lost callback waits for: do not wait any longer.
+            self._awaited_returned(self._awaited_run, None)
+        if context.phase is Phase.FENCED_RELEASE:
+            context.incarnation += 1  # the end of the lost callback must not let the member join
+        if context.phase in RELEASING:
+            context.set_owned(())  # also if we are called inside the lost callback, which has yet to return
+        if context.phase in {Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL, Phase.FENCED_RELEASE}:
+            context.move("unsubscribed")
+
+    def _begin_leave(self) -> None:
+        """Stop what is under way, and call the revoked callback if partitions are owned."""
+        context = self._context
+        self._owner.leave_begins()
+        context.move("leave_requested")
+        run = self._reconciler.cancel()
+        if run is not None and run.token is not None:
+            # unsubscribe() inside a listener: the partitions that this listener revokes count as revoked.
+            self._reconciler.settle(run, revoked=True)
+            context.redirect_listener(run.token, None)
+        # Inside on_partitions_assigned the application owns partitions that no heartbeat has named yet.
+        self._reconciler.claim_owned()
+        self._positions.clear()
+        owned = context.owned
+        if not owned:
+            self._released(None)
+            return
+        context.emit(PausePartitions(owned))
+        # As in Kafka: a member without an epoch is no longer one, and has lost its partitions.
+        effect = RevokePartitions if context.epoch > 0 else LosePartitions
+        context.call_listener(effect, owned, self._released)
+
+    def _released(self, error: BaseException | None) -> None:
+        """The listener returned or raised: the leave request is due in both cases."""
+        del error
+        if self._context.phase is Phase.LEAVE_REVOKING:
+            self._context.move("leave_released")
+
+    def _send_leave(self) -> None:
+        """Send the leave request, if it is needed. From then on nothing can give the member partitions again."""
+        context = self._context
+        request: int | Unsent = Unsent.NOT_NEEDED
+        if self._discovery.known:
+            reason = "the consumer is being closed" if context.closing else "the consumer unsubscribed"
+            request = self._owner.send_leave(self._mode, reason=reason, on_end=self._leave_answered)
+        if request is Unsent.NOT_YET:
+            return
+        context.move("left")
+        self._left()
+        if request is Unsent.NOT_NEEDED:
+            self._leave_ended()
+        else:
+            self._leave_request = request
+
+    def _left(self) -> None:
+        """The member has left; the move was made. It owns nothing, and answers in flight are ignored."""
+        self._end_membership(epoch=self._owner.epoch_after_leave(self._mode), keep_id=self._owner.keeps_member_id)
+        self._context.set_owned(())
+        self._context.subscription = Subscription()
+
+    def _leave_answered(self, answer: object) -> None:
+        """The leave has ended, even if the answer is an error: the session ends the membership then."""
+        del answer
+        self._leave_ended()
+
+    def _leave_ended(self) -> None:
+        """Answer the callers that wait, then apply a subscription that was made meanwhile."""
+        waiters, self._waiters = self._waiters, []
+        self._context.orphan(self._leave_request)
+        self._leave_request = None
+        self._mode = LeaveMode.DEFAULT
+        for waiter in waiters:
+            self._context.emit(LeaveDone(waiter.leave_id))
+        subscription, self._resubscription = self._resubscription, None
+        if subscription is not None:
+            self._owner.subscribe(subscription)
 
     # --- removed, failed, too late
 
@@ -115,11 +269,12 @@ class GroupExit:
         if context.phase in MEMBER:
             context.move("fenced")
             self.removals += 1
-            self._release.begin(self._drop_out(epoch=0, keep_id=keep_id))
+            self._begin_release(epoch=0, keep_id=keep_id)
         elif context.phase in LEAVING:
+            # The revoked callback ran or runs, so nothing is lost, and there is no membership left to leave.
             context.move("fenced_while_leaving")
-            self._leaving.left()
-            self._leaving.over()
+            self._left()
+            self._leave_ended()
 
     def fail(self, error: Kip848Error) -> None:
         """Stop for good, with a fatal error. Does nothing if the member is not in the group."""
@@ -127,12 +282,12 @@ class GroupExit:
         if context.phase in MEMBER:
             context.fatal_error = error
             context.move("failed")
-            self._release.begin(self._drop_out(epoch=0, keep_id=self._keeps_id))
+            self._begin_release(epoch=0, keep_id=self._owner.keeps_member_id)
         elif context.phase in LEAVING:
             context.fatal_error = error
             context.move("failed")
-            self._leaving.left()
-            self._leaving.over()
+            self._left()
+            self._leave_ended()
         else:
             return
         context.emit(Fail(error))
@@ -141,6 +296,18 @@ class GroupExit:
         """The application was inside poll() at *at_ms*."""
         self._last_poll_ms = max(self._last_poll_ms, at_ms)
 
+    def polled(self) -> None:
+        """poll() began."""
+        self.seen_polling(self._context.now_ms)
+        if self._context.phase is Phase.STALE_RELEASE:
+            self._polled = True
+
+    @property
+    def poll_wanted(self) -> bool:
+        """Whether the next poll() lets a stale member join as soon as its lost callback is over."""
+        stale = self._context.phase is Phase.STALE_RELEASE
+        return stale and not self._polled and bool(self._context.subscription)
+
     def check_poll_timer(self) -> None:
         """Leave the group if the application did not poll in time. Call this after `seen_polling`."""
         context = self._context
@@ -148,9 +315,11 @@ class GroupExit:
         silent_ms = context.now_ms - self._last_poll_ms
         if context.phase not in MEMBER or silent_ms <= limit_ms:
             return
-        epoch = self._leaving.send_late()
+        if self._discovery.known:
+            # Before the lost callback, because the group must not wait for an application that hangs.
+            self._owner.send_leave(LeaveMode.DEFAULT, reason="max.poll.interval.ms was exceeded", on_end=ignore_answer)
         context.move("poll_expired")
-        self._release.begin(self._drop_out(epoch=epoch, keep_id=self._keeps_id))
+        self._begin_release(epoch=self._owner.epoch_after_leave(LeaveMode.DEFAULT), keep_id=self._owner.keeps_member_id)
         context.surface(
             MaxPollExceededError(
                 f"poll() was not called for {silent_ms} ms, max.poll.interval.ms is {limit_ms}: the member left group "
@@ -160,8 +329,23 @@ class GroupExit:
             every_ms=0,
         )
 
-    def _drop_out(self, *, epoch: int, keep_id: bool) -> Run | None:
-        """End the membership: cancel the run, ignore answers in flight.
+    # --- the lost callback, and what follows it
+
+    def _begin_release(self, *, epoch: int, keep_id: bool) -> None:
+        """Lose all owned partitions, once the listener call of a run that is under way has returned.
+
+        That listener may revoke partitions; they must not be lost as well.
+        """
+        run = self._end_membership(epoch=epoch, keep_id=keep_id)
+        self._polled = False
+        self._awaited_run = run
+        if run is None or run.token is None:
+            self._lose()
+        else:
+            self._context.redirect_listener(run.token, lambda error: self._awaited_returned(run, error))
+
+    def _end_membership(self, *, epoch: int, keep_id: bool) -> Run | None:
+        """Cancel the run, and ignore answers in flight.
 
         Returns:
             The cancelled run if its listener call has not returned yet.
@@ -172,7 +356,52 @@ class GroupExit:
         run = self._reconciler.cancel()
         self._reconciler.reset()
         self._positions.clear()
-        self._forget()
+        self._owner.forget_group()
         if not keep_id:
             context.member_id = ""
         return run
+
+    def _awaited_returned(self, run: Run, error: BaseException | None) -> None:
+        if self._awaited_run is run:
+            self._awaited_run = None
+            self._reconciler.settle(run, revoked=error is None)
+            self._lose()
+
+    def _lose(self) -> None:
+        owned = self._context.owned
+        if not owned:
+            self._lost()
+            return
+        # If the member leaves, or is removed again, while the callback runs, its end must not change the new phase.
+        incarnation = self._context.incarnation
+        self._context.call_listener(LosePartitions, owned, lambda _: self._lose_returned(incarnation))
+
+    def _lose_returned(self, incarnation: int) -> None:
+        if incarnation == self._context.incarnation:
+            self._lost()
+
+    def _lost(self) -> None:
+        """The lost callback returned or raised, or there was nothing to lose."""
+        context = self._context
+        context.set_owned(())
+        match context.phase:
+            case Phase.FENCED_RELEASE if context.subscription:
+                context.move("released")
+                self._owner.join()
+            case Phase.FENCED_RELEASE:
+                context.move("unsubscribed")
+            case Phase.STALE_RELEASE:
+                context.move("released")
+                if not context.subscription:
+                    context.move("unsubscribed")
+                elif self._polled:
+                    context.move("polled")
+                    self._owner.join()
+            case Phase.FATAL_RELEASE:
+                context.move("released")
+            case _:
+                pass
+
+
+def ignore_answer(_: object) -> None:
+    """Use as the callback of a leave whose answer changes nothing."""

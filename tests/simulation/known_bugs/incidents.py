@@ -19,13 +19,13 @@ from kip848_client.coordinator.modern.current_assignment import Target
 from kip848_client.coordinator.modern.member_record import ReconciliationState
 from kip848_client.errors import ErrorCode
 from kip848_client.member.consumer.heartbeats import Heartbeats
-from kip848_client.member.consumer.leaving import LEAVE_EPOCH, Leaving
-from kip848_client.member.consumer.membership import Membership
+from kip848_client.member.consumer.membership import LEAVE_EPOCH, Membership
 from kip848_client.member.consumer.reconciler import Reconciler
 from kip848_client.member.consumer.topic_names import TopicNames
 from kip848_client.member.core.context import Context
+from kip848_client.member.core.events import LeaveMode
 from kip848_client.member.core.states import Phase
-from kip848_client.member.group.group_exit import GroupExit
+from kip848_client.member.group.group_exit import GroupExit, Unsent
 from kip848_client.member.group.runs import Run
 from kip848_client.member.offsets import commit_requests
 from kip848_client.member.offsets.commit_requests import FetchResult
@@ -148,47 +148,41 @@ def _(patch: Patch) -> None:
 
 @known_bug("a member that owns nothing leaves without saying so (librdkafka#4634)", "C4")
 def _(patch: Patch) -> None:
-    start, send = Leaving.start, Leaving._send
+    begin, send = GroupExit._begin_leave, Membership.send_leave
     silent: set[int] = set()
 
-    def started(self: Leaving, event: Any) -> None:
+    def begun(self: GroupExit) -> None:
         if not self._context.owned:
-            silent.add(id(self))
-        start(self, event)
+            silent.add(id(self._owner))
+        begin(self)
 
-    def sent(self: Leaving) -> None:
-        if id(self) in silent:
-            self._end_unsent()
-        else:
-            send(self)
+    def sent(self: Membership, mode: LeaveMode, **named: Any) -> int | Unsent:
+        return Unsent.NOT_NEEDED if id(self) in silent else send(self, mode, **named)
 
-    patch.setattr(Leaving, "start", started)
-    patch.setattr(Leaving, "_send", sent)
+    patch.setattr(GroupExit, "_begin_leave", begun)
+    patch.setattr(Membership, "send_leave", sent)
 
 
 @known_bug("a member whose listener raised leaves without saying so (KAFKA-16933)", "C4", seed=20)
 def _(patch: Patch) -> None:
-    released, send = Leaving._released, Leaving._send
+    released, send = GroupExit._released, Membership.send_leave
     silent: set[int] = set()
 
-    def was_released(self: Leaving, error: BaseException | None) -> None:
+    def was_released(self: GroupExit, error: BaseException | None) -> None:
         if error is not None:
-            silent.add(id(self))
+            silent.add(id(self._owner))
         released(self, error)
 
-    def sent(self: Leaving) -> None:
-        if id(self) in silent:
-            self._end_unsent()
-        else:
-            send(self)
+    def sent(self: Membership, mode: LeaveMode, **named: Any) -> int | Unsent:
+        return Unsent.NOT_NEEDED if id(self) in silent else send(self, mode, **named)
 
-    patch.setattr(Leaving, "_released", was_released)
-    patch.setattr(Leaving, "_send", sent)
+    patch.setattr(GroupExit, "_released", was_released)
+    patch.setattr(Membership, "send_leave", sent)
 
 
 @known_bug("a static member leaves for good at every restart (Dekaf#1348)", "C4")
 def _(patch: Patch) -> None:
-    patch.setattr(Leaving, "epoch", lambda self, mode: LEAVE_EPOCH)
+    patch.setattr(Membership, "epoch_after_leave", lambda self, mode: LEAVE_EPOCH)
 
 
 @known_bug("an assignment that changes nothing is never acknowledged (KAFKA-16312)", "L1")
@@ -307,12 +301,12 @@ def _(patch: Patch) -> None:
 
 @known_bug("polls are not reported, so the poll timer always fires (KAFKA-16026)", "L1", "L6")
 def _(patch: Patch) -> None:
+    original = Membership.polled
+
     def polled(self: Membership) -> None:
-        self._release.polled()
         if self._context.phase in {Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL}:
             self.exit._last_poll_ms = self._context.now_ms
-            self._context.move("polled")
-            self._join()
+        original(self)
 
     patch.setattr(Membership, "polled", polled)
     patch.setattr(GroupExit, "seen_polling", lambda self, at_ms: None)

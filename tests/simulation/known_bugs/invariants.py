@@ -13,8 +13,8 @@ from kip848_client.coordinator.core.timers import TimerKind
 from kip848_client.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.coordinator.modern import member_lookup as membership
 from kip848_client.coordinator.offsets import offset_deletion, offset_fetch
-from kip848_client.member.consumer.leaving import Leaving
 from kip848_client.member.core.discovery import Discovery
+from kip848_client.member.group.group_exit import GroupExit
 from kip848_client.member.offsets.positions import Positions
 from kip848_client.model import ZERO_UUID, OffsetAndMetadata
 from tests.simulation.known_bugs.registry import Patch, known_bug
@@ -63,18 +63,18 @@ def _(patch: Patch) -> None:
 
 @known_bug("close() waits for an answer to its leave, however long that takes", "L4", scenario="assignors")
 def _(patch: Patch) -> None:
-    original = Leaving._answered
+    original = GroupExit._leave_answered
 
-    def answered(self: Leaving, answer: object) -> None:
+    def answered(self: GroupExit, answer: object) -> None:
         if type(answer).__name__ != "RequestFailed":
             original(self, answer)
 
-    def advance(self: Leaving) -> None:
+    def advance(self: GroupExit) -> None:
         if self._context.phase.name == "LEAVE_DUE":
-            self._send()
+            self._send_leave()
 
-    patch.setattr(Leaving, "_answered", answered)
-    patch.setattr(Leaving, "advance", advance)
+    patch.setattr(GroupExit, "_leave_answered", answered)
+    patch.setattr(GroupExit, "advance", advance)
 
 
 @known_bug("a coordinator that moved is looked for after half a minute", "L8", "L1")

@@ -14,7 +14,7 @@ from kip848_client.member.consumer.heartbeats import Heartbeats
 from kip848_client.member.consumer.reconciler import Reconciler
 from kip848_client.member.core.error_tables import HeartbeatErrorClass, heartbeat_error_class
 from kip848_client.member.core.states import HEARTBEATING, Phase
-from kip848_client.member.group.release import Release
+from kip848_client.member.group.group_exit import GroupExit
 from kip848_client.member.offsets import commit_requests
 from kip848_client.model import NamedPartition, OffsetAndMetadata
 from tests.simulation.known_bugs.registry import Patch, known_bug
@@ -27,7 +27,7 @@ def _(patch: Patch) -> None:
 
 @known_bug("a member that was removed keeps its partitions and is given others on top", "C3", "C2", "C1")
 def _(patch: Patch) -> None:
-    patch.setattr(Release, "_lose", Release._over)
+    patch.setattr(GroupExit, "_lose", GroupExit._lost)
 
 
 @known_bug("an on_partitions_assigned that raised counts as having returned", "C2")
