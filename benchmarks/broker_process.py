@@ -130,9 +130,9 @@ def _answer(broker: EmbeddedBroker, question: dict[str, Any]) -> object:
         return [request.ts_ms / 1000 for request in seen]
     from kip848_client.errors import RequestTimeoutError
 
-    partitions = sum(broker.topics().values())
+    partitions = sum(broker.topics.values())
     try:
-        broker.wait_for(
+        broker.groups.wait_for(
             question["group"],
             # Between the two rounds of a cooperative classic group some partitions are with no member.
             lambda group: (

@@ -7,7 +7,7 @@
 
 One consumer in a process of its own, against an embedded cluster of three nodes in this process; ours and librdkafka's
 consumer protocol, turn by turn, both with a reconnect backoff of 20 ms to 200 ms. The other nodes take over at once,
-so what is measured is the client. The clock runs from ``kill_node``
+so what is measured is the client. The clock runs from ``nodes.kill``
 
 * until a heartbeat of the member is answered by the next coordinator;
 * until the consumer has a record that the next leader of its partition took right after the kill.
@@ -75,7 +75,9 @@ def member(broker: EmbeddedBroker, *, side: str) -> Iterator[subprocess.Popen[st
     )
     assert process.stdout is not None
     try:
-        broker.wait_for(GROUP, lambda group: group.state == "Stable" and len(group.assigned) == 1, timeout_s=TIMEOUT_S)
+        broker.groups.wait_for(
+            GROUP, lambda group: group.state == "Stable" and len(group.assigned) == 1, timeout_s=TIMEOUT_S
+        )
         yield process
     finally:
         process.kill()
@@ -85,7 +87,7 @@ def member(broker: EmbeddedBroker, *, side: str) -> Iterator[subprocess.Popen[st
 
 def produce(broker: EmbeddedBroker, value: str) -> None:
     """Write one record to the leader of the partition."""
-    port = broker.nodes[broker.leader(TOPIC, 0) - 1].port
+    port = broker.nodes[broker.nodes.leader(TOPIC, 0)].port
     batch = build_batch([Record(value.encode(), timestamp=int(time.time() * 1000))])
     data = TopicProduceData(name=TOPIC, partition_data=(PartitionProduceData(index=0, records=batch),))
     request = ProduceRequest(acks=1, timeout_ms=1000, topic_data=(data,))
@@ -97,8 +99,8 @@ def produce(broker: EmbeddedBroker, value: str) -> None:
 def fail_over(broker: EmbeddedBroker, process: subprocess.Popen[str], value: str, *, interval_ms: int) -> list[float]:
     """Kill the coordinator, which is the leader, too; ms until a heartbeat is answered and until a record is read."""
     assert process.stdout is not None
-    dead = broker.coordinator(group=GROUP)
-    broker.move_leader(TOPIC, 0, dead)
+    dead = broker.nodes.coordinator(group=GROUP)
+    broker.nodes.move_leader(TOPIC, 0, dead)
     produce(broker, f"before {value}")
     while process.stdout.readline().strip() != f"before {value}":
         pass
@@ -106,7 +108,7 @@ def fail_over(broker: EmbeddedBroker, process: subprocess.Popen[str], value: str
     time.sleep(random.uniform(0.1, 0.9) * interval_ms / 1000)
     mark = broker.requests.mark()
     began = time.monotonic()
-    broker.kill_node(dead)
+    broker.nodes.kill(dead)
     produce(broker, value)
     while process.stdout.readline().strip() != value:
         pass
@@ -115,7 +117,7 @@ def fail_over(broker: EmbeddedBroker, process: subprocess.Popen[str], value: str
         "heartbeat", since=mark, answered=True, when=lambda each: not each.errors, timeout_s=TIMEOUT_S
     )
     heartbeat_ms = logged.ts_ms - (time.time() - (time.monotonic() - began)) * 1000
-    broker.start_node(dead)
+    broker.nodes.start(dead)
     return [heartbeat_ms, read_ms]
 
 

@@ -75,8 +75,8 @@ class World:
 
     def __init__(self, broker: EmbeddedBroker) -> None:
         self.broker = broker
-        self._ids = [broker.create_topic(f"t{number}") for number in range(TOPICS)]
-        self._wide_id = broker.create_topic("wide", PARTITIONS)
+        self._ids = [broker.topics.create(f"t{number}") for number in range(TOPICS)]
+        self._wide_id = broker.topics.create("wide", PARTITIONS)
         topic = OffsetCommitRequestTopic(name="t0", partitions=(OffsetCommitRequestPartition(committed_offset=1),))
         with RawConnection(broker.bootstrap_servers) as connection:
             for number in range(GROUPS):
@@ -149,7 +149,7 @@ def measure(world: World, turns: Turns, api_key: int, version: int, entries: int
             with RawConnection(world.broker.bootstrap_servers) as connection:
                 turns.longest_s = 0.0
                 connection.ask(request, version=version)
-                world.broker.topics()  # one turn later, so that the last one has been counted
+                dict(world.broker.topics)  # one turn later, so that the last one has been counted
             yield {
                 "api": ApiKey(api_key).name,
                 "version": version,

@@ -64,7 +64,7 @@ def order(servers: str, *products: str) -> None:
 
 
 def test_orders_are_counted(kip848_broker: EmbeddedBroker) -> None:
-    kip848_broker.create_topic("orders", partitions=6)
+    kip848_broker.topics.create("orders", partitions=6)
     order(kip848_broker.bootstrap_servers, "tea", "milk", "tea")
     with OrderCounter(kip848_broker.bootstrap_servers).running() as counter:
         for _ in range(3):
@@ -73,7 +73,7 @@ def test_orders_are_counted(kip848_broker: EmbeddedBroker) -> None:
 
 
 def test_two_workers_share_the_partitions(kip848_broker: EmbeddedBroker) -> None:
-    kip848_broker.create_topic("orders", partitions=6)
+    kip848_broker.topics.create("orders", partitions=6)
     servers = kip848_broker.bootstrap_servers
     with OrderCounter(servers, "one").running(), OrderCounter(servers, "two").running():
         group = kip848_broker.wait_for_group("counters", state="Stable", members=2)
@@ -81,7 +81,7 @@ def test_two_workers_share_the_partitions(kip848_broker: EmbeddedBroker) -> None
 
 
 def test_counting_goes_on_after_the_broker_crashed(kip848_broker: EmbeddedBroker) -> None:
-    kip848_broker.create_topic("orders", partitions=1)
+    kip848_broker.topics.create("orders", partitions=1)
     with OrderCounter(kip848_broker.bootstrap_servers).running() as counter:
         order(kip848_broker.bootstrap_servers, "tea")
         assert counter.counted.acquire(timeout=10)

@@ -88,7 +88,7 @@ def pay(broker: EmbeddedBroker, *payments: str) -> None:
 
 @pytest.fixture
 def broker(kip848_broker: EmbeddedBroker) -> EmbeddedBroker:
-    kip848_broker.create_topic("payments")
+    kip848_broker.topics.create("payments")
     return kip848_broker
 
 
@@ -99,7 +99,7 @@ def test_a_commit_whose_answer_is_lost_was_done(broker: EmbeddedBroker) -> None:
         assert bookkeeper.wait_for(2) == ["ann 5", "ben 7"]
         lost.wait()
     assert set(bookkeeper.arrivals.values()) == {1}
-    assert broker.committed("books") == {("payments", 0): 2}
+    assert broker.groups.committed("books") == {("payments", 0): 2}
 
 
 def test_without_a_coordinator_booking_waits_and_goes_on(broker: EmbeddedBroker) -> None:
@@ -117,7 +117,7 @@ def test_a_payment_that_comes_again_is_not_booked_again(broker: EmbeddedBroker) 
     with Bookkeeper(broker.bootstrap_servers).running() as bookkeeper:
         pay(broker, "ann 5")
         refused.wait()
-        broker.remove_member("books", "bookkeeper")  # its next heartbeat is refused, too: it joins anew
+        broker.groups.remove_member("books", "bookkeeper")  # its next heartbeat is refused, too: it joins anew
         broker.requests.wait_for("OffsetCommit", count=2, answered=True)
         assert bookkeeper.wait_for(1) == ["ann 5"]
     assert bookkeeper.arrivals == {(0, 0): 2}

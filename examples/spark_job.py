@@ -135,13 +135,13 @@ def main() -> int:
         producing.start()
         first = start_query(spark, servers, Path(folder, "query-1"))
         say(began_s, "query-1 started: it is the only member, and has every partition")
-        while sum(broker.committed(GROUP).values()) < len(values) // 2:
+        while sum(broker.groups.committed(GROUP).values()) < len(values) // 2:
             if first.awaitTermination(1):
                 raise RuntimeError("query-1 ended") from first.exception()
         say(began_s, f"half-way: {len(values) // 2:,} flights are counted and committed; query-2 joins the group")
         second = start_query(spark, servers, Path(folder, "query-2"))
         halves = [PARTITIONS // 2] * 2
-        group = broker.wait_for(GROUP, lambda g: [len(m.assigned) for m in g.members] == halves, timeout_s=300)
+        group = broker.groups.wait_for(GROUP, lambda g: [len(m.assigned) for m in g.members] == halves, timeout_s=300)
         for member in sorted(group.members, key=lambda member: member.client_id):
             numbers = ", ".join(str(partition.partition) for partition in sorted(member.assigned))
             say(began_s, f"{member.client_id} has partitions {numbers} at member epoch {member.member_epoch}")
@@ -149,8 +149,8 @@ def main() -> int:
         producing.join()
         for query in (first, second):
             query.processAllAvailable()
-        ends = {partition: end for partition, (_, end) in broker.offsets(TOPIC).items()}
-        lag = sum(ends.values()) - sum(broker.committed(GROUP).values())
+        ends = {partition: end for partition, (_, end) in broker.topics.offsets(TOPIC).items()}
+        lag = sum(ends.values()) - sum(broker.groups.committed(GROUP).values())
         say(began_s, f"everything is read; lag of the group {lag}")
         first.stop()
         second.stop()

@@ -4,7 +4,7 @@
     an `EmbeddedBroker` of its own for each test, on a free loopback port::
 
         def test_orders_are_counted(kip848_broker):
-            kip848_broker.create_topic("orders", partitions=6)
+            kip848_broker.topics.create("orders", partitions=6)
             run_my_service(kip848_broker.bootstrap_servers)
             kip848_broker.wait_for_group("billing", state="Stable", members=1)
 
@@ -154,9 +154,9 @@ def kip848_topic(kip848_session_broker: EmbeddedBroker, request: pytest.FixtureR
     """The name of a new topic with three partitions on `kip848_session_broker`; it is deleted when the test ends."""
     name = re.sub(r"[^\w.-]+", "-", request.node.name)[:200]
     topic = f"{name}-{uuid.uuid4().hex[:8]}"
-    kip848_session_broker.create_topic(topic, partitions=3)
+    kip848_session_broker.topics.create(topic, partitions=3)
     yield topic
-    kip848_session_broker.delete_topic(topic)
+    kip848_session_broker.topics.delete(topic)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -55,7 +55,7 @@ def test_no_command_lets_an_id_control_the_terminal(
     kip848_broker: EmbeddedBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Anybody who may join a group chooses what an operator's screen shows."""
-    kip848_broker.create_topic("orders", partitions=1)
+    kip848_broker.topics.create("orders", partitions=1)
     log = tmp_path / "groups.jsonl"
     with member(kip848_broker, EVIL, group=EVIL, group_instance_id=EVIL) as one:
         settle(kip848_broker, one, group=EVIL)

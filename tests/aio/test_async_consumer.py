@@ -59,7 +59,7 @@ async def test_iteration_hands_out_each_record_once_and_ends_with_the_consumer(
         async for message in consumer:
             seen.append(key(message))
             if len(seen) == 1_200:
-                group = broker.group("g")
+                group = broker.groups.get("g")
                 assert group is not None
                 assert (consumer.health().ready, group.type) == (True, protocol)
                 await consumer.close()
@@ -146,7 +146,7 @@ async def test_synchronous_listeners_and_callables_do_as_well(broker: EmbeddedBr
         await consumer.unsubscribe()
         await consumer.subscribe(["orders"], Half())
         await poll_until(consumer, lambda: consumer.state is MemberState.STABLE)
-        broker.remove_member("g", consumer.member_id)
+        broker.groups.remove_member("g", consumer.member_id)
         await poll_until(consumer, lambda: "revoked" in told)
     assert told[:2] == [f"assigned in {threading.get_ident()}", "revoked"]
 

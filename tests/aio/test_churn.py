@@ -126,7 +126,7 @@ async def test_every_record_is_handled_exactly_once(broker: EmbeddedBroker, seed
 
     Only what a member had in hand when it was cancelled is delivered again.
     """
-    broker.add_partitions("orders", PARTITIONS)
+    broker.topics.add_partitions("orders", PARTITIONS)
     churn = Churn(broker, seed)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(churn.write)

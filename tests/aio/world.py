@@ -76,7 +76,7 @@ def new_consumer(broker: EmbeddedBroker, *, journal: Journal | None = None, **co
 
 def committed(broker: EmbeddedBroker) -> list[int]:
     """The group's offsets of the four partitions of ``orders``; 0 where there is none."""
-    offsets = broker.committed("g")
+    offsets = broker.groups.committed("g")
     return [offsets.get(InternalPartition("orders", partition), 0) for partition in range(4)]
 
 

@@ -59,7 +59,7 @@ def described(broker: EmbeddedBroker, *names: str) -> dict[str | None, int]:
 
 def test_scenario_53_one_acl_closes_its_topic_to_everybody_else(broker: EmbeddedBroker) -> None:
     """The first ACL on a topic surprises: all services without one lose it."""
-    broker.allow("alice", "READ", topic="foo")
+    broker.acls.allow("alice", "READ", topic="foo")
     assert fetch(broker, "foo", "bar") == {"foo": TOPIC, "bar": 0}
     assert (latest(broker, "foo"), latest(broker, "bar")) == (TOPIC, 0)
     assert described(broker, "foo", "bar") == {"foo": TOPIC, "bar": 0}
@@ -80,7 +80,7 @@ def shut_broker() -> Iterator[EmbeddedBroker]:
 @pytest.fixture(scope="module")
 def shut(shut_broker: EmbeddedBroker) -> Iterator[Scene]:
     scene = Scene.of_nothing(shut_broker.bootstrap_servers)
-    scene.topic_id = shut_broker.create_topic(scene.topic)
+    scene.topic_id = shut_broker.topics.create(scene.topic)
     yield scene
     scene.connection.close()
 
@@ -148,34 +148,34 @@ def asked(broker: EmbeddedBroker, request: ConsumerGroupHeartbeatRequest) -> int
 def test_a_member_needs_the_group_and_its_topics(closed: EmbeddedBroker) -> None:
     """A service whose permissions lack its topic must not join, and be told which of both it is."""
     codes = [asked(closed, join(topics=("foo",)))]
-    closed.allow(EVERYBODY, "READ", group="g")
+    closed.acls.allow(EVERYBODY, "READ", group="g")
     codes.append(asked(closed, join(topics=("foo",))))
-    assert closed.group("g") is None
-    closed.allow(EVERYBODY, "READ", topic="foo")
+    assert closed.groups.get("g") is None
+    closed.acls.allow(EVERYBODY, "READ", topic="foo")
     codes.append(asked(closed, join(topics=("foo",))))
     assert codes == [GROUP, TOPIC, 0]
 
 
 def test_a_pattern_matches_only_topics_that_the_member_may_know(closed: EmbeddedBroker) -> None:
     """A subscription to ``.*`` must not hand out partitions that no member may read."""
-    closed.allow(EVERYBODY, "READ", group="g")
-    closed.allow(EVERYBODY, "READ", topic="foo")
+    closed.acls.allow(EVERYBODY, "READ", group="g")
+    closed.acls.allow(EVERYBODY, "READ", topic="foo")
     assert asked(closed, join(topics=None, subscribed_topic_regex=".*")) == 0
     matched = closed.wait_for_group("g", epoch=2)
     assert asked(closed, heartbeat(matched.members[0].member_epoch, subscribed_topic_regex=".*")) == 0
-    group = closed.group("g")
+    group = closed.groups.get("g")
     assert group is not None
     assert {partition.topic for member in group.members for partition in member.target} == {"foo"}
 
 
 def test_groups_are_listed_to_those_that_may_know_of_them(closed: EmbeddedBroker) -> None:
     """Names of groups tell who uses the cluster."""
-    closed.allow(EVERYBODY, "READ", group="g")
-    closed.allow(EVERYBODY, "READ", topic="foo")
+    closed.acls.allow(EVERYBODY, "READ", group="g")
+    closed.acls.allow(EVERYBODY, "READ", topic="foo")
     asked(closed, join(topics=("foo",)))
     with RawConnection(closed.bootstrap_servers) as connection:
         seen = [group.group_id for group in connection.ask(ListGroupsRequest(), version=5).groups]
-        closed.deny(EVERYBODY, "DESCRIBE", group="g")
+        closed.acls.deny(EVERYBODY, "DESCRIBE", group="g")
         hidden = connection.ask(ListGroupsRequest(), version=5).groups
     assert (seen, hidden) == (["g"], ())
 
@@ -185,13 +185,13 @@ def test_acls_outlive_the_end_of_the_broker(tmp_path: Path, durable: bool) -> No
     """A restart that forgets a denial opens what was closed."""
     broker = EmbeddedBroker({"foo": 1}, acls=True, data_dir=tmp_path / "data" if durable else None)
     with broker:
-        broker.allow("alice", "READ", "WRITE", topic="foo")
-        broker.deny("bob", group="g", prefixed=True)
-        broker.remove_acls(broker.acls()[:1])
-        before = broker.acls()
+        broker.acls.allow("alice", "READ", "WRITE", topic="foo")
+        broker.acls.deny("bob", group="g", prefixed=True)
+        broker.acls.remove(tuple(broker.acls)[:1])
+        before = tuple(broker.acls)
         broker.crash()
         broker.start()
-        assert broker.acls() == before
+        assert tuple(broker.acls) == before
         assert len(before) == 2
 
 
@@ -221,7 +221,7 @@ def test_an_acl_that_cannot_be_is_refused(
         "permission_type": 3,
     }
     answer = connection.call(ApiKey.CREATE_ACLS, 3, creations=[fields | change])
-    assert (answer.results[0].error_code, broker.acls()) == (ErrorCode.INVALID_REQUEST, ())
+    assert (answer.results[0].error_code, tuple(broker.acls)) == (ErrorCode.INVALID_REQUEST, ())
 
 
 def test_the_authorizer_needs_a_super_user_or_an_open_default() -> None:
@@ -237,7 +237,7 @@ def test_the_authorizer_needs_a_super_user_or_an_open_default() -> None:
 def test_a_broker_without_an_authorizer_takes_no_acls() -> None:
     """An ACL without effect would make a test of permissions pass."""
     with EmbeddedBroker() as broker, pytest.raises(IllegalStateError, match="acls=True"):
-        broker.allow("alice", "READ", topic="foo")
+        broker.acls.allow("alice", "READ", topic="foo")
 
 
 def test_a_certificate_names_its_principal_as_java_does() -> None:

@@ -37,7 +37,7 @@ def test_a_started_broker_serves_its_topics_on_a_free_loopback_port() -> None:
         with RawConnection(broker.bootstrap_servers) as connection:
             response = connection.ask(MetadataRequest(topics=None), version=12)
         assert {topic.name: len(topic.partitions) for topic in response.topics} == {"orders": 3, "users": 1}
-        assert broker.topics() == {"orders": 3, "users": 1}
+        assert broker.topics == {"orders": 3, "users": 1}
         assert broker.bootstrap_servers == f"127.0.0.1:{broker.port}"
 
 
@@ -72,7 +72,7 @@ def test_it_works_as_an_asynchronous_context_manager() -> None:
 
     async def use() -> str:
         async with EmbeddedBroker({"orders": 1}) as broker:
-            return ",".join(await asyncio.to_thread(broker.topics))
+            return ",".join(broker.topics)
 
     assert asyncio.run(use()) == "orders"
 
@@ -86,7 +86,7 @@ def test_a_running_broker_is_not_started_twice() -> None:
 def test_using_a_broker_that_does_not_run_says_so() -> None:
     """Without the message a forgotten start() looks like a hang."""
     with pytest.raises(IllegalStateError, match="call start"):
-        EmbeddedBroker().create_topic("orders")
+        EmbeddedBroker().topics.create("orders")
 
 
 def test_a_taken_port_is_a_configuration_error() -> None:
@@ -132,27 +132,27 @@ def test_a_start_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     assert f"kip848-broker-{port}" not in thread_names()
     assert sockets_of_port(port) == files_under(tmp_path) == 0
     with EmbeddedBroker({"good": 1}, data_dir=tmp_path, port=port) as broker:
-        assert broker.topics() == {"good": 1}
+        assert broker.topics == {"good": 1}
 
 
 def test_topics_are_created_grown_and_deleted_from_the_test() -> None:
     """Tests change topics under running groups; a re-created topic is another topic."""
     with EmbeddedBroker() as broker:
-        first_id = broker.create_topic("orders", 2)
-        broker.add_partitions("orders", 5)
-        assert broker.topics() == {"orders": 5}
-        broker.delete_topic("orders")
-        assert broker.topics() == {}
-        assert broker.create_topic("orders", partitions=1) != first_id
+        first_id = broker.topics.create("orders", 2)
+        broker.topics.add_partitions("orders", 5)
+        assert broker.topics == {"orders": 5}
+        broker.topics.delete("orders")
+        assert broker.topics == {}
+        assert broker.topics.create("orders", partitions=1) != first_id
 
 
 def test_errors_of_topic_calls_carry_kafkas_code() -> None:
     """The test side gets the same answer as an admin client."""
     with EmbeddedBroker({"orders": 1}) as broker:
         with pytest.raises(BrokerError) as taken:
-            broker.create_topic("orders")
+            broker.topics.create("orders")
         with pytest.raises(BrokerError) as unknown:
-            broker.delete_topic("users")
+            broker.topics.delete("users")
     assert taken.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
     assert unknown.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -165,7 +165,7 @@ def test_a_broker_that_starts_again_has_its_port_topics_and_cluster_id(
     """Clients reconnect to the address they know; another cluster id or topic id would be another cluster to them."""
     broker = EmbeddedBroker({"orders": 2}, data_dir=tmp_path if durable else None)
     with broker:
-        broker.add_partitions("orders", 3)
+        broker.topics.add_partitions("orders", 3)
         address = broker.bootstrap_servers
         with RawConnection(address) as connection:
             before = connection.ask(MetadataRequest(topics=None), version=12)
@@ -202,11 +202,11 @@ def test_leader_epochs_grow_with_every_start_and_begin_at_0_in_a_new_topic(tmp_p
         if durable:
             broker = EmbeddedBroker(data_dir=tmp_path)
     with broker:
-        broker.create_topic("payments")
-        broker.add_partitions("orders", 3)
+        broker.topics.create("payments")
+        broker.topics.add_partitions("orders", 3)
         with RawConnection(broker.bootstrap_servers) as connection:
             before = leader_epochs(connection.ask(MetadataRequest(topics=None), version=12))
-        broker.recreate_topic("orders")
+        broker.topics.recreate("orders")
         with RawConnection(broker.bootstrap_servers) as connection:
             after = leader_epochs(connection.ask(MetadataRequest(topics=None), version=12))
 
@@ -231,8 +231,8 @@ def test_start_topics_and_stop_are_journaled() -> None:
     """The event log tells a story from its beginning."""
     journal = MemoryJournal()
     with EmbeddedBroker({"orders": 2}, journal=journal) as broker:
-        broker.add_partitions("orders", 3)
-        broker.delete_topic("orders")
+        broker.topics.add_partitions("orders", 3)
+        broker.topics.delete("orders")
     assert [event.event for event in journal.events] == [
         "topic_created",
         "broker_started",
@@ -291,7 +291,7 @@ def test_a_forked_child_may_not_use_the_broker_and_does_not_keep_it_alive() -> N
         child = os.fork()
     if not child:  # no assertion, no clean-up of pytest here: report, wait for the end, go
         try:
-            broker.topics()
+            dict(broker.topics)
         except ForkedProcessError:
             os.write(report_write, b"refused")
         broker.stop()
@@ -300,7 +300,7 @@ def test_a_forked_child_may_not_use_the_broker_and_does_not_keep_it_alive() -> N
         os._exit(0)
     try:
         assert os.read(report_read, 100) == b"refused"
-        assert broker.topics() == {"orders": 1}
+        assert broker.topics == {"orders": 1}
         broker.stop()
         assert connection.is_closed_by_peer()
         with pytest.raises(ConnectionRefusedError):
@@ -324,11 +324,11 @@ def test_stopping_a_broker_from_its_own_thread_says_so() -> None:
 
     broker = EmbeddedBroker(journal=MemoryJournal(stop))
     with broker:
-        broker.create_topic("orders")
+        broker.topics.create("orders")
     assert "from its own thread" in str(failures[0])
 
 
-def test_advance_clock_needs_a_manual_clock() -> None:
+def test_advancing_the_clock_needs_a_manual_clock() -> None:
     """Silently doing nothing would make the test wait for a timer that runs on real time."""
     with EmbeddedBroker() as broker, pytest.raises(IllegalStateError, match="ManualClock"):
-        broker.advance_clock(1000)
+        broker.clock.advance(1000)

@@ -169,23 +169,23 @@ def test_a_test_lets_a_session_run_out_and_removes_a_member(broker: EmbeddedBrok
     """What a test does to members of consumer groups, it can do to classic ones."""
     a = client("a")
     a.join()
-    broker.expire_session("g", "a")
+    broker.groups.expire_session("g", "a")
     assert a.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
     a.member_id = ""
     a.join()
-    broker.remove_member("g", "a")
+    broker.groups.remove_member("g", "a")
     assert a.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
     with pytest.raises(IllegalStateError, match="no members"):
-        broker.force_rebalance("g")
+        broker.groups.force_rebalance("g")
 
 
 def test_a_test_lets_a_classic_group_rebalance(broker: EmbeddedBroker, client: Connect) -> None:
     """How an application takes a rebalance is tested without a second member of it."""
     a = client("a").enter()
     generation = broker.wait_for_group("g", state="Stable").group_epoch
-    assert broker.force_rebalance("g") == generation + 1
+    assert broker.groups.force_rebalance("g") == generation + 1
     assert a.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
-    assert broker.force_rebalance("g") == generation + 1  # it is on its way
+    assert broker.groups.force_rebalance("g") == generation + 1  # it is on its way
     a.join()
     a.sync()
     after = broker.wait_for_group("g", state="Stable", members=1)

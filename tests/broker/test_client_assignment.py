@@ -105,15 +105,15 @@ def test_a_call_that_waits_for_a_round_sees_it_begin_and_end(broker: EmbeddedBro
     m1, m2 = Peer(connection, "m1"), Peer(connection, "m2")
     m1.join()
     m2.join()
-    computing = broker.wait_for("g", lambda group: group.computing_member == "m1")
+    computing = broker.groups.wait_for("g", lambda group: group.computing_member == "m1")
     assert (computing.state, "'m1' computes" in str(computing)) == ("Assigning", True)
-    assert broker.expire_assignment("g") == "m1"
-    assert broker.wait_for("g", lambda group: group.computing_member == "m2").state == "Assigning"
+    assert broker.groups.expire_assignment("g") == "m1"
+    assert broker.groups.wait_for("g", lambda group: group.computing_member == "m2").state == "Assigning"
     assert m1.prepare().error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert not m1.acknowledge().should_compute_assignment
     assert m2.acknowledge().should_compute_assignment
     m2.compute()
-    assert broker.wait_for("g", lambda group: group.computing_member is None).assignor == "a"
+    assert broker.groups.wait_for("g", lambda group: group.computing_member is None).assignor == "a"
 
 
 def test_the_time_of_a_computation_that_no_member_was_told_of_cannot_run_out(
@@ -124,7 +124,7 @@ def test_the_time_of_a_computation_that_no_member_was_told_of_cannot_run_out(
     m1.join()
     m1.compute()
     with pytest.raises(IllegalStateError, match="no member of group 'g'"):
-        broker.expire_assignment("g")
+        broker.groups.expire_assignment("g")
 
 
 def test_a_fault_takes_a_prepare_or_an_install_like_any_request(

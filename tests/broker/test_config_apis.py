@@ -83,7 +83,7 @@ def test_a_group_shows_what_the_broker_sets_for_all_under_the_brokers_name() -> 
         EmbeddedBroker(config={"group.consumer.session.timeout.ms": 3000}) as broker,
         RawConnection(broker.bootstrap_servers) as connection,
     ):
-        broker.set_group_config("g", {SESSION: "500"})
+        broker.groups.set_config("g", {SESSION: "500"})
         found = describe(connection, ResourceType.GROUP, "g", SESSION, synonyms=True).configs[0]
         other = describe(connection, ResourceType.GROUP, "h", SESSION).configs[0]
     assert [(synonym.name, synonym.value, synonym.source) for synonym in found.synonyms] == [
@@ -95,10 +95,10 @@ def test_a_group_shows_what_the_broker_sets_for_all_under_the_brokers_name() -> 
 
 def test_the_test_side_configures_groups_too(broker: EmbeddedBroker, connection: RawConnection) -> None:
     """A test shortens the session of one group without an admin client."""
-    broker.set_group_config("g", {SESSION: "500"})
+    broker.groups.set_config("g", {SESSION: "500"})
     assert value_of(connection, ResourceType.GROUP, "g", SESSION) == ("500", ConfigSource.DYNAMIC_GROUP)
     with pytest.raises(ConfigError, match="within"):
-        broker.set_group_config("g", {SESSION: "1"})
+        broker.groups.set_config("g", {SESSION: "1"})
     assert value_of(connection, ResourceType.GROUP, "g", SESSION)[0] == "500"
 
 
@@ -122,7 +122,7 @@ def test_overrides_that_the_bounds_no_longer_allow_are_ignored_and_reported(
 ) -> None:
     """A broker must start although its limits were tightened."""
     with EmbeddedBroker(data_dir=tmp_path) as broker:
-        broker.set_group_config("g", {SESSION: "500"})
+        broker.groups.set_config("g", {SESSION: "500"})
     limits = {"group.consumer.min.session.timeout.ms": 1000}
     with EmbeddedBroker(data_dir=tmp_path, config=limits) as broker:
         assert broker.running

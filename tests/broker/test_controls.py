@@ -22,14 +22,14 @@ def broker(journal: MemoryJournal, tmp_path: Path) -> Iterator[EmbeddedBroker]:
 
 
 def members(broker: EmbeddedBroker) -> list[str]:
-    group = broker.group("g")
+    group = broker.groups.get("g")
     return [] if group is None else [member.member_id for member in group.members]
 
 
 def test_a_removed_member_has_left(broker: EmbeddedBroker, connection: RawConnection, journal: MemoryJournal) -> None:
     """What an operator does to a member that does harm."""
     connection.ask(join("a", instance_id="static"), version=1)
-    broker.remove_member("g", "static")
+    broker.groups.remove_member("g", "static")
     assert members(broker) == []
     assert connection.ask(join("b", instance_id="static"), version=1).error_code == ErrorCode.NONE
     assert journal.named("member_left")[0].fields["reason"] == "leave"
@@ -42,21 +42,21 @@ def test_a_member_is_named_by_its_client_id_if_only_one_has_it(
     connection.ask(join("a"), version=1)
     with RawConnection(broker.bootstrap_servers, client_id="second") as other:
         other.ask(join("b"), version=1)
-        broker.remove_member("g", "second")
+        broker.groups.remove_member("g", "second")
         assert members(broker) == ["a"]
         other.ask(join("c"), version=1)
     with RawConnection(broker.bootstrap_servers, client_id="second") as another:
         another.ask(join("d"), version=1)
         with pytest.raises(BrokerError, match=r"no single member 'second'; members are: a \(raw\); c \(second\); d"):
-            broker.expire_session("g", "second")
+            broker.groups.expire_session("g", "second")
 
 
 @pytest.mark.parametrize(
     "act",
     [
-        lambda broker: broker.expire_session("g", "m"),
-        lambda broker: broker.remove_member("g", "m"),
-        lambda broker: broker.force_rebalance("g"),
+        lambda broker: broker.groups.expire_session("g", "m"),
+        lambda broker: broker.groups.remove_member("g", "m"),
+        lambda broker: broker.groups.force_rebalance("g"),
     ],
 )
 def test_a_group_that_is_not_there_is_named_in_the_error(
@@ -66,19 +66,19 @@ def test_a_group_that_is_not_there_is_named_in_the_error(
     with pytest.raises(BrokerError, match="no consumer group 'g'; groups are: none") as raised:
         act(broker)
     assert raised.value.code == ErrorCode.GROUP_ID_NOT_FOUND
-    assert broker.groups() == ()
+    assert broker.groups.ids() == ()
 
 
 def test_the_time_to_give_up_partitions_runs_out(connection: RawConnection, broker: EmbeddedBroker) -> None:
     """A member that is too slow in its revocation callback is removed, and the others go on."""
     epoch = connection.ask(join("a"), version=1).member_epoch
     with pytest.raises(IllegalStateError, match="no rebalance timer runs"):
-        broker.expire_revocation("g", "a")
+        broker.groups.expire_revocation("g", "a")
     connection.ask(join("b"), version=1)
     told = connection.ask(heartbeat(epoch, "a"), version=1)
     assert told.assignment is not None
     assert sum(len(topic.partitions) for topic in told.assignment.topic_partitions) == 2
-    broker.expire_revocation("g", "a")
+    broker.groups.expire_revocation("g", "a")
     assert members(broker) == ["b"]
 
 
@@ -87,7 +87,7 @@ def test_a_forced_rebalance_moves_the_epoch_and_nothing_else(broker: EmbeddedBro
     first = connection.ask(join("a"), version=1)
     assert first.assignment is not None
     owned = first.assignment.topic_partitions
-    epoch = broker.force_rebalance("g")
+    epoch = broker.groups.force_rebalance("g")
     assert epoch > first.member_epoch
     second = connection.ask(heartbeat(first.member_epoch, "a", topic_partitions=owned), version=1)
     assert second.member_epoch == epoch
@@ -99,29 +99,29 @@ def test_a_forced_rebalance_moves_the_epoch_and_nothing_else(broker: EmbeddedBro
 def test_a_recreated_topic_is_another_one(broker: EmbeddedBroker, connection: RawConnection) -> None:
     """Old offsets must not be used on new records."""
     commit_offset(connection, 7)
-    assert broker.committed("g") == {NamedPartition("orders", 0): 7}
-    before = broker.create_topic("other", partitions=3)
-    after = broker.recreate_topic("other")
+    assert broker.groups.committed("g") == {NamedPartition("orders", 0): 7}
+    before = broker.topics.create("other", partitions=3)
+    after = broker.topics.recreate("other")
     assert before != after
-    broker.recreate_topic("orders", partitions=2)
-    assert broker.topics() == {"orders": 2, "other": 3}
-    assert broker.committed("g") == {}
+    broker.topics.recreate("orders", partitions=2)
+    assert broker.topics == {"orders": 2, "other": 3}
+    assert broker.groups.committed("g") == {}
     with pytest.raises(BrokerError):
-        broker.recreate_topic("nothing")
+        broker.topics.recreate("nothing")
 
 
 def test_records_are_gone_as_after_their_retention(broker: EmbeddedBroker, connection: RawConnection) -> None:
     """A consumer whose committed offset is gone has to follow its reset policy."""
     for _ in range(2):
         broker.produce_many("orders", [NewRecord(b"v", partition=1)] * 5)
-    assert broker.offsets("orders")[1] == (0, 10)
-    assert broker.delete_records("orders", 1, 5) == 5
-    assert broker.offsets("orders")[1] == (5, 10)
-    assert broker.delete_records("orders", 1) == 10
+    assert broker.topics.offsets("orders")[1] == (0, 10)
+    assert broker.topics.delete_records("orders", 1, 5) == 5
+    assert broker.topics.offsets("orders")[1] == (5, 10)
+    assert broker.topics.delete_records("orders", 1) == 10
     with pytest.raises(BrokerError, match="has no partition 9"):
-        broker.delete_records("orders", 9)
+        broker.topics.delete_records("orders", 9)
     with pytest.raises(BrokerError) as raised:
-        broker.delete_records("orders", 1, 999)
+        broker.topics.delete_records("orders", 1, 999)
     assert raised.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
@@ -132,10 +132,10 @@ def test_everything_is_still_so_after_a_restart(broker: EmbeddedBroker, crash: b
         for member_id in ("a", "b", "c"):
             connection.ask(join(member_id), version=1)
     broker.produce_many("orders", [NewRecord(b"v", partition=1)] * 4)
-    broker.expire_session("g", "a")
-    broker.remove_member("g", "b")
-    epoch = broker.force_rebalance("g")
-    broker.delete_records("orders", 1, 4)
+    broker.groups.expire_session("g", "a")
+    broker.groups.remove_member("g", "b")
+    epoch = broker.groups.force_rebalance("g")
+    broker.topics.delete_records("orders", 1, 4)
     if crash:
         broker.crash()
     else:
@@ -144,4 +144,4 @@ def test_everything_is_still_so_after_a_restart(broker: EmbeddedBroker, crash: b
     group = broker.wait_for_group("g")
     assert [member.member_id for member in group.members] == ["c"]
     assert group.group_epoch == epoch
-    assert broker.offsets("orders")[1] == (4, 4)
+    assert broker.topics.offsets("orders")[1] == (4, 4)

@@ -80,7 +80,7 @@ def test_a_topic_is_found_by_its_id(broker: EmbeddedBroker, connection: RawConne
         0: ErrorCode.NONE,
         1: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     }
-    broker.delete_topic("orders")
+    broker.topics.delete("orders")
     gone = broker.faults.on("Fetch", error(ErrorCode.UNKNOWN_TOPIC_ID), topic="orders")
     connection.ask(request, version=16)
     assert gone.hits == 1, "the name of a deleted topic is still known"
@@ -108,7 +108,7 @@ def test_a_dropped_request_changes_nothing_and_silences_its_connection(
     with RawConnection(front.bootstrap_servers) as other:
         assert other.ask(MetadataRequest(topics=()), version=12).topics == ()
     assert is_silent(through)
-    assert broker.groups() == ()
+    assert broker.groups.ids() == ()
 
 
 def test_a_closed_connection_got_the_answers_before(
@@ -122,7 +122,7 @@ def test_a_closed_connection_got_the_answers_before(
     through.read(MetadataRequest())
     assert through.is_closed_by_peer()
     assert rule.hits == 1
-    assert broker.groups() == ()
+    assert broker.groups.ids() == ()
 
 
 def test_a_reset_looks_like_one(front: Front, through: RawConnection) -> None:
@@ -144,7 +144,7 @@ def test_a_lost_reply_has_changed_the_state(
     """The case that finds client bugs: it was done, and the client cannot know."""
     front.faults.on(ApiKey.OFFSET_COMMIT, action)
     through.send(commit({0: 5}), version=9)
-    wait_until(lambda: broker.committed("g") == {NamedPartition("orders", 0): 5})
+    wait_until(lambda: broker.groups.committed("g") == {NamedPartition("orders", 0): 5})
     assert through.is_closed_by_peer() if closes else is_silent(through)
 
 
@@ -154,7 +154,7 @@ def test_a_reply_breaks_off_in_the_middle(broker: EmbeddedBroker, front: Front, 
     through.send(join(), version=1)
     with pytest.raises(EOFError, match="closed after 2 of"):
         through.read_frame()
-    assert broker.group("g") is not None
+    assert broker.groups.get("g") is not None
 
 
 # --- time and order
@@ -168,7 +168,7 @@ def test_a_held_request_is_done_when_it_is_released(
     through.send(join(), version=1)
     rule.wait()
     wait_until(lambda: rule.held == 1)
-    assert broker.groups() == ()
+    assert broker.groups.ids() == ()
     assert rule.release() == 1
     assert through.read(join()).error_code == 0
     assert (rule.held, rule.release()) == (0, 0)
@@ -182,7 +182,7 @@ def test_a_request_that_waited_is_done_even_if_its_client_has_gone(broker: Embed
             rule.wait()
             wait_until(lambda: rule.held)
         front.requests.wait_for(HEARTBEAT, when=lambda logged: logged.outcome == "closed")
-        assert broker.groups() == ()
+        assert broker.groups.ids() == ()
         rule.release()
         broker.wait_for_group("g", members=1)
 
@@ -206,9 +206,9 @@ def test_delays_follow_the_manual_clock() -> None:
             rule.wait(hits=1)
             two.send(join("b"), version=1)
             broker.wait_for_group("g", members=1)
-            broker.advance_clock(4_999)
+            broker.clock.advance(4_999)
             assert two.read(join()).member_id == "b"
-            broker.advance_clock(1)
+            broker.clock.advance(1)
             assert one.read(join()).member_id == "a"
 
 
@@ -220,10 +220,10 @@ def test_a_duplicate_may_come_later() -> None:
             epoch = connection.ask(join(), version=1).member_epoch
             assert connection.ask(heartbeat(-1), version=1).error_code == 0
             assert epoch == 1
-            broker.advance_clock(100)
+            broker.clock.advance(100)
             group = broker.wait_for_group("g")
             assert [member.member_id for member in group.members] == ["m"]
-            broker.advance_clock(10_000)
+            broker.clock.advance(10_000)
             broker.wait_for_group("g", members=0)
 
 
@@ -314,7 +314,7 @@ def test_rules_outlive_a_restart_and_what_they_hold_does_not(broker: EmbeddedBro
     broker.start()
     with RawConnection(broker.bootstrap_servers) as connection:
         assert connection.ask(join(), version=1).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    assert broker.groups() == ()
+    assert broker.groups.ids() == ()
 
 
 def test_a_fault_is_written_into_the_event_log(

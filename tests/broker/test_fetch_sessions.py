@@ -108,7 +108,7 @@ def test_a_session_answers_with_what_has_changed(broker: EmbeddedBroker, client:
     assert client.fetch(4, forgotten=(1,)) == {}
     broker.produce(TOPIC, "v", partition=2)
     assert client.fetch(5, max_bytes=0) == {2: (0, size)}, "the first batch comes whatever its size"
-    broker.delete_records(TOPIC, 2, before_offset=1)
+    broker.topics.delete_records(TOPIC, 2, before_offset=1)
     assert client.fetch(6, {2: 1}) == {2: (0, 0)}, "the log begins elsewhere"
 
 
@@ -190,9 +190,9 @@ def test_fault_rules_and_acls_judge_every_partition_of_a_session(broker: Embedde
 @pytest.mark.kip848_broker(acls=True)
 def test_a_permission_that_is_withdrawn_ends_the_reading_of_a_session(broker: EmbeddedBroker, client: Client) -> None:
     """A session must not let a user read on after an operator took the permission away."""
-    broker.allow("ANONYMOUS", "READ", topic=TOPIC)
+    broker.acls.allow("ANONYMOUS", "READ", topic=TOPIC)
     assert client.fetch(0, {0: 0}) == {0: (0, 0)}
-    broker.deny("ANONYMOUS", "READ", topic=TOPIC)
+    broker.acls.deny("ANONYMOUS", "READ", topic=TOPIC)
     assert client.fetch(1) == {0: (ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0)}
 
 
@@ -201,19 +201,19 @@ def test_a_session_belongs_to_one_life_of_one_node(broker: EmbeddedBroker) -> No
     """A client that comes back with its session must hear that it is gone, and not wait for changes."""
 
     def at(node_id: int) -> Client:
-        return Client(RawConnection(broker.nodes[node_id - 1].bootstrap_server))
+        return Client(RawConnection(broker.nodes[node_id].bootstrap_server))
 
     first = at(1)
     first.fetch(0, {0: 0})
     other = at(2)
     assert other.ask(1, session_id=first.session_id).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    broker.kill_node(1)
-    broker.start_node(1)
+    broker.nodes.kill(1)
+    broker.nodes.start(1)
     again = at(1)
     assert again.ask(1, session_id=first.session_id).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     again.fetch(0, {0: 0})
-    broker.move_leader(TOPIC, 0, 2)
-    wait_until(lambda: broker.leader(TOPIC, 0) == 2)
+    broker.nodes.move_leader(TOPIC, 0, 2)
+    wait_until(lambda: broker.nodes.leader(TOPIC, 0) == 2)
     assert again.fetch(1, version=10)[0][0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
     for client in (first, other, again):
         client.connection.close()

@@ -62,7 +62,7 @@ def test_requests_that_wait_for_their_turn_keep_their_order(
 ) -> None:
     """A commit would be refused that was sent before the leave, and a leave lost whose client is gone."""
     monkeypatch.setattr(group_turns, "_SHARE_S", 0.0)
-    kip848_broker.create_topic("orders", 1)
+    kip848_broker.topics.create("orders", 1)
     with RawConnection(kip848_broker.bootstrap_servers) as client:
         requests: list[tuple[Any, int]] = [(join(), 1), (commit({0: 7}, epoch=1, member_id="m"), 9), (heartbeat(-1), 1)]
         for request, version in requests:
@@ -70,4 +70,4 @@ def test_requests_that_wait_for_their_turn_keep_their_order(
         joined, committed, left = [client.read(request) for request, _ in requests]
     assert (joined.member_epoch, left.member_epoch) == (1, -1)
     assert committed.topics[0].partitions[0].error_code == ErrorCode.NONE
-    assert kip848_broker.committed("g") == {("orders", 0): 7}
+    assert kip848_broker.groups.committed("g") == {("orders", 0): 7}

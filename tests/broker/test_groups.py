@@ -72,11 +72,11 @@ def test_a_member_is_named_by_its_client_id_only_if_that_is_unique(
 
 def test_unknown_groups_are_none_and_known_ones_are_listed(broker: EmbeddedBroker, connection: RawConnection) -> None:
     """A question about a group must not create it."""
-    assert broker.group("g") is None
-    assert broker.groups() == ()
+    assert broker.groups.get("g") is None
+    assert broker.groups.ids() == ()
     Member(connection, "m1", group_id="b").join("orders")
     Member(connection, "m1", group_id="a").join("orders")
-    assert broker.groups() == ("a", "b")
+    assert broker.groups.ids() == ("a", "b")
 
 
 def test_a_session_runs_out_when_the_manual_clock_reaches_it_and_not_before(
@@ -85,9 +85,9 @@ def test_a_session_runs_out_when_the_manual_clock_reaches_it_and_not_before(
     """Tests of lost members must neither sleep nor be early."""
     member = Member(connection)
     member.join("orders")
-    broker.advance_clock(9_999)
+    broker.clock.advance(9_999)
     assert len(broker.wait_for_group("g").members) == 1
-    broker.advance_clock(1)
+    broker.clock.advance(1)
     assert broker.wait_for_group("g", state="Empty", members=0).group_epoch == 2
     assert member.heartbeat().error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -123,7 +123,7 @@ def test_a_condition_that_raises_fails_the_waiting_test_and_not_the_broker(
     member = Member(connection)
     member.join("orders")
     with pytest.raises(AttributeError, match="no_such"):
-        broker.wait_for("g", lambda group: group.no_such)  # type: ignore[attr-defined]
+        broker.groups.wait_for("g", lambda group: group.no_such)  # type: ignore[attr-defined]
     assert member.heartbeat().error_code == ErrorCode.NONE
 
 
@@ -133,11 +133,11 @@ def test_topics_that_change_reach_the_group_with_its_next_heartbeat(
     """Growing, deleting and re-creating a topic under a group."""
     member = Member(connection)
     member.join("orders")
-    broker.add_partitions("orders", 6)
+    broker.topics.add_partitions("orders", 6)
     member.heartbeat()
     assert len(broker.wait_for_group("g", state="Stable").assigned) == 6
-    broker.delete_topic("orders")
-    broker.create_topic("orders", 1)
+    broker.topics.delete("orders")
+    broker.topics.create("orders", 1)
     member.heartbeat()
     member.acknowledge()
     member.heartbeat()
@@ -161,25 +161,25 @@ def test_members_and_offsets_survive_a_restart(tmp_path: Path, durable: bool, cl
         before = broker.wait_for_group("g", state="Stable", members=2)
         broker.crash()
         broker.start()
-        assert broker.group("g") == before
-        assert broker.groups() == ("g", "simple")
+        assert broker.groups.get("g") == before
+        assert broker.groups.ids() == ("g", "simple")
         with RawConnection(broker.bootstrap_servers) as connection:
             first.connection = connection
             response = first.heartbeat()
             assert (response.error_code, response.member_epoch) == (ErrorCode.NONE, 2)
             assert committed(connection, "simple", topic="orders")[0] == 7
-        broker.advance_clock(9_999)  # sessions began anew with the start
+        broker.clock.advance(9_999)  # sessions began anew with the start
         assert len(broker.wait_for_group("g").members) == 2
-        broker.advance_clock(1)
+        broker.clock.advance(1)
         assert {member.member_id for member in broker.wait_for_group("g").members} == set()
 
 
 def test_offsets_expire_after_their_retention(broker: EmbeddedBroker, connection: RawConnection) -> None:
     """An unused group goes away by itself, as in Kafka after seven days."""
     commit_offset(connection, 7, group="simple")
-    broker.advance_clock(7 * 24 * 3600 * 1000 - 700_000)
+    broker.clock.advance(7 * 24 * 3600 * 1000 - 700_000)
     assert committed(connection, "simple", topic="orders")[0] == 7
-    broker.advance_clock(1_400_000)
+    broker.clock.advance(1_400_000)
     assert committed(connection, "simple", topic="orders")[0] == -1
 
 
@@ -195,7 +195,7 @@ class TestFolderThatFails:
         response = member.join("orders")
         assert response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert response.error_message == "No space left on device"
-        assert broker.group("g") is None
+        assert broker.groups.get("g") is None
         full_disk.clear()
         assert member.join("orders").member_epoch == 1
 
@@ -240,12 +240,12 @@ class TestFolderThatFails:
             member.commit(0, 3)
             full_disk.set()
             if deletes_topic:
-                broker.delete_topic("orders")
-            broker.advance_clock(30_000)
+                broker.topics.delete("orders")
+            broker.clock.advance(30_000)
             refused = member.heartbeat(subscribed_topic_names=("orders", "more"))
             assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
             full_disk.clear()
-            broker.advance_clock(30_000)
+            broker.clock.advance(30_000)
             assert member.heartbeat(subscribed_topic_names=("orders", "more")).error_code == 0
 
     def test_a_deleted_topic_is_told_to_the_groups_once_the_disk_takes_it(
@@ -256,7 +256,7 @@ class TestFolderThatFails:
         member.join("orders")
         member.commit(0, 3)
         full_disk.set()
-        broker.delete_topic("orders")
+        broker.topics.delete("orders")
         assert member.heartbeat().error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         full_disk.clear()
         member.heartbeat()
@@ -274,7 +274,7 @@ def test_records_of_an_unknown_type_are_skipped_on_load(tmp_path: Path, caplog: 
     folder.coordinator_log.append([(b"\x00\x63future", b"\x00\x00")])
     folder.close()
     with caplog.at_level(logging.WARNING, logger="kip848_client.broker"), EmbeddedBroker(data_dir=tmp_path) as broker:
-        assert broker.groups() == ("simple",)
+        assert broker.groups.ids() == ("simple",)
     assert "broker.record_skipped record_type=99" in caplog.text
 
 

@@ -18,7 +18,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 def test_a_record_is_read_by_a_client_as_it_was_given(kip848_broker: EmbeddedBroker) -> None:
     """A test feeds records to a service and compares key, value, headers and timestamp."""
-    kip848_broker.create_topic("orders", partitions=2)
+    kip848_broker.topics.create("orders", partitions=2)
     at_ms = 1_700_000_000_123
     written = kip848_broker.produce("orders", "tea", b"ann", {"trace": "1"}, partition=1, timestamp_ms=at_ms)
     reader = confluent_kafka.Consumer({"bootstrap.servers": kip848_broker.bootstrap_servers, "group.id": "r"})
@@ -35,7 +35,7 @@ def test_a_record_is_read_by_a_client_as_it_was_given(kip848_broker: EmbeddedBro
 @pytest.mark.parametrize("codec", CODECS)
 def test_records_of_a_client_are_seen_in_any_compression(kip848_broker: EmbeddedBroker, codec: str) -> None:
     """A test looks at what the service wrote, and the service chooses its codec."""
-    kip848_broker.create_topic("orders")
+    kip848_broker.topics.create("orders")
     producer = Producer(
         {"bootstrap.servers": kip848_broker.bootstrap_servers, "compression.type": codec, "linger.ms": 50}
     )
@@ -51,7 +51,7 @@ def test_records_of_a_client_are_seen_in_any_compression(kip848_broker: Embedded
 
 def test_records_of_an_aborted_transaction_are_seen_only_on_request(kip848_broker: EmbeddedBroker) -> None:
     """What a service took back was never there for its readers."""
-    kip848_broker.create_topic("orders")
+    kip848_broker.topics.create("orders")
     producer = Producer({"bootstrap.servers": kip848_broker.bootstrap_servers, "transactional.id": "t"})
     producer.init_transactions(20)
     for value, end in ((b"taken back", producer.abort_transaction), (b"kept", producer.commit_transaction)):
@@ -89,7 +89,7 @@ def test_many_records_are_returned_in_their_order_and_spread_without_keys() -> N
 
 def test_waiting_ends_with_the_record_that_was_missing(kip848_broker: EmbeddedBroker) -> None:
     """Not in intervals: a test is as fast as the service."""
-    kip848_broker.create_topic("orders", partitions=2)
+    kip848_broker.topics.create("orders", partitions=2)
     kip848_broker.produce("orders", "tea", partition=0)
     later = threading.Timer(0.05, kip848_broker.produce, ("orders", "milk"), {"partition": 1})
     later.start()
@@ -101,7 +101,7 @@ def test_waiting_ends_with_the_record_that_was_missing(kip848_broker: EmbeddedBr
 
 def test_a_wrong_topic_partition_or_value_is_told(kip848_broker: EmbeddedBroker) -> None:
     """A typing mistake costs a minute, not an hour; nothing is written."""
-    kip848_broker.create_topic("orders", partitions=2)
+    kip848_broker.topics.create("orders", partitions=2)
     for call in (
         lambda: kip848_broker.produce("order", "tea"),
         lambda: kip848_broker.records("orders", 2),
@@ -119,11 +119,11 @@ def test_a_wrong_topic_partition_or_value_is_told(kip848_broker: EmbeddedBroker)
 
 def test_committed_offsets_are_found_by_any_topic_partition(kip848_broker: EmbeddedBroker) -> None:
     """confluent-kafka's type is the one that a test has at hand."""
-    kip848_broker.create_topic("orders")
+    kip848_broker.topics.create("orders")
     reader = confluent_kafka.Consumer({"bootstrap.servers": kip848_broker.bootstrap_servers, "group.id": "billing"})
     reader.commit(offsets=[confluent_kafka.TopicPartition("orders", 0, 3)], asynchronous=False)
     reader.close()
-    committed = kip848_broker.committed("billing")
+    committed = kip848_broker.groups.committed("billing")
     assert committed == {("orders", 0): 3}
     assert committed[confluent_kafka.TopicPartition("orders", 0)] == committed["orders", 0] == 3
     assert confluent_kafka.TopicPartition("orders", 1) not in committed

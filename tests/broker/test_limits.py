@@ -72,7 +72,7 @@ def test_a_transactional_id_too_many_takes_the_place_of_an_idle_one(
     for number in range(5):
         request = InitProducerIdRequest(transactional_id=f"t{number}", transaction_timeout_ms=60_000)
         assert connection.ask(request, version=5).error_code == ErrorCode.NONE
-    assert [known.transactional_id for known in broker.transactions()] == ["t3", "t4"]
+    assert [known.transactional_id for known in tuple(broker.transactions)] == ["t3", "t4"]
 
 
 @pytest.mark.parametrize("start", [b"\x00\x44", b"\x00\x08\x00\x09", b"\x01"], ids=["heartbeat", "commit", "one byte"])
@@ -170,7 +170,7 @@ def test_offsets_of_20_000_partitions_are_committed_in_one_request(version: int)
             for item in topic["partitions"]
         ]
         assert answered == asked
-        assert len(broker.committed("g")) == 20_000
+        assert len(broker.groups.committed("g")) == 20_000
 
 
 def test_entries_of_all_lists_together_are_counted_and_tagged_fields_with_them() -> None:

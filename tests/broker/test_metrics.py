@@ -69,10 +69,10 @@ def test_rebalances_are_counted_with_every_cause(broker: EmbeddedBroker) -> None
     beat(broker, "a", -1)
     assert figures(broker, "consumer.group.rebalance.count") == {"": 3}
     epoch = beat(broker, "b", epoch)
-    broker.add_partitions("t", 4)
+    broker.topics.add_partitions("t", 4)
     beat(broker, "b", epoch)
     assert figures(broker, "consumer.group.rebalance.count") == {"": 4}
-    broker.expire_session("g", "b")
+    broker.groups.expire_session("g", "b")
     assert figures(broker, "consumer.group.rebalance.count") == {"": 5}
     assert figures(broker, "consumer.group.rebalance.rate")[""] > 0
 

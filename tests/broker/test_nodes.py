@@ -51,7 +51,7 @@ def at(broker: EmbeddedBroker) -> Iterator[At]:
     made: list[RawConnection] = []
 
     def connect(node_id: int) -> RawConnection:
-        made.append(RawConnection(broker.nodes[node_id - 1].bootstrap_server))
+        made.append(RawConnection(broker.nodes[node_id].bootstrap_server))
         return made[-1]
 
     yield connect
@@ -97,7 +97,7 @@ def heartbeat(connection: RawConnection, group: str, *, epoch: int) -> ConsumerG
 
 def test_a_fetch_is_served_by_replicas_and_told_the_leader_elsewhere(broker: EmbeddedBroker, at: At) -> None:
     """Scenario 35. A client at the wrong node would get records that a Kafka does not give, or search for long."""
-    port = broker.nodes[1].port
+    port = broker.nodes[2].port
     refused, endpoints = fetch(at(1), 1)
     assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (refused.current_leader.leader_id, refused.current_leader.leader_epoch) == (2, 0)
@@ -115,9 +115,9 @@ def test_records_are_taken_by_the_leader_only(broker: EmbeddedBroker, at: At) ->
     refused = answer.responses[0].partition_responses[0]
     assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (refused.current_leader.leader_id, refused.current_leader.leader_epoch) == (2, 0)
-    assert [(node.node_id, node.port) for node in answer.node_endpoints] == [(2, broker.nodes[1].port)]
+    assert [(node.node_id, node.port) for node in answer.node_endpoints] == [(2, broker.nodes[2].port)]
     assert produced(at(3), 1, version=9) == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert broker.offsets(TOPIC)[1] == (0, 0)
+    assert broker.topics.offsets(TOPIC)[1] == (0, 0)
 
 
 @pytest.mark.parametrize("node", NODES)
@@ -136,12 +136,12 @@ def test_offsets_and_epochs_are_told_by_the_leader_only(at: At, node: int) -> No
 def test_a_dead_leader_is_followed_by_the_next_epoch(broker: EmbeddedBroker, at: At) -> None:
     """Scenario 37. Without epochs a consumer would not notice that it reads from a leader of the past."""
     waiting = at(2)
-    broker.kill_node(2)
+    broker.nodes.kill(2)
     assert waiting.is_closed_by_peer()
     fenced, endpoints = fetch(at(3), 1, epoch=0)
     assert fenced.error_code == ErrorCode.FENCED_LEADER_EPOCH
     assert (fenced.current_leader.leader_id, fenced.current_leader.leader_epoch) == (3, 1)
-    assert endpoints == [(3, broker.nodes[2].port)]
+    assert endpoints == [(3, broker.nodes[3].port)]
     unknown, endpoints = fetch(at(3), 1, epoch=2)
     assert (unknown.error_code, unknown.current_leader.leader_id) == (ErrorCode.UNKNOWN_LEADER_EPOCH, -1)
     assert endpoints == []
@@ -150,30 +150,30 @@ def test_a_dead_leader_is_followed_by_the_next_epoch(broker: EmbeddedBroker, at:
 
 def test_a_node_that_came_back_is_seen_and_leads_nothing(broker: EmbeddedBroker, at: At) -> None:
     """Scenario 38. Each return would move leaders a second time."""
-    port = broker.nodes[1].port
-    broker.kill_node(2)
+    port = broker.nodes[2].port
+    broker.nodes.kill(2)
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", port), timeout=5)
     assert [node.node_id for node in at(1).ask(MetadataRequest(topics=None), version=12).brokers] == [1, 3]
-    broker.start_node(2)
+    broker.nodes.start(2)
     metadata = at(2).ask(MetadataRequest(topics=None), version=12)
     assert [(node.node_id, node.port) for node in metadata.brokers][1] == (2, port)
     assert [partition.leader_id for partition in metadata.topics[0].partitions] == [1, 3, 3]
     assert [partition.isr_nodes for partition in metadata.topics[0].partitions] == [(1, 2), (2, 3), (3, 1)]
-    broker.kill_node(2)
-    broker.start_node(2, preferred=True)
-    assert [broker.leader(TOPIC, number) for number in range(3)] == [1, 2, 3]
+    broker.nodes.kill(2)
+    broker.nodes.start(2, preferred=True)
+    assert [broker.nodes.leader(TOPIC, number) for number in range(3)] == [1, 2, 3]
 
 
 @pytest.mark.kip848_broker(config={"default.replication.factor": "1"})
 def test_a_partition_without_a_living_replica_says_so(broker: EmbeddedBroker, at: At) -> None:
     """Scenario 42. A service that cannot live with a part of its topic being gone would not be found out."""
-    broker.kill_node(2)
+    broker.nodes.kill(2)
     partition = at(1).ask(MetadataRequest(topics=None), version=12).topics[0].partitions[1]
     assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
     assert (partition.replica_nodes, partition.isr_nodes, partition.offline_replicas) == ((2,), (), (2,))
     assert [produced(at(1), 0), produced(at(1), 1)] == [0, ErrorCode.NOT_LEADER_OR_FOLLOWER]
-    broker.start_node(2)
+    broker.nodes.start(2)
     assert produced(at(2), 1) == 0
 
 
@@ -181,7 +181,7 @@ def test_too_few_replicas_refuse_those_who_want_all(broker: EmbeddedBroker, at: 
     """Scenario 43. Producers with acks=all would never meet NOT_ENOUGH_REPLICAS before production."""
     broker._on_loop(lambda state: state.topics.set_configs(TOPIC, {"min.insync.replicas": "2"}))
     assert produced(at(1), 0) == 0
-    broker.kill_node(2)
+    broker.nodes.kill(2)
     assert produced(at(1), 0) == ErrorCode.NOT_ENOUGH_REPLICAS
     assert produced(at(1), 0, acks=1) == 0
 
@@ -201,15 +201,15 @@ def test_a_consumer_beyond_a_lost_record_is_told_where_the_log_ends(broker: Embe
     """Scenario 44. Truncation by an unclean leader could not be tested at all (KIP-320)."""
     for _ in range(5):
         assert produced(at(1), 0) == 0
-    broker.move_leader(TOPIC, 0, 2, lose_records=2)
-    assert broker.offsets(TOPIC)[0] == (0, 3)
+    broker.nodes.move_leader(TOPIC, 0, 2, lose_records=2)
+    assert broker.topics.offsets(TOPIC)[0] == (0, 3)
     assert produced(at(2), 0) == 0
     first_epoch = [{"topic": TOPIC, "partitions": [{"partition": 0, "leader_epoch": 0}]}]
     answer = at(2).call(ApiKey.OFFSET_FOR_LEADER_EPOCH, 4, replica_id=-1, topics=first_epoch)
     end = answer.topics[0].partitions[0]
     assert (end.leader_epoch, end.end_offset) == (0, 3)
     with pytest.raises(BrokerError, match="holds 4 records, not 9"):
-        broker.move_leader(TOPIC, 0, 1, lose_records=9)
+        broker.nodes.move_leader(TOPIC, 0, 1, lose_records=9)
 
 
 def test_a_topic_has_the_replicas_that_it_asks_for(broker: EmbeddedBroker, at: At) -> None:
@@ -223,13 +223,13 @@ def test_a_topic_has_the_replicas_that_it_asks_for(broker: EmbeddedBroker, at: A
     assert created("t4", replication_factor=4).error_code == ErrorCode.INVALID_REPLICATION_FACTOR
     by_hand = [{"partition_index": 0, "broker_ids": [3, 1]}]
     assert created("t5", num_partitions=-1, assignments=by_hand).replication_factor == 2
-    assert broker.leader("t5", 0) == 3
+    assert broker.nodes.leader("t5", 0) == 3
     uneven = [*by_hand, {"partition_index": 1, "broker_ids": [3]}]
     assert created("t7", num_partitions=-1, assignments=uneven).error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
     for replicas, code in (([2], ErrorCode.INVALID_REPLICA_ASSIGNMENT), ([2, 3], 0)):
         grown = [{"name": "t5", "count": 2, "assignments": [{"broker_ids": replicas}]}]
         assert at(1).call(ApiKey.CREATE_PARTITIONS, 3, topics=grown).results[0].error_code == code
-    broker.create_topic("t6", replication_factor=3)
+    broker.topics.create("t6", replication_factor=3)
     metadata = at(1).call(ApiKey.METADATA, 12, topics=[{"name": "t6"}])
     assert sorted(metadata.topics[0].partitions[0].replica_nodes) == [1, 2, 3]
 
@@ -238,13 +238,13 @@ def test_lost_records_stay_lost_over_a_restart(tmp_path: Path) -> None:
     """A restart would bring back what consumers were told is gone."""
     for _ in range(2):
         with EmbeddedBroker({TOPIC: 1}, nodes=3, data_dir=tmp_path) as broker:
-            if broker.offsets(TOPIC)[0] == (0, 0):
-                with RawConnection(broker.nodes[0].bootstrap_server) as connection:
+            if broker.topics.offsets(TOPIC)[0] == (0, 0):
+                with RawConnection(broker.nodes[1].bootstrap_server) as connection:
                     assert [produced(connection, 0) for _ in range(4)] == [0, 0, 0, 0]
-                    broker.move_leader(TOPIC, 0, 1, lose_records=2)
+                    broker.nodes.move_leader(TOPIC, 0, 1, lose_records=2)
                     assert fetch(connection, 0, epoch=0)[0].error_code == ErrorCode.FENCED_LEADER_EPOCH
                     assert produced(connection, 0) == 0
-            assert broker.offsets(TOPIC)[0] == (0, 3)
+            assert broker.topics.offsets(TOPIC)[0] == (0, 3)
 
 
 def test_a_parked_fetch_hears_of_a_moved_leader_at_once(broker: EmbeddedBroker, at: At) -> None:
@@ -255,7 +255,7 @@ def test_a_parked_fetch_hears_of_a_moved_leader_at_once(broker: EmbeddedBroker, 
     request = message(ApiKey.FETCH, {"max_wait_ms": 60_000, "min_bytes": 1, "max_bytes": 1000, "topics": topics})
     connection.send(request, version=12)
     broker.requests.wait_for("Fetch", node_id=1)
-    broker.move_leader(TOPIC, 0, 2)
+    broker.nodes.move_leader(TOPIC, 0, 2)
     answer: Any = connection.read(request)
     assert answer.responses[0].partitions[0].error_code == ErrorCode.FENCED_LEADER_EPOCH
 
@@ -328,8 +328,8 @@ def test_lists_hold_what_a_node_coordinates(broker: EmbeddedBroker, at: At) -> N
     """Scenario 41. A tool that asks all nodes would show groups twice, or one that asks a single node too much."""
     names = [f"group-{number}" for number in range(12)]
     for name in names:
-        heartbeat(at(broker.coordinator(group=name)), name, epoch=0)
-        node = broker.nodes[broker.coordinator(transactional_id=name) - 1]
+        heartbeat(at(broker.nodes.coordinator(group=name)), name, epoch=0)
+        node = broker.nodes[broker.nodes.coordinator(transactional_id=name)]
         with begun(node.bootstrap_server, name):
             pass
     listed = [group.group_id for node in NODES for group in at(node).ask(ListGroupsRequest(), version=5).groups]
@@ -340,8 +340,8 @@ def test_lists_hold_what_a_node_coordinates(broker: EmbeddedBroker, at: At) -> N
         for each in at(node).ask(ListTransactionsRequest(duration_filter=-1), version=2).transaction_states
     ]
     assert sorted(ids) == sorted(names)
-    assert broker.groups() == tuple(sorted(names))
-    assert [each.transactional_id for each in broker.transactions()] == sorted(names)
+    assert broker.groups.ids() == tuple(sorted(names))
+    assert [each.transactional_id for each in tuple(broker.transactions)] == sorted(names)
 
 
 def test_any_node_tells_the_coordinator(broker: EmbeddedBroker, at: At) -> None:
@@ -349,7 +349,7 @@ def test_any_node_tells_the_coordinator(broker: EmbeddedBroker, at: At) -> None:
     for node, kind in itertools.product(NODES, (0, 1)):
         found = at(node).ask(FindCoordinatorRequest(key_type=kind, coordinator_keys=("g", "tx-1")), version=4)
         assert [each.node_id for each in found.coordinators] == [1, 3]
-        assert found.coordinators[0].port == broker.nodes[0].port
+        assert found.coordinators[0].port == broker.nodes[1].port
     assert at(3).ask(FindCoordinatorRequest(key="g", key_type=0), version=3).node_id == 1
 
 
@@ -357,8 +357,8 @@ def test_a_group_outlives_its_coordinator(broker: EmbeddedBroker, at: At) -> Non
     """Scenario 39. Every fail-over would be a rebalance of every group."""
     joined = heartbeat(at(1), "g", epoch=0)
     assert joined.error_code == 0
-    broker.kill_node(1)
-    assert broker.coordinator(group="g") == 2
+    broker.nodes.kill(1)
+    assert broker.nodes.coordinator(group="g") == 2
     assert heartbeat(at(3), "g", epoch=joined.member_epoch).error_code == ErrorCode.NOT_COORDINATOR
     assert heartbeat(at(2), "g", epoch=joined.member_epoch).error_code == 0
     group = broker.wait_for_group("g")
@@ -369,13 +369,13 @@ def test_sessions_begin_anew_with_the_next_coordinator() -> None:
     """Scenario 39. A member would be thrown out for the time in which it had no coordinator to talk to."""
     clock = ManualClock()
     with EmbeddedBroker({TOPIC: 3}, nodes=3, clock=clock) as broker:
-        with RawConnection(broker.nodes[0].bootstrap_server) as connection:
+        with RawConnection(broker.nodes[1].bootstrap_server) as connection:
             heartbeat(connection, "g", epoch=0)
-        broker.advance_clock(9_000)  # of a session of 10 s
-        broker.kill_node(1)
-        broker.advance_clock(9_000)
+        broker.clock.advance(9_000)  # of a session of 10 s
+        broker.nodes.kill(1)
+        broker.clock.advance(9_000)
         assert len(broker.wait_for_group("g").members) == 1
-        broker.advance_clock(2_000)
+        broker.clock.advance(2_000)
         assert broker.wait_for_group("g", state="Empty").members == ()
 
 
@@ -385,20 +385,20 @@ def test_election_and_load_take_the_time_that_is_asked_for() -> None:
     with EmbeddedBroker({TOPIC: 3}, nodes=3, clock=ManualClock(), config=config) as broker:
 
         def ask(node: int) -> int:
-            with RawConnection(broker.nodes[node - 1].bootstrap_server) as connection:
+            with RawConnection(broker.nodes[node].bootstrap_server) as connection:
                 return int(heartbeat(connection, "g", epoch=joined.member_epoch).error_code)
 
-        with RawConnection(broker.nodes[0].bootstrap_server) as connection:
+        with RawConnection(broker.nodes[1].bootstrap_server) as connection:
             joined = heartbeat(connection, "g", epoch=0)
             assert joined.error_code == 0
-        broker.kill_node(1)
-        assert broker.coordinator(group="g") == broker.leader(TOPIC, 0) == 1, "no other node has noticed"
+        broker.nodes.kill(1)
+        assert broker.nodes.coordinator(group="g") == broker.nodes.leader(TOPIC, 0) == 1, "no other node has noticed"
         assert ask(2) == ErrorCode.NOT_COORDINATOR
-        broker.advance_clock(1000)
-        assert broker.coordinator(group="g") == broker.leader(TOPIC, 0) == 2
+        broker.clock.advance(1000)
+        assert broker.nodes.coordinator(group="g") == broker.nodes.leader(TOPIC, 0) == 2
         assert ask(2) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        assert broker.group("g") is None
-        broker.advance_clock(500)
+        assert broker.groups.get("g") is None
+        broker.clock.advance(500)
         assert ask(2) == 0
         assert len(broker.wait_for_group("g", state="Stable").members) == 1
 
@@ -409,7 +409,7 @@ def test_a_waiter_for_a_group_follows_it_to_its_next_coordinator(broker: Embedde
     waiter = threading.Thread(target=lambda: seen.append(broker.wait_for_group("g", members=1)))
     waiter.start()
     wait_until(lambda: broker._on_loop(lambda state: state.groups.has_waiters))
-    broker.kill_node(1)
+    broker.nodes.kill(1)
     heartbeat(at(2), "g", epoch=0)
     waiter.join(30)
     assert seen[0].members[0].member_id == "m"
@@ -417,7 +417,7 @@ def test_a_waiter_for_a_group_follows_it_to_its_next_coordinator(broker: Embedde
 
 def test_a_moved_coordinator_refuses_those_who_wait_and_serves_elsewhere(broker: EmbeddedBroker, at: At) -> None:
     """A classic member would wait in its JoinGroup at a node that has nothing to say any more."""
-    broker.move_coordinator(group="slow", to=1)
+    broker.nodes.move_coordinator(group="slow", to=1)
     first, second = at(1), at(1)
     times = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 60_000}
     offer = {"protocol_type": "consumer", "protocols": [{"name": "range"}]}
@@ -427,34 +427,34 @@ def test_a_moved_coordinator_refuses_those_who_wait_and_serves_elsewhere(broker:
     assert first.call(ApiKey.SYNC_GROUP, 3, **leader).error_code == 0
     second.send(join, version=3)  # waits for the leader to join again
     broker.wait_for_group("slow", state="PreparingRebalance")
-    broker.move_coordinator(group="slow", to=3)
+    broker.nodes.move_coordinator(group="slow", to=3)
     refused: Any = second.read(join)
     assert refused.error_code == ErrorCode.NOT_COORDINATOR
-    assert broker.coordinator(group="slow") == 3
+    assert broker.nodes.coordinator(group="slow") == 3
     assert at(3).call(ApiKey.HEARTBEAT, 3, **leader).error_code == 0
     with pytest.raises(TypeError, match="either group= or transactional_id="):
-        broker.move_coordinator(to=1)
+        broker.nodes.move_coordinator(to=1)
 
 
 def test_a_transaction_is_ended_once_over_the_death_of_its_coordinator(broker: EmbeddedBroker, at: At) -> None:
     """Scenario 46. Exactly-once would mean twice, or never, whenever a broker is restarted."""
     server = {node.node_id: node.bootstrap_server for node in broker.nodes}
-    name = next(f"tx-{n}" for n in range(100) if broker.coordinator(transactional_id=f"tx-{n}") == 2)
+    name = next(f"tx-{n}" for n in range(100) if broker.nodes.coordinator(transactional_id=f"tx-{n}") == 2)
     producer = RawProducer(server[2], name)
     producer.begin()
     producer.connect(server[1])
     assert producer.produce(b"a", b"b").error_code == 0
-    broker.kill_node(2)
-    assert broker.coordinator(transactional_id=name) == 3
+    broker.nodes.kill(2)
+    assert broker.nodes.coordinator(transactional_id=name) == 3
     producer.connect(server[3])
     epoch = producer.epoch
     assert producer.end(commit=True).error_code == 0
     assert producer.end(commit=True, epoch=epoch).error_code == 0, "the answer was lost: the same again"
     producer.close()
-    assert broker.wait_for_transaction(name, "CompleteCommit").epoch == epoch + 1
+    assert broker.transactions.wait_for(name, "CompleteCommit").epoch == epoch + 1
     data = fetched(at(1))
     assert values_in(data) == [(0, b"a"), (1, b"b")]
-    assert broker.offsets(TOPIC)[0] == (0, 3), "two records and one marker"
+    assert broker.topics.offsets(TOPIC)[0] == (0, 3), "two records and one marker"
 
 
 def test_offsets_of_a_transaction_are_taken_by_the_groups_coordinator(broker: EmbeddedBroker) -> None:
@@ -467,7 +467,7 @@ def test_offsets_of_a_transaction_are_taken_by_the_groups_coordinator(broker: Em
     for node, code in ((2, ErrorCode.NOT_COORDINATOR), (1, ErrorCode.NONE)):
         producer.connect(server[node])
         assert producer.commit_offset("g", 7) == code
-        assert broker.transactions()[0].partitions == ((("__consumer_offsets", 3),) if node == 1 else ())
+        assert next(iter(broker.transactions)).partitions == ((("__consumer_offsets", 3),) if node == 1 else ())
     assert producer.end(commit=True).error_code == 0
     assert committed(producer.connection, "g") == (7, 0)
     producer.close()
@@ -481,7 +481,7 @@ def test_the_end_of_a_transaction_waits_only_where_no_node_can_write_it(
     """One dead node would hold up readers of all partitions, and the group's offsets; or its partition lacks the end,
     and readers of committed records wait there for ever."""
     server = {node.node_id: node.bootstrap_server for node in broker.nodes}
-    name = next(f"tx-{n}" for n in range(100) if broker.coordinator(transactional_id=f"tx-{n}") == 1)
+    name = next(f"tx-{n}" for n in range(100) if broker.nodes.coordinator(transactional_id=f"tx-{n}") == 1)
     producer = RawProducer(server[1], name)
     producer.begin()
     assert producer.produce(b"a").error_code == 0
@@ -489,16 +489,18 @@ def test_the_end_of_a_transaction_waits_only_where_no_node_can_write_it(
     assert producer.produce(b"b", partition=1, sequence=0).error_code == 0
     producer.connect(server[1])
     assert producer.commit_offset("g", 7) == 0  # node 1 coordinates that group
-    (broker.kill_node if is_dead else broker.pause_node)(2)
+    (broker.nodes.kill if is_dead else broker.nodes.pause)(2)
     assert producer.end(commit=True).error_code == 0
     assert values_in(fetched(at(1))) == [(0, b"a")]
     assert committed(producer.connection, "g") == (7, 0)
     producer.close()
-    assert len(broker.wait_for_transaction(name, "PrepareCommit").partitions) == 3
-    (broker.start_node if is_dead else broker.resume_node)(2)
-    assert broker.wait_for_transaction(name, "CompleteCommit").partitions == ()
+    assert len(broker.transactions.wait_for(name, "PrepareCommit").partitions) == 3
+    (broker.nodes.start if is_dead else broker.nodes.resume)(2)
+    assert broker.transactions.wait_for(name, "CompleteCommit").partitions == ()
     assert values_in(fetched(at(2), partition=1)) == [(0, b"b")]
-    assert [broker.offsets(TOPIC)[partition] for partition in (0, 1)] == [(0, 2), (0, 2)], "one record and one marker"
+    assert [broker.topics.offsets(TOPIC)[partition] for partition in (0, 1)] == [(0, 2), (0, 2)], (
+        "one record and one marker"
+    )
 
 
 # --- nodes
@@ -506,7 +508,7 @@ def test_the_end_of_a_transaction_waits_only_where_no_node_can_write_it(
 
 def test_a_hung_node_answers_in_order_when_it_goes_on(broker: EmbeddedBroker, at: At) -> None:
     """Scenario 45. A node that is alive and says nothing is what clients need their time-outs for."""
-    broker.pause_node(1)
+    broker.nodes.pause(1)
     assert [node.state for node in broker.nodes] == ["paused", "running", "running"]
     connection = at(1)
     requests = [MetadataRequest(topics=()), ListGroupsRequest(), MetadataRequest(topics=None)]
@@ -516,7 +518,7 @@ def test_a_hung_node_answers_in_order_when_it_goes_on(broker: EmbeddedBroker, at
     with pytest.raises(TimeoutError):
         connection.read_frame()
     connection.socket.settimeout(30)
-    broker.resume_node(1)
+    broker.nodes.resume(1)
     assert [type(connection.read(request)).__name__ for request in requests] == [
         "MetadataResponse",
         "ListGroupsResponse",
@@ -528,43 +530,43 @@ def test_no_time_runs_out_at_a_hung_node() -> None:
     """A test of a coordinator that hangs would see members removed and transactions aborted, which a node that does
     nothing does not do. What waits for it counts as heard when it goes on; then it does what became due."""
     with EmbeddedBroker({TOPIC: 1}, nodes=3, clock=ManualClock()) as broker:
-        name = next(f"tx-{n}" for n in range(100) if broker.coordinator(transactional_id=f"tx-{n}") == 1)
-        server = broker.nodes[0].bootstrap_server  # it coordinates "g", too
+        name = next(f"tx-{n}" for n in range(100) if broker.nodes.coordinator(transactional_id=f"tx-{n}") == 1)
+        server = broker.nodes[1].bootstrap_server  # it coordinates "g", too
         with RawConnection(server) as connection, begun(server, name) as producer:
             joins = [join_request(member_id=member, topics=(TOPIC,)) for member in ("heard", "silent")]
             epochs = {join.member_id: connection.ask(join, version=1).member_epoch for join in joins}
             assert producer.produce().error_code == 0
-            broker.pause_node(1)
-            broker.advance_clock(600_000)
-            assert broker.transactions()[0].state == "Ongoing"
+            broker.nodes.pause(1)
+            broker.clock.advance(600_000)
+            assert next(iter(broker.transactions)).state == "Ongoing"
             request = beat(epochs["heard"], member_id="heard")
             connection.send(request, version=1)
-            broker.resume_node(1)
+            broker.nodes.resume(1)
             assert connection.read(request).error_code == 0
             assert [each.member_id for each in broker.wait_for_group("g", members=1).members] == ["heard"]
-            broker.wait_for_transaction(name, "CompleteAbort")
+            broker.transactions.wait_for(name, "CompleteAbort")
 
 
 def test_no_time_runs_out_at_a_dead_node_that_the_others_have_not_noticed() -> None:
     """The next coordinator would know nothing of members that only the dead one has removed."""
     config = {"kip848.election.delay.ms": "100000"}
     with EmbeddedBroker({TOPIC: 1}, nodes=3, clock=ManualClock(), config=config) as broker:
-        with RawConnection(broker.nodes[0].bootstrap_server) as connection:
+        with RawConnection(broker.nodes[1].bootstrap_server) as connection:
             joined = heartbeat(connection, "g", epoch=0)
             assert joined.error_code == 0
-        broker.kill_node(1)
-        broker.advance_clock(90_000)
-        broker.advance_clock(10_000)
-        with RawConnection(broker.nodes[1].bootstrap_server) as connection:
+        broker.nodes.kill(1)
+        broker.clock.advance(90_000)
+        broker.clock.advance(10_000)
+        with RawConnection(broker.nodes[2].bootstrap_server) as connection:
             assert heartbeat(connection, "g", epoch=joined.member_epoch).error_code == 0
 
 
 def test_a_node_that_is_shut_down_hands_over_first(broker: EmbeddedBroker, at: At) -> None:
     """An orderly restart would cost clients what a crash does."""
     idle = at(1)
-    broker.stop_node(1)
+    broker.nodes.stop(1)
     assert idle.is_closed_by_peer()
-    assert (broker.coordinator(group="g"), broker.leader(TOPIC, 0)) == (2, 2)
+    assert (broker.nodes.coordinator(group="g"), broker.nodes.leader(TOPIC, 0)) == (2, 2)
     cluster = at(2).ask(DescribeClusterRequest(include_fenced_brokers=True), version=2)
     assert [(node.broker_id, node.is_fenced) for node in cluster.brokers] == [(1, True), (2, False), (3, False)]
     assert cluster.controller_id == 2
@@ -583,16 +585,16 @@ def test_a_rule_and_the_log_know_the_node(broker: EmbeddedBroker, at: At) -> Non
 def test_what_cannot_be_done_to_a_node_is_refused_with_its_reason(broker: EmbeddedBroker) -> None:
     """A test would go on with a cluster that is not in the state that it believes."""
     with pytest.raises(IllegalStateError, match=r"there is no node 4; nodes are \[1, 2, 3\]"):
-        broker.kill_node(4)
+        broker.nodes.kill(4)
     with pytest.raises(IllegalStateError, match="node 1 is already running"):
-        broker.start_node(1)
+        broker.nodes.start(1)
     with pytest.raises(IllegalStateError, match="node 1 is not paused: it is running"):
-        broker.resume_node(1)
-    broker.kill_node(1)
-    with pytest.raises(IllegalStateError, match=r"node 1 is not running; start_node\(1\) starts it"):
-        broker.move_leader(TOPIC, 0, 1)
+        broker.nodes.resume(1)
+    broker.nodes.kill(1)
+    with pytest.raises(IllegalStateError, match=r"node 1 is not running; nodes\.start\(1\) starts it"):
+        broker.nodes.move_leader(TOPIC, 0, 1)
     with EmbeddedBroker() as single, pytest.raises(IllegalStateError, match="has a single node"):
-        single.kill_node(1)
+        single.nodes.kill(1)
     for arguments in ({"nodes": 0}, {"nodes": 3, "racks": ("a",)}, {"nodes": 3, "port": 65534}):
         with pytest.raises(ConfigError):
             EmbeddedBroker(**arguments)
@@ -607,36 +609,36 @@ def test_a_restart_of_the_whole_cluster_keeps_ports_leaders_and_groups(tmp_path:
 
     broker = made()
     with broker:
-        broker.kill_node(2)
-        broker.start_node(2)
-        broker.move_coordinator(group="g", to=3)
-        with RawConnection(broker.nodes[2].bootstrap_server) as connection:
+        broker.nodes.kill(2)
+        broker.nodes.start(2)
+        broker.nodes.move_coordinator(group="g", to=3)
+        with RawConnection(broker.nodes[3].bootstrap_server) as connection:
             heartbeat(connection, "g", epoch=0)
             assert produced(connection, 1) == 0
         servers = broker.bootstrap_servers
     again = made() if durable else broker
     with again:
         assert durable or again.bootstrap_servers == servers
-        assert [again.leader(TOPIC, number) for number in range(3)] == [1, 3, 3]
-        assert again.coordinator(group="g") == 3
+        assert [again.nodes.leader(TOPIC, number) for number in range(3)] == [1, 3, 3]
+        assert again.nodes.coordinator(group="g") == 3
         group = again.wait_for_group("g")
         assert len(group.members) == 1
-        with RawConnection(again.nodes[2].bootstrap_server) as connection:
+        with RawConnection(again.nodes[3].bootstrap_server) as connection:
             partitions = connection.ask(MetadataRequest(topics=None), version=12).topics[0].partitions
         assert [partition.leader_epoch for partition in partitions] == [1, 2, 1]
-        again.kill_node(3)
-        assert again.leader(TOPIC, 1) == 2
+        again.nodes.kill(3)
+        assert again.nodes.leader(TOPIC, 1) == 2
 
 
 def test_a_folder_of_several_nodes_serves_a_single_one_and_the_other_way_round(tmp_path: Path) -> None:
     """A folder would be lost for trying out another size of the cluster."""
     for nodes in (3, 1, 2):
         with EmbeddedBroker(nodes=nodes, data_dir=tmp_path) as broker:
-            if TOPIC not in broker.topics():
-                broker.create_topic(TOPIC, 3)
-            leaders = {broker.leader(TOPIC, number) for number in range(3)}
+            if TOPIC not in broker.topics:
+                broker.topics.create(TOPIC, 3)
+            leaders = {broker.nodes.leader(TOPIC, number) for number in range(3)}
             assert leaders == set(range(1, nodes + 1))
-            coordinator = broker.coordinator(group="g")
+            coordinator = broker.nodes.coordinator(group="g")
             address = f"127.0.0.1:{broker._ports[coordinator]}"
             with RawConnection(address) as connection:
                 assert heartbeat(connection, "g", epoch=0).error_code == 0

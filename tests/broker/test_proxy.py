@@ -144,7 +144,7 @@ def test_a_produce_request_without_an_answer_passes(
     data = {"name": "orders", "partition_data": [{"index": 0, "records": batch}]}
     connection.send(build(ProduceRequest, acks=0, topic_data=[data]), version=9)
     with RawConnection(proxy.bootstrap_servers) as other:
-        wait_until(lambda: broker.offsets("orders")[0] == (0, 1))
+        wait_until(lambda: broker.topics.offsets("orders")[0] == (0, 1))
         assert other.ask(MetadataRequest(topics=()), version=12).topics == ()
     assert [logged.outcome for logged in proxy.requests] == ["no_answer", "answered"]
 

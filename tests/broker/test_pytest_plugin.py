@@ -20,18 +20,18 @@ import pytest
 seen = []
 
 def test_it_serves(kip848_broker):
-    kip848_broker.create_topic("orders", partitions=2)
+    kip848_broker.topics.create("orders", partitions=2)
     host, port = kip848_broker.bootstrap_servers.split(":")
     socket.create_connection((host, int(port)), timeout=5).close()
     seen.append(kip848_broker)
 
 def test_each_test_has_its_own(kip848_broker):
-    assert kip848_broker.topics() == {}
+    assert kip848_broker.topics == {}
     assert not seen[0].running
 
 @pytest.mark.kip848_broker(topics={"users": 3}, config={"group.consumer.session.timeout.ms": "1000"})
 def test_the_marker_configures_it(kip848_broker):
-    assert kip848_broker.topics() == {"users": 3}
+    assert kip848_broker.topics == {"users": 3}
     assert kip848_broker.config.coordinator.consumer_session_timeout_ms == 1000
 """
 
@@ -39,7 +39,7 @@ KIT: Final = """
 from pathlib import Path
 
 def test_consumers_share_a_group_and_are_closed(kip848_broker, kip848_consumer):
-    kip848_broker.create_topic("orders", partitions=2)
+    kip848_broker.topics.create("orders", partitions=2)
     kip848_broker.produce_many("orders", ["tea", "milk"])
     a, b = kip848_consumer(group_id="billing"), kip848_consumer(group_id="billing", client_id="b")
     a.subscribe(["orders"]), b.subscribe(["orders"])
@@ -49,10 +49,10 @@ def test_consumers_share_a_group_and_are_closed(kip848_broker, kip848_consumer):
 
 def test_a_topic_of_its_own(kip848_session_broker, kip848_topic, request):
     kip848_session_broker.produce(kip848_topic, "tea")
-    assert kip848_session_broker.topics() == {kip848_topic: 3}
+    assert kip848_session_broker.topics == {kip848_topic: 3}
 
 def test_the_topic_of_the_test_before_is_gone(kip848_session_broker, kip848_topic):
-    assert kip848_session_broker.topics() == {kip848_topic: 3}
+    assert kip848_session_broker.topics == {kip848_topic: 3}
     assert kip848_session_broker.records(kip848_topic) == ()
 """
 

@@ -33,22 +33,22 @@ def target(broker: EmbeddedBroker, member: str) -> list[int]:
 
 def test_a_group_follows_when_replicas_move_to_other_racks(broker: EmbeddedBroker) -> None:
     """Reassigned replicas are a change of the topic: the next heartbeat brings a new epoch, as with new partitions."""
-    broker.set_partition_racks("t", ["a", "b"])
+    broker.topics.set_racks("t", ["a", "b"])
     ask(broker, join("m1", topics=("t",), rack_id="a"))
     epoch = ask(broker, join("m2", topics=("t",), rack_id="b"))
     assert (target(broker, "m1"), target(broker, "m2")) == ([0, 2, 4], [1, 3, 5])
-    broker.set_partition_racks("t", ["b", "a"])
+    broker.topics.set_racks("t", ["b", "a"])
     ask(broker, heartbeat(epoch, "m2"))
     assert (target(broker, "m1"), target(broker, "m2")) == ([1, 3, 5], [0, 2, 4])
 
 
 def test_other_settings_of_a_topic_move_nothing(broker: EmbeddedBroker) -> None:
     """A change of the retention is no reason for a rebalance; and racks can be forgotten again."""
-    broker.set_partition_racks("t", ["a"])
+    broker.topics.set_racks("t", ["a"])
     epoch = ask(broker, join("m1", topics=("t",), rack_id="a"))
     broker._on_loop(lambda state: state.topics.set_configs("t", {"retention.ms": "5", "kip848.partition.racks": "a"}))
     assert ask(broker, heartbeat(epoch, "m1")) == epoch
-    broker.set_partition_racks("t", [])
+    broker.topics.set_racks("t", [])
     assert ask(broker, heartbeat(epoch, "m1")) == epoch + 1
 
 
@@ -56,7 +56,7 @@ def test_other_settings_of_a_topic_move_nothing(broker: EmbeddedBroker) -> None:
 def test_racks_that_cannot_be_written_down_are_refused(broker: EmbeddedBroker, racks: list[str]) -> None:
     """A rack with a comma would silently become two."""
     with pytest.raises(BrokerError, match="racks of partition") as refused:
-        broker.set_partition_racks("t", racks)
+        broker.topics.set_racks("t", racks)
     assert refused.value.code == ErrorCode.INVALID_CONFIG
 
 
@@ -64,13 +64,13 @@ def test_racks_that_cannot_be_written_down_are_refused(broker: EmbeddedBroker, r
 def test_a_topic_with_blank_racks_is_not_created(broker: EmbeddedBroker, text: str) -> None:
     """The same through CreateTopics and IncrementalAlterConfigs, which know it as a configuration."""
     with pytest.raises(BrokerError, match="needs racks for each partition"):
-        broker.create_topic("u", 2, configs={"kip848.partition.racks": text})
+        broker.topics.create("u", 2, configs={"kip848.partition.racks": text})
 
 
 def test_racks_survive_a_restart(tmp_path: Path) -> None:
     """They are part of the topic, and the group does not rebalance because the broker was away."""
     with EmbeddedBroker(config=ASSIGNORS, data_dir=tmp_path) as broker:
-        broker.create_topic("t", 4, configs={"kip848.partition.racks": "a,b"})
+        broker.topics.create("t", 4, configs={"kip848.partition.racks": "a,b"})
         ask(broker, join("m1", topics=("t",), rack_id="a"))
         epoch = ask(broker, join("m2", topics=("t",), rack_id="b"))
     with EmbeddedBroker(config=ASSIGNORS, data_dir=tmp_path) as broker:

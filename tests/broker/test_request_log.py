@@ -64,7 +64,7 @@ def test_requests_are_found_by_what_they_are_about(broker: EmbeddedBroker, conne
     topic_id = connection.ask(MetadataRequest(topics=None), version=12).topics[0].topic_id
     connection.ask(HEARTBEAT, version=1)
     connection.call(ApiKey.FETCH, 16, topics=[{"topic_id": topic_id, "partitions": [{"partition": 1}]}])
-    broker.delete_topic("orders")
+    broker.topics.delete("orders")
     log = broker.requests
     assert [logged.api for logged in log.of(topic="orders", partition=1)] == [ApiKey.METADATA, ApiKey.FETCH]
     assert [logged.api for logged in log.of(group="g")] == [ApiKey.CONSUMER_GROUP_HEARTBEAT]

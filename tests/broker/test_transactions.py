@@ -241,9 +241,9 @@ def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced() 
         producer_id, epoch = producer.producer_id, producer.epoch
         producer.produce()
         with RawConnection(broker.bootstrap_servers) as reader:
-            broker.advance_clock(10_000)
+            broker.clock.advance(10_000)
             assert fetched(reader).last_stable_offset == 0
-            broker.advance_clock(1_000)
+            broker.clock.advance(1_000)
             assert fetched(reader).last_stable_offset == 2
             assert aborted_in(fetched(reader)) == [(producer_id, 0)]
         assert producer.end(commit=True, epoch=epoch).error_code == ErrorCode.INVALID_TXN_STATE
@@ -259,16 +259,16 @@ def test_a_producer_whose_id_was_forgotten_is_told_so_and_begins_anew(tmp_path: 
         producer_id, epoch = producer.begin()
         producer.produce()
         producer.end(commit=True, version=4)
-        broker.advance_clock(604_800_000 - 1)
+        broker.clock.advance(604_800_000 - 1)
         assert producer.end(commit=True, version=4).error_code == 0
-        broker.advance_clock(3_600_000)
+        broker.clock.advance(3_600_000)
         producer.sequence = 0
         codes = [producer.produce().error_code, producer.add_offsets("g"), producer.end(commit=True).error_code]
         assert codes == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 3
         assert producer.add(0) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
         broker.stop()
         broker.start()
-        assert broker.transactions() == ()
+        assert tuple(broker.transactions) == ()
         producer.close()
         again = RawProducer(broker)
         error, other_id, other_epoch = again.init(producer_id=producer_id, epoch=epoch)
@@ -280,7 +280,7 @@ def test_a_producer_whose_id_was_forgotten_is_told_so_and_begins_anew(tmp_path: 
 def test_an_id_is_forgotten_in_real_time() -> None:
     """A test of such a program sets a short time and waits."""
     with EmbeddedBroker({TOPIC: 1}, config={"transactional.id.expiration.ms": "1"}) as broker, begun(broker):
-        wait_until(lambda: broker.transactions() == (), TIMEOUT_S, "the id to be forgotten")
+        wait_until(lambda: tuple(broker.transactions) == (), TIMEOUT_S, "the id to be forgotten")
 
 
 @pytest.mark.parametrize("durable", [True, False])
@@ -346,7 +346,7 @@ def test_delayed_markers_show_what_a_slow_cluster_does() -> None:
         assert producer.init()[0] == ErrorCode.CONCURRENT_TRANSACTIONS
         with RawConnection(broker.bootstrap_servers) as reader:
             assert fetched(reader).last_stable_offset == 0
-            broker.advance_clock(60_000)
+            broker.clock.advance(60_000)
             assert values_in(fetched(reader)) == [(0, b"a")]
         assert producer.produce(epoch=1, sequence=0).error_code == 0
 
@@ -356,7 +356,7 @@ def test_a_topic_that_was_deleted_meanwhile_does_not_hold_up_the_end(
 ) -> None:
     """The producer could never begin its next transaction."""
     producer.produce()
-    broker.delete_topic(TOPIC)
+    broker.topics.delete(TOPIC)
     assert producer.end(commit=True).error_code == 0
     assert producer.end(commit=False).error_code == 0
 
@@ -367,28 +367,28 @@ def test_a_topic_that_was_deleted_meanwhile_does_not_hold_up_the_end(
 def test_a_transaction_is_shown_as_it_is(broker: EmbeddedBroker, producer: RawProducer) -> None:
     """A failing test has to say where a transaction stands."""
     producer.produce(partition=1)
-    (shown,) = broker.transactions()
+    (shown,) = tuple(broker.transactions)
     assert (shown.transactional_id, shown.state, shown.partitions) == ("tx", "Ongoing", ((TOPIC, 1),))
     producer.end(commit=True)
-    done = broker.wait_for_transaction("tx", "CompleteCommit", timeout_s=TIMEOUT_S)
+    done = broker.transactions.wait_for("tx", "CompleteCommit", timeout_s=TIMEOUT_S)
     assert (done.epoch, done.partitions) == (1, ())
 
 
 def test_a_transaction_is_aborted_by_hand(broker: EmbeddedBroker, producer: RawProducer, reader: RawConnection) -> None:
     """What a program does after a time-out can be tested without waiting for one."""
     producer.produce()
-    broker.abort_transaction("tx")
+    broker.transactions.abort("tx")
     assert aborted_in(fetched(reader)) == [(producer.producer_id, 0)]
     assert producer.produce().error_code == ErrorCode.INVALID_PRODUCER_EPOCH
     with pytest.raises(IllegalStateError, match="its state is CompleteAbort"):
-        broker.abort_transaction("tx")
+        broker.transactions.abort("tx")
 
 
 def test_waiting_in_vain_for_a_transaction_says_how_it_stands(broker: EmbeddedBroker, producer: RawProducer) -> None:
     """Without that a test fails and shows nothing."""
     assert producer.epoch == 0
     with pytest.raises(RequestTimeoutError, match=r"not in state Ongoing within .*state='Empty'"):
-        broker.wait_for_transaction("tx", "Ongoing", timeout_s=0.01)
+        broker.transactions.wait_for("tx", "Ongoing", timeout_s=0.01)
 
 
 # --- administrators
@@ -450,7 +450,7 @@ def test_a_marker_by_hand_frees_readers_and_tells_the_coordinator_nothing(
     (result,) = reader.ask(WriteTxnMarkersRequest(markers=(marker,)), version=1).markers
     assert [each.error_code for each in result.topics[0].partitions] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert fetched(reader).last_stable_offset == 2
-    assert broker.transactions()[0].state == "Ongoing"
+    assert next(iter(broker.transactions)).state == "Ongoing"
     assert producer.end(commit=False).error_code == 0
     assert fetched(reader).high_watermark == 3
 

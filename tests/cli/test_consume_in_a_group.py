@@ -41,7 +41,7 @@ def consume(broker: EmbeddedBroker, *options: str) -> Iterator[subprocess.Popen[
 
 def test_it_prints_what_is_there_commits_it_and_leaves(kip848_broker: EmbeddedBroker) -> None:
     """A second run of the same group must go on where the first one stopped."""
-    kip848_broker.create_topic("orders", partitions=2)
+    kip848_broker.topics.create("orders", partitions=2)
     produce(kip848_broker, 4)
     with consume(kip848_broker, "--from-beginning", "--max", "4") as process:
         output, errors = process.communicate(timeout=TIMEOUT_S)
@@ -60,7 +60,7 @@ def test_it_prints_what_is_there_commits_it_and_leaves(kip848_broker: EmbeddedBr
 
 def test_a_signal_makes_it_leave_the_group(kip848_broker: EmbeddedBroker) -> None:
     """A member that ends without leaving would keep its partitions for the whole session timeout."""
-    kip848_broker.create_topic("orders", partitions=2)
+    kip848_broker.topics.create("orders", partitions=2)
     with consume(kip848_broker) as process:
         kip848_broker.wait_for_group("billing", state="Stable", members=1, timeout_s=TIMEOUT_S)
         process.send_signal(signal.SIGTERM)
@@ -71,7 +71,7 @@ def test_a_signal_makes_it_leave_the_group(kip848_broker: EmbeddedBroker) -> Non
 
 def test_a_reader_that_goes_away_ends_it_without_a_traceback(kip848_broker: EmbeddedBroker) -> None:
     """``kip848 consume orders ... | head`` is an ordinary thing to type."""
-    kip848_broker.create_topic("orders", partitions=2)
+    kip848_broker.topics.create("orders", partitions=2)
     with consume(kip848_broker, "--from-beginning") as process:
         assert process.stdout is not None
         kip848_broker.wait_for_group("billing", state="Stable", members=1, timeout_s=TIMEOUT_S)
@@ -85,7 +85,7 @@ def test_a_reader_that_goes_away_ends_it_without_a_traceback(kip848_broker: Embe
 
 def test_a_broker_that_is_not_there_is_named_and_waited_for(kip848_broker: EmbeddedBroker) -> None:
     """A wrong port is the first mistake that everybody makes; silence would not tell."""
-    kip848_broker.create_topic("orders", partitions=2)
+    kip848_broker.topics.create("orders", partitions=2)
     kip848_broker.stop()
     with consume(kip848_broker) as process:
         assert process.stderr is not None

@@ -31,7 +31,7 @@ def groups(broker: EmbeddedBroker, *arguments: str) -> int:
 @pytest.fixture
 def billing(kip848_broker: EmbeddedBroker) -> EmbeddedBroker:
     """A broker whose group ``billing`` has read and committed 3 of the 5 records of orders-0, and has left."""
-    kip848_broker.create_topic("orders", partitions=2)
+    kip848_broker.topics.create("orders", partitions=2)
     producer = Producer({"bootstrap.servers": kip848_broker.bootstrap_servers})
     for number in range(5):
         producer.produce("orders", f"order {number}", partition=0)

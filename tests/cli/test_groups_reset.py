@@ -17,12 +17,12 @@ Captured = pytest.CaptureFixture[str]
 @pytest.fixture
 def billing(kip848_broker: EmbeddedBroker) -> EmbeddedBroker:
     """Ten records in each of two partitions, a second apart; offset 4 of partition 0 is committed."""
-    kip848_broker.create_topic("orders", partitions=2)
+    kip848_broker.topics.create("orders", partitions=2)
     kip848_broker.produce_many(
         "orders",
         [NewRecord("tea", partition=p, timestamp_ms=1_767_225_600_000 + 1_000 * n) for n in range(10) for p in (0, 1)],
     )
-    kip848_broker.delete_records("orders", 0, before_offset=2)
+    kip848_broker.topics.delete_records("orders", 0, before_offset=2)
     conf = {"bootstrap.servers": kip848_broker.bootstrap_servers, "group.id": "billing"}
     with Consumer(conf | {"auto.offset.reset": "earliest", "enable.auto.commit": False}) as consumer:
         consumer.subscribe(["orders"])
@@ -58,10 +58,12 @@ def test_offsets_are_shown_first_and_committed_on_request(
     assert groups(billing, "reset-offsets", "billing", *options, "--json") == 0
     shown = json.loads(capsys.readouterr().out)
     assert {row["partition"]: row["new"] for row in shown["offsets"]} == new
-    assert billing.committed("billing") == {("orders", 0): 4}
+    assert billing.groups.committed("billing") == {("orders", 0): 4}
     assert groups(billing, "reset-offsets", "billing", *options, "--execute") == 0
     assert "committed" in capsys.readouterr().out
-    assert billing.committed("billing") == {("orders", 0): 4} | {("orders", p): offset for p, offset in new.items()}
+    assert billing.groups.committed("billing") == {("orders", 0): 4} | {
+        ("orders", p): offset for p, offset in new.items()
+    }
 
 
 def test_an_offset_outside_of_the_partition_is_told(billing: EmbeddedBroker, capsys: Captured) -> None:
@@ -83,7 +85,7 @@ def test_a_group_at_work_is_left_alone(billing: EmbeddedBroker, capsys: Captured
         said = capsys.readouterr().out
         assert "orders 0-1" in said
         assert "COMMITTED" not in said
-    assert billing.committed("billing")["orders", 0] < 10
+    assert billing.groups.committed("billing")["orders", 0] < 10
 
 
 @pytest.mark.parametrize(
@@ -102,7 +104,7 @@ def test_what_cannot_be_reset_is_told(
     """A reset that cannot be carried out fails as a whole: no offset of the group changes."""
     assert groups(billing, "reset-offsets", "billing", *options, "--execute") == 1
     assert problem in capsys.readouterr().err
-    assert billing.committed("billing") == {("orders", 0): 4}
+    assert billing.groups.committed("billing") == {("orders", 0): 4}
 
 
 def test_a_pattern_is_checked_without_a_broker(capsys: Captured) -> None:

@@ -64,7 +64,7 @@ def test_the_shape_is_that_of_the_group(
 ) -> None:
     """Members, partitions and settings are asked of the cluster, and the answer is a table, JSON or a picture."""
     pytest.importorskip("matplotlib")
-    kip848_broker.create_topic("orders", partitions=4)
+    kip848_broker.topics.create("orders", partitions=4)
     conf = {"bootstrap.servers": kip848_broker.bootstrap_servers, "group.id": "billing"}
     with Consumer(conf) as one, Consumer(conf | {"group.instance.id": "i"}) as two:
         for consumer in (one, two):

@@ -56,7 +56,7 @@ def test_a_refusal_for_one_topic_does_not_hide_what_was_done_with_the_others(
     kip848_broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """All are asked for at once: those after the first refusal were deleted too, and not named."""
-    kip848_broker.create_topic("orders", 1)
+    kip848_broker.topics.create("orders", 1)
     assert run(kip848_broker, "topics", "describe", "missing", "orders") == 1
     assert "topic orders" in capsys.readouterr().out
     assert run(kip848_broker, "topics", "delete", "missing", "orders", "gone") == 1
@@ -93,7 +93,7 @@ def test_lines_become_records_with_keys(
     kip848_broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     """A pipe into a topic is how test data gets there."""
-    kip848_broker.create_topic("orders")
+    kip848_broker.topics.create("orders")
     give(monkeypatch, "a:1\nb:2:3\n")
 
     assert run(kip848_broker, "produce", "orders", "--key-separator", ":") == 0
@@ -109,7 +109,7 @@ def test_what_records_prints_produce_takes(
 ) -> None:
     """Topics are copied, kept in a file and played again."""
     for name in ("orders", "copy"):
-        kip848_broker.create_topic(name, partitions=2)
+        kip848_broker.topics.create(name, partitions=2)
     given = [
         {"value": "text", "key": "k", "headers": [["h", "v"], ["n", None]], "partition": 1, "timestamp_ms": 1234},
         {"value": {"base64": "/w=="}, "partition": 0, "timestamp_ms": 5678},
@@ -133,7 +133,7 @@ def test_records_of_an_open_transaction_are_not_waited_for(
     kip848_broker: EmbeddedBroker, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     """The command failed behind the last record, as long as any transaction was open."""
-    kip848_broker.create_topic("orders", 1)
+    kip848_broker.topics.create("orders", 1)
     kip848_broker.produce_many("orders", ["a"])
     producer = Producer({"bootstrap.servers": kip848_broker.bootstrap_servers, "transactional.id": "t"})
     producer.init_transactions(10)
@@ -151,7 +151,7 @@ def test_records_end_after_as_many_as_were_asked_for(
     kip848_broker: EmbeddedBroker, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     """A look at the first few of a million."""
-    kip848_broker.create_topic("orders", partitions=2)
+    kip848_broker.topics.create("orders", partitions=2)
     assert run(kip848_broker, "produce", "orders", *map(str, range(9)), "--partition", "1") == 0
     capfdbinary.readouterr()
 
@@ -233,7 +233,7 @@ def test_a_mistake_gets_a_sentence(
     kip848_broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], says: str
 ) -> None:
     """With the name of what is wrong, and without a traceback."""
-    kip848_broker.create_topic("orders")
+    kip848_broker.topics.create("orders")
 
     assert run(kip848_broker, *arguments) == 1
 

@@ -301,7 +301,7 @@ def test_every_log_event_of_a_consumer_names_its_group_and_its_member(
     kip848_broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A service has several consumers, and its log is one."""
-    kip848_broker.create_topic("orders")
+    kip848_broker.topics.create("orders")
     conf = {"bootstrap.servers": kip848_broker.bootstrap_servers, "group.id": "billing"}
     with caplog.at_level(logging.INFO, logger="kip848_client"), Consumer(conf) as consumer:
         consumer.subscribe(["orders"])

@@ -21,7 +21,7 @@ def is_librdkafkas(request: object) -> bool:
 @pytest.fixture
 def consumer(kip848_broker: EmbeddedBroker) -> Consumer:
     """A consumer whose librdkafka is told that it may not look for the group's coordinator."""
-    kip848_broker.create_topic("orders")
+    kip848_broker.topics.create("orders")
     kip848_broker.faults.on(
         "FindCoordinator", error(ErrorCode.GROUP_AUTHORIZATION_FAILED), when=is_librdkafkas, times=ALWAYS
     )

@@ -30,7 +30,7 @@ QUESTIONS = pytest.mark.parametrize(
 def broker() -> Iterator[EmbeddedBroker]:
     """Three nodes; each partition is on one of them."""
     with EmbeddedBroker(nodes=3, config={"default.replication.factor": "1"}) as running:
-        running.create_topic("orders", 3)
+        running.topics.create("orders", 3)
         yield running
 
 
@@ -45,14 +45,14 @@ def consumer(broker: EmbeddedBroker) -> Iterator[Consumer]:
 @QUESTIONS
 def test_a_question_waits_for_a_leader(broker: EmbeddedBroker, consumer: Consumer, ask: Ask) -> None:
     """A broker that restarts is no reason to change the program."""
-    dead = broker.leader("orders", 0)
-    broker.kill_node(dead)
+    dead = broker.nodes.leader("orders", 0)
+    broker.nodes.kill(dead)
     pauses: list[int] = []
 
     def pause() -> None:
         pauses.append(1)
         if len(pauses) == 2:
-            broker.start_node(dead)
+            broker.nodes.start(dead)
 
     consumer._group.thread.before_wait = pause
     ask(consumer, TopicPartition("orders", 0, 0), 60.0)
@@ -63,7 +63,7 @@ def test_a_question_waits_for_a_leader(broker: EmbeddedBroker, consumer: Consume
 @QUESTIONS
 def test_a_partition_without_a_leader_is_a_passing_error(broker: EmbeddedBroker, consumer: Consumer, ask: Ask) -> None:
     """librdkafka says "unknown partition", or a wrong offset with an error beside it."""
-    broker.kill_node(broker.leader("orders", 0))
+    broker.nodes.kill(broker.nodes.leader("orders", 0))
 
     # A node that went is also "no leader", or a time-out, by whatever librdkafka heard last.
     with pytest.raises((BrokerError, ConnectionLostError, RequestTimeoutError)):

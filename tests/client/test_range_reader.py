@@ -53,7 +53,7 @@ def test_ranges_follow_each_other_on_one_reader(reader: RangeReader) -> None:
 def test_small_ranges_are_read_together(broker: EmbeddedBroker, reader: RangeReader) -> None:
     """A task that read fifty of them one by one waited for the end of a fetch after each: ten milliseconds."""
     for topic in ("invoices", "payments"):
-        broker.create_topic(topic, 25)
+        broker.topics.create(topic, 25)
         produce(broker.bootstrap_servers, topic, 20, partitions=25)
     names = [NamedPartition(topic, number) for topic in ("invoices", "payments") for number in range(25)]
     ranges = [OffsetRange(name, start, start + 8) for start in (3, 11) for name in names]
@@ -114,13 +114,13 @@ def test_a_replica_that_lags_does_not_end_a_range(broker: EmbeddedBroker) -> Non
 
 def test_records_that_are_gone_are_an_error(broker: EmbeddedBroker, reader: RangeReader) -> None:
     """Retention was faster; whether that matters is for the caller to say."""
-    broker.delete_records("orders", 0, 100)
+    broker.topics.delete_records("orders", 0, 100)
     with pytest.raises(RecordsGoneError, match=r"orders-0: offset 50 is not in the log"):
         offsets(reader, ORDERS, 50, 200)
 
 
 def test_a_topic_that_is_gone_is_an_error(broker: EmbeddedBroker, reader: RangeReader) -> None:
     """And is told as such, not as a time-out."""
-    broker.delete_topic("orders")
+    broker.topics.delete("orders")
     with pytest.raises((RecordsGoneError, RequestTimeoutError), match="orders-0"):
         offsets(reader, ORDERS, 0, 10)

@@ -176,7 +176,7 @@ def test_a_rebalance_that_a_removal_ends_is_marked_as_failed(broker: EmbeddedBro
     def on_assign(consumer: Consumer, partitions: list[TopicPartition]) -> None:
         if not removed:
             removed.append(consumer.member_id)
-            broker.remove_member("g", consumer.member_id)
+            broker.groups.remove_member("g", consumer.member_id)
             wait_until(lambda: consumer.state.name == "RELEASING_ASSIGNMENT", what="the removal to be heard of")
 
     removed: list[str] = []
@@ -217,7 +217,7 @@ def test_every_metric_is_there_with_the_name_of_its_consumer(broker: EmbeddedBro
         assert seen.value("last.heartbeat.seconds.ago") == -1
         assert seen.value("last.rebalance.seconds.ago") == -1
         poll_until(consumer, consumer.assignment, "the assignment")
-        broker.remove_member("g", consumer.member_id)
+        broker.groups.remove_member("g", consumer.member_id)
         poll_until(consumer, lambda: seen.value("rebalance.total") == 2, "the member to be back")
         consumer.commit(offsets=[TopicPartition("orders", 0, 0)], asynchronous=False)
         consumer.committed([TopicPartition("orders", 0)])

@@ -58,13 +58,13 @@ PROGRAMS = {
         "    consumer.subscribe(['orders'])\n"
         "    assert consumer.poll(20).value() == b'tea'\n"
         "    commit(consumer)\n"
-        "assert broker.committed('orders')",
+        "assert broker.groups.committed('orders')",
     ),
     "porting.md": Program(
         before=f"seen = []\ndef handle(message):\n    seen.append(message.value())\n    {STOP}",
         after="conf = {'bootstrap.servers': 'localhost:9092', 'group.id': 'orders', 'auto.offset.reset': 'earliest'}\n"
         "try:\n    serve(conf)\nexcept KeyboardInterrupt:\n    pass\n"
-        "assert broker.committed('orders')['orders', 0] == 2",
+        "assert broker.groups.committed('orders')['orders', 0] == 2",
     ),
     "report.md": Program(
         before="from pathlib import Path\n"
@@ -81,7 +81,7 @@ PROGRAMS = {
     "spark.md": Program(
         before="def invoice(rows, batch): rows.count()\ndef archive(rows, batch): rows.count()",
         after="for each in spark.streams.active:\n    each.processAllAvailable()\n    each.stop()\n"
-        "assert broker.committed('billing') and broker.committed('invoices') and broker.committed('archive')",
+        "assert all(broker.groups.committed(each) for each in ('billing', 'invoices', 'archive'))",
     ),
     "streams.md": Program(
         before=f"seen = []\ndef handle(message, runner):\n    seen.append(message.value())\n"

@@ -45,7 +45,7 @@ def records(broker: EmbeddedBroker, topic: str) -> list[bytes | None]:
 
 def committed_offset(broker: EmbeddedBroker, group_id: str, topic: str) -> int | None:
     """The group's offset of the first partition of a topic."""
-    offset: int | None = broker.committed(group_id).get((topic, 0))
+    offset: int | None = broker.groups.committed(group_id).get((topic, 0))
     return offset
 
 
@@ -96,7 +96,7 @@ def test_simulated_listener() -> None:
 
 def test_quickstart(kip848_broker: EmbeddedBroker) -> None:
     """The first program that a reader copies: it reads, commits each record, and leaves the group on Ctrl-C."""
-    kip848_broker.create_topic("orders", partitions=1)
+    kip848_broker.topics.create("orders", partitions=1)
     produce(kip848_broker, "orders", ("a", "tea"), ("b", "milk"))
     with example("quickstart.py", kip848_broker, "orders") as process:
         assert lines_of(process, 3) == [
@@ -132,7 +132,7 @@ def test_leader_election_and_pollers() -> None:
 
 def test_commit_by_hand(kip848_broker: EmbeddedBroker) -> None:
     """Each payment is saved once: what is summed when Ctrl-C comes is saved and committed on the way out."""
-    kip848_broker.create_topic("payments", partitions=1)
+    kip848_broker.topics.create("payments", partitions=1)
     produce(kip848_broker, "payments", ("ann", "1"), ("ben", "2"), ("ann", "3"))
     with example("commit_by_hand.py", kip848_broker, "payments") as process:
         assert lines_of(process, 1) == ["saved {'ann': 4, 'ben': 2}"]
@@ -147,7 +147,7 @@ def test_commit_by_hand(kip848_broker: EmbeddedBroker) -> None:
 @pytest.mark.parametrize("loop", ["asyncio", "trio"])
 def test_async_consumer(kip848_broker: EmbeddedBroker, loop: str) -> None:
     """The same program on both event loops: in order, committed, and out of the group on Ctrl-C."""
-    kip848_broker.create_topic("orders", partitions=1)
+    kip848_broker.topics.create("orders", partitions=1)
     produce(kip848_broker, "orders", ("a", "tea"), ("b", "milk"))
     with example("async_consumer.py", kip848_broker, "orders", loop) as process:
         assert lines_of(process, 3) == ["assigned: 0", "0 0 tea", "0 1 milk"]
@@ -158,8 +158,8 @@ def test_async_consumer(kip848_broker: EmbeddedBroker, loop: str) -> None:
 
 def test_exactly_once(kip848_broker: EmbeddedBroker) -> None:
     """A worker that is killed and started again under its name writes no result twice and leaves none out."""
-    kip848_broker.create_topic("orders", partitions=1)
-    kip848_broker.create_topic("invoices", partitions=1)
+    kip848_broker.topics.create("orders", partitions=1)
+    kip848_broker.topics.create("invoices", partitions=1)
 
     def invoices() -> list[bytes | None]:
         return records(kip848_broker, "invoices")
@@ -172,15 +172,15 @@ def test_exactly_once(kip848_broker: EmbeddedBroker) -> None:
         wait_until(lambda: len(invoices()) >= 3, TIMEOUT_S, "the third invoice")
         assert interrupt(process) == ""
     assert invoices() == [b"invoice for tea", b"invoice for milk", b"invoice for bread"]
-    assert list(kip848_broker.committed("invoicing").values()) == [3]
+    assert list(kip848_broker.groups.committed("invoicing").values()) == [3]
 
 
 def test_custom_assignor(kip848_broker: EmbeddedBroker) -> None:
     """Two processes of different size share in proportion, and a reader sees it without a second look."""
-    kip848_broker.create_topic("orders", partitions=8)
+    kip848_broker.topics.create("orders", partitions=8)
 
     def shares() -> list[int]:
-        group = kip848_broker.group("by-cpus")
+        group = kip848_broker.groups.get("by-cpus")
         return sorted(len(member.assigned) for member in group.members) if group is not None else []
 
     with example("custom_assignor.py", kip848_broker, "orders", "1") as small:
@@ -278,5 +278,5 @@ def test_health_answers_probes() -> None:
 def test_local_state(kip848_broker: EmbeddedBroker, tmp_path: Path) -> None:
     """docs/streams.md: a task moves when its new process has the state, and any process answers."""
     for topic in ("orders", "orders-totals"):
-        kip848_broker.create_topic(topic, partitions=2)
+        kip848_broker.topics.create(topic, partitions=2)
     check_local_state(kip848_broker.bootstrap_servers, tmp_path, protocol="consumer")

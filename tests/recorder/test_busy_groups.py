@@ -28,7 +28,7 @@ from tests.support.waiting import wait_until
 @pytest.fixture
 def busy_broker(kip848_broker: EmbeddedBroker) -> Iterator[EmbeddedBroker]:
     """Its group ``billing`` has one member, which commits without a pause."""
-    kip848_broker.create_topic("orders", partitions=2)
+    kip848_broker.topics.create("orders", partitions=2)
     stop, done = threading.Event(), list[int]()
 
     def commit() -> None:

@@ -29,7 +29,7 @@ def settle(broker: EmbeddedBroker, *members: Consumer, group: str = "billing") -
     def is_settled() -> bool:
         for consumer in members:
             consumer.poll(0)
-        state = broker.group(group)
+        state = broker.groups.get(group)
         owning = all(consumer.assignment() for consumer in members)
         return owning and state is not None and state.state == "Stable" and len(state.members) == len(members)
 
@@ -105,7 +105,7 @@ def test_a_log_from_now_begins_with_the_groups_as_they_are(
     kip848_broker: EmbeddedBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A user who watches a deployment needs the present owners, not last week's events."""
-    kip848_broker.create_topic("orders", partitions=2)
+    kip848_broker.topics.create("orders", partitions=2)
     with member(kip848_broker, "one") as one, member(kip848_broker, "other", group="ledger") as other:
         settle(kip848_broker, one)
         settle(kip848_broker, other, group="ledger")
@@ -136,10 +136,10 @@ def test_the_topic_is_there_for_readers_alone(kip848_broker: EmbeddedBroker) -> 
     """A record that another member wrote there would look like a decision of the coordinator."""
     from confluent_kafka import Producer
 
-    kip848_broker.create_topic("orders", partitions=1)
+    kip848_broker.topics.create("orders", partitions=1)
     failures: list[str] = []
     producer = Producer({"bootstrap.servers": kip848_broker.bootstrap_servers})
     producer.produce("__consumer_offsets", b"x", on_delivery=lambda error, _: failures.append(str(error)))
     assert producer.flush(10) == 0
     assert "TOPIC_EXCEPTION" in failures[0]
-    assert kip848_broker.topics() == {"orders": 1}
+    assert kip848_broker.topics == {"orders": 1}

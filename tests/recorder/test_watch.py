@@ -102,7 +102,7 @@ def test_lines_tell_what_changes_and_nothing_twice() -> None:
 
 def test_a_group_is_watched_on_a_broker(kip848_broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]) -> None:
     """Lag comes from the leaders, everything else from the coordinator's records."""
-    kip848_broker.create_topic("orders", partitions=2)
+    kip848_broker.topics.create("orders", partitions=2)
     with member(kip848_broker, "one") as one:
         settle(kip848_broker, one)
         one.commit(offsets=[TopicPartition("orders", 0, 0)], asynchronous=False)
@@ -127,7 +127,7 @@ def test_who_may_not_read_the_records_is_shown_descriptions(
         raise error_for_code(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "reading __consumer_offsets")
 
     monkeypatch.setattr(OffsetsReader, step, refused)
-    kip848_broker.create_topic("orders", partitions=2)
+    kip848_broker.topics.create("orders", partitions=2)
     with member(kip848_broker, "one") as one:
         settle(kip848_broker, one)
         assert main(["groups", "watch", "billing", "--bootstrap", kip848_broker.bootstrap_servers, "--for", "0.3"]) == 0

@@ -335,7 +335,7 @@ def test_a_member_whose_user_is_removed_gives_up_what_it_has(authority: Authorit
         assert len(lost) == 2
         removed = consumer.member_id
         consumer.close()  # who is refused cannot leave: its session ends the membership
-        broker.expire_session("g", removed)
+        broker.groups.expire_session("g", removed)
         with Consumer(member(conf | {"sasl.username": "bob", "sasl.password": "bobs"})) as other:
             other.subscribe(["orders"])
             wait_until(lambda: other.poll(0.05) or len(other.assignment()) == 2, what="everything for the next one")

@@ -31,7 +31,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "re2": ("patterns.py",),
     "anyio": (
         *("wire/connection.py", "wire/sasl/session.py"),
-        *("aio/", "client/", "broker/net/async_waits.py", "worker/host.py"),
+        *("aio/", "client/", "broker/controls/async_waits.py", "worker/host.py"),
     ),
     "trio": ("aio/reading_task.py",),  # for type checkers only
     "cramjam": ("wire/compression.py",),

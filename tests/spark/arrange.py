@@ -143,7 +143,7 @@ def everything(count: int, *, partitions: int, topic: str = "orders") -> Counter
 
 def committed(broker: EmbeddedBroker, topic: str = "orders", group: str = GROUP) -> Mapping[int, int]:
     """Committed offsets of a group by partition."""
-    return {tp.partition: offset for tp, offset in broker.committed(group).items() if tp.topic == topic}
+    return {tp.partition: offset for tp, offset in broker.groups.committed(group).items() if tp.topic == topic}
 
 
 def consumer(address: str, **changed: str) -> Consumer:

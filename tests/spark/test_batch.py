@@ -92,7 +92,7 @@ def test_a_batch_begins_at_committed_offsets(broker: EmbeddedBroker) -> None:
 
 def test_a_batch_without_commits_can_begin_a_duration_ago(broker: EmbeddedBroker) -> None:
     """auto.offset.reset=by_duration:PT1H reads the last hour, as Kafka's own clients do."""
-    broker.create_topic("recent", 2)
+    broker.topics.create("recent", 2)
     now_ms = time.time_ns() // 1_000_000
     for age_ms in (7_200_000, 1_800_000):
         broker.produce("recent", "x", partition=0, timestamp_ms=now_ms - age_ms)
@@ -104,7 +104,7 @@ def test_a_batch_without_commits_can_begin_a_duration_ago(broker: EmbeddedBroker
         "auto.offset.reset": "by_duration:PT1H",
     }
     assert by_partition(broker, changed) == {0: [1]}
-    broker.delete_topic("recent")
+    broker.topics.delete("recent")
 
 
 def test_without_a_policy_a_missing_commit_is_an_error(broker: EmbeddedBroker) -> None:
@@ -121,7 +121,7 @@ def test_records_that_come_while_a_batch_is_planned_are_no_data_loss(
     broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, changed: dict[str, object]
 ) -> None:
     """Producers do not wait; ends that were asked for one after the other differ."""
-    broker.create_topic("live", 1)
+    broker.topics.create("live", 1)
     ends = LogOffsets.ends
 
     def ends_of_a_live_topic(log: LogOffsets, partitions: Iterable[NamedPartition]) -> dict[NamedPartition, int]:
@@ -131,14 +131,14 @@ def test_records_that_come_while_a_batch_is_planned_are_no_data_loss(
 
     monkeypatch.setattr(LogOffsets, "ends", ends_of_a_live_topic)
     (task,) = plan_batch(parsed(broker, {"subscribe": "live", **changed}))
-    broker.delete_topic("live")
+    broker.topics.delete("live")
 
     assert [(each.start, each.end) for each in task] == [(0, 1)]
 
 
 def test_a_pattern_does_not_mean_kafkas_own_topics(broker: EmbeddedBroker) -> None:
     """Every cluster has them, and ``.*`` means one's own."""
-    broker.create_topic("__transaction_state", 1)
+    broker.topics.create("__transaction_state", 1)
     produce(broker.bootstrap_servers, "__transaction_state", 1)
     everything: dict[str, object] = {"subscribe": None, "subscribePattern": ".*"}
     named: dict[str, object] = {"subscribe": "__transaction_state"}
@@ -148,7 +148,7 @@ def test_a_pattern_does_not_mean_kafkas_own_topics(broker: EmbeddedBroker) -> No
         "orders-old",
     }
     assert by_partition(broker, named) == {0: [0]}
-    broker.delete_topic("__transaction_state")
+    broker.topics.delete("__transaction_state")
 
 
 @pytest.mark.parametrize(

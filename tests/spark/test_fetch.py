@@ -30,7 +30,7 @@ def readers(monkeypatch: pytest.MonkeyPatch) -> Iterator[OrderedDict[tuple[objec
 
 def test_what_a_record_lacks_is_null(broker: EmbeddedBroker) -> None:
     """A tombstone has no value, most records no headers, and a header may be a name alone."""
-    broker.create_topic("far", configs={"message.timestamp.after.max.ms": str(2**62)})
+    broker.topics.create("far", configs={"message.timestamp.after.max.ms": str(2**62)})
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "logger": logging.getLogger("tests.spark")})
     headers: list[tuple[str, str | bytes | None]] = [("twice", b"1"), ("twice", b"2"), ("empty", b""), ("alone", None)]
     producer.produce("far", None, None, 0, timestamp=1)
@@ -64,7 +64,7 @@ def test_what_is_gone_of_one_range_is_left_out_and_the_others_are_whole(
     broker: EmbeddedBroker, address: str, readers: OrderedDict[tuple[object, ...], RangeReader]
 ) -> None:
     """With failOnDataLoss=false a task that meets a gap reads what is left, and nothing twice."""
-    broker.delete_records("orders", 1, 40)
+    broker.topics.delete_records("orders", 1, 40)
     chosen = parse_options(options(address, {"failOnDataLoss": False}, streaming=False), streaming=False)
     ranges = [OffsetRange(NamedPartition("orders", number), 20, 60) for number in range(4)]
     found = [(row["partition"], row["offset"]) for batch in read_ranges(ranges, chosen) for row in batch.to_pylist()]

@@ -79,7 +79,7 @@ def test_records_pass_through_spark_once_although_batches_fail(
     spark: SparkSession, broker: EmbeddedBroker, address: str, tmp_path: Path
 ) -> None:
     """Topic to Spark to topic: a task that fails leaves nothing that readers of committed records see."""
-    broker.create_topic("out", 3)
+    broker.topics.create("out", 3)
     failed = tmp_path / "failed"
 
     def fail_once(batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
@@ -139,7 +139,7 @@ def test_available_now_reads_two_sources_ends_by_itself_and_leaves(
     spark: SparkSession, broker: EmbeddedBroker, journal: MemoryJournal, address: str, tmp_path: Path
 ) -> None:
     """The nightly job: all that is there, of two sources that are members of their own, through a Parquet sink."""
-    broker.create_topic("payments", 2)
+    broker.topics.create("payments", 2)
     produce(address, "payments", 30, partitions=2)
     limited: dict[str, object] = {"maxOffsetsPerTrigger": 250}
     frames = [

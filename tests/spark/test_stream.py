@@ -35,7 +35,7 @@ def test_everything_is_read_once_and_committed(broker: EmbeddedBroker, address: 
 def test_nothing_is_joined_before_the_first_trigger(broker: EmbeddedBroker, address: str) -> None:
     """Spark makes readers that never run; each would take partitions from one that does."""
     with driving(address):
-        assert broker.group(GROUP) is None
+        assert broker.groups.get(GROUP) is None
 
 
 def test_the_member_leaves_when_the_stream_closes(broker: EmbeddedBroker, address: str) -> None:
@@ -214,7 +214,9 @@ def test_a_revocation_waits_for_the_batch_and_then_hands_over_with_offsets(
         plain.subscribe(["orders"])
         seen: Counter[tuple[str, int, int]] = Counter()
         wait_until(lambda: take(plain, seen) or len(broker.wait_for_group(GROUP).members) == 2)
-        broker.wait_for(GROUP, lambda group: any(member.target and not member.assigned for member in group.members))
+        broker.groups.wait_for(
+            GROUP, lambda group: any(member.target and not member.assigned for member in group.members)
+        )
         for _ in range(20):
             assert not take(plain, seen), "the query reads all four partitions"
 
@@ -248,7 +250,7 @@ def test_partitions_that_were_lost_are_neither_planned_nor_committed(broker: Emb
         with broker.faults.on(
             "heartbeat", loading, client_id="query", when=lambda request: request.member_epoch == 0, times=ALWAYS
         ):  # it hears that it was removed, but is not back before the other one has its partitions
-            broker.remove_member(GROUP, "query")
+            broker.groups.remove_member(GROUP, "query")
             with consumer(address) as plain:
                 plain.subscribe(["orders"])
                 taken: Counter[tuple[str, int, int]] = Counter()
@@ -392,7 +394,7 @@ def test_partitions_that_a_topic_gains_are_read_from_their_beginning(broker: Emb
     """Also with auto.offset.reset=latest: their first records were produced before anybody could know of them."""
     with driving(address, {"auto.offset.reset": "latest"}) as driver:
         driver.drain()
-        broker.add_partitions("orders", 6)
+        broker.topics.add_partitions("orders", 6)
         produce(address, "orders", 10, partitions=6, first=100)
         driver.run(60)
 
@@ -406,18 +408,20 @@ def test_a_deleted_topic_fails_the_query(broker: EmbeddedBroker, address: str) -
     """failOnDataLoss is on by default, as in Spark."""
     with driving(address) as driver:
         driver.run(400)
-        broker.delete_topic("orders")
+        broker.topics.delete("orders")
         with pytest.raises(DataLossError, match=r"do not exist any more: orders.*failOnDataLoss"):
             wait_until(driver.plan)
 
 
 def test_without_fail_on_data_loss_a_deleted_topic_is_let_go(broker: EmbeddedBroker, address: str) -> None:
     """The other topics of the query go on."""
-    broker.create_topic("payments", 2)
+    broker.topics.create("payments", 2)
     with driving(address, subscribe="orders,payments", failOnDataLoss=False) as driver:
         driver.run(400)
-        broker.delete_topic("orders")
-        broker.wait_for(GROUP, lambda group: {tp.topic for m in group.members for tp in m.assigned} == {"payments"})
+        broker.topics.delete("orders")
+        broker.groups.wait_for(
+            GROUP, lambda group: {tp.topic for m in group.members for tp in m.assigned} == {"payments"}
+        )
         produce(address, "payments", 10, partitions=2)
         driver.run(420)
 
@@ -429,7 +433,7 @@ def test_a_topic_that_was_made_anew_is_noticed(broker: EmbeddedBroker, address: 
     """Its offsets begin again at 0; by number alone old and new records could not be told apart."""
     with driving(address, failOnDataLoss=fail) as driver:
         driver.run(400)
-        broker.recreate_topic("orders", 4)
+        broker.topics.recreate("orders", 4)
         produce(address, "orders", 150, partitions=4)
         if fail:
             with pytest.raises(DataLossError, match="made anew: orders"):
@@ -446,7 +450,7 @@ def test_records_that_retention_took_are_noticed(broker: EmbeddedBroker, address
     with driving(address, maxOffsetsPerTrigger=40, failOnDataLoss=fail) as driver:
         assert driver.plan()
         driver.finish()
-        broker.delete_records("orders", 2, 60)
+        broker.topics.delete_records("orders", 2, 60)
         if fail:
             with pytest.raises(DataLossError, match=r"orders-2 was read up to 10, and now begins at 60"):
                 driver.plan()
@@ -461,7 +465,7 @@ def test_records_that_go_between_plan_and_read_are_noticed(broker: EmbeddedBroke
     """Retention may delete records of a planned batch; ``failOnDataLoss`` must not miss it."""
     with driving(address, failOnDataLoss=fail) as driver:
         assert driver.plan()
-        broker.delete_records("orders", 2, 60)
+        broker.topics.delete_records("orders", 2, 60)
         if fail:
             with pytest.raises(DataLossError, match=r"orders-2"):
                 driver.finish()
@@ -489,7 +493,7 @@ def test_fixed_partitions_need_no_group(broker: EmbeddedBroker, address: str) ->
         driver.run(200)
 
     assert Counter(number for _, number, _ in driver.rows) == {1: 100, 3: 100}
-    assert broker.groups() == ()
+    assert broker.groups.ids() == ()
 
 
 def test_fixed_partitions_can_commit(broker: EmbeddedBroker, address: str) -> None:
@@ -525,7 +529,7 @@ def test_fixed_partitions_that_go_are_noticed(broker: EmbeddedBroker, address: s
     with driving(address, fixed) as strict, driving(address, fixed, failOnDataLoss=False) as lenient:
         strict.run(200)
         lenient.run(200)
-        broker.delete_topic("orders")
+        broker.topics.delete("orders")
         with pytest.raises(DataLossError, match="orders-1, orders-3 cannot be read any more"):
             strict.plan()
         assert not lenient.plan()
@@ -578,4 +582,4 @@ def test_an_event_log_that_cannot_be_written_is_told_before_anything_is_joined(
     with driving(address, eventLog=tmp_path / "missing" / "log.jsonl") as driver:
         with pytest.raises(ConfigError, match=r"eventLog=.*missing/log\.jsonl cannot be written: No such file"):
             driver.plan()
-    assert broker.group(GROUP) is None
+    assert broker.groups.get(GROUP) is None

@@ -89,7 +89,7 @@ def test_available_now_waits_for_the_partitions_of_a_member_that_died(broker: Em
         ending.start()
         (old,) = (m for m in broker.wait_for_group(GROUP, members=2).members if m.client_id == "plain")
         assert ending.is_alive()
-        broker.expire_session(GROUP, old.member_id)
+        broker.groups.expire_session(GROUP, old.member_id)
         ending.join(60)
 
     assert driver.rows == everything(100, partitions=4)
@@ -109,7 +109,7 @@ def test_available_now_without_a_partition_ends_only_if_nothing_waits(
     broker: EmbeddedBroker, address: str, behind: bool
 ) -> None:
     """More members than partitions: the others may have read everything, or nothing of it."""
-    broker.create_topic("single", 1)
+    broker.topics.create("single", 1)
     produce(address, "single", 5)
     with consumer(address) as other, driving(address, subscribe="single") as driver:
         other.subscribe(["single"])
@@ -146,7 +146,7 @@ def test_a_first_batch_of_an_unknown_trigger_has_all_that_waits(broker: Embedded
         planning.start()
         (old,) = (m for m in broker.wait_for_group(GROUP, members=2).members if m.client_id == "plain")
         assert not ends
-        broker.expire_session(GROUP, old.member_id)
+        broker.groups.expire_session(GROUP, old.member_id)
         planning.join(60)
         driver.replay(ends[0])
         assert driver.rows == everything(100, partitions=4)
@@ -202,7 +202,7 @@ def test_a_topic_that_is_not_there_is_warned_of_and_read_once_it_is(
     with driving(address, subscribe="orders,payments") as driver:
         driver.run(400)
         assert "subscribed to do not exist: payments" in caplog.text
-        broker.create_topic("payments", 1)
+        broker.topics.create("payments", 1)
         produce(address, "payments", 5)
         driver.run(405)
 
@@ -216,4 +216,4 @@ def test_a_setting_that_librdkafka_refuses_is_told_before_anything_is_joined(
     ):
         with driving(address, {"kafka.fetch.min.byte": 5}):
             pass
-    assert broker.group(GROUP) is None
+    assert broker.groups.get(GROUP) is None

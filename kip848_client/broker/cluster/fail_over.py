@@ -240,7 +240,7 @@ class FailOver:
     def _running(self, node_id: int) -> Node:
         node = self._node(node_id)
         if node.state == "stopped":
-            raise IllegalStateError(f"node {node_id} is not running; start_node({node_id}) starts it")
+            raise IllegalStateError(f"node {node_id} is not running; nodes.start({node_id}) starts it")
         return node
 
 

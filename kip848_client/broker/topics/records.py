@@ -5,17 +5,28 @@ Both bypass the network: they need no login, meet no fault rule, and are not in 
 
 from __future__ import annotations
 
+import concurrent.futures
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeAlias
 
 import msgspec
 
+from kip848_client.broker.topics.append_watchers import Watch
 from kip848_client.broker.topics.registry import Topic, TopicRegistry
-from kip848_client.errors import BrokerError, ErrorCode, MessageValueError
+from kip848_client.errors import BrokerError, ErrorCode, MessageValueError, ProtocolError
 from kip848_client.partition_log import PartitionLog
 from kip848_client.wire.record_batch import Record, batches_of, build_batch, records_of
 
-__all__ = ["BrokerRecord", "Content", "Headers", "NewRecord", "append_records", "partition_for", "read_records"]
+__all__ = [
+    "BrokerRecord",
+    "Content",
+    "Headers",
+    "NewRecord",
+    "append_records",
+    "partition_for",
+    "read_records",
+    "watch_records",
+]
 
 Content: TypeAlias = bytes | str | None
 """A key or value; text is written as UTF-8, None is a key that is not there or a tombstone."""
@@ -102,6 +113,41 @@ def read_records(topic: Topic, partition: int | None = None, *, committed: bool 
         for number in partitions
         for record in _records_in(topic.partitions[number], committed=committed)
     )
+
+
+def watch_records(
+    topics: TopicRegistry,
+    name: str,
+    count: int,
+    partition: int | None,
+    *,
+    committed: bool,
+    future: concurrent.futures.Future[tuple[BrokerRecord, ...]],
+) -> Watch:
+    """Give all records of a topic, or of one partition, to *future* as soon as there are *count*.
+
+    Returns:
+        What watches the logs; cancel it at the end.
+
+    Raises:
+        BrokerError: there is no such topic or partition.
+    """
+    topic = topics.find(name, partition)
+    logs = topic.partitions if partition is None else topic.partitions[partition : partition + 1]
+
+    def look(_size_bytes: int = 0) -> None:
+        if not future.done() and sum(log.log_end_offset - log.log_start_offset for log in logs) >= count:
+            try:
+                records = read_records(topic, partition, committed=committed)
+            except ProtocolError as error:
+                future.set_exception(error)
+            else:
+                if len(records) >= count:
+                    future.set_result(records)
+
+    watch = topics.watchers.watch(logs, on_append=look, on_gone=look)
+    look()
+    return watch
 
 
 def partition_for(key: bytes, count: int) -> int:

@@ -203,6 +203,22 @@ class TopicRegistry:
         """The topic of that name, or None."""
         return self._by_name.get(name)
 
+    def find(self, name: str, partition: int | None = None) -> Topic:
+        """The topic of that name, which has *partition* if one is given.
+
+        Raises:
+            BrokerError: UNKNOWN_TOPIC_OR_PARTITION: there is no such topic or partition.
+        """
+        topic = self.get(name)
+        if topic is None:
+            known = ", ".join(sorted(self.names())) or "none"
+            text = f"there is no topic {name!r}; topics are: {known}"
+        elif partition is not None and not 0 <= partition < topic.partition_count:
+            text = f"topic {name!r} has no partition {partition}; it has 0 to {topic.partition_count - 1}"
+        else:
+            return topic
+        raise BrokerError(text, code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
     def get_by_id(self, topic_id: uuid.UUID) -> Topic | None:
         """The topic of that id, or None."""
         return self._by_id.get(topic_id)

@@ -36,19 +36,19 @@ def test_whole_batches_go_oldest_first(configs: dict[str, str], start: int) -> N
     """Each batch is about 1,070 bytes, and 4, 3, 2 and 1 hours old."""
     clock = ManualClock(wall_ms=1_000 * HOUR_MS)
     with EmbeddedBroker(clock=clock) as broker:
-        broker.create_topic("orders", configs=configs)
+        broker.topics.create("orders", configs=configs)
         for age in (4, 3, 2, 1):
             broker.produce("orders", "x" * 1_000, key="k", timestamp_ms=1_000 * HOUR_MS - age * HOUR_MS)
-        assert broker.offsets("orders") == {0: (0, 4)}, "nothing goes by itself"
-        assert broker.apply_retention("orders") == ({("orders", 0): start} if start else {})
-        assert broker.offsets("orders") == {0: (start, 4)}
-        assert broker.apply_retention() == {}
+        assert broker.topics.offsets("orders") == {0: (0, 4)}, "nothing goes by itself"
+        assert broker.topics.apply_retention("orders") == ({("orders", 0): start} if start else {})
+        assert broker.topics.offsets("orders") == {0: (start, 4)}
+        assert broker.topics.apply_retention() == {}
 
 
 def test_a_consumer_behind_the_start_is_reset_by_its_policy() -> None:
     """A lag alarm and a reset policy are worth a test: this is how records are lost in production."""
     with EmbeddedBroker() as broker:
-        broker.create_topic("orders", configs={"retention.bytes": "0"})
+        broker.topics.create("orders", configs={"retention.bytes": "0"})
         broker.produce_many("orders", ["tea", "milk"])
         conf = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
         with Consumer(conf) as consumer:
@@ -56,7 +56,7 @@ def test_a_consumer_behind_the_start_is_reset_by_its_policy() -> None:
             first = consumer.poll(20)
             assert first is not None
             consumer.commit(first, asynchronous=False)
-        broker.apply_retention()
+        broker.topics.apply_retention()
         broker.produce("orders", "salt")
         with Consumer(conf) as consumer:
             consumer.subscribe(["orders"])
@@ -69,34 +69,34 @@ def test_the_profile_kafka_cleans_by_itself() -> None:
     """At its check intervals, as Kafka: a compacted topic every 15 s, and retention every five minutes."""
     clock = ManualClock()
     with EmbeddedBroker(profile="kafka", clock=clock) as broker:
-        broker.create_topic("orders", configs={"retention.ms": "1000"})
-        broker.create_topic("state", configs={"cleanup.policy": "compact"})
+        broker.topics.create("orders", configs={"retention.ms": "1000"})
+        broker.topics.create("state", configs={"cleanup.policy": "compact"})
         broker.produce("orders", "tea")
         for value in ("old", "new", "newest batch"):
             broker.produce("state", value, key="k")
-        broker.advance_clock(14_999)
+        broker.clock.advance(14_999)
         assert len(broker.records("state")) == 3
-        broker.advance_clock(1)
+        broker.clock.advance(1)
         assert [record.value for record in broker.records("state")] == [b"new", b"newest batch"]
-        broker.advance_clock(284_999)
-        assert broker.offsets("orders") == {0: (0, 1)}
-        broker.advance_clock(1)
-        assert broker.offsets("orders") == {0: (1, 1)}
+        broker.clock.advance(284_999)
+        assert broker.topics.offsets("orders") == {0: (0, 1)}
+        broker.clock.advance(1)
+        assert broker.topics.offsets("orders") == {0: (1, 1)}
 
 
 def test_compaction_keeps_the_last_record_of_each_key_and_every_offset(tmp_path: Path) -> None:
     """A state restored from a compacted changelog is the same; a client reads over the gaps."""
     with EmbeddedBroker(data_dir=tmp_path) as broker:
-        broker.create_topic("state", configs={"cleanup.policy": "compact"})
+        broker.topics.create("state", configs={"cleanup.policy": "compact"})
         for key, value in (("a", "1"), ("b", "1"), ("a", "2"), ("a", "3"), ("c", "1"), ("b", "2")):
             broker.produce("state", value, key=key)
         broker.produce("state", "9", key="a")  # in the newest batch, which stays out of it
         before = {record.key: record.value for record in broker.records("state")}
-        assert broker.compact("state") == {("state", 0): 3}
+        assert broker.topics.compact("state") == {("state", 0): 3}
         kept = [(record.offset, record.key, record.value) for record in broker.records("state")]
         assert kept == [(3, b"a", b"3"), (4, b"c", b"1"), (5, b"b", b"2"), (6, b"a", b"9")]
         assert {record.key: record.value for record in broker.records("state")} == before
-        assert broker.offsets("state") == {0: (0, 7)}
+        assert broker.topics.offsets("state") == {0: (0, 7)}
         assert read_by_librdkafka(broker, "state", 4) == [offset for offset, _, _ in kept]
         broker.produce("state", "10", key="a")
     with EmbeddedBroker(data_dir=tmp_path) as broker:
@@ -119,22 +119,22 @@ def test_a_tombstone_stays_for_a_while_and_then_goes_with_its_key() -> None:
     """A reader that is slow must still hear that the key is gone."""
     clock = ManualClock()
     with EmbeddedBroker(clock=clock) as broker:
-        broker.create_topic("state", configs={"cleanup.policy": "compact", "delete.retention.ms": "1000"})
+        broker.topics.create("state", configs={"cleanup.policy": "compact", "delete.retention.ms": "1000"})
         for value in ("1", None, "another key"):
             broker.produce("state", value, key="a" if value != "another key" else "z")
-        broker.compact("state")
+        broker.topics.compact("state")
         assert [record.value for record in broker.records("state")] == [None, b"another key"]
-        broker.advance_clock(999)
-        assert broker.compact("state") == {}
-        broker.advance_clock(1)
-        assert broker.compact("state") == {("state", 0): 1}
+        broker.clock.advance(999)
+        assert broker.topics.compact("state") == {}
+        broker.clock.advance(1)
+        assert broker.topics.compact("state") == {("state", 0): 1}
         assert [record.value for record in broker.records("state")] == [b"another key"]
 
 
 def test_what_a_transaction_took_back_is_no_last_record() -> None:
     """Aborted records go; open ones stay, and shadow nothing."""
     with EmbeddedBroker() as broker:
-        broker.create_topic("state", configs={"cleanup.policy": "compact"})
+        broker.topics.create("state", configs={"cleanup.policy": "compact"})
         broker.produce("state", "kept", key="a")
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "t"})
         producer.init_transactions(20)
@@ -146,7 +146,7 @@ def test_what_a_transaction_took_back_is_no_last_record() -> None:
         producer.produce("state", b"open", key=b"a")
         producer.flush(20)
         broker.produce("state", "newest", key="z")
-        assert broker.compact("state") == {("state", 0): 1}
+        assert broker.topics.compact("state") == {("state", 0): 1}
         assert [record.value for record in broker.records("state", committed=False)] == [b"kept", b"open", b"newest"]
         producer.commit_transaction(20)
 
@@ -155,9 +155,9 @@ def test_what_is_not_to_be_cleaned_is_refused() -> None:
     """The error names the topic and the setting that it needs; a silent no-op would hide a wrong test."""
     with EmbeddedBroker({"orders": 1}) as broker:
         with pytest.raises(IllegalStateError, match=r"create it with cleanup\.policy=compact"):
-            broker.compact("orders")
+            broker.topics.compact("orders")
         with pytest.raises(BrokerError, match="there is no topic 'payments'"):
-            broker.apply_retention("payments")
+            broker.topics.apply_retention("payments")
 
 
 KEY_AND_VALUE = st.tuples(st.sampled_from("abc"), st.one_of(st.none(), st.text(max_size=3)))
@@ -171,18 +171,18 @@ def test_a_state_that_is_restored_is_the_same_after_compaction(
 ) -> None:
     """Compacting at any time, and again at the end, changes no key's last value."""
     with EmbeddedBroker() as broker:
-        broker.create_topic("state", configs={"cleanup.policy": "compact"})
+        broker.topics.create("state", configs={"cleanup.policy": "compact"})
         for number, batch in enumerate(batches):
             broker.produce_many("state", [NewRecord(value, key) for key, value in batch])
             if number == at:
-                broker.compact("state")
+                broker.topics.compact("state")
         before = state_of(broker.records("state"))
-        broker.compact("state")
+        broker.topics.compact("state")
         after = broker.records("state")
         assert state_of(after) == before
         offsets = [record.offset for record in after]
         assert offsets == sorted(set(offsets))
-        assert broker.offsets("state") == {0: (0, sum(map(len, batches)))}
+        assert broker.topics.offsets("state") == {0: (0, sum(map(len, batches)))}
 
 
 def state_of(records: tuple[BrokerRecord, ...]) -> dict[bytes | None, bytes | None]:

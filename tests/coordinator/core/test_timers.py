@@ -46,7 +46,7 @@ def test_nothing_expires_before_its_time(has_group: bool) -> None:
 
 
 def test_a_test_may_let_the_time_of_one_timer_run_out() -> None:
-    """``broker.expire_session`` removes a member without waiting for its session timeout."""
+    """``broker.groups.expire_session`` removes a member without waiting for its session timeout."""
     h = _group()
     assert h.coordinator.let_time_run_out(TimerKey(TimerKind.SESSION, "g", "b"), now_ms=0)
     assert not h.coordinator.let_time_run_out(TimerKey(TimerKind.SESSION, "g", "gone"), now_ms=0)

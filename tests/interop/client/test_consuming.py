@@ -60,9 +60,9 @@ def test_latest_loses_no_record_of_partitions_that_appear(
     consumer = make_consumer("g", journal=None, group_protocol=protocol, **conf).subscribe("orders", "later")
     drive(consumer, until=lambda: consumer.partitions)
 
-    broker.add_partitions("orders", 5)
+    broker.topics.add_partitions("orders", 5)
     broker.produce("orders", "first", partition=4)
-    broker.create_topic("later", 1)
+    broker.topics.create("later", 1)
     broker.produce("later", "first")
     drive(consumer, until=lambda: len(consumer.delivered) >= 2)
 
@@ -208,7 +208,7 @@ def test_a_manual_assignment_reads_without_a_group(
     expected = {("orders", 0, offset) for offset in range(15, 20)} | keys_of("orders", 20, partitions=[1, 2])
     assert delivered_once([consumer]) == expected
     assert consumer.numbers == [1, 2]
-    assert broker.group("g") is None or not broker.group("g").members  # type: ignore[union-attr]
+    assert broker.groups.get("g") is None or not broker.groups.get("g").members  # type: ignore[union-attr]
     with pytest.raises(IllegalStateError, match="assigned by hand"):
         consumer.raw.subscribe(["orders"])
     consumer.raw.unassign()

@@ -103,7 +103,7 @@ def test_a_synchronous_commit_that_goes_astray_is_done_once_it_returns(
     rule = broker.faults.on("OffsetCommit", action, group="g")
     consumer.raw.commit(asynchronous=False)
     rule.wait()
-    assert broker.committed("g") == {("orders", index): 5 for index in range(4)}
+    assert broker.groups.committed("g") == {("orders", index): 5 for index in range(4)}
 
 
 @pytest.mark.slow
@@ -111,18 +111,18 @@ def test_connections_that_fell_silent_do_not_cost_the_session(
     broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
 ) -> None:
     """A firewall that restarts forgets all connections and closes none: a heartbeat and the look-up after it hang."""
-    broker.set_group_config("g", {"consumer.session.timeout.ms": "10000"})
+    broker.groups.set_config("g", {"consumer.session.timeout.ms": "10000"})
     produce("orders", 1)
     consumer = make_consumer(client_id="behind-a-firewall").subscribe("orders")
     drive(consumer, until=lambda: len(consumer.delivered) == 4)
-    joined = broker.group("g")
+    joined = broker.groups.get("g")
     lookup = broker.faults.on("FindCoordinator", drop(), client_id="behind-a-firewall")
     heartbeat = broker.faults.on(HEARTBEAT, drop(), client_id="behind-a-firewall")
     heartbeat.wait()
     lookup.wait()
     mark = broker.requests.mark()
     broker.requests.wait_for(HEARTBEAT, since=mark, answered=True, when=lambda logged: not logged.error_code)
-    left = broker.group("g")
+    left = broker.groups.get("g")
     assert joined is not None
     assert left is not None
     assert left.group_epoch == joined.group_epoch
@@ -181,13 +181,13 @@ def test_a_topic_that_vanishes_before_its_offsets_are_looked_up_is_no_error(
     broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
 ) -> None:
     """A service subscribes to many topics, and one of them is deleted while it starts: poll() must not raise."""
-    broker.create_topic("gone")
+    broker.topics.create("gone")
     produce("orders", 5)
     rule = broker.faults.on("OffsetFetch", hold(), group="g")
     consumer = make_consumer().subscribe("orders", "gone")
     drive(consumer, until=lambda: rule.hits)
 
-    broker.delete_topic("gone")
+    broker.topics.delete("gone")
     rule.release()
 
     drive(consumer, until=lambda: len(consumer.delivered) == 20)

@@ -119,7 +119,7 @@ def test_what_was_committed_by_hand_is_not_repeated(
     """Each record committed when it is done, then Ctrl-C as the next one is asked for: close(), which commits what was
     handed out, must not put the group back to before the first of them.
     """
-    broker.create_topic("one", partitions=1)
+    broker.topics.create("one", partitions=1)
     produce("one", 3)
     consumer = make_consumer(enable_auto_commit=True).subscribe("one")
     fetcher = consumer.raw._fetcher

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.kip848_broker(topics={"orders": PARTITIONS})
 
 def shares(broker: EmbeddedBroker) -> list[int]:
     """How many partitions the members own, once the group is at rest."""
-    group = broker.group("g")
+    group = broker.groups.get("g")
     if group is None or group.state != "Stable" or group.assignor != "lag-aware":
         return []
     return sorted(len(member.assigned) for member in group.members)

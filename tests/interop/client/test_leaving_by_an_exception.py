@@ -25,14 +25,14 @@ def handle(offset: int | None, *, fails_at: int) -> None:
 
 
 def committed(broker: EmbeddedBroker) -> int | None:
-    offset: int | None = broker.committed("g").get(("single", 0))
+    offset: int | None = broker.groups.committed("g").get(("single", 0))
     return offset
 
 
 @pytest.fixture
 def committed_after(broker: EmbeddedBroker) -> Callable[..., int | None]:
     """Run a body in a ``with`` block on a topic with ten records; returns the committed offset."""
-    broker.create_topic("single")
+    broker.topics.create("single")
     broker.produce_many("single", list("0123456789"))
 
     def run(body: Body, **conf: object) -> int | None:

@@ -53,7 +53,7 @@ def test_a_consumer_that_was_dropped_leaves_its_group(broker: EmbeddedBroker, pr
     del consumer
     gc.collect()
 
-    broker.wait_for("g", lambda group: not group.members, what="the dropped consumer to leave")
+    broker.groups.wait_for("g", lambda group: not group.members, what="the dropped consumer to leave")
 
 
 def test_after_fork_the_prefetch_buffer_is_not_handed_out_twice(

@@ -57,7 +57,7 @@ def test_a_change_is_acknowledged_by_ten_members_within_three_heartbeat_interval
         return [len(consumer.partitions) for consumer in consumers]
 
     def settled() -> bool:
-        group = broker.group("g")
+        group = broker.groups.get("g")
         return (
             group is not None
             and group.state == "Stable"
@@ -74,7 +74,7 @@ def test_a_change_is_acknowledged_by_ten_members_within_three_heartbeat_interval
         consumers[0].raw.request_reassignment(1)
 
     def acknowledged() -> bool:
-        now = broker.group("g")
+        now = broker.groups.get("g")
         return (
             now is not None
             and now.group_epoch > epoch

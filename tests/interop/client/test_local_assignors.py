@@ -51,7 +51,7 @@ def group_of(make_consumer: MakeConsumer, *assignors: PartitionAssignor) -> list
 
 def stable(broker: EmbeddedBroker, consumers: list[DrivenConsumer]) -> bool:
     """Every partition is assigned, and every member has acknowledged its assignment."""
-    group = broker.group("g")
+    group = broker.groups.get("g")
     return (
         group is not None
         and group.state == "Stable"
@@ -359,7 +359,7 @@ def test_later_failures_of_metadata_keep_what_was_told_last(
 
 def shares(broker: EmbeddedBroker) -> tuple[str, str, list[int]]:
     """State and assignor of the group, and how many partitions its members own."""
-    group = broker.group("g")
+    group = broker.groups.get("g")
     if group is None:
         return "", "", []
     return group.state, group.assignor, sorted(len(member.assigned) for member in group.members)

@@ -202,7 +202,7 @@ def test_a_broker_that_speaks_offsets_in_version_9_only(
         consumer.raw.commit(asynchronous=False)
         consumer.raw.close()
     assert max(logged.version for logged in broker.requests.of(api)) == 9
-    assert broker.committed("g") == {("orders", 0): 5, ("orders", 1): 0, ("orders", 2): 0, ("orders", 3): 0}
+    assert broker.groups.committed("g") == {("orders", 0): 5, ("orders", 1): 0, ("orders", 2): 0, ("orders", 3): 0}
 
 
 def test_a_broker_without_a_fitting_commit_says_so(broker: EmbeddedBroker, make_consumer: MakeConsumer) -> None:

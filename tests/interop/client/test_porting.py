@@ -40,7 +40,7 @@ def conf(broker: EmbeddedBroker) -> dict[str, Any]:
 
 def committed(broker: EmbeddedBroker, group: str = "ported") -> dict[str, int]:
     """Committed offsets by ``topic-partition``."""
-    return {str(partition): offset for partition, offset in broker.committed(group).items()}
+    return {str(partition): offset for partition, offset in broker.groups.committed(group).items()}
 
 
 # --- shapes of whole programs

@@ -15,6 +15,7 @@ from kip848_client import (
     MemberState,
     TopicPartition,
 )
+from kip848_client.broker import GroupSnapshot
 from kip848_client.errors import (
     CommitFailedError,
     ListenerError,
@@ -150,7 +151,7 @@ def test_a_slow_listener_does_not_cost_the_membership(
     epochs: list[int] = []
 
     def on_assign(inside: Consumer, partitions: list[TopicPartition]) -> None:
-        broker.wait_for("g", lambda group: len(group.members) == 1)
+        broker.groups.wait_for("g", lambda group: len(group.members) == 1)
         broker.requests.wait_for(ApiKey.CONSUMER_GROUP_HEARTBEAT, since=broker.requests.mark(), count=13, timeout_s=60)
         epochs.append(inside.member_epoch)
 
@@ -171,7 +172,7 @@ def test_a_consumer_that_does_not_poll_leaves_and_comes_back(
     drive(consumer, until=lambda: len(consumer.delivered) >= 20)
     consumer.raw.commit(asynchronous=False)
 
-    broker.wait_for("g", lambda group: not group.members, what="the silent consumer to leave")
+    broker.groups.wait_for("g", lambda group: not group.members, what="the silent consumer to leave")
     with pytest.raises(MaxPollExceededError):
         drive(consumer, until=lambda: False)
     produce("orders", 5)
@@ -218,7 +219,7 @@ def test_unsubscribe_gives_everything_back_and_subscribe_joins_again(
     assert consumer.calls[-1] == ("revoked", [0, 1, 2, 3])
     assert consumer.numbers == []
     assert consumer.raw.member_epoch == -1
-    broker.wait_for("g", lambda group: not group.members)
+    broker.groups.wait_for("g", lambda group: not group.members)
     consumer.raw.commit  # noqa: B018  the consumer stays usable
     consumer.subscribe("orders")
     drive(consumer, until=lambda: len(consumer.partitions) == 4)
@@ -248,7 +249,7 @@ def test_close_without_time_still_leaves(broker: EmbeddedBroker, make_consumer: 
     consumer.raw.close(timeout_s=0)
 
     assert time.monotonic() - began < SOON_S
-    broker.wait_for("g", lambda group: not group.members)
+    broker.groups.wait_for("g", lambda group: not group.members)
 
 
 def test_the_event_log_tells_the_life_of_a_member(make_consumer: MakeConsumer, produce: Produce) -> None:
@@ -311,7 +312,7 @@ def test_nothing_of_a_revoked_partition_is_delivered_after_the_run_began(
     drive(consumer, until=lambda: sum(one[1] in kept for one in consumer.delivered) == 600)
 
     assert {partition for _, partition, _ in consumer.delivered[taken:]} <= kept
-    committed = broker.committed("g")
+    committed = broker.groups.committed("g")
     for partition in {0, 1, 2, 3} - kept:
         handed_out = sum(one[1] == partition for one in consumer.delivered)
         assert committed.get(ModelPartition("orders", partition), 0) == handed_out
@@ -324,7 +325,11 @@ def test_without_a_listener_one_poll_is_a_whole_run(broker: EmbeddedBroker, make
     while len(consumer.assignment()) < 4 or consumer.state is not MemberState.STABLE:
         consumer.poll(0.02)
     for partitions in (5, 6):
-        broker.add_partitions("orders", partitions)
+        broker.topics.add_partitions("orders", partitions)
         wait_until(lambda: consumer._group.view.poll_wanted)
         consumer.poll(0)
-        broker.wait_for("g", lambda group, count=partitions: group.state == "Stable" and len(group.assigned) == count)  # type: ignore[misc]
+
+        def settled(group: GroupSnapshot, count: int = partitions) -> bool:
+            return group.state == "Stable" and len(group.assigned) == count
+
+        broker.groups.wait_for("g", settled)

@@ -67,7 +67,7 @@ def conversing(embedded: EmbeddedBroker, other: str) -> Iterator[Conversation]:
     try:
         for side in sides:
             side.prepare()
-        yield Conversation(*sides, ours_group=embedded.group)
+        yield Conversation(*sides, ours_group=embedded.groups.get)
         for side in sides:
             side.clear()
     finally:

@@ -1,6 +1,6 @@
 """A sequence of steps, told to both brokers at once, until their answers disagree; and the smallest part that shows it.
 
-conversation = Conversation(ours, kafka, ours_group=broker.group)
+conversation = Conversation(ours, kafka, ours_group=broker.groups.get)
 conversation.tell(steps)          # raises Disagreement, whose text is a transcript
 """
 

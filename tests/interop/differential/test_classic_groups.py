@@ -312,7 +312,7 @@ class Conversation:
         """
         ours, kafka, rng = self._ours, self._kafka, self._rng
         for number in range(STEPS):
-            group = self._broker.group(ours.group)
+            group = self._broker.groups.get(ours.group)
             is_consumer = group is not None and group.type == "consumer"
             if is_consumer and group is not None and group.state == "Empty":
                 return

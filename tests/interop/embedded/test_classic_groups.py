@@ -36,7 +36,7 @@ def wait_for_shares(broker: EmbeddedBroker, *shares: int, group_id: str = "g") -
             and len(group.assigned) == PARTITIONS
         )
 
-    return broker.wait_for(group_id, are_shared, what=f"shares of {shares}")
+    return broker.groups.wait_for(group_id, are_shared, what=f"shares of {shares}")
 
 
 def wait_for_heartbeat(broker: EmbeddedBroker, client_id: str, *, generation: int) -> None:
@@ -63,7 +63,7 @@ def test_a_member_reads_everything_commits_and_leaves(broker: EmbeddedBroker, li
     assert (group.type, group.leader) == ("classic", group.members[0].member_id)
     assert read(member) == all_keys("orders", 60, partitions=PARTITIONS)
     assert broker.wait_for_group("g", state="Empty", members=0).type == "classic"
-    assert broker.committed("g") == {NamedPartition("orders", n): 10 for n in range(PARTITIONS)}
+    assert broker.groups.committed("g") == {NamedPartition("orders", n): 10 for n in range(PARTITIONS)}
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -92,7 +92,9 @@ def test_a_static_member_that_restarts_finds_its_partitions_without_a_rebalance(
             before = wait_for_shares(broker, 3, 3)
         with classic_member(library, broker.bootstrap_servers, client_id="b", instance="ib") as again:
             old_id = before.member("b").member_id
-            after = broker.wait_for("g", lambda group: group.member("b").member_id != old_id, what="the new process")
+            after = broker.groups.wait_for(
+                "g", lambda group: group.member("b").member_id != old_id, what="the new process"
+            )
             produce(broker.bootstrap_servers, "orders", 60, partitions=PARTITIONS)
             everything = all_keys("orders", 60, partitions=PARTITIONS)
             wait_until(lambda: read(a, b, again) == everything, what="60 records")

@@ -87,14 +87,14 @@ def test_a_java_member_and_a_librdkafka_member_share_a_group(broker: EmbeddedBro
             "80 records",
         )
         assert not java_member.keys() & other.keys()
-    broker.wait_for("g", lambda group: group.state == "Stable" and len(group.assigned) == 2, timeout_s=TIMEOUT_S)
+    broker.groups.wait_for("g", lambda group: group.state == "Stable" and len(group.assigned) == 2, timeout_s=TIMEOUT_S)
 
 
 def test_a_pattern_of_the_java_client_is_matched_by_the_coordinator(broker: EmbeddedBroker, join: Join) -> None:
     """SubscriptionPattern sends the expression as it is (heartbeat version 1)."""
-    broker.create_topic("audit", 1)
+    broker.topics.create("audit", 1)
     join("^ord.*")
-    group = broker.wait_for(
+    group = broker.groups.wait_for(
         "g", lambda group: group.state == "Stable" and len(group.assigned) == 2, timeout_s=TIMEOUT_S
     )
     assert {partition.topic for partition in group.assigned} == {"orders"}
@@ -110,9 +110,9 @@ def test_classic_java_members_share_a_group_and_take_over_from_one_that_dies(
 ) -> None:
     """Java's default protocol is what most consumers in the world speak."""
     one = join("orders", *CLASSIC, ASSIGNORS + assignor, "client.id=one")
-    broker.wait_for("g", lambda group: group.state == "Stable" and len(group.assigned) == 2, timeout_s=TIMEOUT_S)
+    broker.groups.wait_for("g", lambda group: group.state == "Stable" and len(group.assigned) == 2, timeout_s=TIMEOUT_S)
     two = join("orders", *CLASSIC, ASSIGNORS + assignor, "client.id=two", "session.timeout.ms=3000")
-    shared = broker.wait_for(
+    shared = broker.groups.wait_for(
         "g",
         lambda group: group.state == "Stable" and [len(member.assigned) for member in group.members] == [1, 1],
         timeout_s=TIMEOUT_S,
@@ -122,7 +122,7 @@ def test_classic_java_members_share_a_group_and_take_over_from_one_that_dies(
     everything = all_keys("orders", 40, partitions=2)
     wait_until(lambda: one.keys() | two.keys() == everything, TIMEOUT_S, "40 records")
     two.kill()
-    broker.wait_for("g", lambda group: group.state == "Stable" and len(group.members) == 1, timeout_s=TIMEOUT_S)
+    broker.groups.wait_for("g", lambda group: group.state == "Stable" and len(group.members) == 1, timeout_s=TIMEOUT_S)
     produce(broker.bootstrap_servers, "orders", 40, partitions=2)
     everything = all_keys("orders", 80, partitions=2)
     wait_until(lambda: one.keys() | two.keys() == everything, TIMEOUT_S, "80 records")
@@ -143,14 +143,14 @@ def test_java_members_move_to_kip_848_and_back_one_by_one(broker: EmbeddedBroker
 
     members = [join("orders", *classic) for _ in range(2)]
     every = list(members)
-    broker.wait_for("g", are_shared("classic"), what="two classic members", timeout_s=TIMEOUT_S)
+    broker.groups.wait_for("g", are_shared("classic"), what="two classic members", timeout_s=TIMEOUT_S)
     rolls = [(0, (), "consumer"), (1, (), "consumer"), (0, classic, "consumer"), (1, classic, "classic")]
     for count, (number, properties, kind) in enumerate(rolls, 1):
         produce(broker.bootstrap_servers, "orders", 40, partitions=2)
         members[number].leave()
         members[number] = join("orders", *properties)
         every.append(members[number])
-        broker.wait_for("g", are_shared(kind), what=f"a {kind} group of two", timeout_s=TIMEOUT_S)
+        broker.groups.wait_for("g", are_shared(kind), what=f"a {kind} group of two", timeout_s=TIMEOUT_S)
         wait_until(partial(have_read, 40 * count), TIMEOUT_S, "every record")
     assert sum(len(member.keys()) for member in every) == 160
 
@@ -164,7 +164,7 @@ def test_a_static_java_member_that_restarts_moves_nothing(broker: EmbeddedBroker
     before = broker.wait_for_group("g", state="Stable", members=1)
     first.kill()
     second = join("orders", *static)
-    after = broker.wait_for(
+    after = broker.groups.wait_for(
         "g", lambda group: group.members != before.members and group.state == "Stable", timeout_s=TIMEOUT_S
     )
     produce(broker.bootstrap_servers, "orders", 40, partitions=2)
@@ -183,7 +183,7 @@ def test_java_producers_commit_abort_and_are_fenced_in_both_versions_of_transact
         command = [*java, "transact", broker.bootstrap_servers, "orders"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
         assert done.stdout.splitlines() == ["refused ProducerFencedException", "read [kept, last]"], done.stderr
-        assert broker.committed("g") == {NamedPartition("orders", 0): 5}
+        assert broker.groups.committed("g") == {NamedPartition("orders", 0): 5}
         assert [record.value for record in broker.records("orders", partition=1)] == [b"kept"]
         assert {request.version for request in broker.requests.of("EndTxn")} == {end_version}
         assert bool(broker.requests.of("AddPartitionsToTxn")) == adds_partitions
@@ -205,5 +205,5 @@ def test_the_administrator_does_its_daily_work(broker: EmbeddedBroker, run: Run)
         "offsets 10",
         "topics [orders]",
     ]
-    assert broker.topics() == {"orders": 2}
-    assert broker.groups() == ()
+    assert broker.topics == {"orders": 2}
+    assert broker.groups.ids() == ()

@@ -90,7 +90,7 @@ def test_topics_are_created_grown_listed_and_deleted(broker: EmbeddedBroker, adm
     with pytest.raises(TopicAlreadyExistsError):
         admin.create_topics([NewTopic("users", 2, 1)])
     admin.create_partitions({"users": NewPartitions(4)})
-    assert broker.topics() == {"orders": 2, "users": 4}
+    assert broker.topics == {"orders": 2, "users": 4}
     assert sorted(admin.list_topics()) == ["orders", "users"]
     admin.delete_topics(["users"])
-    assert broker.topics() == {"orders": 2}
+    assert broker.topics == {"orders": 2}

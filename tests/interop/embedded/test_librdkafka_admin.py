@@ -39,7 +39,7 @@ def code_of(error: pytest.ExceptionInfo[KafkaException]) -> int:
 def test_topics_are_created_described_grown_and_deleted(broker: EmbeddedBroker, admin: AdminClient) -> None:
     """Deployment scripts create what they need, and depend on TOPIC_ALREADY_EXISTS and on dry runs."""
     admin.create_topics([NewTopic("users", 3, 1)], validate_only=True)["users"].result(TIMEOUT_S)
-    assert broker.topics() == {"orders": 2}
+    assert broker.topics == {"orders": 2}
     admin.create_topics([NewTopic("users", 3, 1)])["users"].result(TIMEOUT_S)
     with pytest.raises(KafkaException) as error:
         admin.create_topics([NewTopic("users", 1, 1)])["users"].result(TIMEOUT_S)
@@ -50,7 +50,7 @@ def test_topics_are_created_described_grown_and_deleted(broker: EmbeddedBroker, 
     topics = admin.list_topics(timeout=TIMEOUT_S).topics
     assert {name: len(topic.partitions) for name, topic in topics.items()} == {"orders": 2, "users": 5}
     admin.delete_topics(["users"])["users"].result(TIMEOUT_S)
-    assert broker.topics() == {"orders": 2}
+    assert broker.topics == {"orders": 2}
 
 
 def test_the_cluster_describes_itself(broker: EmbeddedBroker, admin: AdminClient) -> None:
@@ -115,7 +115,7 @@ def test_a_group_with_members_is_neither_reset_nor_deleted(broker: EmbeddedBroke
         assert code_of(error) == KafkaError.NON_EMPTY_GROUP
     broker.wait_for_group("g", state="Empty")  # librdkafka does not wait for the answer when it leaves
     admin.delete_consumer_groups(["g"])["g"].result(TIMEOUT_S)
-    assert broker.groups() == ()
+    assert broker.groups.ids() == ()
     with pytest.raises(KafkaException) as error:
         admin.delete_consumer_groups(["g"])["g"].result(TIMEOUT_S)
     assert code_of(error) == KafkaError.GROUP_ID_NOT_FOUND

@@ -61,7 +61,7 @@ def test_a_commit_that_was_done_and_refused_is_tried_again(broker: EmbeddedBroke
     reader.commit(asynchronous=False)
     assert rule.hits == 1
     assert len(broker.requests.of("OffsetCommit")) == 2
-    assert broker.committed("g") == {("orders", 0): 1, ("orders", 1): 1}
+    assert broker.groups.committed("g") == {("orders", 0): 1, ("orders", 1): 1}
 
 
 def test_a_commit_of_one_partition_is_refused(broker: EmbeddedBroker, reader: Consumer) -> None:
@@ -73,4 +73,4 @@ def test_a_commit_of_one_partition_is_refused(broker: EmbeddedBroker, reader: Co
     except KafkaException as raised:
         codes = {1: raised.args[0].code()}
     assert codes[1] == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    assert broker.committed("g") == {("orders", 0): 1}
+    assert broker.groups.committed("g") == {("orders", 0): 1}

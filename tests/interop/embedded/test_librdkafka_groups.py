@@ -27,11 +27,11 @@ def test_two_members_of_one_instance_id_the_second_is_refused(broker: EmbeddedBr
 
 def test_a_deleted_topic_is_taken_from_its_member_and_the_other_topics_go_on(broker: EmbeddedBroker) -> None:
     """Deleting a topic must neither kill the group nor leave its partitions assigned."""
-    broker.create_topic("users", 1)
+    broker.topics.create("users", 1)
     with MemberThread(broker.bootstrap_servers, ["orders", "users"]) as member:
-        broker.wait_for("g", lambda group: group.state == "Stable" and len(group.assigned) == 7)
-        broker.delete_topic("users")
-        broker.wait_for("g", lambda group: group.state == "Stable" and len(group.assigned) == 6)
+        broker.groups.wait_for("g", lambda group: group.state == "Stable" and len(group.assigned) == 7)
+        broker.topics.delete("users")
+        broker.groups.wait_for("g", lambda group: group.state == "Stable" and len(group.assigned) == 6)
         produce(broker.bootstrap_servers, "orders", 60, partitions=6)
         wait_until(lambda: len(member.delivered) >= 60, what="records of the topic that stayed")
 

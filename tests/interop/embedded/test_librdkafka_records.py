@@ -121,4 +121,4 @@ def test_a_topic_that_is_not_there_is_reported(broker: EmbeddedBroker) -> None:
     wait_until(lambda: producer.poll(0.02) and errors, what="the delivery report")
     assert errors[0] is not None
     assert errors[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-    assert broker.topics() == {"orders": 2}
+    assert broker.topics == {"orders": 2}

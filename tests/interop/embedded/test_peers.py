@@ -126,7 +126,7 @@ def test_sarama_writes_a_transaction_and_reads_it_in_a_group(broker: EmbeddedBro
         topic = f"written-as-{version}"
         command = (*go_program("sarama"), broker.bootstrap_servers, version, topic, str(len(VALUES)))
         assert run(*command, timeout_s=READ_TIMEOUT_S) == VALUES
-        assert broker.committed("sarama")[Place(topic, 0)] == len(VALUES)
+        assert broker.groups.committed("sarama")[Place(topic, 0)] == len(VALUES)
 
 
 @pytest.mark.kafka
@@ -138,7 +138,7 @@ def test_franz_go_shares_a_group_dies_and_meets_a_member_of_the_new_protocol(
     """Its cooperative members join by the newest versions of the classic APIs, and are migrated like any other."""
 
     def wait_for_shares(kind: str, *shares: int) -> None:
-        broker.wait_for(
+        broker.groups.wait_for(
             "g",
             lambda group: (
                 (group.type, group.state, [len(member.assigned) for member in group.members])
@@ -150,9 +150,9 @@ def test_franz_go_shares_a_group_dies_and_meets_a_member_of_the_new_protocol(
 
     franz_go = go_program("franz_go")
     assert run(*franz_go, broker.bootstrap_servers, "orders", str(len(VALUES))) == VALUES
-    assert broker.committed("g") == {Place("orders", 0): len(VALUES)}
+    assert broker.groups.committed("g") == {Place("orders", 0): len(VALUES)}
     assert broker.requests.of("Fetch", when=continues_a_session), "records came by fetch sessions"
-    broker.add_partitions("orders", 2)
+    broker.topics.add_partitions("orders", 2)
     with ExitStack() as stack:
         endless = (*franz_go, broker.bootstrap_servers, "orders", "1000000")
         processes = [stack.enter_context(subprocess.Popen(endless)) for _ in range(2)]
@@ -176,19 +176,19 @@ def test_franz_go_reads_every_acknowledged_record_over_a_rolling_kill() -> None:
     """It follows leaders and coordinators by its own rules: one wrong answer would strand it at a dead node."""
     count = 6
     with EmbeddedBroker({"orders": count}, nodes=3) as cluster:
-        command = (*go_program("franz_go"), cluster.nodes[0].bootstrap_server, "orders", "1000000")
+        command = (*go_program("franz_go"), cluster.nodes[1].bootstrap_server, "orders", "1000000")
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process, ExitStack() as stack:
             stack.callback(process.kill)
             cluster.wait_for_group("g", state="Stable", members=1, timeout_s=READ_TIMEOUT_S)
             for number, node in enumerate(cluster.nodes, start=1):
-                cluster.kill_node(node.node_id)
+                cluster.nodes.kill(node.node_id)
                 produce(cluster.bootstrap_servers, "orders", count, partitions=count, reconnect_backoff_ms=20)
                 wait_until(
-                    lambda number=number: sum(cluster.committed("g").values()) == count * number,  # type: ignore[misc]
+                    lambda number=number: sum(cluster.groups.committed("g").values()) == count * number,  # type: ignore[misc]
                     READ_TIMEOUT_S,
                     f"{count * number} committed records",
                 )
-                cluster.start_node(node.node_id, preferred=True)
+                cluster.nodes.start(node.node_id, preferred=True)
             process.kill()
             lines, _ = process.communicate(timeout=READ_TIMEOUT_S)
     # It joins again when its coordinator dies, and then reads again what it had not committed.

@@ -123,10 +123,10 @@ def test_every_acknowledged_record_is_read_over_a_rolling_kill(
         wait_until(lambda: member.keys() >= acknowledged, TIMEOUT_S, "the records before")
         epoch = broker.wait_for_group("g", state="Stable", members=1, timeout_s=TIMEOUT_S).group_epoch
         for node in broker.nodes:
-            broker.kill_node(node.node_id)
+            broker.nodes.kill(node.node_id)
             produce_some(producer, acknowledged, f"without-{node.node_id}")
             wait_until(lambda: member.keys() >= acknowledged, TIMEOUT_S, f"records without node {node.node_id}")
-            broker.start_node(node.node_id, preferred=True)
+            broker.nodes.start(node.node_id, preferred=True)
         produce_some(producer, acknowledged, "after")
         wait_until(lambda: member.keys() >= acknowledged, TIMEOUT_S, "the records after")
         assert broker.wait_for_group("g", members=1).group_epoch == epoch, "no member had to join again"
@@ -144,13 +144,13 @@ def test_kafka_pythons_producer_follows_the_leaders(broker: EmbeddedBroker) -> N
         linger_ms=0,
     )
     for node in broker.nodes:
-        broker.kill_node(node.node_id)
+        broker.nodes.kill(node.node_id)
         receipts = [producer.send(TOPIC, b"v", partition=partition) for partition in range(PARTITIONS)]
         assert len({receipt.get(TIMEOUT_S).partition for receipt in receipts}) == PARTITIONS
-        broker.start_node(node.node_id, preferred=True)
+        broker.nodes.start(node.node_id, preferred=True)
     producer.close()
     gc.collect()
-    assert set(broker.offsets(TOPIC).values()) == {(0, 3)}
+    assert set(broker.topics.offsets(TOPIC).values()) == {(0, 3)}
 
 
 def test_a_transaction_of_librdkafka_commits_over_the_death_of_its_coordinator(broker: EmbeddedBroker) -> None:
@@ -161,11 +161,11 @@ def test_a_transaction_of_librdkafka_commits_over_the_death_of_its_coordinator(b
     for number in range(3):
         producer.begin_transaction()
         produce_some(producer, acknowledged, str(number))
-        dead = broker.coordinator(transactional_id="payments")
-        broker.kill_node(dead)
+        dead = broker.nodes.coordinator(transactional_id="payments")
+        broker.nodes.kill(dead)
         producer.commit_transaction(TIMEOUT_S)
-        broker.start_node(dead)
-    broker.wait_for_transaction("payments", "CompleteCommit")
+        broker.nodes.start(dead)
+    broker.transactions.wait_for("payments", "CompleteCommit")
     with OurMember(broker.bootstrap_servers, TOPIC, CONF, group_id="g") as member:
         wait_until(lambda: member.keys() >= acknowledged, TIMEOUT_S, "the records of three transactions")
 
@@ -196,7 +196,7 @@ def test_transactions_are_read_once_while_nodes_die(tmp_path: Path, seed: int) -
         assert not writer.failures
         for node in cluster.nodes:
             if node.state == "stopped":
-                cluster.start_node(node.node_id)
+                cluster.nodes.start(node.node_id)
         read = Counter(
             int(one.value() or b"") for one in read_committed(cluster.bootstrap_servers, TOPIC, partitions=PARTITIONS)
         )
@@ -208,11 +208,11 @@ def let_something_happen(cluster: EmbeddedBroker, rng: random.Random) -> None:
     live = [node.node_id for node in cluster.nodes if node.state == "running"]
     dead = [node.node_id for node in cluster.nodes if node.state == "stopped"]
     events: list[Callable[[], None]] = [
-        lambda: cluster.move_leader(TOPIC, rng.randrange(PARTITIONS), rng.choice(live)),
-        lambda: cluster.move_coordinator(transactional_id="tx", to=rng.choice(live)),
+        lambda: cluster.nodes.move_leader(TOPIC, rng.randrange(PARTITIONS), rng.choice(live)),
+        lambda: cluster.nodes.move_coordinator(transactional_id="tx", to=rng.choice(live)),
     ]
     if len(live) > 1:
-        events += [lambda: cluster.kill_node(rng.choice(live)), lambda: cluster.stop_node(rng.choice(live))]
+        events += [lambda: cluster.nodes.kill(rng.choice(live)), lambda: cluster.nodes.stop(rng.choice(live))]
     if dead:
-        events += [lambda: cluster.start_node(rng.choice(dead), preferred=rng.random() < 0.5)] * 2
+        events += [lambda: cluster.nodes.start(rng.choice(dead), preferred=rng.random() < 0.5)] * 2
     rng.choice(events)()

@@ -90,7 +90,7 @@ def test_markers_that_come_late_do_not_stop_a_producer() -> None:
         producer = transactional(broker)
         for number in range(5):
             write(producer, b"%d" % number)
-        broker.wait_for_transaction("tx", "CompleteCommit")
+        broker.transactions.wait_for("tx", "CompleteCommit")
         assert read_by_librdkafka(broker) == [b"0", b"1", b"2", b"3", b"4"]
 
 
@@ -127,4 +127,4 @@ def test_transactions_of_aiokafka(broker: EmbeddedBroker) -> None:
     # asyncio reports the exception that the fenced producer never retrieved when it is collected, and parses source for
     # the traceback; inside another ast.parse() that is an error of the interpreter (3.11).
     gc.collect()
-    assert broker.committed("aio-group") == {ModelPartition("orders", 0): 1}
+    assert broker.groups.committed("aio-group") == {ModelPartition("orders", 0): 1}

@@ -1,15 +1,22 @@
-"""A blocking call as one that asynchronous code awaits, on asyncio and trio."""
+"""``broker.aio``: blocking calls of a broker as ones that asynchronous code awaits, on asyncio and trio."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable
-from typing import ParamSpec, TypeVar
+from typing import Final, Generic, ParamSpec, TypeVar
 
-__all__ = ["awaited"]
+__all__ = ["AsyncWait", "awaited"]
 
 P = ParamSpec("P")
 ResultT = TypeVar("ResultT")
+
+
+class AsyncWait(Generic[P, ResultT]):
+    """The waiting call of one subject."""
+
+    def __init__(self, wait_for: Callable[P, ResultT]) -> None:
+        self.wait_for: Final = awaited(wait_for)
 
 
 def awaited(call: Callable[P, ResultT]) -> Callable[P, Awaitable[ResultT]]:

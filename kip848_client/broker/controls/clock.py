@@ -1,0 +1,44 @@
+"""``broker.clock``: lets time pass on a broker with a `ManualClock`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from kip848_client.broker.controls.live import LiveBroker
+from kip848_client.broker.state import BrokerState
+from kip848_client.clock import Clock, ManualClock
+from kip848_client.errors import IllegalStateError
+
+__all__ = ["BrokerClock"]
+
+
+class BrokerClock:
+    """The time of a broker, in ms.
+
+    Args:
+        run_due: does what is due by now, on the broker's thread.
+    """
+
+    def __init__(self, live: LiveBroker, clock: Clock, *, run_due: Callable[[BrokerState], None]) -> None:
+        self._live: Final = live
+        self._clock: Final = clock
+        self._run_due: Final = run_due
+
+    def advance(self, ms: int) -> None:
+        """Let *ms* pass and perform what becomes due: sessions, revocations and offsets expire.
+
+        Raises:
+            IllegalStateError: the broker runs on real time.
+        """
+        clock = self._clock
+        if not isinstance(clock, ManualClock):
+            raise IllegalStateError(
+                "clock.advance needs EmbeddedBroker(clock=ManualClock()); this one runs on real time"
+            )
+
+        def advance(state: BrokerState) -> None:
+            clock.advance(ms)
+            self._run_due(state)
+
+        self._live.on_loop(advance)

@@ -1,0 +1,100 @@
+"""`Kept`: what a broker keeps between two starts, in a data folder or in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from kip848_client.broker.config import BrokerConfig
+from kip848_client.broker.coordinators.group_configs import GroupConfigStore
+from kip848_client.broker.events import BrokerEvents
+from kip848_client.broker.metadata.placement import Placement
+from kip848_client.broker.security.access import AclStore
+from kip848_client.broker.security.scram_users import ScramChanges
+from kip848_client.broker.storage.data_dir import DataDir, Repair
+from kip848_client.broker.storage.data_folder import new_cluster_id
+from kip848_client.broker.storage.group_log import GroupLog, MemoryGroupLog
+from kip848_client.broker.topics.offsets_topic import OffsetsTopic
+from kip848_client.broker.topics.registry import TopicRegistry
+
+__all__ = ["Kept"]
+
+
+class Kept(NamedTuple):
+    """Topics with their records, groups, transactions, and what clients may do.
+
+    Attributes:
+        data: the data folder; None if all is in memory.
+    """
+
+    topics: TopicRegistry
+    offsets_topic: OffsetsTopic
+    log: GroupLog
+    transaction_log: GroupLog
+    configs: GroupConfigStore
+    cluster_id: str
+    acls: AclStore
+    scram: ScramChanges
+    data: DataDir | None = None
+
+    @classmethod
+    def in_memory(cls, config: BrokerConfig, *, placement: Placement) -> Kept:
+        """Nothing yet, and kept for as long as the object lives."""
+        topics = TopicRegistry(message_bytes_max=config.message_bytes_max, placement=placement)
+        return cls(
+            topics,
+            OffsetsTopic(topics.watchers),
+            MemoryGroupLog(),
+            MemoryGroupLog(),
+            GroupConfigStore(),
+            new_cluster_id(),
+            AclStore(),
+            ScramChanges(),
+        )
+
+    @classmethod
+    def in_folder(cls, folder: Path, config: BrokerConfig, *, placement: Placement, events: BrokerEvents) -> Kept:
+        """What a data folder holds; `close` lets go of it.
+
+        Raises:
+            DataDirError: the folder cannot be used.
+        """
+        data = DataDir.open(folder, flush_messages=config.flush_messages)
+        data.on_write_failed = events.storage_failed
+        data.on_write_recovered = lambda: events.storage_recovered(folder)
+        try:
+            topics = TopicRegistry(data, message_bytes_max=config.message_bytes_max, placement=placement)
+            return cls(
+                topics,
+                OffsetsTopic(topics.watchers),
+                data.coordinator_log,
+                data.transaction_log,
+                GroupConfigStore(data),
+                data.cluster_id,
+                AclStore(data),
+                ScramChanges(data),
+                data,
+            )
+        except BaseException:
+            data.close()
+            raise
+
+    @property
+    def repairs(self) -> tuple[Repair, ...]:
+        """Repairs of the data folder when it was opened."""
+        return () if self.data is None else tuple(self.data.repairs)
+
+    @property
+    def coordinator_epoch(self) -> int:
+        """Of the transaction coordinator of a single node: grows with each start."""
+        return 0 if self.data is None else self.data.coordinator_epoch
+
+    def start_again(self) -> None:
+        """The broker stopped, and starts with the same memory: leaders are elected anew."""
+        self.topics.elect_leaders()
+        self.offsets_topic.elect_leader()
+
+    def close(self) -> None:
+        """Let go of the data folder."""
+        if self.data is not None:
+            self.data.close()

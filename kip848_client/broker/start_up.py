@@ -1,0 +1,267 @@
+"""How a broker starts: wires what it keeps, its coordinators, its servers and what watches them, on its own thread."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import secrets
+import ssl
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kip848_client.broker.cluster.fail_over import FailOver
+from kip848_client.broker.cluster.nodes import Nodes
+from kip848_client.broker.config import BrokerConfig
+from kip848_client.broker.coordinators.group_host import GroupHost
+from kip848_client.broker.coordinators.group_metrics import GroupMetrics
+from kip848_client.broker.coordinators.group_shards import Groups, GroupShards
+from kip848_client.broker.coordinators.transaction_host import TransactionHost, abort_orphans
+from kip848_client.broker.coordinators.transaction_shards import TransactionShards
+from kip848_client.broker.dispatch import Dispatcher
+from kip848_client.broker.events import BrokerEvents
+from kip848_client.broker.kept import Kept
+from kip848_client.broker.metadata.placement import GROUP_OFFSETS
+from kip848_client.broker.net.listener_security import BrokerSasl
+from kip848_client.broker.net.loop_thread import LoopThread
+from kip848_client.broker.net.server import Server
+from kip848_client.broker.security.access import Access
+from kip848_client.broker.security.authentication import Authentication
+from kip848_client.broker.security.scram_users import Users
+from kip848_client.broker.state import BrokerState
+from kip848_client.broker.topics.fetch_sessions import FetchSessions
+from kip848_client.broker.topics.log_cleaner import LogCleaner
+from kip848_client.broker.topics.registry import TopicRegistry
+from kip848_client.broker.topics.topic_images import TopicImages
+from kip848_client.clock import Clock
+from kip848_client.errors import BrokerError, ConfigError
+from kip848_client.journal import Journal
+
+if TYPE_CHECKING:
+    from kip848_client.telemetry import Figure
+
+__all__ = ["Started", "StartUp"]
+
+_FIGURES_TIMEOUT_S: Final = 1.0
+
+
+class Started(NamedTuple):
+    """A broker that serves.
+
+    Attributes:
+        fail_over: what follows when a node goes or comes back; None if there is a single node.
+        stop_working: ends what the dispatcher still does; before the servers stop.
+        stop_listening: ends what watches topics and groups; after all else was closed.
+    """
+
+    state: BrokerState
+    fail_over: FailOver | None
+    stop_working: Callable[[], None]
+    stop_listening: Callable[[], None]
+
+
+class StartUp(NamedTuple):
+    """What one start needs to know.
+
+    Attributes:
+        topics: to create, name to number of partitions.
+        follow_topics: learns the names of all topics; returns what ends that.
+        new_dispatcher: makes what answers requests, for the state of this start.
+    """
+
+    config: BrokerConfig
+    clock: Clock
+    journal: Journal
+    events: BrokerEvents
+    ssl_context: ssl.SSLContext | None
+    sasl: BrokerSasl | None
+    data_dir: Path | None
+    topics: Mapping[str, int]
+    served: Mapping[int, tuple[int, int]]
+    follow_topics: Callable[[TopicRegistry], Callable[[], None]]
+    new_dispatcher: Callable[[BrokerState], Dispatcher]
+
+    async def run(self, kept: Kept, nodes: Nodes, thread: LoopThread) -> Started:
+        """Serve. Runs on the broker's loop.
+
+        Raises:
+            ConfigError: a topic to create is refused.
+            DataDirError: a log cannot be read.
+        """
+        topics = kept.topics
+        racks = {node.node_id: node.rack for node in nodes if node.rack}
+        images = TopicImages(topics, clock=self.clock, node_racks=racks)
+        groups, transactions = self._coordinators(kept, images, thread.loop)
+        access = self._access(kept) if self.config.authorizer else None
+        if access is not None:
+            images.visible_to = access.visible_to
+        state = BrokerState(
+            nodes=nodes,
+            cluster_id=kept.cluster_id,
+            clock=self.clock,
+            config=self.config,
+            loop=thread.loop,
+            served=self.served,
+            topics=topics,
+            offsets_topic=kept.offsets_topic,
+            groups=groups,
+            transactions=transactions,
+            cleaner=LogCleaner(
+                topics,
+                clock=self.clock,
+                loop=thread.loop,
+                retention_interval_ms=self.config.retention_check_interval_ms,
+                compaction_interval_ms=self.config.cleaner_backoff_ms,
+            ),
+            journal=self.journal,
+            data_dir=self.data_dir,
+            users=Users(self.sasl, kept.scram),
+            access=access,
+        )
+        for number, placed in enumerate(topics.placement.of(GROUP_OFFSETS)):
+            kept.offsets_topic.lead(number, epoch=placed.epoch)
+        stop_following = self.follow_topics(topics)
+        stop_writing = topics.subscribe(self.events.topic_changed)
+        self._create_topics(topics)
+        groups.load()
+        transactions.load()
+        abort_orphans(topics, transactions, now_ms=self.clock.wall_ms())
+        dispatcher = self.new_dispatcher(state)
+        make_server = self._server_maker(dispatcher, state)
+        await nodes.start(make_server)
+        fail_over = None
+        if isinstance(groups, GroupShards) and isinstance(transactions, TransactionShards):
+            fail_over = FailOver(
+                self.config,
+                state=state,
+                groups=groups,
+                transactions=transactions,
+                make_server=make_server,
+                on_event=lambda event, node_id: self.events.write(event, {"node_id": node_id}),
+            )
+        stop_publishing = _publish_metrics(thread, state)
+
+        def stop_listening() -> None:
+            for stop in (stop_following, stop_writing, stop_publishing, images.close):
+                stop()
+
+        return Started(state, fail_over, dispatcher.close, stop_listening)
+
+    def _coordinators(
+        self, kept: Kept, images: TopicImages, loop: asyncio.AbstractEventLoop
+    ) -> tuple[Groups, TransactionHost | TransactionShards]:
+        """One coordinator for everything on a single node; of several nodes one for each partition."""
+        topics = kept.topics
+        if topics.placement.is_spread:
+            shards = GroupShards(
+                self.config,
+                log=kept.log,
+                configs=kept.configs,
+                images=images,
+                offsets_topic=kept.offsets_topic,
+                placement=topics.placement,
+                clock=self.clock,
+                journal=self.journal,
+                loop=loop,
+            )
+            return shards, TransactionShards(
+                self.config, log=kept.transaction_log, topics=topics, groups=shards, clock=self.clock, loop=loop
+            )
+        groups = GroupHost(
+            self.config,
+            log=kept.log,
+            configs=kept.configs,
+            images=images,
+            offsets_topic=kept.offsets_topic,
+            metrics=GroupMetrics(loop),
+            clock=self.clock,
+            journal=self.journal,
+            loop=loop,
+        )
+        return groups, TransactionHost(
+            self.config,
+            log=kept.transaction_log,
+            topics=topics,
+            groups=groups,
+            clock=self.clock,
+            loop=loop,
+            coordinator_epoch=kept.coordinator_epoch,
+        )
+
+    def _access(self, kept: Kept) -> Access:
+        return Access(
+            kept.acls,
+            super_users=self.config.super_user_names,
+            allow_everyone=self.config.allow_everyone,
+            topics=kept.topics,
+            offsets_topic=kept.offsets_topic,
+            creates_topics=self.config.auto_create_topics,
+            on_denied=self.events.authorization_denied,
+        )
+
+    def _create_topics(self, topics: TopicRegistry) -> None:
+        for name, partitions in self.topics.items():
+            existing = topics.get(name)
+            if existing is None:
+                try:
+                    topics.create(name, partitions)
+                except BrokerError as error:
+                    raise ConfigError(
+                        f"topic {name!r} with {partitions} partitions cannot be created: {error}"
+                    ) from error
+            elif existing.partition_count < partitions:
+                topics.add_partitions(name, partitions)
+
+    def _server_maker(self, dispatcher: Dispatcher, state: BrokerState) -> Callable[[int], Server]:
+        """A function that makes the server of a node, at the start and whenever the node comes back."""
+        numbers = itertools.count(1)
+        authentication: Authentication | None = None
+        if self.sasl is not None:
+            state.authentication = authentication = Authentication(
+                self.sasl.mechanisms,
+                state.users,
+                self.config,
+                clock=self.clock,
+                call_later=state.call_later,
+                on_refused=self.events.connection_refused,
+            )
+            authentication.open_request = dispatcher.open_request
+
+        def make_server(node_id: int) -> Server:
+            state.fetch_sessions[node_id] = FetchSessions(
+                slots=self.config.fetch_session_slots,
+                session_partitions_max=self.config.request_elements_max,
+                new_id=lambda: secrets.randbits(31),
+            )
+            return Server(
+                self.config,
+                open_request=dispatcher.open_request if authentication is None else authentication.admit,
+                encode=dispatcher.encode,
+                on_refused=self.events.connection_refused,
+                on_gone=None if authentication is None else authentication.forget,
+                ssl_context=self.ssl_context,
+                authenticated=authentication is None,
+                node_id=node_id,
+                numbers=numbers,
+            )
+
+        return make_server
+
+
+def _publish_metrics(thread: LoopThread, state: BrokerState) -> Callable[[], None]:
+    from kip848_client.telemetry import publish_coordinator  # here: an import of the broker does not load it
+
+    process_id = os.getpid()
+
+    def figures() -> tuple[Figure, ...]:
+        if os.getpid() != process_id:
+            return ()  # a forked child has no such thread
+        try:
+            return thread.call(state.groups.figures, timeout_s=_FIGURES_TIMEOUT_S)
+        except (TimeoutError, RuntimeError):  # stopped, or too busy to wait for
+            return ()
+
+    # Figures of several nodes say themselves which node is theirs.
+    own = {} if state.placement.is_spread else {"node-id": str(next(iter(state.nodes)).node_id)}
+    return publish_coordinator(figures, attributes={"cluster-id": state.cluster_id, **own})
