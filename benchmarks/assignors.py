@@ -26,7 +26,8 @@ from typing import Any
 from msgspec.structs import replace
 from report_file import keep, machine, options, table, versions
 
-from kip848_client.assignors import SERVER_ASSIGNORS, GroupSpec
+from kip848_client.assignors.server.server_assignors import SERVER_ASSIGNORS
+from kip848_client.assignors.server.spec import GroupSpec
 
 MEMBERS = (100, 500, 1_000, 5_000, 10_000)
 PARTITIONS_PER_MEMBER = (5, 10, 50)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 if TYPE_CHECKING:
-    from kip848_client.broker import EmbeddedBroker
+    from kip848_client import EmbeddedBroker
 
 HEARTBEAT_INTERVAL = "group.consumer.heartbeat.interval.ms"
 HEARTBEAT_INTERVAL_MIN = "group.consumer.min.heartbeat.interval.ms"
@@ -116,7 +116,7 @@ def _announce(bootstrap_servers: str) -> None:
 
 def serve_embedded(topics: dict[str, int], config: dict[str, str]) -> None:
     """Be an embedded broker."""
-    from kip848_client.broker import EmbeddedBroker
+    from kip848_client import EmbeddedBroker
 
     with EmbeddedBroker(topics, config=config) as broker:
         _announce(broker.bootstrap_servers)

@@ -94,7 +94,7 @@ def fill(bootstrap_servers: str, *, records: int, value_bytes: int) -> None:
 
 def serve(records: int, value_bytes: int) -> None:
     """Be the source: fill an embedded broker, say where it is, serve until standard input ends."""
-    from kip848_client.broker import EmbeddedBroker
+    from kip848_client import EmbeddedBroker
 
     with EmbeddedBroker({TOPIC: PARTITIONS}) as broker:
         fill(broker.bootstrap_servers, records=records, value_bytes=value_bytes)

@@ -29,7 +29,7 @@ from typing import Any, Final
 
 from report_file import keep, machine, median, options, table, versions
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.wire.codec import encode_request, frame
 from kip848_client.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kip848_client.wire.record_batch import Record, build_batch

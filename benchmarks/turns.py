@@ -28,7 +28,7 @@ from report_file import keep, machine, options, table, versions
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the requests are those of the tests
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages import message_pair
 from kip848_client.wire.messages.offset_commit import (

@@ -17,7 +17,8 @@ from uuid import UUID
 
 from report_file import keep, machine, options, table, versions
 
-from kip848_client import CooperativeAssignor, Unit
+from kip848_client import Unit
+from kip848_client.assignors import CooperativeAssignor
 from kip848_client.assignors.streams import Task
 from kip848_client.assignors.streams.messages import MemberInfo
 from kip848_client.assignors.streams.planner import Settings, make_plan

@@ -6,21 +6,17 @@ Loaded by mkdocs (``hooks`` in mkdocs.yml).
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, get_type_hints
+from typing import Final, get_type_hints
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-import kip848_client
-import kip848_client.broker
-import kip848_client.faults
-import kip848_client.spark
 from kip848_client import journal
 from kip848_client.broker.config import BrokerConfig
 from kip848_client.cli import COMMANDS, main
@@ -31,16 +27,18 @@ from kip848_client.telemetry import COORDINATOR_METRICS, GAUGES, METRICS, WORKER
 ROOT: Final = Path(__file__).resolve().parents[1]
 
 REFERENCE: Final = {
-    "consumers": (
-        "Consumers",
-        ("kip848_client.consumer", "kip848_client.aio", "kip848_client.client", "kip848_client.member"),
+    "consumers": ("Consumers and workers", ("kip848_client",)),
+    "testing": ("Test kit", ("kip848_client.testing",)),
+    "assignors": (
+        "Assignors",
+        ("kip848_client.assignors", "kip848_client.assignors.library", "kip848_client.assignors.streams"),
     ),
-    "broker": ("Test kit", ("kip848_client.broker", "kip848_client.faults", "kip848_client.clock")),
-    "assignors": ("Assignors", ("kip848_client.assignors",)),
-    "errors": ("Errors", ("kip848_client.errors", "kip848_client.error_codes")),
+    "errors": ("Errors", ("kip848_client.errors",)),
+    "simulation": ("Simulation", ("kip848_client.simulation",)),
+    "journal": ("Event log", ("kip848_client.journal",)),
     "spark": ("Spark", ("kip848_client.spark",)),
-}  # fmt: skip
-"""Page -> its title, and the modules whose public names it describes."""
+}
+"""Page -> its title, and the public modules that it describes, in the order of the page public-names.md."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -76,25 +74,33 @@ def _readme() -> str:
     return re.sub(r"\]\(docs/", "](", text)
 
 
-def _public() -> Iterator[Any]:
-    """Everything that users import, once."""
-    seen = set()
-    for module in (kip848_client, kip848_client.broker, kip848_client.faults, kip848_client.spark):
-        for name in module.__all__:
-            value = getattr(module, name)
-            home = getattr(value, "__module__", "")
-            if home.startswith("kip848_client.") and id(value) not in seen and hasattr(value, "__qualname__"):
-                seen.add(id(value))
-                yield value
+def _public() -> dict[str, list[str]]:
+    """Public module -> its names, as the page public-names.md lists them."""
+    names: dict[str, list[str]] = {}
+    module = ""
+    for line in (ROOT / "docs/public-names.md").read_text(encoding="utf-8").splitlines():
+        if heading := re.fullmatch(r"## `([\w.]+)`", line):
+            module = heading[1]
+            names[module] = []
+        elif row := re.match(r"\| (`.+?`) \|", line):
+            names[module] += re.findall(r"`(\w+)`", row[1])
+    return names
 
 
 def _reference(title: str, modules: tuple[str, ...]) -> str:
-    found = [value for value in _public() if value.__module__.startswith(modules)]
+    """Classes and functions of *modules*; a name that a more special module has as well is described there."""
+    public = _public()
+    special = {name for module, names in public.items() if module != "kip848_client" for name in names}
     lines = [f"# {title}", ""]
     if title == "Errors":
         lines += ["What to do about each is on the page [exceptions](../exceptions.md).", ""]
-    for value in found:
-        lines += [f"::: {value.__module__}.{value.__qualname__}", ""]
+    for module in modules:
+        for name in public[module]:
+            value = getattr(importlib.import_module(module), name)
+            home = getattr(value, "__module__", "")
+            ours = home.startswith("kip848_client.") and hasattr(value, "__qualname__")
+            if ours and (module != "kip848_client" or name not in special):
+                lines += [f"::: {home}.{value.__qualname__}", ""]
     return "\n".join(lines)
 
 

@@ -15,10 +15,10 @@ import os
 import sys
 from contextlib import suppress
 
-from kip848_client import (
+from kip848_client import Consumer
+from kip848_client.assignors import (
     AssignmentSpec,
     AssignorMetadata,
-    Consumer,
     ConsumerGroupMetadata,
     GroupAssignment,
     MemberAssignment,

@@ -16,7 +16,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from kip848_client import Consumer, Message, TopicPartition, ValueDeserializationError
+from kip848_client import Consumer, Message, TopicPartition
+from kip848_client.errors import ValueDeserializationError
 
 RETRY_AFTER_S = 1.0
 

@@ -18,7 +18,7 @@ from confluent_kafka import Producer
 
 from kip848_client import Consumer, EmbeddedBroker, Kip848Error
 from kip848_client.errors import ErrorCode
-from kip848_client.faults import ALWAYS, GROUP_APIS, close, coordinator_not_here, delay, duplicate, error, lose_reply
+from kip848_client.testing import ALWAYS, GROUP_APIS, close, coordinator_not_here, delay, duplicate, error, lose_reply
 
 # --- the service that is to be tested
 

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kip848_client.model import NamedPartition
-from kip848_client.simulation import Report, SimulatedConsumer
+from kip848_client.simulation import NamedPartition, Report, SimulatedConsumer
 
 # --- the service that is to be tested
 

@@ -24,6 +24,17 @@ import msgspec
 from kip848_client.errors import ProtocolError
 from kip848_client.json_text import to_json
 
+__all__ = [
+    "EVENTS",
+    "Journal",
+    "JournalEvent",
+    "JsonLinesJournal",
+    "MemoryJournal",
+    "parse_line",
+    "read_journal",
+    "tee",
+]
+
 _log: Final = logging.getLogger("kip848_client.journal")
 
 SCHEMA_VERSION: Final = 1

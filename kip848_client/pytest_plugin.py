@@ -60,7 +60,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from kip848_client.broker import EmbeddedBroker
+    from kip848_client.broker.broker import EmbeddedBroker
     from kip848_client.consumer import Consumer
     from kip848_client.faults import Rule
     from kip848_client.simulation import Report
@@ -97,7 +97,9 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture
 def kip848_broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedBroker]:
     """A fresh embedded broker; it is stopped, and all it kept is gone, when the test ends."""
-    from kip848_client.broker import EmbeddedBroker  # here, so that a run without the fixture does not pay for it
+    from kip848_client.broker.broker import (
+        EmbeddedBroker,  # here, so that a run without the fixture does not pay for it
+    )
 
     marker = request.node.get_closest_marker("kip848_broker")
     settings: dict[str, Any] = dict(marker.kwargs) if marker else {}
@@ -143,7 +145,7 @@ def kip848_consumer(kip848_broker: EmbeddedBroker) -> Iterator[Callable[..., Con
 @pytest.fixture(scope="session")
 def kip848_session_broker() -> Iterator[EmbeddedBroker]:
     """One embedded broker for all tests of this session; each takes a `kip848_topic` and group ids of its own."""
-    from kip848_client.broker import EmbeddedBroker
+    from kip848_client.broker.broker import EmbeddedBroker
 
     with EmbeddedBroker() as broker:
         yield broker
@@ -191,7 +193,7 @@ def kip848_simulation() -> Callable[..., Report]:
 
     It fails the test if an invariant breaks. The scenario is a name, or a ``kip848_client.simulation.Scenario``;
     *application* makes your listener for the consumer of a name (`kip848_client.simulation.UserCode`); *rules* are
-    those of `kip848_client.faults`. Returns the `Report`.
+    `Rule` objects of `kip848_client.testing`. Returns the `Report`.
     """
     from kip848_client.simulation import SCENARIOS, Scenario, UserCode, run
 

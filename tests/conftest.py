@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.journal import MemoryJournal
 from tests.support.brokers import marked_broker
 from tests.support.raw_connection import RawConnection

@@ -15,6 +15,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from demo.flights import FLIGHTS_IN_2013, flights_by_carrier, load_flights
 from demo.ledger import Verdict
 from demo.processes import Workers
@@ -23,10 +25,9 @@ from demo.scene import Scene
 from demo.story import Story, story_s
 from demo.table import Screen, describe_result, open_screen, result_object
 from demo.workers import show_workers
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.journal import Journal, JournalEvent, JsonLinesJournal, tee
-from kip848_client.json_text import to_json
 
 TOPIC: Final = "flights"
 GROUP: Final = "counters"
@@ -80,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     finally:
         screen.close()
     if arguments.json:
-        print(to_json(result_object(scene, verdict, duration_ms=duration_ms)))
+        print(msgspec.json.encode(result_object(scene, verdict, duration_ms=duration_ms)).decode())
     else:
         print(f"\n{describe_result(scene, verdict)}")
         if hint is not None:

@@ -19,9 +19,8 @@ from typing import Final
 
 import msgspec
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.errors import Kip848Error
-from kip848_client.json_text import to_json
 
 FEEDS: Final = tuple(f"feed-{number:02}" for number in range(12))
 GROUP: Final = "feeds"
@@ -193,7 +192,7 @@ def show_workers(*, as_json: bool) -> int:
         faults = demo.faults()
         moves = sum(len(runs) - 1 for runs in demo.runs.values())
     if as_json:
-        print(to_json({"ok": not faults, "moves": moves, "seconds": steps, "faults": faults}))
+        print(msgspec.json.encode({"ok": not faults, "moves": moves, "seconds": steps, "faults": faults}).decode())
     else:
         say(
             f"\n{moves} moves; " + ("no feed ever ran twice, and tokens only grew" if not faults else "; ".join(faults))

@@ -46,7 +46,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, assert_never
 from uuid import UUID
 
-from kip848_client.assignors import SERVER_ASSIGNORS, ServerAssignor
+from kip848_client.assignors.server.server_assignors import SERVER_ASSIGNORS
+from kip848_client.assignors.server.spec import ServerAssignor
 from kip848_client.coordinator.classic.classic_group import ClassicGroup
 from kip848_client.coordinator.connect.connect_group import ConnectGroup
 from kip848_client.coordinator.consumer import subscriptions

@@ -3,7 +3,7 @@
 Pure: no socket, clock or thread. The embedded broker (`EmbeddedBroker.faults`), the proxy before a real broker
 (`kip848_client.broker.proxy.fault_proxy.FaultProxy`) and the simulation share it. Written for tests of programs::
 
-    from kip848_client.faults import ALWAYS, error, lose_reply
+    from kip848_client.testing import ALWAYS, error, lose_reply
 
     broker.faults.on("OffsetCommit", lose_reply(), group="billing")
     broker.faults.on("heartbeat", error(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), times=3)

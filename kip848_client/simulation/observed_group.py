@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
-from kip848_client.assignors import TopicPartitions
+from kip848_client.assignors.server.spec import TopicPartitions
 from kip848_client.coordinator.classic.classic_group import ClassicGroup, ClassicState
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
 from kip848_client.coordinator.consumer.consumer_member import ConsumerMember, PartitionEpochs

@@ -14,9 +14,9 @@ import pytest
 
 from kip848_client import EmbeddedBroker, MemberState, TopicPartition
 from kip848_client.aio import AsyncConsumer
-from kip848_client.broker import NewRecord
 from kip848_client.errors import ErrorCode, RequestTimeoutError
 from kip848_client.faults import ALWAYS, drop, error
+from kip848_client.testing import NewRecord
 from tests.aio.world import Notes, committed, new_consumer, poll_until, read, state_of_group, until
 from tests.interop.client.drive import Produce
 from tests.support.waiting import SOON_S, TIMEOUT_S
@@ -224,7 +224,7 @@ import sys
 import threading
 import anyio
 from kip848_client.aio import AsyncConsumer
-from kip848_client.broker import NewRecord
+from kip848_client.testing import NewRecord
 
 async def main():
     conf = {"bootstrap.servers": sys.argv[1], "group.id": "g", "client.id": "victim", "auto.offset.reset": "earliest"}

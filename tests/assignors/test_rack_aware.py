@@ -13,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from kip848_client.assignors import GroupAssignment, GroupSpec, RackAwareUniformAssignor, UniformAssignor
+from kip848_client.assignors.server.spec import GroupAssignment, GroupSpec
+from kip848_client.assignors.server.uniform import UniformAssignor
+from kip848_client.assignors.server.uniform_rack_aware import RackAwareUniformAssignor
 from tests.assignors.test_server_assignors import T, flat, groups, sizes
 
 RACK_AWARE, UNIFORM = RackAwareUniformAssignor(), UniformAssignor()

@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from kip848_client.assignors import (
-    SERVER_ASSIGNORS,
+from kip848_client.assignors.server.range import RangeAssignor
+from kip848_client.assignors.server.server_assignors import SERVER_ASSIGNORS
+from kip848_client.assignors.server.spec import (
     AssignorError,
     GroupAssignment,
     GroupSpec,
-    RangeAssignor,
     ServerAssignor,
     TopicPartitions,
-    UniformAssignor,
 )
+from kip848_client.assignors.server.uniform import UniformAssignor
 from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
 
 T = [UUID(int=number) for number in range(10)]

@@ -7,8 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from kip848_client.assignors import GroupAssignment, GroupSpec, UniformAssignor
 from kip848_client.assignors.server.balance_memory import BalanceMemory
+from kip848_client.assignors.server.spec import GroupAssignment, GroupSpec
+from kip848_client.assignors.server.uniform import UniformAssignor
 
 TOPIC_IDS = tuple(UUID(int=number + 1) for number in range(4))
 

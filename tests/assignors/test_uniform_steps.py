@@ -10,7 +10,8 @@ from uuid import UUID
 
 from hypothesis import given
 
-from kip848_client.assignors import GroupAssignment, GroupSpec, UniformAssignor
+from kip848_client.assignors.server.spec import GroupAssignment, GroupSpec
+from kip848_client.assignors.server.uniform import UniformAssignor
 from tests.assignors.test_server_assignors import T, flat, groups, spec
 
 Held = dict[str, list[tuple[UUID, int]]]

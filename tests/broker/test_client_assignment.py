@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.broker.config import Profile
 from kip848_client.errors import ErrorCode, IllegalStateError
 from kip848_client.faults import error, rewrite

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.cli import main
 from kip848_client.cli.broker import parse_address, parse_topics, write_whole
 from kip848_client.errors import ConfigError

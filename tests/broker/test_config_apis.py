@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.broker.apis._configs import ConfigSource, ResourceType
 from kip848_client.broker.apis.incremental_alter_configs import ConfigOperation
 from kip848_client.errors import ConfigError, ErrorCode

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.broker.apis import create_topics, describe_configs, find_coordinator, load_apis, metadata
 from kip848_client.errors import ErrorCode
 from kip848_client.journal import MemoryJournal

@@ -10,7 +10,7 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.broker.net.logged_request import LoggedRequest
 from kip848_client.broker.topics.fetch_sessions import PARTITIONS_MAX, STALE_MS, FetchSessions, OpenedOut
 from kip848_client.errors import ErrorCode

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.broker.net import group_turns
 from kip848_client.broker.net.group_turns import GroupTurns
 from kip848_client.errors import ErrorCode

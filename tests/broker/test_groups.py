@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.broker.storage.data_dir import DataDir
 from kip848_client.broker.storage.group_log import MemoryGroupLog
 from kip848_client.clock import ManualClock

@@ -8,10 +8,11 @@ import confluent_kafka
 import pytest
 from confluent_kafka import Producer
 
-from kip848_client.broker import EmbeddedBroker, NewRecord
+from kip848_client import EmbeddedBroker
 from kip848_client.broker.topics.records import partition_for
 from kip848_client.clock import ManualClock
 from kip848_client.errors import BrokerError, ErrorCode, MessageValueError, RequestTimeoutError
+from kip848_client.testing import NewRecord
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 

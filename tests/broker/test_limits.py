@@ -9,7 +9,7 @@ import tracemalloc
 import pytest
 from msgspec.structs import replace
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.errors import ErrorCode, ProtocolError
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import decode_request, encode_request

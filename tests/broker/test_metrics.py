@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.broker.net.loop_thread import LoopThread
 from kip848_client.clock import ManualClock
 from kip848_client.telemetry import COORDINATOR_METRICS

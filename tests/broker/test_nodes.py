@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.clock import ManualClock
 from kip848_client.errors import BrokerError, ConfigError, ErrorCode, IllegalStateError
 from kip848_client.faults import error

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import replace
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.broker.proxy.fault_proxy import FaultProxy
 from kip848_client.broker.proxy.stand_ins import behind_proxy
 from kip848_client.errors import ConfigError, ErrorCode, IllegalStateError

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 
 TIMEOUT_S: Final = 150
 
@@ -68,7 +68,7 @@ def test_nothing_was_loaded():
 
 FAILING: Final = """
 import pytest
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.faults import drop, error
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.support.raw_connection import RawConnection

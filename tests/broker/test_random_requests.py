@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.broker.apis import ApiTable
 from kip848_client.errors import ErrorCode
 from kip848_client.journal import MemoryJournal

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.broker.net.context import RequestContext
 from kip848_client.broker.net.request_log import RequestLog
 from kip848_client.clock import ManualClock

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.clock import ManualClock
 from kip848_client.errors import ErrorCode, IllegalStateError, RequestTimeoutError
 from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest

@@ -14,7 +14,7 @@ from kip848_client.assignors import library
 from kip848_client.cli import main
 
 OWN = """
-from kip848_client import GroupAssignment, PartitionAssignor, spread_evenly
+from kip848_client.assignors import GroupAssignment, PartitionAssignor, spread_evenly
 
 class Good(PartitionAssignor):
     name = "good"

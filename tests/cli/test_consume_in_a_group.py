@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from tests.support.waiting import TIMEOUT_S
 
 if TYPE_CHECKING:
-    from kip848_client.broker import EmbeddedBroker
+    from kip848_client import EmbeddedBroker
 
 
 def produce(broker: EmbeddedBroker, count: int) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kip848_client import Consumer, EmbeddedBroker
-from kip848_client.broker import NewRecord
 from kip848_client.cli import main
+from kip848_client.testing import NewRecord
 
 Captured = pytest.CaptureFixture[str]
 

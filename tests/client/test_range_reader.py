@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import replace
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.client.records.range_reader import RangeReader, RecordsGoneError
 from kip848_client.config import parse_consumer_config
 from kip848_client.errors import RequestTimeoutError

@@ -101,9 +101,9 @@ def test_without_the_key_the_coordinator_assigns() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (42, "42 is int; an assignor is an instance or a subclass of kip848_client.PartitionAssignor"),
+        (42, "42 is int; an assignor is an instance or a subclass of kip848_client.assignors.PartitionAssignor"),
         ([None], "None is NoneType"),
-        (dict, "dict is not a subclass of kip848_client.PartitionAssignor"),
+        (dict, "dict is not a subclass of kip848_client.assignors.PartitionAssignor"),
         ("Even", "'Even' is not an import path; write \"package.module:Name\""),
         ("no.such.module:Even", "importing 'no.such.module' raised ModuleNotFoundError"),
         (f"{HERE}:Evne", "'tests.config.test_assignors' has no 'Evne'"),

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kip848_client.broker import BrokerSasl, BrokerTls, EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.clock import ManualClock
 from kip848_client.errors import ConfigError, ErrorCode
+from kip848_client.testing import BrokerSasl, BrokerTls
 from kip848_client.wire.codec import frame
 from kip848_client.wire.messages.api_versions import ApiVersionsRequest
 from kip848_client.wire.messages.describe_cluster import DescribeClusterRequest

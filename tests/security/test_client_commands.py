@@ -9,10 +9,11 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
-from kip848_client.broker import BrokerSasl, BrokerTls, EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.cli import main
 from kip848_client.cli.properties import read_properties
 from kip848_client.errors import ConfigError
+from kip848_client.testing import BrokerSasl, BrokerTls
 from tests.security.certificates import Authority, Identity
 
 USERS = {"alice": "canary=password"}

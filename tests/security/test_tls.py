@@ -13,10 +13,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from kip848_client.broker import BrokerSasl, BrokerTls, EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import AuthenticationError, ConfigError, ConnectionLostError, Kip848Error, ProtocolError
 from kip848_client.model import TlsSettings
+from kip848_client.testing import BrokerSasl, BrokerTls
 from kip848_client.wire.connection import open_connection
 from kip848_client.wire.messages.describe_cluster import DescribeClusterRequest
 from kip848_client.wire.messages.sasl_handshake import SaslHandshakeRequest

@@ -40,6 +40,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "matplotlib": ("report/png.py",),
     "rich": ("cli/",),
     "pytest": ("pytest_plugin.py",),
+    "lazy_loader": ("__init__.py", "assignors/__init__.py", "spark/__init__.py"),
 }
 """Library -> the only places that import it: files, or folders with a slash."""
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from confluent_kafka import Producer, TopicPartition
 
-from kip848_client import Consumer
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import Consumer, EmbeddedBroker
 from kip848_client.model import NamedPartition
 from kip848_client.spark.source.fetch import read_ranges
 from kip848_client.spark.source.stream import Stream

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.journal import MemoryJournal
 from tests.spark.arrange import produce
 from tests.spark.quick import QUICK

@@ -16,8 +16,7 @@ import pyarrow as pa
 import pytest
 from pyspark import StorageLevel
 
-from kip848_client import Consumer
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import Consumer, EmbeddedBroker
 from kip848_client.cli import main
 from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.journal import JournalEvent, JsonLinesJournal, read_journal

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.client.records.log_offsets import LogOffsets
 from kip848_client.errors import ConfigError, NoOffsetForPartitionError
 from kip848_client.model import NamedPartition

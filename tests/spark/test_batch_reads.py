@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from tests.spark.arrange import MARCH_2026_MS, options, produce
 from tests.spark.queries import read
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.client.records.range_reader import RangeReader
 from kip848_client.model import NamedPartition, OffsetRange
 from kip848_client.spark.source import fetch

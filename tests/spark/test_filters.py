@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.model import OffsetRange
 from kip848_client.spark.source.batch import plan_batch
 from kip848_client.spark.values.filters import narrowed

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.errors import ConfigError
 from tests.spark.arrange import committed, consumer, driving
 from tests.support.waiting import wait_until

@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 from pyarrow import RecordBatch
 from pyspark.errors import StreamingQueryException
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.cli import main
 from kip848_client.journal import MemoryJournal
 from kip848_client.spark import stop_gracefully

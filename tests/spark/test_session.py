@@ -111,7 +111,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
     import kip848_client.spark
 
     with pytest.raises(AttributeError, match="nosuch"):
-        _ = kip848_client.spark.nosuch
+        _ = kip848_client.spark.nosuch  # type: ignore[attr-defined]
 
 
 @pytest.mark.slow

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import DataType, LongType, StringType, StructField, StructType
 
-from kip848_client import Consumer
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import Consumer, EmbeddedBroker
 from kip848_client.client.control.transaction_ends import OpenTransaction, TransactionEnds
 from kip848_client.errors import BrokerError, ConfigError, ConnectionLostError
 from kip848_client.spark.sink import sink_task

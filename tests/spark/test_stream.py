@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kip848_client.broker import BrokerSasl, BrokerTls, EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.cli import main
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import AuthenticationError, ConfigError, NoOffsetForPartitionError
@@ -18,6 +18,7 @@ from kip848_client.journal import read_journal
 from kip848_client.model import OffsetRange
 from kip848_client.spark.values.data_loss import DataLossError
 from kip848_client.spark.values.offsets import StreamOffset
+from kip848_client.testing import BrokerSasl, BrokerTls
 from tests.security.certificates import Authority
 from tests.spark.arrange import GROUP, MARCH_2026_MS, committed, consumer, driving, everything, partition, produce, take
 from tests.support.waiting import wait_until

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from kip848_client import Consumer
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import Consumer, EmbeddedBroker
 from kip848_client.errors import ConfigError
 from kip848_client.model import NamedPartition
 from kip848_client.spark.group.membership import Membership

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from kip848_client.broker import BrokerSasl, BrokerTls, EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.errors import AuthenticationError, Kip848Error
 from kip848_client.spark.source.batch import plan_batch
 from kip848_client.spark.source.fetch import log_offsets
 from kip848_client.spark.values.options import parse_options
+from kip848_client.testing import BrokerSasl, BrokerTls
 from tests.security.certificates import Authority
 from tests.spark.arrange import driving, options
 from tests.support.waiting import wait_until

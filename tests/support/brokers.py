@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 
 
 def marked_broker(request: pytest.FixtureRequest, **arguments: Any) -> EmbeddedBroker:

@@ -18,7 +18,8 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from kip848_client.assignors import SERVER_ASSIGNORS, ServerAssignor
+from kip848_client.assignors.server.server_assignors import SERVER_ASSIGNORS
+from kip848_client.assignors.server.spec import ServerAssignor
 from kip848_client.coordinator import (
     ApiRequest,
     ConfigChanged,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.end_txn import EndTxnResponse
 from kip848_client.wire.messages.fetch import FetchRequest, PartitionData

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from kip848_client import CooperativeAssignor, EagerAssignor, EmbeddedBroker, OwnedUnit, Unit, Worker
+from kip848_client import EmbeddedBroker, OwnedUnit, Unit, Worker
+from kip848_client.assignors import CooperativeAssignor, EagerAssignor
 from kip848_client.assignors.units.unit_interface import WorkerGroup, WorkerPlan, WorkerSpec
 from kip848_client.wire.messages.connect_protocol import PlanMetadata, WorkerMetadata, decode, encode
 from tests.support.connect_harness import FIVE, units

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from kip848_client import (
-    CatalogConflictError,
     ConfigError,
     EmbeddedBroker,
     IllegalStateError,
@@ -21,9 +20,9 @@ from kip848_client import (
     MemberState,
     OwnedUnit,
     Unit,
-    UnsupportedByBrokerError,
     Worker,
 )
+from kip848_client.errors import CatalogConflictError, UnsupportedByBrokerError
 from kip848_client.faults import drop
 from kip848_client.wire.api_keys import ApiKey
 from tests.support.waiting import SOON_S, wait_until

@@ -60,7 +60,9 @@ def load_assignor(given: object, *, key: str = KEY) -> PartitionAssignor:
     found = _imported(given, key=key) if isinstance(given, str) else given
     if isinstance(found, type):
         if not issubclass(found, PartitionAssignor):
-            raise ConfigError(f"{key}: {found.__qualname__} is not a subclass of kip848_client.PartitionAssignor")
+            raise ConfigError(
+                f"{key}: {found.__qualname__} is not a subclass of kip848_client.assignors.PartitionAssignor"
+            )
         class_name = found.__qualname__
         try:
             found = found()
@@ -71,7 +73,7 @@ def load_assignor(given: object, *, key: str = KEY) -> PartitionAssignor:
     if not isinstance(found, PartitionAssignor):
         raise ConfigError(
             f"{key}: {found!r} is {type(found).__name__}; an assignor is an instance or a subclass of "
-            'kip848_client.PartitionAssignor, or "package.module:Name" of one'
+            'kip848_client.assignors.PartitionAssignor, or "package.module:Name" of one'
         )
     _check(found, key=key)
     return found

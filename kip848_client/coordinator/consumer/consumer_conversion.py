@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from uuid import UUID
 
-from kip848_client.assignors import TopicPartitions
+from kip848_client.assignors.server.spec import TopicPartitions
 from kip848_client.coordinator.classic.classic_group import ClassicGroup, ClassicMember, ClassicState
 from kip848_client.coordinator.classic.rebalance import ClassicOutcome
 from kip848_client.coordinator.consumer import consumer_records

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kip848_client.assignors import ServerAssignor, TopicPartitions
+from kip848_client.assignors.server.spec import ServerAssignor, TopicPartitions
 from kip848_client.coordinator.classic.classic_group import ClassicGroup
 from kip848_client.coordinator.consumer.consumer_conversion import is_settled, upgrade
 from kip848_client.coordinator.consumer.consumer_departure import leave

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from kip848_client.assignors import TopicPartitions
+from kip848_client.assignors.server.spec import TopicPartitions
 from kip848_client.coordinator.consumer.consumer_member import ConsumerMetadata, CurrentAssignment, PartitionEpochs
 from kip848_client.coordinator.modern.member_record import NO_METADATA, AssignmentMetadata, read_assignors, read_classic
 from kip848_client.wire.messages import group_records as wire

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 from uuid import UUID
 
-from kip848_client.assignors import TopicPartitions
+from kip848_client.assignors.server.spec import TopicPartitions
 from kip848_client.coordinator.consumer.consumer_member import CurrentAssignment, PartitionEpochs
 from kip848_client.coordinator.modern.member_record import JOIN_EPOCH, ReconciliationState
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignment, ConsumerGroupHeartbeatRequest

@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from kip848_client.assignors import TopicPartitions
+from kip848_client.assignors.server.spec import TopicPartitions
 from kip848_client.coordinator.consumer import consumer_records
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup, existing_group
 from kip848_client.coordinator.consumer.consumer_member import ConsumerMember

@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from typing import Final
 
-from kip848_client.assignors import TopicPartitions
+from kip848_client.assignors.server.spec import TopicPartitions
 from kip848_client.coordinator.consumer import consumer_records, subscriptions
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
 from kip848_client.coordinator.consumer.consumer_member import (

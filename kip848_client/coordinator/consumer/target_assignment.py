@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from kip848_client.assignors import SERVER_ASSIGNORS, GroupAssignment, GroupSpec, ServerAssignor
+from kip848_client.assignors.server.server_assignors import SERVER_ASSIGNORS
+from kip848_client.assignors.server.spec import GroupAssignment, GroupSpec, ServerAssignor
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
 from kip848_client.coordinator.consumer.consumer_member import ConsumerMember, ConsumerMetadata
 from kip848_client.coordinator.consumer.subscriptions import Subscriptions

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
-from kip848_client.assignors import ServerAssignor
+from kip848_client.assignors.server.spec import ServerAssignor
 from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
 from kip848_client.coordinator.core.group_overrides import GroupConfig
 from kip848_client.coordinator.core.offset_store import OffsetExpiry, OffsetStore

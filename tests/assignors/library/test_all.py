@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kip848_client import PartitionAssignor
+from kip848_client.assignors import PartitionAssignor
 from kip848_client.assignors.client.check import violations
 from kip848_client.assignors.client.interface import AssignmentSpec, GroupAssignment
 from kip848_client.assignors.library import (

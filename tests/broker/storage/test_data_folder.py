@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.broker.storage.data_dir import DataDir, Repair
 from kip848_client.broker.topics.registry import TopicRegistry
 from kip848_client.errors import BrokerError, DataDirError, DataDirForeignError

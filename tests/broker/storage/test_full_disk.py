@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.errors import DataDirError, ErrorCode
 from kip848_client.journal import MemoryJournal
 from kip848_client.wire.api_keys import ApiKey

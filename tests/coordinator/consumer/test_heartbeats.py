@@ -9,7 +9,10 @@ from uuid import UUID
 
 import pytest
 
-from kip848_client.assignors import SERVER_ASSIGNORS, GroupAssignment, GroupSpec, RangeAssignor, UniformAssignor
+from kip848_client.assignors.server.range import RangeAssignor
+from kip848_client.assignors.server.server_assignors import SERVER_ASSIGNORS
+from kip848_client.assignors.server.spec import GroupAssignment, GroupSpec
+from kip848_client.assignors.server.uniform import UniformAssignor
 from kip848_client.coordinator import GroupState
 from kip848_client.coordinator.core.result import ArmTimer
 from kip848_client.coordinator.core.timers import TimerKey, TimerKind

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kip848_client.assignors import SERVER_ASSIGNORS, GroupAssignment, GroupSpec
+from kip848_client.assignors.server.server_assignors import SERVER_ASSIGNORS
+from kip848_client.assignors.server.spec import GroupAssignment, GroupSpec
 from kip848_client.coordinator import GroupState, ReconciliationState
 from kip848_client.coordinator.core.timers import TimerKey, TimerKind
 from kip848_client.errors import ErrorCode

@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from kip848_client.assignors import SERVER_ASSIGNORS
+from kip848_client.assignors.server.server_assignors import SERVER_ASSIGNORS
 from kip848_client.coordinator import CoordinatorResult, GroupState, ReconciliationState
 from kip848_client.coordinator.classic.classic_group import ClassicGroup
 from kip848_client.coordinator.consumer.consumer_departure import time_is_up

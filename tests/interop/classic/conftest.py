@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from tests.interop.classic.members import CLASSIC, OurMember
 from tests.interop.conftest import ADMIN_TIMEOUT_S, create_topic, unique_name
 from tests.interop.embedded.classic_members import HEARTBEAT_MS, REBALANCE_MS, SESSION_MS, classic_member

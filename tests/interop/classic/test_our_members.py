@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from kip848_client import AssignmentSpec, GroupAssignment, PartitionAssignor
+from kip848_client import EmbeddedBroker
+from kip848_client.assignors import AssignmentSpec, GroupAssignment, PartitionAssignor
 from kip848_client.assignors.library import Weighted
-from kip848_client.broker import EmbeddedBroker
 from tests.interop.classic.conftest import PARTITIONS, Scene
 from tests.interop.classic.members import CLASSIC, OurMember
 from tests.interop.conftest import create_topic

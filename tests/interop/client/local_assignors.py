@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from kip848_client import (
+from kip848_client.assignors import (
     AssignmentSpec,
     AssignorMetadata,
     ConsumerGroupMetadata,

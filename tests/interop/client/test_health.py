@@ -8,9 +8,10 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from kip848_client import Consumer, ConsumerHealth, EmbeddedBroker, GroupAuthorizationError, MemberState
+from kip848_client import Consumer, ConsumerHealth, EmbeddedBroker, MemberState
 from kip848_client.clock import ManualClock
 from kip848_client.error_codes import ErrorCode
+from kip848_client.errors import GroupAuthorizationError
 from kip848_client.faults.actions import error
 from tests.interop.client.conftest import MakeConsumer
 from tests.interop.client.drive import Produce

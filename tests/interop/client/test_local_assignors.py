@@ -9,21 +9,12 @@ from collections.abc import Callable
 
 import pytest
 
-from kip848_client import (
-    AssignmentSpec,
-    AssignorMetadata,
-    Consumer,
-    EmbeddedBroker,
-    GroupAssignment,
-    IllegalStateError,
-    MemberState,
-    PartitionAssignor,
-    keep_held,
-)
+from kip848_client import Consumer, EmbeddedBroker, IllegalStateError, MemberState
+from kip848_client.assignors import AssignmentSpec, AssignorMetadata, GroupAssignment, PartitionAssignor, keep_held
 from kip848_client.assignors.client.interface import ASSIGNMENT_INVALID, ASSIGNOR_RAISED
-from kip848_client.broker import LoggedRequest
 from kip848_client.errors import AssignorTimeoutError, ClientAssignorError
 from kip848_client.journal import MemoryJournal
+from kip848_client.testing import LoggedRequest
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from tests.interop.client.conftest import MakeConsumer

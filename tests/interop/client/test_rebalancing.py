@@ -15,7 +15,6 @@ from kip848_client import (
     MemberState,
     TopicPartition,
 )
-from kip848_client.broker import GroupSnapshot
 from kip848_client.errors import (
     CommitFailedError,
     ListenerError,
@@ -23,6 +22,7 @@ from kip848_client.errors import (
 )
 from kip848_client.journal import MemoryJournal
 from kip848_client.model import NamedPartition as ModelPartition
+from kip848_client.testing import GroupSnapshot
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.interop.client.conftest import MakeConsumer

@@ -7,14 +7,8 @@ from typing import Any
 import pytest
 from confluent_kafka.serialization import IntegerDeserializer, SerializationContext, StringDeserializer
 
-from kip848_client import (
-    ConfigError,
-    KafkaException,
-    KeyDeserializationError,
-    Message,
-    TopicPartition,
-    ValueDeserializationError,
-)
+from kip848_client import ConfigError, KafkaException, Message, TopicPartition
+from kip848_client.errors import KeyDeserializationError, ValueDeserializationError
 from tests.interop.client.conftest import MakeConsumer
 from tests.interop.client.drive import Produce
 

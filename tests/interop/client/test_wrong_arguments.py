@@ -11,7 +11,6 @@ from unittest.mock import AsyncMock
 import pytest
 
 from kip848_client import (
-    ArgumentTypeError,
     ConfigError,
     Consumer,
     ConsumerRebalanceListener,
@@ -21,6 +20,7 @@ from kip848_client import (
     ListenerError,
     TopicPartition,
 )
+from kip848_client.errors import ArgumentTypeError
 from kip848_client.faults import drop
 from tests.support.driving import QUIET, settings
 from tests.support.waiting import wait_until

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 import pytest
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from tests.interop.differential.conversation import Conversation
 from tests.interop.differential.side import Side
 from tests.interop.kafka_broker import ExternalKafka, KafkaBroker

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import asdict
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from kip848_client.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest

@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kip848_client.wire.messages.consumer_group_heartbeat import (

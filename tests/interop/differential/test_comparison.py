@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.broker.config import Profile
 from tests.interop.differential.conftest import SETTINGS, conversing
 from tests.interop.differential.conversation import Disagreement, smallest

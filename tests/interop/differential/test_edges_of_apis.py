@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import pytest
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.wire.record_batch import Record, build_batch
 from tests.interop.differential.comparison import disagreements, shared_form
 from tests.interop.differential.conftest import conversing

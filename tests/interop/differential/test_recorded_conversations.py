@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from tests.interop.differential.comparison import disagreements, shared_form
 from tests.interop.differential.conftest import SETTINGS
 from tests.interop.differential.side import Side, rows

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.record_batch import batches_of

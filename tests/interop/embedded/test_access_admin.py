@@ -11,9 +11,15 @@ from confluent_kafka import KafkaException
 from confluent_kafka import admin as kafka_admin
 from confluent_kafka.admin import AdminClient
 
-from kip848_client import Consumer, GroupAuthorizationError, TopicAuthorizationError
-from kip848_client.broker import BrokerSasl, EmbeddedBroker
-from kip848_client.errors import AuthenticationError, ErrorCode, Kip848Error
+from kip848_client import Consumer, EmbeddedBroker
+from kip848_client.errors import (
+    AuthenticationError,
+    ErrorCode,
+    GroupAuthorizationError,
+    Kip848Error,
+    TopicAuthorizationError,
+)
+from kip848_client.testing import BrokerSasl
 from tests.support.waiting import TIMEOUT_S
 
 kit: Any = kafka_admin  # most of its names are exported in a way that mypy does not see

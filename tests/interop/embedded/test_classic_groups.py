@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.broker.coordinators.snapshots import GroupSnapshot
 from kip848_client.broker.net.logged_request import LoggedRequest
 from kip848_client.faults import ALWAYS, close

@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from tests.interop.embedded.installing import INSTALL_TIMEOUT_S, PEERS, installed, run
 from tests.interop.kafka_libs import java_command
 

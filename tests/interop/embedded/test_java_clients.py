@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.broker.coordinators.snapshots import GroupSnapshot
 from kip848_client.model import NamedPartition
 from tests.interop.embedded.clients import MemberThread, all_keys, continues_a_session, produce

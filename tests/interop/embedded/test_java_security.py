@@ -8,7 +8,8 @@ from typing import Final
 import pytest
 from confluent_kafka import Producer
 
-from kip848_client.broker import BrokerSasl, BrokerTls, EmbeddedBroker
+from kip848_client import EmbeddedBroker
+from kip848_client.testing import BrokerSasl, BrokerTls
 from tests.interop.embedded.clients import all_keys
 from tests.interop.embedded.java_member import JavaMember
 from tests.security.certificates import Authority

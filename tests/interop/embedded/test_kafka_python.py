@@ -13,7 +13,7 @@ with warnings.catch_warnings():
     from kafka.admin import MemberToRemove, NewPartitions, NewTopic
     from kafka.errors import NoError, TopicAlreadyExistsError, UnknownMemberIdError
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from tests.interop.embedded.clients import MemberThread, continues_a_session, produce
 from tests.support.waiting import wait_until
 

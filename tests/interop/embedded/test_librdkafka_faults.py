@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.errors import ErrorCode
 from kip848_client.faults import ALWAYS, close, coordinator_not_here, cut_reply, error, lose_reply
 from kip848_client.faults.actions import Action

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.journal import MemoryJournal
 from tests.interop.embedded.clients import MemberThread, produce
 from tests.support.waiting import wait_until

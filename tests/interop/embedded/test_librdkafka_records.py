@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from tests.support.driving import dotted, quiet
 from tests.support.waiting import TIMEOUT_S, wait_until
 

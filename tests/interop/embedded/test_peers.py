@@ -20,8 +20,7 @@ from typing import Final
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from kip848_client import Consumer
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import Consumer, EmbeddedBroker
 from kip848_client.model import NamedPartition as Place
 from tests.interop.embedded.clients import continues_a_session, produce
 from tests.interop.embedded.installing import INSTALL_TIMEOUT_S, PEERS, installed, run

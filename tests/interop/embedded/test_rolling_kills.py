@@ -18,8 +18,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas through importlib.resources.read_text
     from kafka import KafkaProducer
 
-from kip848_client import AsyncConsumer
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import AsyncConsumer, EmbeddedBroker
 from tests.interop.classic.members import OurMember
 from tests.interop.embedded.classic_members import classic_member
 from tests.interop.embedded.clients import MemberThread, place_of, read_committed

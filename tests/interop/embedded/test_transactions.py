@@ -11,9 +11,8 @@ from aiokafka import TopicPartition as AioPartition
 from aiokafka.errors import KafkaError as AioError
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from kip848_client import Consumer
+from kip848_client import Consumer, EmbeddedBroker
 from kip848_client import TopicPartition as OurPartition
-from kip848_client.broker import EmbeddedBroker
 from kip848_client.model import NamedPartition as ModelPartition
 from tests.interop.embedded.clients import read_committed
 from tests.support.waiting import TIMEOUT_S

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
 from tests.interop.real.group import BOTH, Group, group_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.create_acls import AclCreation, CreateAclsRequest

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kip848_client import AssignmentSpec, GroupAssignment, MemberState, PartitionAssignor, spread_evenly
+from kip848_client import MemberState
+from kip848_client.assignors import AssignmentSpec, GroupAssignment, PartitionAssignor, spread_evenly
 from kip848_client.errors import ClientAssignorsUnsupportedError
 from tests.interop.real.group import Group
 from tests.support.driving import drive

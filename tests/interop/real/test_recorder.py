@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from kip848_client.cli import main
 from kip848_client.journal import MemoryJournal, read_journal
 from kip848_client.report import Figures, build_timelines, figures_of

@@ -7,7 +7,8 @@ from typing import Final
 
 import pytest
 
-from kip848_client.broker import BrokerSasl, EmbeddedBroker
+from kip848_client import EmbeddedBroker
+from kip848_client.testing import BrokerSasl
 from kip848_client.wire.messages.api_versions import ApiVersionsRequest
 from kip848_client.wire.messages.describe_cluster import DescribeClusterRequest
 from kip848_client.wire.messages.sasl_authenticate import SaslAuthenticateRequest

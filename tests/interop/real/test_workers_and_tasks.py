@@ -8,7 +8,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from kip848_client import LeaderElection, UnsupportedByBrokerError
+from kip848_client import LeaderElection
+from kip848_client.errors import UnsupportedByBrokerError
 from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
 from tests.support.local_state import check_local_state
 from tests.support.waiting import TIMEOUT_S

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlparse
 import pyarrow.parquet as pq
 import pytest
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from tests.spark.arrange import committed, produce
 from tests.spark.quick import quick_environment
 from tests.support.waiting import wait_until

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kip848_client.broker import EmbeddedBroker
+from kip848_client import EmbeddedBroker
 from tests.spark.arrange import committed, produce
 from tests.spark.quick import quick_environment
 from tests.spark.sinks import seen

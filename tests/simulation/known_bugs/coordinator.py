@@ -8,7 +8,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from kip848_client.assignors import GroupAssignment, GroupSpec
+from kip848_client.assignors.server.spec import GroupAssignment, GroupSpec
 from kip848_client.assignors.server.uniform import UniformAssignor
 from kip848_client.coordinator.consumer import consumer_commit
 from kip848_client.coordinator.consumer import consumer_records as records

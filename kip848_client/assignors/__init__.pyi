@@ -1,0 +1,26 @@
+# Each name once: type checkers read this file, and __init__.py loads from it what is used.
+from .client.check import Violation as Violation
+from .client.check import violations as violations
+from .client.interface import ASSIGNMENT_INVALID as ASSIGNMENT_INVALID
+from .client.interface import ASSIGNOR_RAISED as ASSIGNOR_RAISED
+from .client.interface import METADATA_UNREADABLE as METADATA_UNREADABLE
+from .client.interface import RETRY_REASON as RETRY_REASON
+from .client.interface import AssignmentSpec as AssignmentSpec
+from .client.interface import AssignorMetadata as AssignorMetadata
+from .client.interface import ConsumerGroupMetadata as ConsumerGroupMetadata
+from .client.interface import GroupAssignment as GroupAssignment
+from .client.interface import MemberAssignment as MemberAssignment
+from .client.interface import MemberSpec as MemberSpec
+from .client.interface import PartitionAssignor as PartitionAssignor
+from .client.interface import TopicSpec as TopicSpec
+from .client.plan import AssignmentPlan as AssignmentPlan
+from .client.spread import keep_held as keep_held
+from .client.spread import spread_by_weight as spread_by_weight
+from .client.spread import spread_evenly as spread_evenly
+from .client.suite import assert_sound as assert_sound
+from .units.cooperative import CooperativeAssignor as CooperativeAssignor
+from .units.cooperative import EagerAssignor as EagerAssignor
+from .units.unit_interface import UnitAssignor as UnitAssignor
+from .units.unit_interface import WorkerGroup as WorkerGroup
+from .units.unit_interface import WorkerPlan as WorkerPlan
+from .units.unit_interface import WorkerSpec as WorkerSpec

@@ -1,0 +1,54 @@
+"""Every public name has a row in docs/public-names.md, and what we show to users imports nothing else."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import kip848_client
+from tests.source.public_names import PAGE, ROOT, exported_names, names_on_the_page
+
+TOP_LEVEL_MAX = 50
+
+SHOWN = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.py")])
+
+
+@pytest.mark.parametrize("module", names_on_the_page())
+def test_the_page_has_the_names_that_a_public_module_exports(module: str) -> None:
+    """A name without a row promises nothing; a row without a name promises what cannot be imported."""
+    listed = names_on_the_page()[module]
+    assert sorted(listed) == sorted(exported_names(module))
+    for name in listed:
+        getattr(importlib.import_module(module), name)
+
+
+def test_the_top_level_stays_small_enough_to_be_read() -> None:
+    """Completion after ``kip848_client.`` is the first page that a newcomer reads."""
+    assert len(exported_names("kip848_client")) <= TOP_LEVEL_MAX
+    assert set(dir(kip848_client)) == set(names_on_the_page()["kip848_client"])
+
+
+@pytest.mark.parametrize("path", SHOWN, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_what_users_copy_imports_public_names_only(path: Path) -> None:
+    """An import that users copy from a page or an example must still work after the next version."""
+    public = names_on_the_page()
+    for module, name in _imports(path):
+        assert module in public, f"{module} is not on the page {PAGE.name}"
+        assert name is None or name in public[module], f"{module}.{name} is not on the page {PAGE.name}"
+
+
+def _imports(path: Path) -> Iterator[tuple[str, str | None]]:
+    """Every (module, name) of this library that the Python code of a file imports."""
+    text = path.read_text(encoding="utf-8")
+    codes = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL) if path.suffix == ".md" else [text]
+    for code in codes:
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.Import):
+                yield from ((alias.name, None) for alias in node.names if alias.name.startswith("kip848_client"))
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kip848_client"):
+                yield from ((str(node.module), alias.name) for alias in node.names)
