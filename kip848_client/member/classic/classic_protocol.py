@@ -32,7 +32,7 @@ from kip848_client.errors import Kip848Error, error_for_code
 from kip848_client.member.classic.classic_assignors import ClassicAssignors
 from kip848_client.member.classic.classic_errors import ClassicErrorClass, beat_error_class, fatal_error
 from kip848_client.member.classic.classic_heartbeats import ClassicHeartbeats
-from kip848_client.member.classic.classic_reconciler import ClassicReconciler
+from kip848_client.member.classic.classic_reconciler import ClassicReconciler, RunOwner
 from kip848_client.member.classic.join_round import JoinRound, RoundOwner
 from kip848_client.member.classic.topic_watch import TopicWatch
 from kip848_client.member.core.assignor_events import AssignorEvent
@@ -63,7 +63,7 @@ from kip848_client.wire.messages.join_group import JoinGroupRequestProtocol, Joi
 __all__ = ["ClassicProtocol"]
 
 
-class ClassicProtocol(GroupPart, RoundOwner, ExitOwner):
+class ClassicProtocol(GroupPart, RunOwner, RoundOwner, ExitOwner):
     """A member that joins with JoinGroup, and is assigned by the group's leader."""
 
     keeps_member_id = False  # the coordinator chooses it
@@ -75,15 +75,7 @@ class ClassicProtocol(GroupPart, RoundOwner, ExitOwner):
         self._discovery: Final = discovery
         self._positions: Final = positions
         self._heartbeats: Final = ClassicHeartbeats(context, discovery=discovery)
-        self._reconciler: Final = ClassicReconciler(
-            context,
-            commits=commits,
-            positions=positions,
-            subscribes_to=self._subscribes_to,
-            on_prepared=self._go_on_to_join,
-            on_assigned=self._assignment_applied,
-            on_assignment_refused=self._assignment_refused,
-        )
+        self._reconciler: Final = ClassicReconciler(context, commits=commits, positions=positions, owner=self)
         self.exit = GroupExit(
             context, discovery=discovery, reconciler=self._reconciler, positions=positions, owner=self
         )
@@ -132,7 +124,7 @@ class ClassicProtocol(GroupPart, RoundOwner, ExitOwner):
         elif changed and not self._round.join_due:  # a join that is due carries the change
             self.rejoin("the subscription changed")
 
-    def _subscribes_to(self, topic: str) -> bool:
+    def subscribes_to(self, topic: str) -> bool:
         subscription = self._context.subscription
         # A new match is known only after the next answer; until then keep the topics that matched before.
         return topic in subscription.topics or topic in self._matched
@@ -218,7 +210,12 @@ class ClassicProtocol(GroupPart, RoundOwner, ExitOwner):
             if run is None or not run.revokes_only:
                 self.rejoin(reason)
 
-    def _assignment_applied(self, run: Run) -> None:
+    # --- runs: `RunOwner`
+
+    def prepared(self) -> None:
+        self._go_on_to_join()
+
+    def assignment_applied(self, run: Run) -> None:
         context = self._context
         self._held = frozenset(partition.topic_partition for partition in run.partitions)
         self._held_generation = self._claimed_generation = context.epoch
@@ -231,7 +228,7 @@ class ClassicProtocol(GroupPart, RoundOwner, ExitOwner):
         else:
             self._go_on_to_join()
 
-    def _assignment_refused(self, run: Run) -> bool:
+    def assignment_refused(self, run: Run) -> bool:
         if run.revoked:
             self._wanted = self._wanted or "partitions were revoked"  # R265: others wait for them
         if self._wanted is None:
@@ -295,7 +292,7 @@ class ClassicProtocol(GroupPart, RoundOwner, ExitOwner):
         )
         context.move("assignment_received")
         self._watch()
-        strange = any(not self._subscribes_to(partition.topic) for partition in partitions)
+        strange = any(not self.subscribes_to(partition.topic) for partition in partitions)
         if self._wanted is None and not strange:
             self._mismatched = False
             self._synced = partitions

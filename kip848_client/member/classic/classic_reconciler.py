@@ -11,7 +11,7 @@ Rules: R204, R205 and R222 in docs/protocol.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 
 from kip848_client.member.core.context import Context
 from kip848_client.member.group.runs import Run, Runs
@@ -19,35 +19,35 @@ from kip848_client.member.offsets.commits import Commits
 from kip848_client.member.offsets.positions import Positions
 from kip848_client.model import TopicIdPartition
 
-__all__ = ["ClassicReconciler"]
+__all__ = ["ClassicReconciler", "RunOwner"]
+
+
+class RunOwner(ABC):
+    """The protocol that a run reports to."""
+
+    @abstractmethod
+    def subscribes_to(self, topic: str) -> bool:
+        """Whether the member subscribes to a topic now."""
+
+    @abstractmethod
+    def prepared(self) -> None:
+        """The revocation before a join is done."""
+
+    @abstractmethod
+    def assignment_applied(self, run: Run) -> None:
+        """The assigned callback succeeded."""
+
+    @abstractmethod
+    def assignment_refused(self, run: Run) -> bool:
+        """The assigned callback raised. Returns whether the member joins again anyway."""
 
 
 class ClassicReconciler(Runs):
-    """Starts the runs of a member with the classic protocol.
+    """Starts the runs of a member with the classic protocol."""
 
-    Args:
-        subscribes_to: tells whether the member subscribes to a topic now.
-        on_prepared: called when the revocation before a join is done.
-        on_assigned: called when an assignment was applied.
-        on_assignment_refused: called when the assigned callback raised; returns whether the member joins again anyway.
-    """
-
-    def __init__(
-        self,
-        context: Context,
-        *,
-        commits: Commits,
-        positions: Positions,
-        subscribes_to: Callable[[str], bool],
-        on_prepared: Callable[[], None],
-        on_assigned: Callable[[Run], None],
-        on_assignment_refused: Callable[[Run], bool],
-    ) -> None:
+    def __init__(self, context: Context, *, commits: Commits, positions: Positions, owner: RunOwner) -> None:
         super().__init__(context, commits=commits, positions=positions)
-        self._subscribes_to = subscribes_to
-        self._on_prepared = on_prepared
-        self._on_assigned = on_assigned
-        self._on_assignment_refused = on_assignment_refused
+        self._owner = owner
 
     @property
     def to_revoke(self) -> frozenset[TopicIdPartition]:
@@ -55,28 +55,38 @@ class ClassicReconciler(Runs):
         owned = self._context.owned
         if not self._context.config.cooperative:
             return owned
-        return frozenset(partition for partition in owned if not self._subscribes_to(partition.topic))
+        return frozenset(partition for partition in owned if not self._owner.subscribes_to(partition.topic))
 
     def prepare(self) -> None:
         """Start the revocation that a join waits for. Called at the start of poll()."""
         revoked = self.to_revoke
-        self._begin(Run(self._context.owned - revoked, frozenset(), revoked, on_revoked=self._on_prepared))
+        self._begin(
+            Run(
+                partitions=self._context.owned - revoked,
+                added=frozenset(),
+                revoked=revoked,
+                commit_within_ms=self._context.config.rebalance_timeout_ms // 2,  # the group waits for our JoinGroup
+                on_revoked=self._owner.prepared,
+            )
+        )
 
     def apply_assignment(self, partitions: frozenset[TopicIdPartition]) -> None:
         """Start the run that applies an assignment. Called at the start of poll()."""
         owned = self._context.owned
-        added = (partitions - owned) | (self.unconfirmed & partitions)
-        self._begin(Run(partitions, added, owned - partitions))
-
-    def _commit_within_ms(self, run: Run) -> int:
-        # Half the time before a join: the group waits for our JoinGroup.
-        timeout_ms = self._context.config.rebalance_timeout_ms
-        return timeout_ms // 2 if run.revokes_only else timeout_ms
+        self._begin(
+            Run(
+                partitions=partitions,
+                added=(partitions - owned) | (self.unconfirmed & partitions),
+                revoked=owned - partitions,
+                commit_within_ms=self._context.config.rebalance_timeout_ms,
+            )
+        )
 
     def _assigned(self, run: Run) -> None:
-        self._on_assigned(run)
+        self._owner.assignment_applied(run)
 
-    def _assignment_ended(self, run: Run, error: BaseException | None) -> None:
-        if error is not None and self._on_assignment_refused(run):
+    def _assigned_raised(self, run: Run) -> None:
+        if self._owner.assignment_refused(run):
             self.run = None  # joining again does not wait for a callback that may raise for ever
-        super()._assignment_ended(run, error)
+        else:
+            super()._assigned_raised(run)

@@ -187,22 +187,15 @@ class Reconciler(Runs):
                 partitions=partitions,
                 added=(partitions - owned) | (self.unconfirmed & partitions),
                 revoked=owned - partitions,
+                commit_within_ms=self._context.config.rebalance_timeout_ms,
                 resolved=resolved,
                 ownership_reports=self._heartbeats.ownership_reports,
             )
         )
 
-    def _may_assign(self, run: Run) -> bool:
-        if run.added and run.ownership_reports != self._heartbeats.ownership_reports:
-            # A full heartbeat was sent during the run, after a failure. It did not list run.added, so the coordinator
-            # may give them away (see `_adds`): end this run without them. A new run follows.
-            self._context.move("run_contradicted")
-            return False
-        return True
-
-    def _reported_unowned(self, run: Run) -> frozenset[TopicIdPartition]:
-        # A full heartbeat was sent during the run and may not have listed run.added; see `_ownership_answered`.
-        return run.added if run.ownership_reports != self._heartbeats.ownership_reports else frozenset()
+    def _contradicted(self, run: Run) -> bool:
+        # A full heartbeat was sent during the run, after a failure. It may not have listed run.added (see `_adds`).
+        return run.ownership_reports != self._heartbeats.ownership_reports
 
     def _assigned(self, run: Run) -> None:
         """The assigned callback succeeded: the next heartbeat acknowledges the assignment (R67)."""
@@ -211,11 +204,9 @@ class Reconciler(Runs):
         self._names.keep(self._used())
         self._context.move("reconciled")
 
-    def _assignment_ended(self, run: Run, error: BaseException | None) -> None:
-        under_way = run is self.run
-        super()._assignment_ended(run, error)
-        if error is not None and under_way:
-            self._acknowledge_revocation()
+    def _assigned_raised(self, run: Run) -> None:
+        super()._assigned_raised(run)
+        self._acknowledge_revocation()
 
     def _acknowledge_revocation(self) -> None:
         """The assigned callback raised. Tell the coordinator what was revoked before: others wait for it (R265)."""

@@ -1,9 +1,7 @@
 """A run: the steps from the partitions that the application owns to those it is assigned. Both protocols share them.
 
-The order: pause the revoked partitions; commit (auto-commit only, and only if some are revoked); revoked callback; add
-the assigned partitions; assigned callback with the added ones, even if there are none. A run starts only at the
-beginning of a poll(), because only then are all records of the last poll() processed. An assignment that arrives
-meanwhile waits for the next run.
+`Runs._steps` is the whole run, from top to bottom. A run starts only at the beginning of a poll(), because only then
+are all records of the last poll() processed. An assignment that arrives meanwhile waits for the next run.
 
 Does not own: when a run starts, with which partitions, and what follows it (`reconciler`, `classic_reconciler`).
 
@@ -14,7 +12,9 @@ Rules: R64 to R88 and R256 in docs/protocol.md.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from typing import TypeAlias
 
 import msgspec
 
@@ -28,20 +28,27 @@ from kip848_client.model import TopicIdPartition
 __all__ = ["Run", "Runs"]
 
 
+Steps: TypeAlias = Generator[None, BaseException | None, None]
+"""Waits at each ``yield``; a listener call that ended hands in what the listener raised."""
+
+
 class Run(msgspec.Struct, eq=False):
     """One run in progress."""
 
     partitions: frozenset[TopicIdPartition]
     added: frozenset[TopicIdPartition]
     revoked: frozenset[TopicIdPartition]
+    commit_within_ms: int
+    """How long it waits for its commit."""
     resolved: LocalAssignment = NO_ASSIGNMENT
     """The assignment to acknowledge afterwards, where the protocol acknowledges."""
     ownership_reports: int = 0
     """`Heartbeats.ownership_reports` when the run began: a larger count shows that a heartbeat was sent meanwhile."""
     on_revoked: Callable[[], None] | None = None
-    """Ends a run that only revokes, before a join of the classic protocol: no assigned callback follows."""
+    """Follows a run that only revokes, before a join of the classic protocol."""
     token: int | None = None
     """Number of the listener call that is awaited."""
+    steps: Steps | None = None
 
     @property
     def revokes_only(self) -> bool:
@@ -75,95 +82,93 @@ class Runs(ABC):
 
     # --- what a protocol decides
 
-    def _may_assign(self, run: Run) -> bool:
-        """Whether the run may go on to assign. If not, this has made the move that ends the run."""
+    def _contradicted(self, run: Run) -> bool:
+        """Whether a heartbeat sent during the run told the coordinator that its added partitions are not owned."""
         del run
-        return True
-
-    def _reported_unowned(self, run: Run) -> frozenset[TopicIdPartition]:
-        """Added partitions that a heartbeat sent during the run left out."""
-        del run
-        return frozenset()
-
-    def _commit_within_ms(self, run: Run) -> int:
-        """How long a run waits for its commit, in ms."""
-        del run
-        return self._context.config.rebalance_timeout_ms
+        return False
 
     @abstractmethod
     def _assigned(self, run: Run) -> None:
         """The assigned callback succeeded: acknowledge, if the protocol does, and move to the next phase."""
 
-    # --- steps
+    def _assigned_raised(self, run: Run) -> None:
+        """The assigned callback raised."""
+        self._listener_raised(run)
+
+    # --- the run
 
     def _begin(self, run: Run) -> None:
         self.run = run
-        self.held_back |= run.revoked
+        run.steps = self._steps(run)
+        self._go_on(run)
+
+    def _go_on(self, run: Run, error: BaseException | None = None) -> None:
+        """What the run waited for has ended: take its next steps. A run that was cancelled takes none."""
+        if run is self.run and run.steps is not None:
+            with suppress(StopIteration):
+                run.steps.send(error)
+
+    def _steps(self, run: Run) -> Steps:
+        context = self._context
+
         if run.revoked:
+            # Read no further: what is committed now is where the next owner begins.
+            self.held_back |= run.revoked
             self._positions.hold(run.revoked)
-            self._context.emit(PausePartitions(run.revoked))
-        # Without a revocation no other member needs the commit, and new partitions would have no reader meanwhile.
-        if run.revoked and self._commits.start_before_revocation(
-            lambda: self._committed(run), within_ms=self._commit_within_ms(run)
-        ):
-            self._context.move("commit_started")
-        else:
-            self._revoke(run)
+            context.emit(PausePartitions(run.revoked))
 
-    def _committed(self, run: Run) -> None:
-        if run is self.run:
-            self._revoke(run)
+            # Only before a revocation: otherwise no other member needs the commit, and new partitions would have no
+            # reader meanwhile. A commit that fails, or takes too long, is given up: others wait for the partitions.
+            if self._commits.start_before_revocation(lambda: self._go_on(run), within_ms=run.commit_within_ms):
+                context.move("commit_started")
+                yield
 
-    def _revoke(self, run: Run) -> None:
-        if not run.revoked:
-            self._assign(run)
-            return
-        self._context.move("revocation_started")
-        run.token = self._context.call_listener(
-            RevokePartitions, run.revoked, lambda error: self._revocation_ended(run, error)
-        )
+            context.move("revocation_started")
+            run.token = context.call_listener(RevokePartitions, run.revoked, lambda error: self._go_on(run, error))
+            error = yield
+            if error is not None:
+                self._listener_raised(run)
+                return
+            self._remove_owned(run.revoked)
 
-    def _revocation_ended(self, run: Run, error: BaseException | None) -> None:
-        if error is not None:
-            self._listener_raised(run)
-            return
-        self._remove_owned(run.revoked)
-        self._assign(run)
-
-    def _remove_owned(self, revoked: frozenset[TopicIdPartition]) -> None:
-        self._context.set_owned(self._context.owned - revoked)
-        self._positions.drop(revoked)
-
-    def _assign(self, run: Run) -> None:
         if run.on_revoked is not None:
             self.run = None
             run.on_revoked()
             return
-        if not self._may_assign(run):
+
+        if run.added and self._contradicted(run):
+            # The coordinator may give the added partitions away. A new run follows.
             self.run = None
+            context.move("run_contradicted")
             return
-        self._context.set_owned(self._context.owned | run.added)
+
+        # Before the callback, in which the application may seek. They are read once it has succeeded.
+        context.set_owned(context.owned | run.added)
         self._positions.prepare(run.added)
         self.unconfirmed |= run.added
-        self._context.move("assignment_started")
-        run.token = self._context.call_listener(
-            AssignPartitions, run.added, lambda error: self._assignment_ended(run, error)
-        )
-
-    def _assignment_ended(self, run: Run, error: BaseException | None) -> None:
+        context.move("assignment_started")
+        # Also if nothing was added: applications count on one call for each rebalance.
+        run.token = context.call_listener(AssignPartitions, run.added, lambda error: self._go_on(run, error))
+        error = yield
         if error is not None:
-            self._listener_raised(run)
+            self._assigned_raised(run)
             return
+
         self.run = None
         self.unconfirmed = frozenset()
-        self.reported_unowned = self._reported_unowned(run)
+        # If a heartbeat contradicted the run during the callback, the next answer says what of it may be fetched.
+        self.reported_unowned = run.added if self._contradicted(run) else frozenset()
         # This includes partitions that an earlier run paused and that were assigned again before they were revoked.
         self.held_back = frozenset()
-        self._positions.release(self._context.owned - self.reported_unowned)
+        self._positions.release(context.owned - self.reported_unowned)
         if run.revoked or not self._commits.interval_runs:
             self._commits.restart_interval()
         self._forget_failures()
         self._assigned(run)
+
+    def _remove_owned(self, revoked: frozenset[TopicIdPartition]) -> None:
+        self._context.set_owned(self._context.owned - revoked)
+        self._positions.drop(revoked)
 
     def _listener_raised(self, run: Run) -> None:
         """End the run without acknowledging it; the next poll() starts another (R84-R89).
@@ -171,13 +176,11 @@ class Runs(ABC):
         From the second failure in a row on, that run waits for a backoff (R196): a listener that always raises is not
         called in every poll().
         """
-        if run is self.run:
-            self.run = None
-            if self._listener_failed:
-                self._listener_backoff.failed(self._context.now_ms)
-            self._listener_failed = True
-            # The run before a join of the classic protocol only revokes: it prepares the join.
-            self._context.move("preparation_failed" if run.revokes_only else "listener_failed")
+        self.run = None
+        if self._listener_failed:
+            self._listener_backoff.failed(self._context.now_ms)
+        self._listener_failed = True
+        self._context.move("preparation_failed" if run.revokes_only else "listener_failed")
 
     def _forget_failures(self) -> None:
         self._listener_failed = False

@@ -15,6 +15,7 @@ from kip848_client.member.consumer.reconciler import Reconciler
 from kip848_client.member.core.error_tables import HeartbeatErrorClass, heartbeat_error_class
 from kip848_client.member.core.states import HEARTBEATING, Phase
 from kip848_client.member.group.group_exit import GroupExit
+from kip848_client.member.group.runs import Run
 from kip848_client.member.offsets import commit_requests
 from kip848_client.model import NamedPartition, OffsetAndMetadata
 from tests.simulation.known_bugs.registry import Patch, known_bug
@@ -32,8 +33,12 @@ def _(patch: Patch) -> None:
 
 @known_bug("an on_partitions_assigned that raised counts as having returned", "C2")
 def _(patch: Patch) -> None:
-    original = Reconciler._assignment_ended
-    patch.setattr(Reconciler, "_assignment_ended", lambda self, run, error: original(self, run, None))
+    original = Reconciler._go_on
+
+    def go_on(self: Reconciler, run: Run, error: BaseException | None = None) -> None:
+        original(self, run, None if self._context.phase is Phase.ASSIGNING else error)
+
+    patch.setattr(Reconciler, "_go_on", go_on)
 
 
 @known_bug("heartbeats go on while the lost callback runs (KAFKA-16251)", "C4", scenario="zombies")
