@@ -112,10 +112,10 @@ CLOSE_TIMEOUT_S: Final = 30.0
 """Default time limit of close()."""
 
 HAND_OVER_TIMEOUT_S: Final = 10.0
-"""The same of hand_over()."""
+"""Default time-out of hand_over()."""
 
 LAG_TIMEOUT_S: Final = 5.0
-"""The same of lag()."""
+"""Default time-out of lag()."""
 
 _LISTENER_METHODS: Final = ("on_partitions_assigned", "on_partitions_revoked", "on_partitions_lost")
 
@@ -190,7 +190,7 @@ class Consumer:
         self._in_hand: Sequence[Message] = ()
         """What the last poll() or consume() returned. It counts as processed when the next one begins."""
         self._committed_by_hand: dict[NamedPartition, OffsetAndMetadata] = {}
-        """Commits of the application since then: what is before these offsets is processed, too."""
+        """Commits of the application since then: records before these offsets are processed, too."""
         self._layout_checked = False
         self._values = deserializers_of(self._config)
         if self._values is not None:
@@ -328,7 +328,7 @@ class Consumer:
             Records, and ends of partitions as from `poll`; empty after the timeout.
 
         Raises:
-            The same as `poll`.
+            Alias of `poll`.
         """
         record_count(num_messages)
         if self._values is not None:
@@ -483,7 +483,7 @@ class Consumer:
             self._group.listeners.observer.log(logging.WARNING, LogEvent.NOT_SUBSCRIBED, hint=hint)
 
     def _meet_topics(self, deadline_s: float) -> None:
-        """Let librdkafka learn about the topics while the member joins; log once what is missing.
+        """Let librdkafka learn about the topics while the member joins; log missing ones once.
 
         In a short poll() there is no time for that before the member has joined: the brokers may not answer.
         """

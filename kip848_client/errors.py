@@ -50,7 +50,7 @@
             ├── GroupIdNotFoundError
             └── UnsupportedGroupProtocolError
 
-Messages say what was seen and what to do. Foreign exceptions are mapped where they enter, with ``from``.
+Messages name the cause and the way out. Foreign exceptions are mapped where they enter, with ``from``.
 
 Once confluent_kafka is loaded, which importing `Consumer` does, every `Kip848Error` is also a
 ``confluent_kafka.KafkaException`` (`client/records/kafka_errors.py`), so that existing handlers keep working. Importing
@@ -224,7 +224,7 @@ class DataDirLockedError(DataDirError):
 
 
 class DataDirForeignError(DataDirError):
-    """The folder holds files and is not marked as a broker's data folder. Nothing in it was touched."""
+    """The folder holds files and is not marked as a broker's data folder. Nothing in the folder was changed."""
 
 
 class DataDirCorruptError(DataDirError):

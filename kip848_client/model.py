@@ -147,7 +147,8 @@ class Confidential(msgspec.Struct, frozen=True):
 
 
 class TlsSettings(Confidential, frozen=True):
-    """How connections are encrypted, who is trusted, and who we are. Paths and texts as given; nothing is read here.
+    """Encryption of connections, trusted authorities, and our own certificate. Paths and texts as given; nothing is
+    read here.
 
     Attributes:
         ca_location: PEM file, or folder of certificates, that is trusted; if `ca_pem` is None too,
@@ -196,7 +197,7 @@ class OAuthToken(Confidential, frozen=True):
 
 
 class SaslSettings(Confidential, frozen=True):
-    """As whom we log in.
+    """The identity with which we log in.
 
     Attributes:
         mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER.

@@ -45,7 +45,7 @@ class OAuthTokens:
 
         Raises:
             ConnectionLostError: the callback raised, or returned a token that has expired; it may do better later.
-            AuthenticationError: what it returned is not a token; or what the callback itself raised of this class.
+            AuthenticationError: it did not return a token, or raised this error itself.
         """
         with self._lock:
             if self._token is None or self._now_s() >= self._renew_s:

@@ -378,7 +378,8 @@ class PartitionLog:
     def truncate(self, end_offset: int) -> int:
         """Lose the newest records, as a leader does that had not replicated them: nothing from *end_offset* on is left.
 
-        Whole batches go, so the log may end before *end_offset*. Producers and transactions are those of what is left.
+        Whole batches go, so the log may end before *end_offset*. Producers and transactions are those of the remaining
+        batches.
 
         Returns:
             The log end offset afterwards.

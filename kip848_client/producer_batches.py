@@ -147,7 +147,7 @@ def check_batch(records: bytes, *, max_bytes: int = MESSAGE_BYTES_MAX_DEFAULT) -
 
 
 def _size_of_only_batch(records: bytes) -> int:
-    """How long the batch is at the beginning of *records*. Kafka ignores what is behind it and is no whole batch.
+    """How long the batch is at the beginning of *records*. Kafka ignores incomplete bytes behind it.
 
     Raises:
         BrokerError: INVALID_RECORD: there is none, or two; CORRUPT_MESSAGE: something that no batch begins with.

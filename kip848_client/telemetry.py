@@ -63,7 +63,7 @@ METRICS: Final[Mapping[str, str]] = {
     "kafka.consumer.commit.sync.time.ns.total": "ns in commit(asynchronous=False)",
     "kafka.consumer.committed.time.ns.total": "ns in committed()",
 }
-"""Counters (``.total``) and histograms: name -> what is counted or measured."""
+"""Counters (``.total``) and histograms: name -> description."""
 
 GAUGES: Final[Mapping[str, str]] = {
     "kafka.consumer.last.heartbeat.seconds.ago": "s since the last heartbeat was sent; -1 before the first",
@@ -76,7 +76,7 @@ GAUGES: Final[Mapping[str, str]] = {
     "kafka.consumer.application.event.queue.size": "events that the heartbeat thread has not taken yet",
     "kafka.consumer.background.event.queue.size": "what waits to be done by poll(): listeners, new positions, errors",
 }
-"""Read when a reader of the SDK collects: name -> what it measures."""
+"""Read when a reader of the SDK collects: name -> description."""
 
 WORKER_METRICS: Final[Mapping[str, str]] = {
     "kip848.worker.heartbeat.total": "heartbeats answered",
@@ -356,7 +356,7 @@ COORDINATOR_METRICS: Final[Mapping[str, str]] = {
     "kafka.group_coordinator.thread.idle.ratio.avg": "part of the last 30 s that the thread was idle",
     "kafka.group_coordinator.thread.idle.ratio.min": "the same, of the busiest five seconds of these",
 }
-"""Metric name -> what it tells of a group coordinator. Source: KIP-848 "Broker Metrics"."""
+"""Metrics of a group coordinator: name -> description. Source: KIP-848 "Broker Metrics"."""
 
 
 class Figure(NamedTuple):
@@ -380,7 +380,7 @@ _publishing: Final = threading.Lock()
 def publish_coordinator(
     figures: Callable[[], Iterable[Figure]], *, attributes: Mapping[str, str]
 ) -> Callable[[], None]:
-    """Offer the figures of a coordinator to the meter provider of this process; call what is returned to end it.
+    """Offer the figures of a coordinator to the meter provider of this process; returns a function that ends it.
 
     Args:
         figures: returns the present values of all metrics; called on the collector's thread.

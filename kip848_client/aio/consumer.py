@@ -436,8 +436,8 @@ class AsyncConsumer:
         this within its time; see `Consumer.close`. A listener that has not returned by then is cancelled.
 
         The records that the last poll() or consume() returned are left out of the commit, and read again, if another
-        task got them that has not returned: it goes on, was cancelled, or failed. So they are if a task was made for
-        that call alone: ``asyncio.create_task(consumer.poll())``, or ``asyncio.wait_for`` before Python 3.12.
+        task got them that has not returned: it goes on, was cancelled, or failed. The same holds if a task was made for
+            that call alone: ``asyncio.create_task(consumer.poll())``, or ``asyncio.wait_for`` before Python 3.12.
 
         Args:
             timeout_s: seconds; negative waits for ever.

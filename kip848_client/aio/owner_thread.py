@@ -145,7 +145,7 @@ class OwnerThread:
         callouts_end_s: float = math.inf,
         undo: Callable[[ResultT], object] | None = None,
     ) -> ResultT:
-        """Run *work* on the thread, and what it calls out to here.
+        """Run *work* on the thread, and here the calls that it makes back.
 
         A cancelled task has its work interrupted where that waits, and waits itself for the end of it.
 
@@ -237,8 +237,8 @@ class OwnerThread:
         self._inbox.put(job)
 
     async def _answer(self, called_out: _CallOut, *, shield: bool, end_s: float) -> BaseException | None:
-        """Run what was called out to. Returns what must leave the task when the work has ended: a cancellation."""
-        # Variables that the work has set in its context, such as a span, are set for what it calls out to.
+        """Run a call that the work made back. Returns a cancellation, which must leave the task once the work ends."""
+        # Variables that the work has set in its context, such as a span, are set for its calls, too.
         moved = [
             (variable, variable.set(now)) for variable, now in called_out.context.items() if _differs(variable, now)
         ]

@@ -1,7 +1,6 @@
 """The state that all request handlers of one broker share. Held by the broker's loop; no behaviour but the timer call.
 
-The parts are made elsewhere: topics in `topics`, groups in `groups`, transactions in `transactions`, configuration in
-`config`.
+Other modules make its parts: topics in `topics`, groups and transactions in `coordinators`, configuration in `config`.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 class _Parser(argparse.ArgumentParser):
     """Reports if its help cannot be written. argparse would drop the error of an unbuffered output.
 
-    The subcommand itself refuses what it does not know: its usage helps, and the usage of all commands does not.
+    The subcommand itself refuses unknown options, because its own usage helps more than that of all commands.
     """
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:

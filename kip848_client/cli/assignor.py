@@ -1,4 +1,4 @@
-"""``kip848 assignor``: try a client-side assignor on many groups, and draw what it does to one.
+"""``kip848 assignor``: try a client-side assignor on many groups, and draw its effect on one.
 
 ::
 
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what was asked for.
+    """Run the subcommand.
 
     Raises:
         ConfigError: no such assignor, or an option that makes no sense.

@@ -1,6 +1,6 @@
 """``kip848 groups reset-offsets``: move the committed offsets of a group that has no members.
 
-Without ``--execute`` it only shows what it would commit.
+Without ``--execute`` it only shows the offsets that it would commit.
 """
 
 from __future__ import annotations

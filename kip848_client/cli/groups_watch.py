@@ -89,7 +89,7 @@ class _Watch:
 
     @contextlib.contextmanager
     def source(self, described: GroupDescription, screen: Screen) -> Iterator[Callable[[], None]]:
-        """Bring the view to what is known now; yields what keeps it so."""
+        """Bring the view up to date; yields the source of further changes."""
         recorder = Recorder(
             wants=lambda group_id: group_id == self._group_id,
             topic_name=TopicNames(self._conf, timeout_ms=int(self._timeout_s * 1000)),

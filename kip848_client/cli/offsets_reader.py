@@ -96,7 +96,7 @@ class OffsetsReader:
         return sum(self._ends.values())
 
     def read(self, *, wait_s: float) -> Iterator[RawRecord | PartitionEnd]:
-        """Yield what is there, in order within a partition; nothing if nothing comes for *wait_s*.
+        """Yield the waiting records, in order within a partition; none if none comes for *wait_s*.
 
         Raises:
             BrokerError: reading is not allowed, or no longer.

@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Play what was asked for.
+    """Play the seeds that the options name.
 
     Raises:
         ConfigError: an option is out of range.

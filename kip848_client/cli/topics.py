@@ -62,7 +62,7 @@ class PartitionDescription(msgspec.Struct, frozen=True):
 
 
 class TopicDescription(msgspec.Struct, frozen=True):
-    """One topic; `configs` holds what was set on the topic itself."""
+    """One topic; `configs` holds the settings of the topic itself."""
 
     topic: str
     configs: dict[str, str]

@@ -77,7 +77,7 @@ class PlainLines:
         self._said = 0
 
     def show(self, view: GroupView, *, now_ms: int) -> None:
-        """Print what is new."""
+        """Print the changes."""
         if view is not self._view:
             self._view = view
             self._first(view, now_ms)

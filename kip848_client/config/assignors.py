@@ -1,4 +1,4 @@
-"""The part of the configuration about client-side assignors. Checks only; what they do is in `member` and `client`."""
+"""The part of the configuration about client-side assignors. Checks only; `member` and `client` run them."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class ConfigReader:
 
     Args:
         conf: as the user gave it.
-        aliases: other names of keys, and what they stand for.
+        aliases: other name of a key -> the key.
     """
 
     def __init__(self, conf: Mapping[str, ConfigValue], *, aliases: Mapping[str, str]) -> None:

@@ -1,7 +1,8 @@
 """The reference group coordinator of KIP-848. Pure: no socket, clock or disk; `group_coordinator` says how to drive it.
 
 Belongs here: the dispatch (`group_coordinator`), the list of kinds (`kinds`), and what others may import. Everything
-else is in the folder of its subject: `core` knows no kind of group, and each kind registers what it does.
+else is in the folder of its subject: `core` knows no kind of group; each kind registers its requests, records and
+    timers.
 """
 
 from __future__ import annotations

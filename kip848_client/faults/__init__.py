@@ -1,4 +1,4 @@
-"""The fault vocabulary: which request (`rules`), what is done to it (`actions`), and what that means (`perform`).
+"""Faults for requests: the request (`rules`), the fault (`actions`), and how it is carried out (`perform`).
 
 Pure: no socket, clock or thread. The embedded broker (`EmbeddedBroker.faults`), the proxy before a real broker
 (`kip848_client.broker.proxy.fault_proxy.FaultProxy`) and the simulation share it. Written for tests of programs::

@@ -256,7 +256,7 @@ def delay(ms: int, *, applied: bool = False, then: Action = _PASS) -> Action:
     comes after a newer one.
 
     Args:
-        then: what is done to the request afterwards.
+        then: the action that follows.
 
     Raises:
         ConfigError: *ms* is negative, or *then* is given together with *applied*.
@@ -271,7 +271,7 @@ def hold(*, applied: bool = False, then: Action = _PASS) -> Action:
     """Let the request, or with *applied* its answer, wait until the rule's ``release()``.
 
     Args:
-        then: what is done to the request afterwards.
+        then: the action that follows.
 
     Raises:
         ConfigError: *then* is given together with *applied*.

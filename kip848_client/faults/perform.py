@@ -138,7 +138,7 @@ class _Performance:
             whole = self._request
             part, rest = split(whole, wanted=wanted, api_key=subject.api_key, topic_name=subject.topic_name)
             if part is None:
-                # The request names no elements, but asks for all: what is refused is known when they are.
+                # The request asks for all elements without naming them; the answer shows which to refuse.
                 exchange.apply(whole, lambda response: exchange.reply(self._marked(action, response)))
                 return
             hit = part

@@ -79,7 +79,7 @@ class Item(NamedTuple):
 
 
 class Subject:
-    """One request, and what it is about. Each property is computed on use, because most rules need few.
+    """One request, with the names in it. Each property is computed on use, because most rules need few.
 
     Args:
         topic_name: resolves topic ids.

@@ -1,5 +1,5 @@
-"""Numbers of one group and its members: how long rebalances took, how long partitions had no reader, how much moved,
-how late heartbeats were, what was refused.
+"""Numbers of one group and its members: how long rebalances took, how long partitions had no reader, moved partitions,
+late heartbeats, refusals.
 
 Definitions:
 

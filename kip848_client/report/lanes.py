@@ -437,7 +437,7 @@ HANDLERS: Final[Mapping[str, Callable[[LaneBuilder, JournalEvent, str, float], N
     "offsets_committed": LaneBuilder._commit_ended,
     "commit_refused": LaneBuilder._commit_failed,
 }
-"""Event -> what it does to the lanes. Others say only that their member is there."""
+"""Event -> the function that draws it. Others say only that their member is there."""
 
 
 def sent_and_late_ms(event: JournalEvent) -> tuple[float, float | None]:

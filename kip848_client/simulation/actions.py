@@ -1,7 +1,7 @@
 """Carries out the planned events of a run with consumers.
 
 Consumers come and go, topics change, the coordinator crashes, requests are refused. Does not own: which events are
-planned (`environment`), the phases of a run (`play`).
+planned (`environment`), the phases of a run (`run`).
 """
 
 from __future__ import annotations

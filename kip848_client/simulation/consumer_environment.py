@@ -1,6 +1,6 @@
 """The environment of a run: scheduler, network, cluster, consumers, and observers.
 
-Starts and ends consumers, and says whether the group is at rest. Does not own: in which order things happen (`play`).
+Starts and ends consumers, and says whether the group is at rest. Does not own: in which order things happen (`run`).
 """
 
 from __future__ import annotations

@@ -29,10 +29,8 @@ class Seen(NamedTuple):
     """One member at one moment.
 
     Args:
-        assigned: what it may use.
-        pending: what it must give up and has not confirmed.
-        held: both.
-        target: what it shall own in the end.
+        assigned: partitions that it may use. pending: partitions that it must give up and has not confirmed. held:
+            both. target: partitions that it is to own in the end.
     """
 
     member: ConsumerMember

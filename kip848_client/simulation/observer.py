@@ -129,7 +129,7 @@ class Observer:
     def listener_ended(
         self, consumer: ClientProcess, name: str, partitions: Iterable[TopicIdPartition], error: object
     ) -> None:
-        """The call is over; *error* is what it raised, or None."""
+        """The call is over; *error* is the exception that it raised, or None."""
 
     def closed(self, consumer: ClientProcess) -> None:
         """close() returned."""
@@ -138,7 +138,7 @@ class Observer:
         """The consumer's view changed in this step: its state, or what its application may read."""
 
     def group_changed(self, changes: Sequence[Change]) -> None:
-        """In this step the coordinator's state changed, or the topics did. The observed_group shows the group after."""
+        """In this step the coordinator's state changed, or the topics did. The observed group is the group after it."""
 
     def loaded(self, before: GroupCoordinator | None, after: GroupCoordinator) -> None:
         """Coordinator *after* read the log; *before* is its predecessor, or None if records of it were lost."""
@@ -240,7 +240,7 @@ def _hooks_of(kind: type[Observer]) -> tuple[str, ...]:
 
 
 def _telling_about(hooks: Sequence[Callable[..., None]]) -> Callable[..., None]:
-    """Tell each hook of the requests that it is `about`, and of what they were answered."""
+    """Tell each hook of the requests that it is `about`, and of their answers."""
     by_kind: dict[type, tuple[Callable[..., None], ...]] = {}
 
     def tell(who: object, request: object, *response: object) -> None:

@@ -115,7 +115,7 @@ def run(
 
 
 def _broken(play: Callable[[], None]) -> InvariantViolation | None:
-    """RunPhases, and return the invariant that broke."""
+    """Run *play*, and return the invariant that broke."""
     try:
         play()
     except InvariantViolation as found:

@@ -92,7 +92,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def play(name: str, shape: Shape, setting: Setting, *, seed: int) -> Outcome:
-    """RunPhases one of `PLAYS`.
+    """Play one of `PLAYS`.
 
     Raises:
         ConfigError: the group never came to rest before the change.
@@ -114,7 +114,7 @@ def play(name: str, shape: Shape, setting: Setting, *, seed: int) -> Outcome:
 
 
 def play_job(shape: Shape, job: Job) -> Outcome:
-    """RunPhases *job* with a group of *shape*."""
+    """Play *job* with a group of *shape*."""
     return play(job.play, shape, job.setting, seed=job.seed)
 
 
@@ -219,7 +219,7 @@ PLAYS: Final[Mapping[str, Callable[[_Group, Shape], None]]] = {
     "rolling restart": _rolling_restart,
     "a node dies": _a_node_dies,
 }
-"""Name -> what is done to a group at rest."""
+"""Name -> the change to a group at rest."""
 
 
 class _Readers:

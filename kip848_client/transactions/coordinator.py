@@ -80,7 +80,7 @@ class TransactionCoordinator:
         expiration_ms: how long an id without an open transaction is remembered (``transactional.id.expiration.ms``).
         ids_max: how many ids are remembered (``kip848.transactional.ids.max``). For one more, the one that was not used
             for longest is forgotten, as if its time were over.
-        new_producer_id: makes an id that no producer had before; what it raises is the caller's to handle.
+        new_producer_id: makes an id that no producer had before; its exceptions reach the caller.
     """
 
     def __init__(

@@ -185,7 +185,7 @@ class Connection(asyncio.BufferedProtocol):
             self._logging_in = None
 
     async def _await_login(self, timeout_ms: int) -> int:
-        """Wait while the connection authenticates again; returns what is left of *timeout_ms*."""
+        """Wait while the connection authenticates again; returns the rest of *timeout_ms*."""
         deadline = anyio.current_time() + timeout_ms / 1000
         with anyio.CancelScope(deadline=deadline) as scope:
             while self._logging_in is not None:
@@ -262,7 +262,7 @@ class Connection(asyncio.BufferedProtocol):
             raise self._end.failure()
 
     def _finish(self, end: ConnectionEnd) -> None:
-        """Nothing is sent or received from here on; all who wait are told why. Only the first call counts."""
+        """Nothing is sent or received any more; waiting requests end with the reason. Only the first call counts."""
         if self._end is not None:
             return
         self._end = end
@@ -277,7 +277,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _broken(self, failure: BaseException) -> ConnectionEnd:
         refusal = explain_alert(failure, peer=self.peer)
-        if refusal is not None:  # TLS 1.3 says only after the handshake what it thinks of our certificate
+        if refusal is not None:  # in TLS 1.3 a server refuses our certificate only after the handshake
             return ConnectionEnd(str(refusal), refused=True, cause=failure)
         return ConnectionEnd(f"the connection to {self.peer} broke: {told(failure)}{self._hint()}", cause=failure)
 

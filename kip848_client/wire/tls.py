@@ -91,7 +91,7 @@ def load_identity(
     """Let *context* prove who we are with a certificate (and the chain above it) and its private key, PEM files.
 
     Raises:
-        ConfigError: they cannot be used; says what is wrong as far as OpenSSL tells.
+        ConfigError: they cannot be used; the message has the reason that OpenSSL gives.
     """
     try:
         context.load_cert_chain(certificate, key, password=ask_password)  # type: ignore[arg-type]  # a callable, or None

@@ -68,7 +68,7 @@ class CallbackThread:
         self._listener.stop_now(stop.units)
 
     def ended(self) -> None:
-        """End the thread after what is queued."""
+        """End the thread after the queued callbacks."""
         self._queue.put(None)
 
     def _run(self) -> None:
@@ -85,7 +85,7 @@ class CallbackThread:
 
 
 def perform(listener: UnitListener, call: Call) -> CallbackDone:
-    """Run one callback; what it raises is logged and becomes part of the result."""
+    """Run one callback; its exception is logged and becomes part of the result."""
     method = {
         CallbackKind.ASSIGNED: listener.assigned,
         CallbackKind.REVOKED: listener.revoked,

@@ -101,7 +101,7 @@ class Phase(enum.Enum):
     JOINING = "joining"
     """Sends full heartbeats of epoch 0 until it has an epoch."""
     IN_SYNC = "in_sync"
-    """Runs what it was given."""
+    """Runs its units."""
     REVOKING = "revoking"
     """`on_revoked` is running, or is to be tried again."""
     ASSIGNING = "assigning"
@@ -398,7 +398,7 @@ class WorkerCore:
             self._retry()
 
     def _retry(self) -> None:
-        """W5: what is sent after a failure has every field, since what the coordinator took of it is not known."""
+        """W5: the heartbeat after a failure has every field, since it is unknown what the coordinator received."""
         self._say_all = True
         backoff_ms = min(self._backoff_ms, self._settings.retry_backoff_max_ms)
         self._backoff_ms = 2 * backoff_ms
@@ -502,7 +502,7 @@ class WorkerCore:
         self._reconcile()
 
     def _reconcile(self) -> None:
-        """W3: stop what is not ours any more, acknowledge it, then start what is new."""
+        """W3: stop units that are not ours any more, acknowledge that, then start new ones."""
         to_stop = self._to_stop()
         if to_stop:
             if self._retry_stop_ms is None or self._now_ms >= self._retry_stop_ms:
@@ -610,7 +610,7 @@ class WorkerCore:
         joins = not self._epoch
         everything = self._say_all or joins
         settings = self._settings
-        # W15: what is about to start is named, too: the coordinator gives away at once what it takes and is not named.
+        # W15: name also units that are about to start: the coordinator gives a unit away at once if it is not named.
         self._said = frozenset((*self._owned, *self._assigned)) if everything or self._say_owned else None
         if self._unanswered_ms is None:
             self._unanswered_ms = self._now_ms

@@ -48,7 +48,7 @@ class WorkerHealth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerObserver:
-    """Watches one worker from its own thread; what it has seen may be read on any."""
+    """Watches one worker on the worker's thread; its findings may be read on any thread."""
 
     def __init__(self, config: WorkerConfig, *, clock: Clock) -> None:
         self._clock: Final = clock

@@ -1,4 +1,4 @@
-"""A worker's part in client-side assignment: what it asks for, the rounds that it runs, and when the next plan is due.
+"""A worker's part in client-side assignment: requests for a plan, rounds, and when the next plan is due.
 
 Part of the pure core. One round at a time: Prepare, the assignor, Install. A round that fails is dropped: the
 coordinator asks again with the next heartbeat, or asks another worker.

@@ -94,7 +94,7 @@ class Worker(WorkerBase):
     # --- life
 
     def start(self) -> Self:
-        """Join the group, and start what it gives; returns at once.
+        """Join the group, and start the units that it gives; returns at once.
 
         Raises:
             IllegalStateError: it was started before, or there is neither a runner nor a callback.
@@ -179,7 +179,7 @@ class Worker(WorkerBase):
         """Decorate the function that runs one unit: ``function(owned, stop)``, in a thread per unit.
 
         It must return soon after the event *stop* is set; the unit counts as stopped only then. If it returns or raises
-        earlier, the unit rests until it moves; what it raised is in `errors`.
+        earlier, the unit rests until it moves; its exception is in `errors`.
 
         Raises:
             IllegalStateError: the worker was started, or has callbacks.

@@ -80,7 +80,7 @@ def checked(spec: AssignmentSpec, assignment: object, *, assignor: str) -> Group
 
 
 class _Topic:
-    """One topic, and who was given which of its partitions."""
+    """One topic, with the members that its partitions were given to."""
 
     __slots__ = ("owners", "spec")
 

@@ -1,8 +1,8 @@
 """The assignors that every client of the classic protocol knows: ``range``, ``roundrobin``, ``cooperative-sticky``.
 
-In a classic group any member may be chosen to assign. So these give what those of the Java client and of librdkafka
-give, as far as they do not depend on the order of a hash table there. They run as any other `PartitionAssignor`:
-`MemberSpec.target` is what a member says it owns.
+In a classic group any member may be chosen to assign. So these give the same assignments as the Java client and
+librdkafka, unless a hash table decides there. They run as any other `PartitionAssignor`: `MemberSpec.target` is what a
+member says it owns.
 
 ``range`` and ``cooperative-sticky`` prefer members in a rack with a replica of the partition, as long as the numbers of
 partitions stay what they would be without racks. Racks count only where they make a difference: some member has one in
@@ -176,7 +176,7 @@ class _Racks:
 
 
 class _Range:
-    """One topic: who has been given how many of its partitions, and who may get more.
+    """One topic: how many of its partitions each member has, and which members may get more.
 
     Args:
         subscribers: in the order in which they are given partitions.

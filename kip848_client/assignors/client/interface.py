@@ -1,4 +1,4 @@
-"""KIP-848's ``PartitionAssignor`` in Python: what an assignor is, what it is given, and what it returns.
+"""KIP-848's ``PartitionAssignor`` in Python: the interface of an assignor, its input, and its result.
 
 An assignor of this kind runs in one member of the group, chosen by the coordinator, and computes the target of all of
 them. Values only, and no algorithm: ready-made ones to build on are in `spread`, the check of a result is in `check`.
@@ -281,8 +281,8 @@ class PartitionAssignor(ABC):
             error: 0, or what the assignor returned; negative if it failed (`ASSIGNOR_RAISED`, `ASSIGNMENT_INVALID`,
                 `METADATA_UNREADABLE`).
             assignment: the complete target, with partitions that others have yet to revoke; the rebalance listener gets
-                what this member really has. On the classic protocol the result of this round: what is still with
-                another member comes with the next one.
+                what this member really has. On the classic protocol, the result of this round: partitions that another
+                member still owns come with the next round.
             group_metadata: the member and the epoch that this target belongs to.
         """
 

@@ -122,7 +122,7 @@ def _load(count: int, weight: float) -> float:
 
 
 def _fill(plan: AssignmentPlan, quotas: Mapping[str, int]) -> None:
-    """Give what is left to members below their quota, in turns, so that each gets of every topic."""
+    """Give the free partitions to members below their quota, in turns, so that each member gets some of every topic."""
     room = [member_id for member_id in quotas if plan.count(member_id) < quotas[member_id]]
     left = plan.unassigned
     start = 0
@@ -134,7 +134,7 @@ def _fill(plan: AssignmentPlan, quotas: Mapping[str, int]) -> None:
 
 
 def _deal(plan: AssignmentPlan, weights: Mapping[str, float]) -> None:
-    """Give what is left, topics with few subscribers first, each time to the least loaded member that may take it."""
+    """Give the free partitions, topics with few subscribers first, each to the least loaded member that may take it."""
     left: defaultdict[str, list[TopicIdPartition]] = defaultdict(list)
     for partition in plan.unassigned:
         left[partition.topic].append(partition)

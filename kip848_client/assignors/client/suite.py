@@ -42,7 +42,7 @@ class CheckResult(msgspec.Struct, frozen=True):
     Args:
         required: whether the suite fails with it.
         groups: how many groups were tried.
-        detail: what was seen: a figure, or the first group that broke it.
+        detail: a figure, or the first group that broke the rule.
     """
 
     name: str

@@ -13,7 +13,7 @@ class CoPartitioned(PartitionAssignor):
     """Topics that are joined by key are assigned together: who reads ``orders-3`` reads ``payments-3``.
 
     `Range` does this as well, while all members subscribe alike, but moves nearly everything when a member comes or
-    goes. This one keeps what is held.
+    goes. This one lets members keep their partitions.
 
     Guarantee: partition i of all topics of a set has one owner; members that may take the same sets have the same
     number of units of each set, give or take one; a member that leaves moves only what it had, and one that joins only

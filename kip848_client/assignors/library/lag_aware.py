@@ -110,7 +110,7 @@ class LagAware(PartitionAssignor):
         return self._metadata
 
     def assign(self, spec: AssignmentSpec) -> GroupAssignment:
-        """Keep what is held, and move the rest of what a busy member has to idle ones."""
+        """Let members keep their partitions, except that a busy member gives some to idle ones."""
         plan = AssignmentPlan(spec)
         weights = _weights(spec)
         plan.keep_held()
@@ -200,7 +200,7 @@ def _best(owned: list[tuple[float, TopicIdPartition]], difference: float) -> int
 
 
 def _weights(spec: AssignmentSpec) -> dict[Key, float]:
-    """Lagging partition -> what it counts: the highest level that any member tells, be it the owner or a former one."""
+    """Lagging partition -> its load: the highest level that any member reports, be it the owner or a former one."""
     found: dict[Key, float] = {}
     for member in spec.members.values():
         for key, level in _levels(member.member_id, decode(member).get("levels", {})):

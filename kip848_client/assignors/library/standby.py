@@ -1,4 +1,4 @@
-"""`Standby`: sticky, and for every partition it is known who would take over, so that state can be copied ahead."""
+"""`Standby`: sticky, and each partition has members that would take it over, so that its state can be copied ahead."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Standby(PartitionAssignor):
     """Balanced and sticky, with *copies* members standing by for each partition.
 
     For consumers that keep state (windows, caches, a local store): a standby keeps a warm copy, and when the owner goes
-    a standby is given the partition. Members report what they stand by for, so that copies are used and kept: each
-    change of standbys is followed by one more assignment, in which nothing moves.
+    a standby is given the partition. Members report the partitions of which they have copies, so that copies are used
+    and kept: each change of standbys is followed by one more assignment, in which nothing moves.
 
     Guarantee: counts of members that subscribe alike differ by at most one; a partition moves only if its owner is gone
     or has too many; one that lost its owner goes to a member with a copy if that has room. No member has a copy of its

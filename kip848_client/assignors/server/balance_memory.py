@@ -174,7 +174,7 @@ def _odd_one(fewer: list[str], more: list[str]) -> int | None:
 
 
 def _with_target(known: _Balanced, target: GroupAssignment) -> _Balanced | None:
-    """The known group, if every member has what it was given last, else None.
+    """The known group, if every member still has the partitions that it was given last, else None.
 
     Shares become those of *target*: who compares by identity, as this module does first, should find them next time.
     """

@@ -23,7 +23,7 @@ _SLACK: Final = -1
 
 
 class Place(msgspec.Struct):
-    """Members that are alike, and what they hold together.
+    """Members that are alike, and their partitions by kind.
 
     Attributes:
         subscription: number of the subscription that they share.
@@ -72,7 +72,7 @@ class _Exchange:
         return changed
 
     def _edges_from(self, giver: int) -> list[tuple[int, int]]:
-        """For each place, what it is worth most to give to it: (worth, kind)."""
+        """For each other place, the best kind to give to it: (gain, kind)."""
         places, gain = self._places, self._gain
         place = places[giver]
         best = [(_NO_EDGE, _SLACK)] * len(places)

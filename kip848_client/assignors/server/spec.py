@@ -19,7 +19,7 @@ TopicPartitions: TypeAlias = Mapping[UUID, tuple[int, ...]]
 place, so it may be shared."""
 
 GroupAssignment: TypeAlias = Mapping[str, TopicPartitions]
-"""Member id -> what it should own. Holds every member, also one that owns nothing."""
+"""Member id -> the partitions that it should own. Holds every member, also one that owns nothing."""
 
 
 class AssignorError(Kip848Error):

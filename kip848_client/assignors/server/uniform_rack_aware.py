@@ -1,4 +1,5 @@
-"""The `uniform-rack-aware` assignor: as even as `uniform`, and read in a replica's rack as far as that goes.
+"""The `uniform-rack-aware` assignor: as even as `uniform`, with as many partitions as possible in the rack of a
+replica.
 
 Three steps. `uniform` decides how many partitions each member owns, and which, if racks were nothing. `rack_exchange`
 then lets racks swap partitions, which changes no load. This file does the rest: it sorts members and partitions by

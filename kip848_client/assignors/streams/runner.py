@@ -66,7 +66,7 @@ class TaskRunner:
         return {"on_assign": self.assigned, "on_revoke": self.revoked, "on_lost": self.revoked}
 
     def assigned(self, consumer: Any, partitions: Iterable[PartitionLike]) -> None:
-        """Start what is complete."""
+        """Start the tasks that have all their partitions."""
         self._learn_counts(consumer)
         self._partitions |= {(each.topic, each.partition) for each in partitions}
         self.update()

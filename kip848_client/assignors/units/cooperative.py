@@ -57,7 +57,7 @@ class EagerAssignor:
 
 
 class CooperativeAssignor:
-    """Keeps units where they are, waits for a worker that comes back, and spreads what is new.
+    """Keeps units where they are, waits for a worker that comes back, and spreads new units.
 
     Units of a worker that is gone are *lost*: no other worker runs them for `max_delay_ms`, so that a restart moves
     nothing. Then they go to workers that came meanwhile, or to those with the fewest units.
@@ -217,7 +217,7 @@ class _Run:
         self._candidates, self._delay_ms, self._remaining_ms = [], 0, None
 
     def _balance(self) -> list[_Pair]:
-        """Take units from workers that have too many; what was taken."""
+        """Take units from workers that have too many; returns them."""
         if self._delay_ms:
             self._balanced = False
             return []

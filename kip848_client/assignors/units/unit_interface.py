@@ -1,4 +1,4 @@
-"""Client-side assignors of units: what they are given, and what they return. One worker of the group runs them."""
+"""The interface of client-side assignors of units: input and result. One worker of the group runs them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class WorkerSpec(msgspec.Struct, frozen=True):
     """One worker of the group.
 
     Args:
-        target: what it should run by the present plan, ascending; a newcomer has nothing.
+        target: its units in the present plan, ascending; empty for a newcomer.
         reconciled: it runs all of that.
         draining: it wants to give its units away.
     """

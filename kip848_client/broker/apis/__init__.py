@@ -10,11 +10,11 @@ Each file says
   served, or the answer.
 
 How a request with several entries is refused and split is declared with its message (`MessageSpec.answered_by`).
-Nothing else is registered anywhere: what is not in this folder is not advertised and not answered.
+Nothing else is registered anywhere: an API without a file here is neither advertised nor answered.
 
 A handler returns the response, or None if it calls ``context.reply`` later. It runs on the broker's loop and never
 blocks. One that does much for each entry of its request is a generator: it yields after each entry, where others may
-have their turn, and returns the response. Anything that it looked up before a ``yield`` may be gone afterwards.
+have their turn, and returns the response. A topic or group that it looked up before a ``yield`` may be gone afterwards.
 """
 
 from __future__ import annotations

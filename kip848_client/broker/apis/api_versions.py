@@ -1,8 +1,8 @@
-"""ApiVersions (18): what is served, computed from the files of this folder.
+"""ApiVersions (18): the APIs and versions that are served, computed from the files of this folder.
 
 The one API that answers a version it does not know: the answer is then in version 0, with UNSUPPORTED_VERSION and our
-own range of it, so that a newer client can step down (KIP-511). `server` sees to the framing of that case, and to the
-response header, which never has tagged fields.
+own range of it, so that a newer client can step down (KIP-511). `broker.net.server` sees to the framing of that case,
+and to the response header, which never has tagged fields.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""DescribeConfigs (32): what is set, and where it comes from, for topics, this broker and groups.
+"""DescribeConfigs (32): the settings of topics, this broker and groups, and where each comes from.
 
 Version 3 adds types (and documentation, which is not kept here).
 

@@ -36,7 +36,7 @@ _UNKNOWN_BYTES: Final = -1
 
 
 def handle(broker: BrokerState, request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
-    """Describe the partitions that are asked for, or all; what is not there is left out, as in Kafka."""
+    """Describe the partitions that are asked for, or all; unknown ones are left out, as in Kafka."""
     total, usable = _volume(broker)
     topics = []
     for name, wanted in _wanted(broker, request).items():

@@ -32,7 +32,7 @@ _FIRST_BATCHED_VERSION: Final = 4
 
 
 def handle(broker: BrokerState, request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
-    """Answer with the node's address, or an error for what is not coordinated."""
+    """Answer with the node's address, or an error if no node coordinates the key."""
     if context.api_version >= _FIRST_BATCHED_VERSION:
         return FindCoordinatorResponse(
             coordinators=tuple(_find(broker, request.key_type, key, found="") for key in request.coordinator_keys)

@@ -1,8 +1,8 @@
 """Metadata (3): the nodes of the cluster, and the topics that were asked for.
 
 Null means all topics and an empty list none, but in version 0, which has no null, the empty list means all. Topics are
-asked for by name, or from version 12 by id. A topic that is not there is made only if the client allows it and
-``auto.create.topics.enable`` is on; the answer does not know of it yet.
+asked for by name, or from version 12 by id. A missing topic is created only if the client allows it and
+``auto.create.topics.enable`` is on; the answer does not have it yet.
 
 Source:
     apache/kafka ``KafkaApis.handleTopicMetadataRequest``.

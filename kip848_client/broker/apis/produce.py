@@ -116,8 +116,8 @@ def _find(broker: BrokerState, data: TopicProduceData, context: RequestContext) 
 def _rules(broker: BrokerState, topic: Topic | ErrorCode) -> RecordRules:
     if isinstance(topic, ErrorCode):
         return NO_RULES
-    # Producers run on the machine's clock, also where a test moves the broker's by hand: what is too old or too far
-    # ahead has to be so by both.
+    # Producers run on the machine's clock, even if a test moves the broker's by hand: a timestamp is refused only if it
+    # is too old, or too far ahead, by both clocks.
     wall_ms, machine_ms = broker.clock.wall_ms(), _MACHINE_CLOCK.wall_ms()
     return record_rules(topic.configs, earliest_now_ms=min(wall_ms, machine_ms), latest_now_ms=max(wall_ms, machine_ms))
 
@@ -222,7 +222,7 @@ def _is_one_batch(records: bytes) -> bool:
 
 def _check_attributes(records: bytes, api_version: int) -> None:
     if len(records) < 23:
-        return  # the log says what is wrong with it
+        return  # the log raises the right error
     attributes = records[22]
     if attributes & 0x07 == _ZSTD and api_version < _FIRST_VERSION_WITH_ZSTD:
         raise BrokerError(

@@ -1,7 +1,7 @@
 """Steps after a node of a cluster dies, stops, comes back, or gives something up. Lives on the broker's loop.
 
 A change of a leader has three parts: the placement says who leads now, the logs of topics begin their next leader
-epoch, and coordinators end on one node and load on another. Two settings put time in between:
+epoch, and coordinators end on one node and load on another. Two settings delay this:
 ``kip848.election.delay.ms`` until the others notice that a node died, and ``kip848.coordinator.load.ms`` until a
 coordinator has read its records.
 """
@@ -87,7 +87,7 @@ class FailOver:
         self._after(self._config.election_delay_ms, lambda: self._others_notice(node))
 
     async def stop(self, node_id: int) -> None:
-        """End a node by a controlled shutdown: what it leads moves first.
+        """End a node by a controlled shutdown: its partitions get other leaders first.
 
         Raises:
             IllegalStateError: there is no such node, or it is not running.
@@ -102,7 +102,7 @@ class FailOver:
         """Let a node serve again, on its old port.
 
         Args:
-            preferred: it leads again what it led by preference.
+            preferred: it leads its preferred partitions again.
 
         Raises:
             IllegalStateError: there is no such node, or it runs.
@@ -120,7 +120,7 @@ class FailOver:
         self._changed(changes)
 
     def pause(self, node_id: int) -> None:
-        """Let a node answer nothing, as one that hangs; it keeps what it leads.
+        """Let a node answer nothing, as one that hangs; it stays the leader of its partitions.
 
         Raises:
             IllegalStateError: there is no such node, or it is not running.
@@ -187,7 +187,7 @@ class FailOver:
             self._changed([change])
 
     def run_due(self) -> None:
-        """Do what was delayed until now, after a `ManualClock` was moved."""
+        """Do the delayed work that is due, after a `ManualClock` was moved."""
         while self._delayed and self._delayed[0][0] <= self._state.clock.now_ms():
             heapq.heappop(self._delayed)[2]()
 

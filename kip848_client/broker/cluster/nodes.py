@@ -1,6 +1,6 @@
-"""The nodes of one cluster: who they are, where they listen, and whether they run. Opens and closes their ports.
+"""The nodes of one cluster: their ids and addresses, and whether they run. Opens and closes their ports.
 
-Which node leads what is `placement`; what follows when one dies is `fail_over`.
+Not here: leaders (`placement`), and the steps after a node died (`fail_over`).
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Node:
         """Close its port and every connection.
 
         Args:
-            abort: drop what is not sent yet.
+            abort: drop unsent answers.
             reset: end connections by a TCP reset.
             keep_port: let no other process have the port.
         """

@@ -18,7 +18,7 @@ class GroupConfigStore:
     """Overrides by group id.
 
     Args:
-        data_dir: where they are kept; what it holds is loaded.
+        data_dir: where they are kept; its content is loaded.
     """
 
     def __init__(self, data_dir: DataDir | None = None) -> None:

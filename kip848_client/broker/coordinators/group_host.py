@@ -295,7 +295,7 @@ class GroupHost:
         self._timer_fired()
 
     def run_due(self, *, for_s: float = math.inf) -> None:
-        """Do what is due by now, unless the node hangs; what is not done after *for_s* stays due."""
+        """Do the work that is due, unless the node hangs; work that is not done after *for_s* stays due."""
         if not self._acts():
             return
         now_ms, ends_s = self._clock.now_ms(), self._loop.time() + for_s
@@ -504,7 +504,7 @@ class GroupHost:
         self._timer = self._timer_deadline_ms = None
         try:
             self.run_due(for_s=math.inf if isinstance(self._clock, ManualClock) else _TURN_S)
-        except DataDirError:  # the data folder has reported it; what was due stays due
+        except DataDirError:  # the data folder has reported it; the work stays due
             self._arm_timer(not_before_ms=self._clock.now_ms() + _RETRY_MS)
         except Exception as bug:  # noqa: BLE001 - logged, and tried again below
             # Due timers stay due. Without another try no session of any group would ever run out again.

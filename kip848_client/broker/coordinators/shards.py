@@ -32,7 +32,7 @@ __all__ = ["KeyAndValue", "ShardLog", "Shards", "Waiter", "refuse_waiters"]
 
 KeyAndValue: TypeAlias = tuple[bytes, bytes | None]
 Waiter: TypeAlias = tuple[str, Any, "concurrent.futures.Future[Any]"]
-"""A call that waits: the id, what it waits for, and the future of its result."""
+"""A call that waits: the id, the condition, and the future of its result."""
 
 
 class ShardLog:
@@ -67,7 +67,7 @@ class _Host(Protocol):
         """Stop, and return the calls that wait."""
 
     def run_due(self) -> None:
-        """Do what is due by now, unless its node hangs."""
+        """Do the work that is due, unless its node hangs."""
 
     def go_on(self) -> None:
         """Its node hung, and does so no more: do what became due meanwhile."""
@@ -113,7 +113,7 @@ class Shards(ABC, Generic[HostT]):
         """Let the coordinators of *partitions*, or of all, read their records; after that they serve.
 
         Raises:
-            DataDirError: the log cannot be read; what was not loaded does not serve.
+            DataDirError: the log cannot be read; parts that were not loaded do not serve.
             ProtocolError: a record of the log is not what its type says.
         """
         if partitions is None:
@@ -149,7 +149,7 @@ class Shards(ABC, Generic[HostT]):
         refuse_waiters(waiters)
 
     def run_due(self) -> None:
-        """Do what is due by now."""
+        """Do the work that is due."""
         for host in tuple(self._hosts.values()):
             host.run_due()
 

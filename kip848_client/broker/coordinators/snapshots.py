@@ -25,9 +25,9 @@ class MemberSnapshot(msgspec.Struct, frozen=True):
 
     Attributes:
         member_epoch: the epoch it has reconciled to; the generation, in a classic group.
-        assigned: what it owns now, and what it must revoke and has not confirmed. In a classic group, what the
-            leader gave it last; empty if those bytes are not a consumer's.
-        target: what it will own when it has reconciled; what it owns, in a classic group.
+        assigned: partitions that it owns, with those that it must revoke and has not confirmed. In a classic group, its
+            part of the leader's last assignment; empty if those bytes are not a consumer's.
+        target: partitions that it will own when it has reconciled; in a classic group, the ones that it owns.
         classic: it speaks the classic protocol.
     """
 

@@ -254,7 +254,7 @@ class TransactionHost(TransactionAdmission):
                 self._forget_from_ms = now_ms + self._forget_interval_ms
                 while (outcome := self._coordinator.forget(now_ms=now_ms)).transaction is not None:
                     self._finish(outcome)
-        except DataDirError:  # the data folder has reported it; what was due stays due
+        except DataDirError:  # the data folder has reported it; the work stays due
             self._check_from_ms = self._forget_from_ms = now_ms + _RETRY_MS
         self._run_next()
 
@@ -311,7 +311,7 @@ class TransactionHost(TransactionAdmission):
         return ErrorCode.INVALID_PRODUCER_EPOCH if error is ErrorCode.PRODUCER_FENCED else error
 
     def _write_end(self, transactional_id: str) -> None:
-        """Write the end of a transaction wherever it wrote; where that is not possible it is tried again later."""
+        """Write the end of a transaction to all its partitions; one that cannot be written now is tried again later."""
         transaction, end = self._coordinator.get(transactional_id), self._ends[transactional_id]
         if transaction is None or not transaction.is_ending:
             del self._ends[transactional_id]

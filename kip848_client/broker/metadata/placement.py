@@ -275,7 +275,7 @@ class Placement:
     # --- events
 
     def halt(self, node_id: int) -> None:
-        """A node does nothing from now on, and the others have not noticed: it keeps what it leads."""
+        """A node does nothing from now on, and the others have not noticed: it stays the leader of its partitions."""
         self._halted.add(node_id)
 
     def go_on(self, node_id: int) -> None:
@@ -283,7 +283,7 @@ class Placement:
         self._halted.discard(node_id)
 
     def node_died(self, node_id: int) -> tuple[LeaderChange, ...]:
-        """A node is gone: what it led goes to the next living replica."""
+        """A node is gone: the next living replica leads its partitions."""
         self._living.discard(node_id)
         self._halted.discard(node_id)
         return tuple(

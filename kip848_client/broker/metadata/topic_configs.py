@@ -178,8 +178,8 @@ def record_rules(configs: Mapping[str, str], *, earliest_now_ms: int, latest_now
     """The demands of a topic with these configurations on single records.
 
     Args:
-        earliest_now_ms: wall-clock time; what is too old is counted from here.
-        latest_now_ms: what is too far ahead is counted from here.
+        earliest_now_ms: wall-clock time from which timestamps are too old. latest_now_ms: time from which they are too
+            far ahead.
     """
     before_ms = int(configs.get(TIMESTAMP_BEFORE_MAX_MS, _INT64_MAX))
     after_ms = int(configs.get(TIMESTAMP_AFTER_MAX_MS, TOPIC_CONFIG_DEFAULTS[TIMESTAMP_AFTER_MAX_MS]))

@@ -19,7 +19,7 @@ ANONYMOUS: Final = "User:ANONYMOUS"
 ResponseT = TypeVar("ResponseT", bound=Response)
 
 Slices: TypeAlias = Generator[None, None, Response | None]
-"""Work that others may come between at each ``yield``; what it returns is the answer."""
+"""Work in slices: at each ``yield`` other requests may have their turn. It returns the answer."""
 
 
 class LogEntry(Protocol):

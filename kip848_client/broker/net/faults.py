@@ -87,7 +87,7 @@ class FaultRule:
         return len(held)
 
     def cancel(self) -> None:
-        """Take the rule out and release what it holds."""
+        """Take the rule out and release the requests that it holds."""
         self._faults.remove(self)
         self.release()
 
@@ -315,7 +315,7 @@ class Faults:
             self._loop.call_later(delay_ms / 1000, callback)
 
     def run_due(self) -> None:
-        """Do what was delayed until now; after the `ManualClock` was moved."""
+        """Do the delayed work that is due, after the `ManualClock` was moved."""
         while self._delayed and self._delayed[0][0] <= self._clock.now_ms():
             heapq.heappop(self._delayed)[2]()
 

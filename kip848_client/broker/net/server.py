@@ -123,7 +123,7 @@ class Server:
         """Close the listening socket and every connection.
 
         Args:
-            abort: drop what is not sent yet, as if the process had died.
+            abort: drop unsent answers, as if the process had died.
         """
         if self._listener is not None:
             for listening in self._listener.sockets:
@@ -157,18 +157,18 @@ class Server:
             connection.reset()
 
     def resume(self) -> None:
-        """Handle what was read since it was paused, and send what was answered, in order."""
+        """Handle the requests that were read since it was paused, and send the answers, in order."""
         self.paused = False
         for connection in tuple(self._connections):
             connection.resume()
 
     def disconnect(self) -> None:
-        """Close every connection, without sending what is left; new ones are served."""
+        """Close every connection without sending the remaining answers; new ones are served."""
         for connection in tuple(self._connections):
             connection.close(abort=True)
 
     def refuse(self, connection: ClientConnection, reason: str) -> None:
-        """Close *connection* for what it did, and say so."""
+        """Close *connection* because of a violation, and log it."""
         self._refusals.report(reason, peer=connection.client_host)
         connection.close(abort=True)
 
@@ -281,8 +281,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         self._socket = transport.get_extra_info("socket")  # a TLS transport forgets it when it is lost
         if self._socket is not None:
-            # asyncio sets it for sockets that name their protocol, which accepted ones do not. With Nagle an answer
-            # waits up to 40 ms until the peer's kernel acknowledges the one before.
+            # asyncio sets it for sockets that name their protocol, which accepted ones do not. With Nagle's algorithm
+            # an answer waits up to 40 ms for the peer's kernel to acknowledge the previous one.
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         peer = transport.get_extra_info("peername")
         self.client_host = f"/{peer[0]}" if peer else "/unknown"
@@ -371,7 +371,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         return context
 
     def answered(self, context: RequestContext) -> None:
-        """*context* has its answer: send what is due."""
+        """*context* has its answer: send all answers that are due."""
         if self._cutting or self._server.paused or not self._open:
             return
         if not self._open[0].done:
@@ -402,7 +402,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._encoded_bytes += len(data)
 
     def refuse(self, reason: str) -> None:
-        """Close this connection for what it did."""
+        """Close this connection because of a violation."""
         self._server.refuse(self, reason)
 
     def reset(self) -> None:
@@ -428,7 +428,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         return None
 
     def close(self, *, abort: bool) -> None:
-        """Close the connection; with *abort* at once and without sending what is left."""
+        """Close the connection; with *abort* at once, without sending the remaining answers."""
         self._closed = True
         if self._transport is None:
             return
@@ -440,7 +440,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def resume(self) -> None:
-        """The server was paused: handle what is in the buffer, and send what was answered."""
+        """The server was paused: handle the requests in the buffer, and send their answers."""
         self._cut_waiting_frames()
 
     # --- internals

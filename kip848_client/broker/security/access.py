@@ -1,8 +1,8 @@
 """Judges each request by the ACLs before its handler sees it. Knows principals, no API.
 
-Each API's file says what it needs (`broker.apis`). A request that is refused as a whole is answered here. One of which
-a part is refused is narrowed to the rest, and the refusals are added to its handler's answer. So no handler checks
-anything.
+Each API's file declares the permissions that it needs (`broker.apis`). A request that is refused as a whole is answered
+here. One of which a part is refused is narrowed to the rest, and the refusals are added to its handler's answer. So no
+handler checks anything.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class AclStore:
     """The ACLs of a broker, kept in its data folder if it has one.
 
     Args:
-        data_dir: where they are kept; what it holds is loaded.
+        data_dir: where they are kept; its content is loaded.
     """
 
     def __init__(self, data_dir: DataDir | None = None) -> None:

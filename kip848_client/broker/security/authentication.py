@@ -45,7 +45,7 @@ class _Stage(enum.Enum):
     """How far one connection is."""
 
     STRANGER = "not authenticated"
-    """Nothing was agreed on. Ends with SaslHandshake."""
+    """No mechanism was agreed on yet. Ends with SaslHandshake."""
     PROVING = "authenticating"
     """A mechanism was agreed on. Ends when it is content, or refuses."""
     KNOWN = "authenticated"

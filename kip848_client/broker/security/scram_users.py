@@ -26,7 +26,7 @@ class ScramChanges:
     """Credentials that were set or deleted while the broker ran; None stands for a deletion.
 
     Args:
-        data_dir: where they are kept; what it holds is loaded.
+        data_dir: where they are kept; its content is loaded.
     """
 
     def __init__(self, data_dir: DataDir | None = None) -> None:

@@ -79,7 +79,7 @@ _OPEN_FILES_MAX: Final = 128
 """Partition files held open at once; the limit of a process is often 1024."""
 
 NEVER_FLUSH: Final = 2**63 - 1
-"""Kafka's default of ``flush.messages``: the operating system decides when the disk gets what was written."""
+"""Kafka's default of ``flush.messages``: the operating system decides when written records reach the disk."""
 
 _TELL_EVERY_S: Final = 10.0
 
@@ -91,8 +91,8 @@ class Repair(msgspec.Struct, frozen=True):
 
     Attributes:
         path: the file or folder.
-        what: what was found and done, as a sentence without the path.
-        kept_in: where the bytes are that are no longer served; None if there are none.
+        what: the damage and the repair, as a sentence without the path. kept_in: path of the bytes that are no longer
+            served; None if there are none.
     """
 
     path: str
@@ -344,7 +344,7 @@ class DataDir:
     # --- configuration of groups
 
     def group_configs(self) -> Mapping[str, Mapping[str, str]]:
-        """Group id -> what it overrides."""
+        """Group id -> the settings that it overrides."""
         return self._state.group_configs
 
     def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
@@ -601,7 +601,7 @@ class DataDir:
             self.on_write_failed(error)
 
     def _flush_topic_folder(self, topic_id: UUID) -> None:
-        """Bring a topic's folder and what it says to the disk: records are of no use without it."""
+        """Flush a topic's folder and its description to the disk: records are of no use without them."""
         self._write_topic_file(topic_id, to_disk=True)
         folder = self._topic_folder(topic_id).path
         try:

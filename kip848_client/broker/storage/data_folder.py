@@ -88,7 +88,7 @@ def new_cluster_id() -> str:
 
 
 def write_whole_file(path: Path, data: bytes, *, to_disk: bool = False) -> None:
-    """Write a file so that a reader sees all of it or what was there before.
+    """Write a file so that a reader sees either all of it or the old content.
 
     Args:
         to_disk: return only when the disk has it; a power failure may lose it otherwise.
@@ -120,7 +120,7 @@ class SetAside:
         self._root: Final = root
 
     def move(self, path: Path) -> Path:
-        """Move a file or folder of the data folder; a symbolic link stays where it is, and so does what it points to.
+        """Move a file or folder of the data folder; a symbolic link and its target stay where they are.
 
         Returns:
             Its new path.

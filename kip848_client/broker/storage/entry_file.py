@@ -1,13 +1,13 @@
 """An append-only file of checksummed entries: write, read, cut a torn tail, detect damage elsewhere.
 
-`log` gives the entries their meaning. Layout, all numbers big endian::
+`cluster_log` and `group_log` give the entries their meaning. Layout, all numbers big endian::
 
     file   = "KIP848" format:u8 kind:u8  entry*
     entry  = length:u32  crc32(length):u32  crc32(payload):u32  payload
 
 The length has a checksum of its own, so that a damaged length is not mistaken for an entry that was still being
 written. Every append is one write to the operating system, made before the call returns: a killed process loses
-nothing that was acknowledged. A power failure may lose what was written since the last `append` to the disk.
+nothing that was acknowledged. A power failure may lose entries that were not flushed to the disk.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class LoadedEntries(msgspec.Struct, frozen=True):
     Attributes:
         payloads: the entries, oldest first.
         end: where the last of them ends in the file.
-        torn_tail: what follows, an entry that is not complete; empty if the file is whole. See `EntryFile.cut`.
+        torn_tail: an incomplete entry behind *end*; empty if the file is whole. See `EntryFile.cut`.
     """
 
     payloads: Sequence[memoryview]
@@ -135,7 +135,7 @@ class EntryFile:
             to_disk: the disk itself has it, and all before it, when this returns: a power failure cannot take it.
 
         Raises:
-            DataDirError: it could not be written whole (a full disk); what was written of it is taken back.
+            DataDirError: it could not be written whole (a full disk); the written part is taken back.
         """
         length = _LENGTH.pack(len(payload))
         head = length + _LENGTH.pack(zlib.crc32(length)) + _LENGTH.pack(zlib.crc32(payload))
@@ -167,7 +167,7 @@ class EntryFile:
             temporary.path.unlink(missing_ok=True)
             for payload in payloads:
                 temporary.append(payload)
-            os.fsync(temporary._open())  # a rename may reach the disk before what it renames
+            os.fsync(temporary._open())  # a rename may reach the disk before the content of the file
             temporary.path.replace(self.path)
         except (OSError, DataDirError) as error:
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""The folder of one topic: what it says about its topic, which of its files are ours, and how these are removed.
+"""The folder of one topic: the description in it, the files that are ours, and their removal.
 
 ``topic.json`` repeats what ``cluster.log`` says about the topic, so that the topic can be found again if that file is
 lost. It is written after every change and never read while the other says otherwise.
@@ -35,7 +35,7 @@ class TopicFile(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         partitions: how many the topic has.
-        configs: what was set on the topic itself.
+        configs: settings of the topic itself.
     """
 
     topic: str

@@ -1,8 +1,8 @@
 """Fetch sessions (KIP-227): a client names its partitions once, then sends and gets only changes. Pure.
 
-A session is opened out, not served: each of its requests becomes the full request that it stands for, and from the full
-answer is taken what the client knows already. So fault rules, ACLs, the request log and the handler of Fetch all see
-which partitions are read, and none of them knows about sessions.
+Each request of a session is turned into the full request that it stands for. From the full answer, everything that the
+client knows already is left out. So fault rules, ACLs, the request log and the handler of Fetch all see which
+partitions are read, and none of them knows about sessions.
 
 Source:
     apache/kafka ``FetchManager``, ``FetchSession``; KIP-227.

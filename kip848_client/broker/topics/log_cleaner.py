@@ -125,7 +125,7 @@ class LogCleaner:
     def compact(self, topic: Topic) -> dict[NamedPartition, int]:
         """Keep the last record of each key; return how many records went, by partition.
 
-        The newest batch of a partition, and what is not below its last stable offset, stay as they are.
+        The newest batch of a partition, and batches that are not below its last stable offset, stay as they are.
 
         Raises:
             IllegalStateError: the topic is not compacted.

@@ -1,7 +1,7 @@
 """The topics of one broker: creates, grows and deletes them, appends records, and notifies observers.
 
-Checks names and numbers of partitions. A change is first written to the data folder (`log`), then applied to memory
-(`partition_log`), then reported to the observers. Everything runs on the broker's loop.
+Checks names and numbers of partitions. A change is first written to the data folder (`data_dir`), then applied to
+memory (`partition_log`), then reported to the observers. Everything runs on the broker's loop.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Topic(msgspec.Struct, eq=False):
 
     Attributes:
         partitions: the log of each partition, by index.
-        configs: what was set on the topic itself; defaults are not in it.
+        configs: settings of the topic itself, without defaults.
         deleted: it is no longer served; holders of this object must drop it.
     """
 
@@ -144,7 +144,7 @@ class TopicRegistry:
         for stored in data_dir.topics():
             placed = data_dir.placement(stored.topic_id)
             for log in logs[stored.topic_id]:
-                # The entries of elections may be lost; what is stored was written by an earlier leader.
+                # The entries of elections may be lost; the stored epoch is that of an earlier leader.
                 log.set_leader_epoch(max(stored.leader_epoch, log.leader_epoch + (log.log_end_offset > 0)))
             for log, each in zip(logs[stored.topic_id], placed, strict=False):
                 log.set_leader_epoch(max(log.leader_epoch, each.epoch + 1))

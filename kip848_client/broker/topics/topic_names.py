@@ -22,7 +22,7 @@ class KnownTopics:
         return self._names.get(topic_id)
 
     def follow(self, topics: TopicRegistry) -> Callable[[], None]:
-        """Learn the topics of a broker that starts, and those to come; call what is returned when it stops."""
+        """Learn the topics of a broker that starts, and later ones; returns a function to call when it stops."""
         for topic in topics:
             self._names[topic.topic_id] = topic.name
         return topics.subscribe(self._changed)

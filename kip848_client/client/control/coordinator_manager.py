@@ -1,4 +1,5 @@
-"""The coordinator's own connections: one for what is answered at once, one for what waits until a group is complete.
+"""The coordinator's own connections: one for requests that are answered at once, one for those that wait until a group
+is complete.
 
 `member/discovery` decides who the coordinator is, and when to look again.
 
@@ -164,7 +165,7 @@ class CoordinatorManager:
             await connection.aclose()
 
     async def _pause(self, connection: BrokerConnection) -> None:
-        """A broker that throttles us reads nothing meanwhile: what is written would only time out (KIP-219)."""
+        """A broker that throttles us reads nothing meanwhile, and requests would only time out (KIP-219)."""
         while (left_s := self._pause_ends_s - time.monotonic()) > 0 and not connection.closed:
             with anyio.move_on_after(left_s) as scope:
                 self._paused.add(scope)
@@ -177,7 +178,7 @@ class CoordinatorManager:
         self._pause_ends_s = 0.0
         for scope in self._paused:
             scope.cancel()  # ends the wait only; the request goes on
-        while self._paused:  # those that waited are written first: a commit after the leave would be refused
+        while self._paused:  # waiting requests are written first: a commit after the leave would be refused
             await anyio.lowlevel.checkpoint()
 
     async def aclose(self) -> None:

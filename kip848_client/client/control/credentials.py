@@ -57,7 +57,7 @@ class Credentials:
 
         Raises:
             ConnectionLostError, RequestTimeoutError: ``oauth_cb`` raised, or did not return in time.
-            AuthenticationError: it returned what is not a token.
+            AuthenticationError: it did not return a token.
         """
         settings = self._settings
         if settings.token is not None:

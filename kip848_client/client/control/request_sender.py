@@ -126,7 +126,7 @@ class RequestSender:
 
         Raises:
             ConnectionLostError: no broker could be reached in *timeout_ms*.
-            RequestTimeoutError: nor could it be tried: another request waits for a broker that does not answer.
+            RequestTimeoutError: it could not be tried either: another request waits for a broker that does not answer.
             AuthenticationError: a broker refused us.
         """
         deadline_ms = self._clock.now_ms() + timeout_ms
@@ -307,7 +307,7 @@ class _Race:
         self.last_began = False
 
     def begin(self) -> anyio.Event:
-        """An attempt begins. Returns what is set when it, or the race, ends."""
+        """An attempt begins. Returns the event that is set when it, or the race, ends."""
         self.running += 1
         self._attempts.append(anyio.Event())
         return self._attempts[-1]

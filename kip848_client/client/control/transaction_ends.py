@@ -98,7 +98,7 @@ class TransactionEnds:
         return self._run(ask)
 
     def ongoing(self, transactional_ids: re.Pattern[str]) -> tuple[list[OpenTransaction], list[str]]:
-        """The open transactions whose ids match, and what is wrong with nodes that could not be asked.
+        """The open transactions whose ids match, and the errors of nodes that could not be asked.
 
         Raises:
             Kip848Error: no node of the cluster answers.
@@ -118,7 +118,7 @@ class TransactionEnds:
         return self._run(ask)
 
     def end(self, transactions: Iterable[OpenTransaction], *, commit: bool) -> None:
-        """Commit or abort *transactions*; those that were ended in the same way before are left as they are.
+        """Commit or abort *transactions*; does nothing for one that has ended in that way already.
 
         Raises:
             FencedError: another producer took a transactional id, so that its transaction was aborted.

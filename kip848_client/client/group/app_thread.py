@@ -115,7 +115,7 @@ class AppThread:
         self.calls_end_s = math.inf
         """No call may wait beyond this; close() sets it, so that a listener's commit leaves time for the leave."""
         self.before_wait: Callable[[], object] = _go_on
-        """Called before each wait; what it raises ends the call as a KeyboardInterrupt there would."""
+        """Called before each wait; an exception of it ends the call as a KeyboardInterrupt there would."""
         self.stored: Callable[[], Mapping[NamedPartition, OffsetAndMetadata]] | None = None
         """Offsets that the application stored, with `enable.auto.offset.store=false`; see `committable`."""
         self._queue = queue
@@ -315,7 +315,7 @@ class AppThread:
         self._queue.wake()
 
     def limit_ms(self, timeout_ms: int) -> int:
-        """*timeout_ms*, or what is left until `calls_end_s` if that is less."""
+        """*timeout_ms*, or the time until `calls_end_s` if that is less."""
         left_s = self.calls_end_s - time.monotonic()
         return timeout_ms if left_s * 1_000 >= timeout_ms else max(0, int(left_s * 1_000))
 

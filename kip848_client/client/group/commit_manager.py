@@ -42,7 +42,7 @@ class PendingCall(msgspec.Struct, eq=False):
 
 
 class CommitManager:
-    """Hands out numbers, and keeps what they stand for until the member answers.
+    """Hands out numbers for calls, and keeps each call until the member answers it.
 
     Args:
         default_callback: on_commit of the configuration: called for every commit without a callback of its own.
@@ -54,7 +54,7 @@ class CommitManager:
         self._pending: dict[int, PendingCall] = {}
         self._finished: deque[PendingCall] = deque()
         self.committed: dict[NamedPartition, OffsetAndMetadata] = {}
-        """The group's committed offsets as far as this consumer knows them: what it began at, and committed since."""
+        """Committed offsets that this consumer knows: those at which it began, and those that it committed since."""
 
     def open(self, *, callback: CommitCallback | None = None, asynchronous: bool = False) -> PendingCall:
         """Begin a call: its `call_id` goes into the event, and `finished` is set when it was answered."""

@@ -204,7 +204,7 @@ class GroupMember:
     def unsubscribe(self, *, timeout_ms: int) -> None:
         """Leave the group. Waits until the leave is answered, at most *timeout_ms*; from inside a listener, not at all.
 
-        Commits first what was consumed, if that is automatic; from inside a listener it is for the listener to commit.
+        With auto-commit, commits the consumed positions first; inside a listener, the listener must commit them.
 
         Raises:
             ListenerError: the revoked listener raised; the member left all the same.

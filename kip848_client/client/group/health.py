@@ -3,7 +3,7 @@
 The lag is measured on the thread that polls, inside the poll() after a probe: librdkafka makes a second thread wait for
 the polling one. So a probe gets the lag as of the probe before it, with its age.
 
-Does not own: metrics (`gauges`, `librdkafka_stats`); what is measured (`presence`, `observer`, the member).
+Does not own: metrics (`gauges`, `librdkafka_stats`), measuring (`presence`, `observer`, the member).
 """
 
 from __future__ import annotations

@@ -234,7 +234,7 @@ class HeartbeatRequestManager:
         self.mark = object()
 
     def nudge(self) -> None:
-        """Take what was posted, in case the call that posted it was cut off before it woke this thread."""
+        """Take the posted events, in case the call that posted one was cut off before it woke this thread."""
         self._inbox.nudge()
 
     def poke(self) -> None:
@@ -526,7 +526,7 @@ class HeartbeatRequestManager:
         self._loop.call_soon(self._guarded(lambda: self._step(ListenerDone(effect.token))))
 
     def _guarded(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """*callback* for the loop: what it raises ends the thread, instead of a line in a log and a silent consumer."""
+        """*callback* for the loop: its exception ends the thread, instead of a line in a log and a silent consumer."""
 
         def guarded() -> None:
             try:

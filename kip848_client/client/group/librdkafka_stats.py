@@ -90,7 +90,7 @@ def complete_stats(data_plane: dict[str, ConfigValue]) -> CompletedStats | None:
 
 
 def _position(fields: dict[str, Any], waiting: int | None, name: NamedPartition, fetcher: Fetcher) -> int:
-    """The next offset that poll() hands out; librdkafka counts what it gave to us."""
+    """The next offset that poll() hands out; librdkafka counts the records that it gave to us."""
     if waiting is not None:
         return waiting
     position: int = fields.get("app_offset", _INVALID)

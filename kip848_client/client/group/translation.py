@@ -1,6 +1,6 @@
 """Between confluent_kafka's values, which the public API speaks, and ours. Pure; no state.
 
-Does not own: what the values mean (`consumer`, `member/`).
+Not here: the meaning of the values (`kip848_client.consumer`, `member`).
 """
 
 from __future__ import annotations

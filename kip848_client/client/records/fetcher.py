@@ -181,11 +181,11 @@ class Fetcher:
             self._sought.pop(partition, None)
 
     def hold(self, partitions: Iterable[NamedPartition]) -> None:
-        """Stop fetching *partitions* and drop what is buffered; their positions stay what they were."""
+        """Stop fetching *partitions* and drop their buffered records; their positions do not change."""
         held = sorted(set(partitions) & self._starts.keys())
         if not held:
             return
-        # First of all, and only once: what is dropped below would be missing in a position that is taken later.
+        # First of all, and only once: records dropped below would be missing in a position taken later.
         for partition, position in self.positions([p for p in held if p not in self._held]).items():
             self._held.setdefault(partition, position)
         if len(held) < len(self._starts):  # if all are held, nothing is read until they stop
@@ -306,7 +306,7 @@ class Fetcher:
         return True
 
     def pause(self, partitions: Iterable[NamedPartition]) -> None:
-        """Hand out nothing of *partitions* until `resume`; what is buffered is kept."""
+        """Hand out nothing of *partitions* until `resume`; buffered records are kept."""
         moving = set(partitions)
         self._paused.update(moving)
         fetched = sorted(moving & self._starts.keys())
@@ -470,7 +470,7 @@ class Fetcher:
         return records
 
     def keep_readable(self, readable: frozenset[NamedPartition]) -> None:
-        """Drop what is ready of partitions that may not be read now; one that is still fetched is held there."""
+        """Drop ready records of partitions that may not be read now; a partition that is still fetched is paused."""
         if self.ready:
             gone = {_of(message) for message in self.ready} - readable
             if gone:
@@ -605,7 +605,7 @@ class Fetcher:
             self._silent.difference_update(marked)
 
     def _drop(self, partitions: set[NamedPartition]) -> None:
-        """Forget what was read of *partitions* and not handed out."""
+        """Forget the records of *partitions* that were read and not handed out."""
         for partition in partitions:
             self._stash.pop(partition, None)
         self._drop_ready(partitions)

@@ -1,10 +1,10 @@
 """Finds records that librdkafka leaves out without an error: of a gzip batch in several members it reads the first.
 
-Offsets with nothing between them are common: compaction, markers of transactions, aborted records. So the batch at a
-gap is asked for, at most once a second. If it has a record for each of its offsets, those in the gap exist and were not
-delivered. As long as gaps turn out to be sound, they are checked less often.
+Offsets with nothing between them are common: compaction, markers of transactions, aborted records. So the gap check
+asks for the batch at a gap, at most once a second. If it has a record for each of its offsets, those in the gap exist
+and were not delivered. As long as gaps turn out to be sound, they are checked less often.
 
-The check runs on a thread of its own, over connections of its own. Does not own: what is read (`fetcher`).
+The check runs on a thread of its own, over connections of its own. Does not own: reading (`fetcher`).
 """
 
 from __future__ import annotations

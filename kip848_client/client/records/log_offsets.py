@@ -1,4 +1,4 @@
-"""Where partitions begin and end, which offset belongs to a time, who is in a group: for programs that do not consume.
+"""Begin and end of partitions, offsets by time, and members of groups: for programs that do not consume.
 
 One request for each broker, for any number of partitions. One of the few homes of confluent_kafka: it asks with
 its AdminClient, which takes the same security settings as the data plane.
@@ -71,8 +71,8 @@ class GroupMemberNow(msgspec.Struct, frozen=True):
     """One member of a group.
 
     Args:
-        assigned: what it owns.
-        target: what it is to own; the same as *assigned* in a classic group.
+        assigned: partitions that it owns. target: partitions that it is to own; in a classic group the same as
+            *assigned*.
     """
 
     member_id: str
@@ -126,7 +126,7 @@ class LogOffsets:
             raise ConfigError(str(translate(error, what="looking up offsets"))) from error
 
     def begins(self, partitions: Iterable[NamedPartition]) -> dict[NamedPartition, int]:
-        """The first offset of each partition; those that do not exist are absent.
+        """The first offset of each partition; partitions that do not exist are absent.
 
         Raises:
             Kip848Error: no answer.
@@ -248,7 +248,7 @@ class LogOffsets:
                 if error.args[0].code() not in _GONE:
                     raise
                 unknown.add(partition.topic)
-        # librdkafka looks partitions up in what it knows of the topic, and a topic may have grown since.
+        # librdkafka looks partitions up in its own metadata, and the topic may have grown since.
         if unknown and learn and self.partition_counts(unknown):
             missing = {name: spec for name, spec in specs.items() if name not in listed}
             listed.update(self._list_once(missing, isolation, timeout_s, learn=False))
@@ -280,7 +280,7 @@ class LogOffsets:
             except (KafkaException, TimeoutError) as error:
                 raise self._failure(error, what, waited_s=time.monotonic() - began_s) from error
             self._reached = True
-            self._admin.poll(0)  # or librdkafka keeps what it has to say of connections, for ever
+            self._admin.poll(0)  # otherwise librdkafka keeps its messages about connections for ever
             return answer
 
         # No message announces the end of a leader election, so ask again after a pause.
@@ -288,7 +288,7 @@ class LogOffsets:
         return tenacity.Retrying(stop=given_up, wait=pause_s, retry=again, reraise=True)(told)
 
     def _failure(self, error: KafkaException | TimeoutError, what: str, *, waited_s: float) -> Kip848Error:
-        """The exception for *error*; if brokers are silent, it says where they were looked for, and what was seen."""
+        """The exception for *error*; if brokers are silent, it names their addresses and the last errors."""
         self._admin.poll(0)
         failure = RequestTimeoutError("") if isinstance(error, TimeoutError) else translate(error, what=what)
         if not isinstance(failure, (RequestTimeoutError, ConnectionLostError)):

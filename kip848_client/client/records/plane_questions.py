@@ -57,7 +57,7 @@ def ask_brokers(
         ask: asks once, within so many seconds; -1 for ever. Partitions in its answer may have errors.
         timeout_s: for all attempts; negative for ever.
         partitions: which the question is about. If one does not exist, there is nothing to wait for.
-        before_pause: called between attempts; what it raises ends the call.
+        before_pause: called between attempts; an exception of it ends the call.
 
     Raises:
         RequestTimeoutError, ConnectionLostError: no broker answered in time.

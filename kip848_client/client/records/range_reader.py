@@ -1,4 +1,4 @@
-"""Records of ranges of partitions, for readers that know beforehand what they want. No group, no positions.
+"""Records of ranges of partitions, for readers that know the offsets beforehand. No group, no positions.
 
 One of the few homes of confluent_kafka. A batch of records is handed on as librdkafka delivers it; what end of a range
 means when its last records were compacted away or belong to aborted transactions is decided here.

@@ -54,7 +54,7 @@ def _describe_classic(state: CoordinatorState, group_id: str, *, api_version: in
 
 
 def _described(group: ClassicGroup) -> DescribedGroup:
-    """Which protocol members use is shown of a stable group only; what they were given, always."""
+    """The protocol of the group is shown only if it is stable; the assignments of members, always."""
     is_stable = group.state is ClassicState.STABLE
     return DescribedGroup(
         group_id=group.group_id,

@@ -380,7 +380,7 @@ def to_value(group: ClassicGroup) -> wire.GroupMetadataValue:
 
 
 def from_value(group_id: str, value: wire.GroupMetadataValue) -> ClassicGroup:
-    """The group that *value* is the record of. Of what its members offered only the selected protocol is left."""
+    """The group in the record *value*. Of the protocols that members offered, the record has only the selected one."""
     protocol = value.protocol or ""
     members = {
         stored.member_id: ClassicMember(

@@ -1,4 +1,4 @@
-"""Workers of Kafka Connect on the classic protocol, as values: what their bytes say, and what they are assigned."""
+"""Workers of Kafka Connect on the classic protocol, as values: their decoded metadata, and their assignments."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Online migration of workers: a classic group of Kafka Connect becomes a connect group, and back.
 
-Upgrade: a worker joins a classic group of protocol type ``connect`` with ConnectGroupHeartbeat. The workers that are
-there keep what they run. Downgrade: the last worker on the new protocol goes, and only classic ones are left; then they
-rebalance at once, and their leader plans from what each of them runs.
+Upgrade: a worker joins a classic group of protocol type ``connect`` with ConnectGroupHeartbeat. The present workers
+keep the units that they run. Downgrade: the last worker on the new protocol goes, and only classic ones are left; then
+they rebalance at once, and their leader plans from what each of them runs.
 
 Source: KIP-848 "Supporting Online Consumer Group Upgrade", applied to the bytes of KIP-415.
 """
@@ -58,8 +58,8 @@ def upgrade(
 ) -> ConnectGroup:
     """Turn a classic group of workers into a connect group.
 
-    Its epoch is the generation. Every worker is at that epoch and has what it runs. Requests that are parked are
-    answered REBALANCE_IN_PROGRESS.
+    Its epoch is the generation. Every worker is at that epoch and keeps the units that it runs. Requests that are
+    parked are answered REBALANCE_IN_PROGRESS.
 
     Args:
         batch: takes the records, timers and answers.
@@ -107,7 +107,7 @@ def downgrade(
 ) -> ClassicOutcome:
     """Turn a connect group into a classic one of *members*; the caller lets them join again.
 
-    What they are given is what they have; deferred units and the state of the assignor are lost.
+    Workers keep the units that they have; deferred units and the state of the assignor are lost.
     """
     return start_classic_group(
         state,

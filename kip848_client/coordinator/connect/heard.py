@@ -28,7 +28,7 @@ class HeardHeartbeats(StatePart):
             self._heard.setdefault(group_id, {})[member_id] = sequence
 
     def forget(self, group_id: str) -> None:
-        """Drop what is kept of a group that is gone."""
+        """Drop the state kept for a group that no longer exists."""
         self._heard.pop(group_id, None)
 
 

@@ -1,4 +1,4 @@
-"""A connect group with workers on the classic protocol: what their metadata says, and what they are assigned."""
+"""A connect group with workers on the classic protocol: their decoded metadata, and their assignments."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class MixedConnectGroup(MixedGroup[str, WorkerMetadata, ClassicWorker]):
         return protocol_of(self._group, classic)
 
     def assignment_of(self, member: GroupWorker, classic: ClassicProtocols) -> bytes:
-        """What the worker should run now, or what differs from what it runs."""
+        """The worker's units, or only the changes to the units that it runs."""
         protocol = self.protocol_of(classic)
         return assignment_bytes(
             self._group,

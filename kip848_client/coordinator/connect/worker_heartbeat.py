@@ -1,4 +1,4 @@
-"""ConnectGroupHeartbeat of a worker that joins or stays: find it, read what it says, and answer.
+"""ConnectGroupHeartbeat of a worker that joins or stays: find it, check its fields, and answer.
 
 The steps are in `worker_steps`, leaving is in `worker_departure`.
 """
@@ -67,7 +67,7 @@ def _check_sequence(state: CoordinatorState, message: ConnectGroupHeartbeatReque
 
 
 class _WorkerHeartbeat:
-    """One heartbeat: who it is from, what it says, and how it is answered."""
+    """One heartbeat: finds the sender, checks the fields, and answers."""
 
     def __init__(
         self,

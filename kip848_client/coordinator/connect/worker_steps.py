@@ -1,4 +1,5 @@
-"""The steps of a worker that joins or stays, on whichever protocol: what it says, the group's target, its own part.
+"""The steps of a worker that joins or stays, on whichever protocol: its metadata, the group's target, its own
+assignment.
 
 (1) What the worker says may bump the group epoch; (2) the target of a newer epoch is computed here, or a worker is
 asked for it; (3) the worker takes one step towards it. All records of a request are one atomic batch.

@@ -123,7 +123,7 @@ def _upgraded_members(state: CoordinatorState, classic: ClassicGroup) -> list[Co
 def _upgraded_member(
     state: CoordinatorState, classic: ClassicGroup, member: ClassicMember, *, given: dict[UUID, set[int]]
 ) -> ConsumerMember:
-    """The member, with what it has.
+    """The member, with its partitions.
 
     Args:
         given: partitions that other members have, so that one that the leader assigned twice gets a single owner.
@@ -191,7 +191,7 @@ def downgrade(
 ) -> None:
     """Turn a consumer group into a classic one of the members that are left, and let all of them join again.
 
-    The generation is the group epoch, and what they are given is their part of the target.
+    The generation is the group epoch, and each member gets its part of the target.
 
     Args:
         gone: ids of members that leave with this.

@@ -19,7 +19,7 @@ Waiting: TypeAlias = Mapping[UUID, list[int]]
 def plain_assignment(
     message: ConsumerGroupHeartbeatRequest, *, before: CurrentAssignment, after: CurrentAssignment
 ) -> Assignment | None:
-    """For a member without client-side assignors: what it may use, if that changed or it asks."""
+    """For a member without client-side assignors: its assignment, if that changed or it asks."""
     if _same_partitions(after.assigned, before.assigned) and not _asks_for_assignment(message):
         return None
     return Assignment(topic_partitions=_topics(after.assigned))
@@ -39,8 +39,8 @@ def extended_assignment(
     in the epoch.
 
     Args:
-        waited: what the member waited for before this heartbeat, from `waiting`.
-        waits: what it waits for now.
+        waited: partitions that the member waited for before this heartbeat, from `waiting`. waits: those that it waits
+            for now.
     """
     unreleased = ReconciliationState.UNRELEASED_PARTITIONS in (before.state, after.state)
     if (

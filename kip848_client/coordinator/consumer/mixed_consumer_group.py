@@ -1,4 +1,4 @@
-"""A consumer group with members on the classic protocol: what their subscriptions say, and what they are assigned."""
+"""A consumer group with members on the classic protocol: their decoded subscriptions, and their assignments."""
 
 from __future__ import annotations
 

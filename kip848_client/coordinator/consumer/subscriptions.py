@@ -51,7 +51,7 @@ class Subscriptions(StatePart):
         self._hashes: dict[frozenset[str], int] = {}
 
     def forget(self, group_id: str) -> None:
-        """Drop what is kept of a group that is gone."""
+        """Drop the state kept for a group that no longer exists."""
         self.metadata_check_due.discard(group_id)
         self.regex_check_due.discard(group_id)
         self._of_groups.pop(group_id, None)
@@ -102,7 +102,7 @@ class Subscriptions(StatePart):
         return remembered
 
     def _follow_topics(self) -> None:
-        """Forget what was worked out for the topics as they were before."""
+        """Forget results that were computed from the topics as they were before."""
         if self._image is not self.state.image:
             self._image = self.state.image
             self._of_groups.clear()

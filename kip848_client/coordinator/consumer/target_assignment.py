@@ -123,7 +123,7 @@ def _run(assignor: ServerAssignor, spec: GroupSpec) -> GroupAssignment:
 
 
 def check_assignment(spec: GroupSpec, assignment: GroupAssignment) -> None:
-    """Refuse what is not a legal target of *spec*. A partition may be left unassigned.
+    """Refuse an assignment that is not a legal target of *spec*. A partition may be left unassigned.
 
     Raises:
         ValueError: members differ, a topic is not subscribed, a partition does not exist, is out of order, or is given

@@ -70,7 +70,7 @@ class StatePart:
         self.state: Final = state
 
     def forget(self, group_id: str) -> None:
-        """Drop what is kept of a group that is gone."""
+        """Drop the state kept for a group that no longer exists."""
 
 
 GroupT = TypeVar("GroupT")

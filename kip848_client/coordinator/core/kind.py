@@ -31,7 +31,7 @@ MessageT_contra = TypeVar("MessageT_contra", bound=Request[Any], contravariant=T
 
 
 class Handler(Protocol[MessageT_contra]):
-    """Answers one kind of request, now or later. Changes nothing: what is to change is in the result."""
+    """Answers one kind of request, now or later. Changes nothing itself: the changes are in the result."""
 
     def __call__(
         self, state: CoordinatorState, request: ApiRequest, message: MessageT_contra, *, now_ms: int

@@ -25,7 +25,7 @@ here."""
 
 
 def handle_list_groups(state: CoordinatorState, request: ApiRequest, message: ListGroupsRequest) -> CoordinatorResult:
-    """Answer one ListGroups. Filters ignore case, and a group must pass both; what they do not know matches nothing."""
+    """Answer one ListGroups. Filters ignore case, and a group must pass both; an unknown word matches no group."""
     states = {text.strip().lower() for text in message.states_filter}
     types = {text.lower() for text in message.types_filter}  # not stripped: Kafka does not
     groups = tuple(

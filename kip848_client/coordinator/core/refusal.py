@@ -10,7 +10,7 @@ class Refused(Kip848Error):
 
     Args:
         code: Kafka's error code.
-        message: what was seen and what to do; goes to the client where the API has room for it.
+        message: the cause and the way out, for the client if the API has a field for it.
     """
 
     def __init__(self, code: ErrorCode, message: str) -> None:

@@ -376,7 +376,7 @@ _CLASSIC_CODES: Final = {
     ErrorCode.FENCED_MEMBER_EPOCH: ErrorCode.ILLEGAL_GENERATION,
     ErrorCode.UNSUPPORTED_ASSIGNOR: ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
 }
-"""Codes that JoinGroup does not have, and what it answers in their place."""
+"""Codes that JoinGroup does not have -> the code that it answers in their place."""
 
 
 def _inconsistent(message: str) -> Refused:

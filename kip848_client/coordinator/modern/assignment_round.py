@@ -52,7 +52,7 @@ class Rounds(StatePart):
         """Group -> when its last target was computed."""
 
     def forget(self, group_id: str) -> None:
-        """Drop what is kept of a group that is gone."""
+        """Drop the state kept for a group that no longer exists."""
         self.in_flight.pop(group_id, None)
         self.computed_ms.pop(group_id, None)
 

@@ -5,7 +5,7 @@ common assignor, and it ends with an accepted target (`install_assignment`), wit
 server computes again), or with the last member. It moves on to another member if the chosen one leaves, is fenced or
 takes too long; the slow one is not fenced.
 
-A round is soft state: what is decided here becomes `RoundChanged` and timers in a batch.
+A round is soft state: decisions become `RoundChanged` and timers in a batch.
 """
 
 from __future__ import annotations

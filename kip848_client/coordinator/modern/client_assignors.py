@@ -125,7 +125,7 @@ def choose(offers: Offers) -> Choice | None:
     """The assignor that every member offers and some member can run for all; None means server mode.
 
     If there are several, the one with the lowest sum of positions in the members' lists; if equal, by name. KIP-848
-    says that the members' precedence decides, and not what is done when they differ: the sum is ours.
+    says that the members' precedence decides, but not how if they differ: the sum is our choice.
     """
     if not offers:
         return None

@@ -76,7 +76,7 @@ class ClassicAssignors:
         )
         self._notice: Callable[[int], CallOnAssignment] | None = None
         self._notice_call_id: int | None = None
-        """Of the call that gives the notice, once it was made."""
+        """Number of the call that gives the notice, once it was made."""
 
     # --- offers
 

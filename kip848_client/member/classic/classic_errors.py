@@ -1,6 +1,6 @@
 """The meaning of each Kafka error code of JoinGroup, SyncGroup and Heartbeat for a classic member.
 
-Does not own: what is done about a class (`join_round`, `classic_protocol`).
+Does not own: the reaction to a class (`join_round`, `classic_protocol`).
 
 Source: Kafka's ``AbstractCoordinator`` and its response handlers; KAFKA-13419.
 Rules: R206, R207 and R220 in docs/protocol.md.

@@ -1,4 +1,4 @@
-"""Heartbeats and leaves of the classic protocol: when they are due, and what they contain.
+"""Heartbeats of the classic protocol: when they are due, and their fields.
 
 A heartbeat carries the member's generation; its answer says whether to join again. Heartbeats go on while a JoinGroup
 waits on the other connection, so that the member notices a dead coordinator within the session.

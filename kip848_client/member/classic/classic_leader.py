@@ -5,8 +5,8 @@ partition that another member still owns waits for a further round, which hands 
 members, topics, metadata or a wish for a new plan have changed meanwhile: an assignor whose plans depend on something
 else, such as the lag, would otherwise move other partitions in each round.
 
-If the assignor fails, every member keeps what it has, and the leader calls the assignor again after a backoff. Only a
-plan that is there makes the group join again.
+If the assignor fails, every member keeps its partitions, and the leader calls the assignor again after a backoff. Only
+a plan that is there makes the group join again.
 
 Does not own: the requests (`join_round`), claims and bytes (`classic_plan`), calls and their limits (`assignor_calls`).
 
@@ -216,7 +216,7 @@ class ClassicLeader:
     # --- the assignor
 
     def advance(self) -> None:
-        """Do what is due but needs no call of the assignor."""
+        """Do the due work that needs no call of the assignor."""
         context, lead = self._context, self._lead
         if lead is not None and lead.retry_ms is not None and context.due(lead.retry_ms):
             if context.now_ms >= lead.give_up_ms:

@@ -150,7 +150,7 @@ class ClassicPlan:
         """Partitions that several members of one generation claim."""
         self._left_out = False
         self.wishes: Final = tuple(member.frame.wish if member.frame else 0 for member in self._members)
-        """Of each member, how often it called request_reassignment()."""
+        """How often each member called request_reassignment()."""
         self._settle_claims()
         self.snapshot: Final = self._snapshot()
         """The group, as an assignor is called with it."""

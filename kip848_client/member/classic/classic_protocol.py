@@ -15,7 +15,7 @@ during a run           the run ends, then the member joins again
 A request to join again keeps its reason, and waits until the run or the round in progress has ended.
 
 Does not own: the ways out of the group (`group_exit`), the requests of a round (`join_round`), heartbeats
-(`classic_heartbeat`), runs (`classic_reconciler`), assignors (`classic_assignors`), topics (`topic_watch`).
+(`classic_heartbeats`), runs (`classic_reconciler`), assignors (`classic_assignors`), topics (`topic_watch`).
 
 Source: Kafka's ``AbstractCoordinator`` and ``ConsumerCoordinator``; KIP-429, KIP-814; KAFKA-13419, KAFKA-12984.
 Rules: R200 to R223, R240 to R246, R250 and R265 in docs/protocol.md.

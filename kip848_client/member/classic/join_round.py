@@ -177,7 +177,7 @@ class JoinRound:
         self._step = None
 
     def advance(self) -> None:
-        """Send what is due."""
+        """Send the request that is due."""
         context = self._context
         if self._request_id is not None:
             if self._link == context.link:

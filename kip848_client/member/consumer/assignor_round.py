@@ -7,7 +7,7 @@ coordinator that still wants an assignment says so in every answer, and a new ro
 
 Does not own: calls and their limits (`assignor_calls`), notices of targets (`assignor_notices`), the thread of the
 user's code (`client.assignor_runner`), checks of an assignment (`assignors.check`), the fields of a heartbeat
-(`heartbeat`).
+(`heartbeats`).
 
 Source: KIP-848 "Client Side Mode", "ConsumerGroupPrepareAssignment API", "ConsumerGroupInstallAssignment API"; no Kafka
 client ever had it.
@@ -191,7 +191,7 @@ class AssignorRound:
         if wished and (
             self._context.phase not in IN_GROUP or (self._calls.stuck and self._context.due(self._next_wish_ms))
         ):
-            # metadata() cannot be called soon: what is known of it has to do.
+            # metadata() cannot be called soon, so the last known metadata is used.
             self._next_reason = self._asked or self._carried or self._next_reason
             if self._asked is not None:
                 self._next_wish_ms = self._context.now_ms + WISH_MS
@@ -367,7 +367,7 @@ class AssignorRound:
         self._take_reason()
 
     def advance(self) -> None:
-        """Drop what is out of date, and make the next call. Must follow the heartbeat of this step."""
+        """Drop calls that are out of date, and make the next call. Must follow the heartbeat of this step."""
         context = self._context
         takes_part = self._usable and context.phase in MEMBER
         if not takes_part:

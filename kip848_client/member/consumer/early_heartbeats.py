@@ -16,7 +16,7 @@ asks less often, in proportion. A member that waits for no partition sends no ea
 One more early heartbeat follows a fail-over: the next coordinator may have moved partitions meanwhile. The members of a
 group lose their coordinator in the same millisecond, so each draws its own delay.
 
-Does not own: building and sending heartbeats (`heartbeat`), what their answers change (`membership`).
+Does not own: building and sending heartbeats (`heartbeats`), what their answers change (`membership`).
 
 Source: own; KIP-848 leaves it to the interval. Rules: R180 to R186, R255, R260 and R261 in docs/protocol.md.
 """
@@ -51,11 +51,11 @@ FIRST_MS: Final = 30
 """Delay of the first early heartbeat in an epoch, and of the first one after some partitions arrived."""
 GROWTH: Final = 1.5
 KNOWN_MAX_MS: Final = 25
-"""Longest delay while the member knows what it waits for. A moved partition stays unread for about this long."""
+"""Longest delay while the member waits for known partitions. A moved partition stays unread for about this long."""
 KNOWN_INTERVALS: Final = 2
 """Heartbeat intervals in which delays stay short: the owners learn of the revocation in the first, then revoke."""
 BLIND_HEARTBEATS_MAX: Final = 12
-"""Limit of early heartbeats per epoch, or per arrival, for a member that does not know what it waits for."""
+"""Limit of early heartbeats per epoch, or per arrival, for a member that does not know whether partitions will come."""
 SMALL_GROUP: Final = 48
 """Groups with up to this many members are described once per epoch."""
 CROWD: Final = 30

@@ -1,4 +1,4 @@
-"""Heartbeats: when the next one is due, and what it contains.
+"""Heartbeats: when the next one is due, and its fields.
 
 A heartbeat repeats only what changed since the last one (`Sent`). After any failure, a join, or on another connection
 everything is repeated: the coordinator accepts a member's previous epoch only together with its partitions, and it
@@ -279,7 +279,7 @@ class Heartbeats:
             self.early.coordinator_found(interval_ms=self._interval_ms)
 
     def restart(self, *, removals: int) -> None:
-        """The member joins, was removed, or left: forget what was sent, and ignore answers in flight.
+        """The member joins, was removed, or left: forget the fields that were sent, and ignore answers in flight.
 
         Args:
             removals: how often in a row the coordinator removed the member. After the first removal it joins again at

@@ -4,7 +4,7 @@ The rules are in the parts:
 
 - `membership`: join, and what an answer changes
 - `group_exit`: leave, removal, failure, poll timer
-- `heartbeat`: when, and with which fields
+- `heartbeats`: when, and with which fields
 - `reconciler`: revoke, then assign
 - `hand_over`: revoke everything once the others are ready
 - `assignor_round`: client-side assignors

@@ -12,7 +12,7 @@ While a topic id is unknown, the member asks for its name repeatedly, and assign
 waits for the first answer about its ids, at most `retry.backoff.max.ms`; otherwise every first assignment would reach
 the application in two steps, the first of them empty.
 
-Does not own: sending the acknowledgement (`heartbeat`), entering and leaving the group (`membership`), where to start
+Does not own: sending the acknowledgement (`heartbeats`), entering and leaving the group (`membership`), where to start
 (`positions`).
 
 Source: KIP-848 "Reconciliation"; Kafka's ``AbstractMembershipManager.maybeReconcile``; KAFKA-16185, KAFKA-16460,
@@ -94,7 +94,7 @@ class Reconciler(Runs):
         self._resolved = LocalAssignment(known, self.target.local_epoch)
 
     def _used(self) -> frozenset[UUID]:
-        """Topics of the target, and of what is owned."""
+        """Topics of the target and of the owned partitions."""
         return frozenset(
             {topic_id for topic_id, _ in self.target.partitions} | {item.topic_id for item in self._context.owned}
         )
@@ -138,7 +138,7 @@ class Reconciler(Runs):
         return not self._resolved.partitions <= had
 
     def advance(self) -> None:
-        """Do what needs no poll(): fetch what was confirmed, ask for names, acknowledge without a run."""
+        """Do the work that needs no poll(): fetch confirmed partitions, ask for names, acknowledge without a run."""
         if self._context.phase not in IN_GROUP:
             return
         if self.reported_unowned and not self._heartbeats.ownership_report_pending:
@@ -209,7 +209,7 @@ class Reconciler(Runs):
         self._acknowledge_revocation()
 
     def _acknowledge_revocation(self) -> None:
-        """The assigned callback raised. Tell the coordinator what was revoked before: others wait for it (R265)."""
+        """The assigned callback raised. Report the partitions revoked before it: others wait for them (R265)."""
         owned = frozenset((tip.topic_id, tip.partition) for tip in self._context.owned)
         if not self.current.partitions <= owned:
             # With its old number, so that it differs from the target: the assigned callback has to be called again.

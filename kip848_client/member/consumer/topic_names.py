@@ -6,7 +6,7 @@ separately from assignments, and the broker that was asked may not know a new to
 The reconciler and the assignor notices have one instance each: they need different ids, drop names at different times,
 and only the reconciler counts a failed request as asked.
 
-Does not own: what is done without the names that are missing (`reconciler`, `assignor_notices`).
+Does not own: going on without the missing names (`reconciler`, `assignor_notices`).
 
 Rules: R74, R75 and R199 in docs/protocol.md.
 """
@@ -73,7 +73,7 @@ class TopicNames:
         self._request = None
 
     def ask_anew(self) -> None:
-        """Ask again at once for what is missing, also for ids that the cluster was asked for before."""
+        """Ask again at once for the missing names, also for ids that the cluster was asked for before."""
         self._asked = frozenset()
         self._backoff.reset()
 

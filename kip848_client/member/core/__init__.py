@@ -1,4 +1,4 @@
 """What both protocols stand on: events, effects, time, states, settings, errors and the coordinator's address.
 
-Here belongs what needs to know neither how a group rebalances nor what is committed.
+Here belongs code that knows neither rebalances nor commits.
 """

@@ -3,7 +3,7 @@
 Runs where the user's code runs: in the shell's assignor thread, or on a simulation's virtual clock. Converting and
 checking a group of ten thousand members takes time, so none of this runs on the heartbeat thread.
 
-Does not own: threads and limits, what is sent when (`assignor_round`).
+Does not own: threads and limits, requests and their order (`assignor_round`).
 """
 
 from __future__ import annotations

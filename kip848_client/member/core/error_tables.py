@@ -1,6 +1,6 @@
 """The meaning of each Kafka error code for a member: one table per API, and a rule for codes without a row.
 
-Does not own: what is done about a class (`membership`, `discovery`, `commits`, `offset_fetches`).
+Does not own: the reaction to a class (`membership`, `discovery`, `commits`, `offset_fetches`).
 
 Source: Kafka's ``ConsumerHeartbeatRequestManager``, ``CoordinatorRequestManager``, ``CommitRequestManager``.
 Rules: R47 to R56, R92 to R95 and R105 to R124 in docs/protocol.md.

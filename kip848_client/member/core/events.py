@@ -169,7 +169,7 @@ class ListenerDone(msgspec.Struct, frozen=True):
 
     Args:
         token: of the `RevokePartitions`, `AssignPartitions` or `LosePartitions` effect.
-        error: what it raised, or None.
+        error: the exception that it raised, or None.
     """
 
     token: int
@@ -208,7 +208,7 @@ class CommitKind(enum.Enum):
 
 
 class CommitRequested(msgspec.Struct, frozen=True):
-    """commit() was called, or close() commits what was consumed (SYNC, ASYNC or AUTO_CLOSE; others start inside).
+    """commit() was called, or close() commits the consumed positions (SYNC, ASYNC or AUTO_CLOSE; others start inside).
 
     Args:
         commit_id: chosen by the shell; comes back in `CommitDone`.
@@ -372,7 +372,7 @@ class DescribeTopics(msgspec.Struct, frozen=True):
 
 
 class PausePartitions(msgspec.Struct, frozen=True):
-    """Application thread: stop fetching these and drop what is buffered; they are about to be revoked."""
+    """Application thread: stop fetching these and drop their buffered records; they are about to be revoked."""
 
     partitions: frozenset[TopicIdPartition]
 
@@ -432,7 +432,7 @@ class CommitDone(msgspec.Struct, frozen=True):
 
     Args:
         commit_id: of the call, or `AUTOMATIC_COMMIT_ID`.
-        offsets: what was committed, or what `error` is about.
+        offsets: the committed offsets, or the ones that `error` is about.
         error: None on success.
         gone: offsets that were dropped because their topic no longer exists; in neither of the other two.
     """

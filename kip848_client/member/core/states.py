@@ -79,7 +79,7 @@ class Phase(enum.Enum):
     ASSIGNING = "assigning"
     """Kafka RECONCILING, assigned callback outstanding. Heartbeats on the interval. Ends with the callback."""
     ACK_DUE = "ack_due"
-    """Kafka ACKNOWLEDGING. Sends what it has at once. Ends when that heartbeat is built, not when it is answered."""
+    """Kafka ACKNOWLEDGING. Sends at once. Ends when that heartbeat is built, not when it is answered."""
     REJOIN_DUE = "rejoin_due"
     """Classic protocol: has to revoke before it joins again. Heartbeats on the interval. Ends when poll() does it."""
     REJOINING = "rejoining"

@@ -75,7 +75,7 @@ class GroupPart(ABC):
 
     @abstractmethod
     def advance(self) -> None:
-        """Send what is due."""
+        """Send the requests that are due."""
 
     @abstractmethod
     def subscribe(self, subscription: Subscription) -> None:

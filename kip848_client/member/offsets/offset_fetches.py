@@ -3,7 +3,7 @@
 A request carries the member id and epoch of the time it is sent. Only the coordinator's explicit "no offset" lets a
 partition start from the reset policy; a failed fetch never does.
 
-Does not own: what is done with the offsets (`positions`, the application).
+Does not own: the use of the offsets (`positions`, the application).
 
 Source: Kafka's ``CommitRequestManager.OffsetFetchRequestState``; KAFKA-20765. Unlike Kafka, a member that looks for the
 positions of its new partitions never shares a request that was sent before: the partition's former owner may have

@@ -233,7 +233,7 @@ class Positions:
     # --- advance
 
     def advance(self) -> None:
-        """Ask for what is missing."""
+        """Ask for the missing offsets."""
         if self._new.due:
             self._new.advance()
         if self._active:

@@ -2,9 +2,9 @@
 
 Listener calls run one at a time inside poll(). Only poll() hands out records, and only of partitions that the member
 calls readable. A poll() without records waits for some, or for its timeout. The application's own random generator
-draws what it does and when (`Behaviour`).
+draws its actions and their times (`Behaviour`).
 
-Does not own: when members come and go (`actions`), the member (`consumer`).
+Does not own: when members come and go (`actions`), the member (`simulated_consumer`).
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class ApplicationLoop:
         self._next_poll(stall_ms=stall_ms)
 
     def commit(self) -> None:
-        """Commit by hand what was handed out."""
+        """Commit the records that were handed out, by hand."""
         if self.consumed:
             consumer = self._consumer
             commit_id = consumer.next_call()

@@ -1,6 +1,6 @@
-"""The network of one simulated consumer: its connections, its requests, and what it asks the cluster about topics.
+"""The network of one simulated consumer: its connections, its requests, and its questions about topics.
 
-Does not own: the member's reaction to an answer (`consumer`), delays and faults (`network`).
+Does not own: the member's reaction to an answer (`simulated_consumer`), delays and faults (`network`).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ClientSide:
         self._metadata_lag_ms: Final = surroundings.scenario.metadata_lag_ms
         self._assignor: Final = assignor
         self._round: SimulatedConnection | None = None
-        """A second connection to the coordinator, for what is answered late."""
+        """A second connection to the coordinator, for requests that are answered late."""
         self._rounds = 0
         self._bootstrap: SimulatedConnection | None = None
         self.heard_ms = -1
@@ -271,7 +271,7 @@ class ClientSide:
             self._consumer.step(CoordinatorDisconnected(connection.node_id))
 
     def disconnect(self) -> None:
-        """Close what is open."""
+        """Close the open connections."""
         for connection in (self._consumer.connection, self._round, self._bootstrap):
             if connection is not None:
                 self._network.close(connection, "the client is gone")

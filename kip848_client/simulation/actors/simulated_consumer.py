@@ -2,8 +2,8 @@
 
 Performs the effects of the member as the client's shell does.
 
-Does not own: clock and random generator (`process`), polling and listeners (`application`), requests (`clientside`),
-when members come and go (`actions`), the invariants (`checkers`).
+Does not own: clock and random generator (`client_process`), polling and listeners (`application`), requests
+(`client_side`), when members come and go (`actions`), the invariants (`checkers`).
 """
 
 from __future__ import annotations
@@ -337,7 +337,7 @@ class SimulatedConsumer(ClientProcess):
             self.note("closed")
             self.closed = True
             self._observer.closed(self)
-            # What was written before the close still arrives.
+            # Requests written before the close still arrive.
             self.scheduler.call_in(1_000, self.network.disconnect)
             self._is_gone()
 

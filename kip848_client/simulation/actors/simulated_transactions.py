@@ -123,7 +123,7 @@ class TransactionService:
         self.ledger.loaded(old.coordinator, self.host.coordinator)
 
     def restart(self) -> None:
-        """A coordinator that has died comes back with what is in its log."""
+        """A coordinator that has died comes back with the state in its log."""
         if not self.host.alive:
             self.move()
 
@@ -342,7 +342,7 @@ class Life:
         self._later(lambda: self._next(steps, with_offset=self._rng.random() < 0.5))
 
     def _next(self, steps: list[TransactionPartition], *, with_offset: bool) -> None:
-        """Write what is left of the transaction, one batch after the other; then commit or abort."""
+        """Write the rest of the transaction, one batch after the other; then commit or abort."""
         if steps:
             self._add(steps[0], lambda: self._produce(steps[0], lambda: self._next(steps[1:], with_offset=with_offset)))
         elif with_offset:
@@ -445,7 +445,7 @@ class Life:
     # --- internals
 
     def die(self, why: str) -> None:
-        """End the process; what it sent still arrives."""
+        """End the process; its requests on the way still arrive."""
         if self.alive:
             self.alive = False
             self._scheduler.note(f"producer {self.name}", f"producer_{why}")

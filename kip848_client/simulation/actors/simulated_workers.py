@@ -369,7 +369,7 @@ class _Request:
 
 
 def play_workers(scenario: Scenario, scheduler: Scheduler) -> None:
-    """RunPhases one run: faults, then healing, and then every unit must run again within a bounded time.
+    """Play one run: faults, then healing, and then every unit must run again within a bounded time.
 
     Raises:
         InvariantViolation: U1, U2 or U3.

@@ -1,15 +1,15 @@
 """The invariants that are checked in every run, one file per subject; docs/invariants.md says each in one sentence.
 
-- `ownership`: the coordinator counts one owner per partition; targets, epochs and states; the log leads to the same
+- `ownership`: one owner per partition; targets, epochs and states; a replay of the log leads to the same state
 - `fencing`: requests that do not count, and members that may be removed
 - `reading`: a consumer reads only what it owns, without gaps, from the right place
 - `members`: calls of a listener and states that an application sees; heartbeats, commits and lookups of a member
 - `classic`: rounds of classic groups, what their members read, and groups that change their kind
 - `transactions`: what readers of committed records see, and who may write
 
-A checker is an `Observer` that calls `fail`. `play` and `trials` check that a group comes to rest. Some modules check
-what they run: `consumer` (close() in time, no needless wake-up), `user_assignor` (one call at a time), `cluster` (equal
-results when a request is decided twice), `workers` (units).
+A checker is an `Observer` that calls `fail`. `run` and `trials` check that a group comes to rest. Some modules check
+the code that they run: `simulated_consumer` (close() in time, no needless wake-up), `user_assignor` (one call at a
+time), `cluster` (equal results when a request is decided twice), `simulated_workers` (units).
 """
 
 from __future__ import annotations

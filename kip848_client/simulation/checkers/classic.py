@@ -129,7 +129,7 @@ class ClassicReading(Checker):
                 self._joined.pop(consumer.view.member_id, None)
 
     def group_changed(self, changes: Sequence[Change]) -> None:
-        """A group that became a classic one has its members in its first generation, with what it counted as theirs.
+        """A group that became a classic one has its members in its first generation, with their partitions.
 
         A member that reads more was cut off while the group changed its kind twice, and counts as not joined.
         """
@@ -168,7 +168,7 @@ def _generations(group: ClassicGroup | None) -> dict[str, int]:
 class Conversions(Checker):
     """K9: a group becomes a classic one exactly when its last member on the new protocol goes, where that is allowed.
 
-    K6: members keep what they had, in the epoch or generation that they had. A conversion is one step.
+    K6: members keep their partitions, and their epoch or generation. A conversion is one step.
     """
 
     def group_changed(self, changes: Sequence[Change]) -> None:

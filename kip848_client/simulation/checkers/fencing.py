@@ -59,7 +59,7 @@ class HeartbeatFencing(Checker):
             self._accepted(client_id, request)
 
     def _accepted(self, client_id: str, request: ConsumerGroupHeartbeatRequest) -> None:
-        """Check a heartbeat that counts; the observed_group still shows the group before it."""
+        """Check a heartbeat that counts. The observed group is still the group before it."""
         epoch, seen = request.member_epoch, self._observed_group.members.get(request.member_id)
         if request.instance_id is not None:
             holder_id, holder = self._holder(request.instance_id)
@@ -160,7 +160,7 @@ class OffsetFencing(Checker):
 
 
 def _assigned_at(seen: Seen, topic_id: UUID, partition: int) -> int:
-    """The epoch with which a member was given what it holds; -1 if it does not hold it."""
+    """The epoch in which a member got a partition that it holds; -1 if it does not hold it."""
     current = seen.member.current
     return {**current.pending_revocation.get(topic_id, {}), **current.assigned.get(topic_id, {})}.get(partition, -1)
 

@@ -314,7 +314,7 @@ class NoRecordLost(Checker):
 
     @about(OffsetCommitRequest)
     def served(self, client_id: str, request: OffsetCommitRequest, response: OffsetCommitResponse) -> None:
-        """No accepted commit is ahead of what was handed out, nor of another incarnation of its topic."""
+        """No accepted commit is ahead of the records that were handed out, or of a topic that was recreated since."""
         for topic, partition in accepted(request, response):
             key, offset = self._key(topic.name, topic.topic_id, partition.partition_index), partition.committed_offset
             if key is not None and offset > self._handed_out.read[key]:

@@ -1,6 +1,6 @@
 """Rules for transactions (X1 to X6): which records readers of committed records may see, and which producers may write.
 
-Not an observer of the group: the ledger is told by `simulation.transactions` what was written and decided, and reads
+Not an observer of the group: the ledger is told by `simulated_transactions` what was written and decided, and reads
 the logs themselves.
 """
 
@@ -18,7 +18,7 @@ from kip848_client.wire.record_batch import parse_batch_header, records_of
 
 
 class Writer(Protocol):
-    """A process with a transactional id, as `simulation.transactions` has it."""
+    """A process with a transactional id, as `simulated_transactions` has it."""
 
     name: str
     producer_id: int
@@ -152,7 +152,7 @@ class TransactionLedger:
         )
 
     def close(self) -> None:
-        """Everything has ended: what was promised is there."""
+        """Everything has ended: every confirmed transaction is in the log."""
         visible: set[bytes] = set()
         for partition, log in self._logs.items():
             self._check_log(partition)
@@ -174,7 +174,7 @@ class TransactionLedger:
             fail("X4", f"{life.name} at epoch {life.epoch} writes {where} after epoch {newest} was given")
 
     def _check_stable(self, partition: TransactionPartition) -> None:
-        """X2: what is stable ends where the oldest open transaction begins, and does not shrink."""
+        """X2: the last stable offset is where the oldest open transaction begins, and never goes back."""
         log = self._logs[partition]
         stable = min((first for _, first in self._open.get(partition, {}).values()), default=log.log_end_offset)
         if log.last_stable_offset != stable:
@@ -184,7 +184,7 @@ class TransactionLedger:
         self._stable[partition] = stable
 
     def _check_log(self, partition: TransactionPartition) -> None:
-        """X1: below the last stable offset a reader sees exactly what was committed, in order."""
+        """X1: below the last stable offset a reader sees exactly the committed records, in order."""
         self._check_stable(partition)
         seen = self._read(partition, self._logs[partition])
         wanted = [

@@ -1,8 +1,8 @@
 """The interface of one client process: its clock, random generator and member, and what observers may read.
 
-The parts of a consumer (`application`, `clientside`, `user_assignor`) and all observers know this class; only
-`consumer` knows all parts. Each process has its own clock, which starts anywhere and runs a little fast or slow. A
-process may freeze, like a paused virtual machine, while its clock goes on.
+The parts of a consumer (`application`, `client_side`, `user_assignor`) and all observers know this class; only
+`simulated_consumer` knows all parts. Each process has its own clock, which starts anywhere and runs a little fast or
+slow. A process may freeze, like a paused virtual machine, while its clock goes on.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Nodes 0 and 1 take turns as the coordinator; clients ask node 2 which one it is. A new coordinator finds only the
 replicated part of the log; the rest is lost with the old one.
 
-Does not own: the members' reactions to answers (`consumer`).
+Does not own: the members' reactions to answers (`simulated_consumer`).
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class Cluster:
             self._scheduler.call_in(rng.randint(50, 2_000), lambda: self.restart() if self.host is host else None)
 
     def fail_over(self, *, believes_for_ms: int, load_ms: int, rumour_ms: int) -> None:
-        """Another node becomes the coordinator, with what was replicated.
+        """Another node becomes the coordinator, with the replicated records.
 
         Args:
             believes_for_ms: how long the old coordinator goes on without knowing; 0: it stops at once.
@@ -359,7 +359,7 @@ class CoordinatorHost:
         self.decide(event, check_purity=self._rng.random() < self._cluster.scenario.purity)
 
     def decide(self, event: GroupRequest, *, check_purity: bool = False) -> None:
-        """Let the coordinator decide about *event*, and do what it says."""
+        """Let the coordinator decide about *event*, and carry out the result."""
         drawn = self._cluster.ids.getstate() if check_purity else None
         result = self.coordinator.handle(event, now_ms=self._scheduler.now_ms)
         if drawn is not None:

@@ -4,7 +4,7 @@ The events of the safety phase are drawn in advance from the numbers of a scenar
 generator. So an event can be left out (`Scenario.skip`) without a change of the others, which makes a failing run
 smaller.
 
-Does not own: how an event is carried out (`actions` for consumers, `workers` for workers).
+Does not own: how an event is carried out (`actions` for consumers, `simulated_workers` for workers).
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Environment:
         self._rng = rng
 
     def play_plan(self, perform: Callable[[Kind, random.Random], None]) -> None:
-        """RunPhases the safety phase: faults, and the planned events, each carried out by *perform*."""
+        """Play the safety phase: faults, and the planned events, each carried out by *perform*."""
 
         def carry_out(planned: Planned) -> None:
             if not self.healed:

@@ -6,7 +6,7 @@ over, which is ten times cheaper.
 
 Fault rules (`kip848_client.faults`), as the embedded broker and the proxy take them, apply when a request arrives.
 
-Does not own: what is asked or answered (`clientside`, `cluster`).
+Not here: requests and answers (`client_side`, `cluster`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The numbers of a scenario, the scenarios with names, and changes of a number by its name.
 
-The numbers of `MIXED` and `BRIEF` are drawn for each seed. Does not own: planning events from the numbers (`actions`),
-playing them (`play`).
+The numbers of `MIXED` and `BRIEF` are drawn for each seed. Does not own: planning events from the numbers
+(`environment`), playing them (`run`).
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
             There, patterns take long to match, and targets are computed with a pause between them.
         trials: healthy perturbations after the group came to rest, of which each is timed.
         server_assignor: the coordinator's assignor that members ask for; empty for its default.
-        units: units that workers share. Then there are workers in place of consumers (`workers`), and *assignors* is
-            the fraction of the runs in which one of them computes the plan.
+        units: units that workers share. Then there are workers in place of consumers (`simulated_workers`), and
+            *assignors* is the fraction of the runs in which one of them computes the plan.
         skip: numbers of planned events that are left out; how a failing run is made smaller.
     """
 
@@ -409,7 +409,7 @@ def settled(scenario: Scenario, *, seed: int) -> Scenario:
         drawn = _draw_brief(random.Random(f"{seed}/brief"))
     else:
         return scenario
-    # A randomness of its own, so that the other numbers of a seed are what they were before there was this one.
+    # It has a random generator of its own, so that adding it did not change the other numbers of a seed.
     return replace(drawn, early=random.Random(f"{seed}/early").choice(_EARLY))
 
 

@@ -10,7 +10,7 @@ class InvariantViolation(Exception):
 
     Args:
         invariant: its short name.
-        message: what was seen.
+        message: the contradiction.
     """
 
     def __init__(self, invariant: str, message: str) -> None:

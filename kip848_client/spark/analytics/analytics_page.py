@@ -35,7 +35,7 @@ def in_parts(analysis: Analysis) -> Comparison:
 
 
 def summarize(analysis: Analysis, parts: Sequence[PeriodFigures] | None = None) -> Summary:
-    """Count what is shown of *analysis*.
+    """Compute the figures of *analysis* that the page shows.
 
     Args:
         parts: what `in_parts` counted, if it was called already.

@@ -1,6 +1,6 @@
 """Event logs as a table: one row per line, parsed by `kip848_client.journal`. Lines that are not events are kept.
 
-Does not own: what events mean (`figure_rows`), what is counted (`analytics`).
+Does not own: the meaning of events (`figure_rows`), the figures (`analytics`).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def read_lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
 
 def event_rows(lines: DataFrame) -> DataFrame:
     """Parse lines (columns value, file, block) into `EVENTS_DDL`; every line becomes a row."""
-    # As bytes: what is not an event log need not be UTF-8 either.
+    # As bytes: a file that is not an event log need not be UTF-8.
     raw = lines.select(sf.col("value").cast("binary"), "file", sf.col("block").cast("long"))
     return map_in_arrow(raw, parse_batches, EVENTS_DDL)
 

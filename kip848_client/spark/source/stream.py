@@ -1,7 +1,7 @@
 """One streaming query: decides where each batch ends. Knows Spark's order of calls, but imports nothing of Spark.
 
 Spark's order: an initial offset (not after a restart, and more than once), ``latest(start)`` for each trigger, then
-``partitions`` of what was planned. After a restart ``partitions`` of the last batch may come first, before anything is
+``partitions`` of the planned batch. After a restart ``partitions`` of the last batch may come first, before anything is
 joined. ``latest(start)`` with the end of a batch means that this batch is complete and written down: that is when it is
 committed to the group, because Spark's own ``commit`` call comes only after the next batch was planned.
 """
@@ -154,7 +154,7 @@ class Stream:
         self._source: Ownership | None = None
         self._planned: dict[str, Any] | None = None
         self._written: frozenset[NamedPartition] = frozenset()
-        """Partitions whose positions are in the checkpoint, or in what was planned."""
+        """Partitions whose positions are in the checkpoint, or in the planned batch."""
         self._stop_at: dict[NamedPartition, int] | None = None
         self._bounded = False
         self._ends: dict[NamedPartition, int] = {}
@@ -170,7 +170,7 @@ class Stream:
         self._stopping = False
 
     def bound(self) -> None:
-        """Read only what is there at the first trigger (Trigger.AvailableNow)."""
+        """Read only records that are there at the first trigger (Trigger.AvailableNow)."""
         self._bounded = True
 
     def latest(self, start: dict[str, Any], *, rows_max: int | None) -> dict[str, Any]:
@@ -233,7 +233,7 @@ class Stream:
         return end
 
     def report(self) -> dict[str, Any] | None:
-        """For the progress of the query: the ends of what it owns, as of the last trigger, and how it fares.
+        """For the progress of the query: the ends of its partitions at the last trigger, and its state.
 
         Spark takes no metrics of a source in Python, and names it by a class of its own; this is passed on as it is.
         """

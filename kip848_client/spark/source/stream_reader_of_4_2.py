@@ -32,5 +32,5 @@ class LimitedStreamReader(KafkaStreamReader, SupportsTriggerAvailableNow):
         return self._running().latest(start, rows_max=rows_max)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """The ends of what is owned."""
+        """The ends of the owned partitions."""
         return self._stream.report() if self._stream is not None else None

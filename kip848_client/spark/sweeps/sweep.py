@@ -3,7 +3,7 @@
 Seeds are played in parts. A part that is written is never played again: a sweep that was stopped goes on where it was,
 and one with more seeds plays only the new ones.
 
-Source: KIP-848 "Test Plan", which names simulation as its primary method; `kip848_client.simulation` is what is run.
+Source: KIP-848 "Test Plan", which names simulation as its primary method; It runs `kip848_client.simulation`.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Sweep(msgspec.Struct, frozen=True):
             raise ConfigError(f"there is no scenario {self.scenario!r}; there are {', '.join(sorted(SCENARIOS))}")
         if not self.seeds or self.seeds.step != 1 or self.part < 1:
             raise ConfigError("a sweep needs at least one seed, and parts of at least one")
-        scenario_of(self.scenario, seed=self.seeds.start, changes=self.changes)  # refuses what it does not know
+        scenario_of(self.scenario, seed=self.seeds.start, changes=self.changes)  # refuses unknown names
 
     def parts(self, played: Iterable[range] = ()) -> list[range]:
         """The ranges to play: the seeds without those that were *played*, cut at multiples of `part`."""
@@ -112,7 +112,7 @@ def play_sweep(
     *,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> DataFrame:
-    """Play what is not there yet, and return all runs of the sweep.
+    """Play the missing runs, and return all runs of the sweep.
 
     Args:
         out: a folder that all workers see, on any file system that Spark writes to; made if it is not there.

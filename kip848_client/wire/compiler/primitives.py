@@ -140,7 +140,7 @@ UNPACK_INT32S: Final = tuple(struct.Struct(f">{count}i").unpack_from for count i
 
 
 def bad_length(position: int, length: int) -> NoReturn:
-    """A string or bytes field that is null where it may not be, or longer than what is left."""
+    """A string or bytes field that is null where it may not be, or longer than the remaining bytes."""
     raise ProtocolError(f"the field at byte {position} claims a length of {length}, which it cannot have")
 
 

@@ -2,7 +2,7 @@
 
 The bytes are a version (int16) and a plain struct; no version is flexible. Version 0 is that of the protocol `default`
 (eager), 1 of `compatible` and 2 of `sessioned`; the last two have one layout. An assignment of version 0 is everything
-that the worker should run. One of version 1 or 2 is an increment: what is new, and what the worker has to stop.
+that the worker should run. One of version 1 or 2 is an increment: new units, and units that the worker has to stop.
 
 Source: apache/kafka ``ConnectProtocol``, ``IncrementalCooperativeConnectProtocol``, ``ExtendedAssignment``; KIP-415.
 """

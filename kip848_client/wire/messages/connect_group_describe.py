@@ -34,7 +34,7 @@ class ConnectGroupDescribeRequest(Request["ConnectGroupDescribeResponse"], froze
 
 
 class Member(WireStruct, frozen=True):
-    """One worker: what it runs (with tokens), what it has to stop and has not confirmed, and what it should run."""
+    """One worker: units that it runs (with tokens), units that it has to stop and has not confirmed, and its target."""
 
     member_id: Annotated[str, wire("0+")] = ""
     instance_id: Annotated[str | None, wire("0+", nullable="0+")] = None

@@ -34,7 +34,7 @@ class ConnectGroupPrepareAssignmentRequest(Request["ConnectGroupPrepareAssignmen
 
 
 class Member(WireStruct, frozen=True):
-    """One worker of the snapshot. `target` is what it is to run by the present target, not what it runs."""
+    """One worker of the snapshot. `target` is its part of the present target, not the units that it runs."""
 
     member_id: Annotated[str, wire("0+")] = ""
     member_epoch: Annotated[Int32, wire("0+")] = 0

@@ -61,7 +61,7 @@ class ConnectGroupCatalogValue(RecordPart, frozen=True):
 
 
 class ConnectGroupMemberKey(MemberKey, frozen=True):
-    """Type 30852: a worker and what it told about itself."""
+    """Type 30852: a worker and its metadata."""
 
     WIRE: ClassVar[MessageSpec] = record(30_852, "0", flexible="none")
 

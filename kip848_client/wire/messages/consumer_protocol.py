@@ -1,7 +1,7 @@
 """The opaque bytes of consumers in JoinGroup and SyncGroup: their subscription, and their assignment.
 
-The bytes are a version (int16) and a plain struct; no version is flexible. A reader takes what it knows of a newer
-version and ignores the rest, as every client does.
+The bytes are a version (int16) and a plain struct; no version is flexible. A reader takes the fields that it knows of a
+newer version and ignores the rest, as every client does.
 
 Source: apache/kafka ``ConsumerProtocolSubscription.json``, ``ConsumerProtocolAssignment.json``, ``ConsumerProtocol``.
 """
@@ -43,7 +43,7 @@ class TopicPartition(WireStruct, frozen=True):
 
 
 class ConsumerProtocolSubscription(RecordPart, frozen=True):
-    """The wishes of a member. 1: what it owns (cooperative). 2: the generation in which it got that. 3: its rack."""
+    """The wishes of a member. 1: owned partitions (cooperative). 2: the generation in which it got them. 3: rack."""
 
     WIRE: ClassVar[MessageSpec] = record(_NO_TYPE, "0-3", flexible="none")
 

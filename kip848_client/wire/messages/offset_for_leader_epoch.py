@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (23): where a leader epoch ended, to find out what was truncated.
+"""OffsetForLeaderEpoch (23): where a leader epoch ended, to find truncated records.
 
 2: the current leader epoch is checked. 3: the asking replica. 4: flexible.
 """

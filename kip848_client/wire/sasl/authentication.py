@@ -51,7 +51,7 @@ async def log_in(connection: Speaker, client: SaslClient, *, timeout_ms: int, ag
         Milliseconds after which the broker wants it done again; 0 if never.
 
     Raises:
-        AuthenticationError: the broker refuses, or the mechanism found that it is not who it should be.
+        AuthenticationError: the broker refuses, or the mechanism found that it does not know our secret.
         ConnectionLostError, RequestTimeoutError, ProtocolError: as the connection raises them.
     """
     peer = connection.peer

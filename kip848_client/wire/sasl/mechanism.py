@@ -1,4 +1,4 @@
-"""SASL: what every mechanism has in common. The mechanisms are beside: `sasl_plain`, `sasl_scram`, `sasl_oauthbearer`.
+"""SASL: the interface that all mechanisms have in common. The mechanisms are `plain`, `scram` and `oauthbearer`.
 
 Pure: a mechanism takes bytes and returns bytes. `authentication` and the embedded broker carry them.
 """
@@ -38,7 +38,7 @@ class SaslClient(Protocol):
         """Answer the server; None when the server has proved what it must and nothing is left to say.
 
         Raises:
-            AuthenticationError: the server is not who it should be, or refused us.
+            AuthenticationError: the server does not know our secret, or refused us.
         """
         ...
 
@@ -59,7 +59,7 @@ class SaslServer(Protocol):
         """Answer the client; `user` is set when this is the last thing to say.
 
         Raises:
-            SaslRefusal: the client did not prove who it is, or broke the mechanism's rules.
+            SaslRefusal: the client did not prove its identity, or broke the mechanism's rules.
         """
         ...
 

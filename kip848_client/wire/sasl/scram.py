@@ -118,7 +118,7 @@ class ScramClient:
         """Answer the server's first message with our proof, and its last one with None.
 
         Raises:
-            AuthenticationError: the server breaks the rules, is not who it should be, or has been heard already.
+            AuthenticationError: the server breaks the rules, does not know our secret, or repeats a message.
         """
         if self._stage is _Stage.FIRST:
             return self._prove(_text(challenge, self._broken))
@@ -169,8 +169,8 @@ class ScramServer:
 
     Args:
         mechanism: SCRAM-SHA-256 or SCRAM-SHA-512.
-        credential_of: what is kept for a user name. Never None: for a name that is not known it gives something made up
-            that no password fits, the same each time, so that a stranger cannot find out which names there are.
+        credential_of: user name -> stored credential. Never None: for a name that is not known it gives something made
+            up that no password fits, the same each time, so that a stranger cannot find out which names there are.
         nonce: this server's part; printable ASCII without a comma, never used before.
     """
 

@@ -25,5 +25,5 @@ def probes(run_state: RunState) -> Iterator[Observer]:
 
 
 def play(scenario: Scenario, *, seed: int, **options: Any) -> Report:
-    """RunPhases one run with the probes, if it is one of those that are asked."""
+    """Play one run with the probes, if it is one of those that are asked."""
     return run(scenario, seed=seed, watch=[probes], **options)
