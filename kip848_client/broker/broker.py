@@ -486,7 +486,7 @@ class EmbeddedBroker:
         return Kept.in_folder(self._data_dir, self.config, placement=placement, events=self._events)
 
     def _new_dispatcher(self, state: BrokerState) -> Dispatcher:
-        self.faults.attach(state.loop)
+        self.faults._attach(state.loop)
         return Dispatcher(state, apis=self._apis, faults=self.faults, requests=self.requests)
 
     def _end(self, *, abort: bool) -> None:
@@ -496,7 +496,7 @@ class EmbeddedBroker:
         assert started is not None
         thread, state = run.thread, run.state
         try:
-            thread.call(self.faults.detach)
+            thread.call(self.faults._detach)
             if run.fail_over is not None:
                 thread.call(run.fail_over.close)
             thread.call(started.stop_working)
@@ -527,10 +527,10 @@ class EmbeddedBroker:
         state.groups.run_due()
         state.transactions.run_due()
         state.cleaner.run_due()
-        self.faults.run_due()
+        self.faults._run_due()
 
     def _fault_injected(self, context: RequestContext, subject: Subject, action: Action) -> None:
-        self.requests.faulted(context, str(action))
+        self.requests._faulted(context, str(action))
         self._events.fault_injected(context, subject, action)
 
 

@@ -94,10 +94,10 @@ class Dispatcher:
         if api.open_out is not None:
             opened = api.open_out(self._broker, request, context)
             request, refused = (request, opened) if isinstance(opened, Response) else (opened, None)
-        self._requests.opened(context, request, size=len(data))
+        self._requests._opened(context, request, size=len(data))
         if refused is not None:
             context.reply(refused)
-        elif not (self._faults.armed and self._is_faulty(api, request, context, connection)):
+        elif not (self._faults._armed and self._is_faulty(api, request, context, connection)):
             self._handle(api, request, context)
 
     def encode(self, context: RequestContext) -> bytes:
@@ -110,7 +110,7 @@ class Dispatcher:
             raise ProtocolError(context.refused)
         response = context.response
         if response is None:
-            self._requests.answered(context, None, size=0)
+            self._requests._answered(context, None, size=0)
             return b""
         try:
             data = self._frame(response, context)
@@ -122,7 +122,7 @@ class Dispatcher:
             data = self._frame(response, context)
         if context.cut_to is not None and context.cut_to < len(data):
             data, response = data[: context.cut_to], None
-        self._requests.answered(context, response, size=len(data))
+        self._requests._answered(context, response, size=len(data))
         return data
 
     def close(self) -> None:
@@ -133,7 +133,7 @@ class Dispatcher:
     def _is_faulty(
         self, api: Api, request: Request[Response], context: RequestContext, connection: ClientConnection
     ) -> bool:
-        return self._faults.intercept(
+        return self._faults._intercept(
             request,
             context,
             connection,

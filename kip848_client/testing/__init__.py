@@ -5,6 +5,12 @@ Here belong names for tests of programs that use Kafka. Not here: what has them 
 
 from kip848_client.broker.broker import EmbeddedBroker as EmbeddedBroker
 from kip848_client.broker.cluster.nodes import NodeSnapshot as NodeSnapshot
+from kip848_client.broker.controls.acls import BrokerAcls as BrokerAcls
+from kip848_client.broker.controls.clock import BrokerClock as BrokerClock
+from kip848_client.broker.controls.groups import BrokerGroups as BrokerGroups
+from kip848_client.broker.controls.nodes import BrokerNodes as BrokerNodes
+from kip848_client.broker.controls.topics import BrokerTopics as BrokerTopics
+from kip848_client.broker.controls.transactions import BrokerTransactions as BrokerTransactions
 from kip848_client.broker.coordinators.snapshots import GroupSnapshot as GroupSnapshot
 from kip848_client.broker.coordinators.snapshots import MemberSnapshot as MemberSnapshot
 from kip848_client.broker.coordinators.transaction_host import TransactionSnapshot as TransactionSnapshot

@@ -219,7 +219,7 @@ def test_the_oldest_requests_are_forgotten() -> None:
     """A broker that runs for days under a test must not grow."""
     log = small_log(entries_max=3)
     for _ in range(5):
-        log.opened(context(ApiKey.CONSUMER_GROUP_HEARTBEAT), HEARTBEAT, size=50)
+        log._opened(context(ApiKey.CONSUMER_GROUP_HEARTBEAT), HEARTBEAT, size=50)
     assert [logged.number for logged in log] == [3, 4, 5]
     assert (len(log), log.forgotten, log.mark()) == (3, 2, 5)
 
@@ -229,10 +229,10 @@ def test_bytes_count_too_and_answers_with_them() -> None:
     log = small_log(bytes_max=10_000)
     contexts = [context(ApiKey.CONSUMER_GROUP_HEARTBEAT) for _ in range(20)]
     for one in contexts:
-        log.opened(one, HEARTBEAT, size=500)
+        log._opened(one, HEARTBEAT, size=500)
     assert len(log) == 10
     for one in contexts:
-        log.answered(one, ConsumerGroupHeartbeatResponse(), size=1_000)
+        log._answered(one, ConsumerGroupHeartbeatResponse(), size=1_000)
     assert len(log) == 5
     assert all(logged.response is not None for logged in log)
 
@@ -243,11 +243,11 @@ def test_records_are_not_kept() -> None:
     produce, fetch = context(ApiKey.PRODUCE, 9), context(ApiKey.FETCH, 12)
     batch = {"index": 1, "records": b"x" * 1_000_000}
     request = build(ProduceRequest, topic_data=[{"name": "t", "partition_data": [batch]}])
-    log.opened(produce, request, size=1_000_050)
-    log.opened(fetch, FetchRequest(), size=50)
+    log._opened(produce, request, size=1_000_050)
+    log._opened(fetch, FetchRequest(), size=50)
     data = {"records": b"y" * 1_000_000}
     response = build(FetchResponse, responses=[{"topic": "t", "partitions": [data]}])
-    log.answered(fetch, response, size=1_000_070)
+    log._answered(fetch, response, size=1_000_070)
     produced, fetched = log
     assert isinstance(produced.request, ProduceRequest)
     assert produced.request == build(ProduceRequest, topic_data=[{"name": "t", "partition_data": [{"index": 1}]}])
@@ -261,7 +261,7 @@ def test_records_are_not_kept() -> None:
 def test_credentials_are_not_kept() -> None:
     """The log is dumped into files and printed when tests fail."""
     log = small_log()
-    log.opened(context(ApiKey.SASL_AUTHENTICATE), SaslAuthenticateRequest(auth_bytes=b"\0user\0secret"), size=40)
+    log._opened(context(ApiKey.SASL_AUTHENTICATE), SaslAuthenticateRequest(auth_bytes=b"\0user\0secret"), size=40)
     (logged,) = log
     assert logged.request == SaslAuthenticateRequest()
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import kip848_client
+from kip848_client.testing import FaultRule, Faults, RequestLog
 from tests.source.public_names import PAGE, ROOT, exported_names, names_on_the_page
 
 TOP_LEVEL_MAX = 50
@@ -52,3 +53,14 @@ def _imports(path: Path) -> Iterator[tuple[str, str | None]]:
                 yield from ((alias.name, None) for alias in node.names if alias.name.startswith("kip848_client"))
             elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kip848_client"):
                 yield from ((str(node.module), alias.name) for alias in node.names)
+
+
+def test_rules_and_requests_complete_to_what_a_test_calls() -> None:
+    """A newcomer learns `broker.faults` and `broker.requests` by completion; what only the broker calls misleads."""
+    assert _completed(Faults) == ["check", "clear", "on", "seed"]
+    assert _completed(FaultRule) == ["cancel", "check", "held", "hits", "matches", "release", "spent", "wait"]
+    assert _completed(RequestLog) == ["dump", "forgotten", "mark", "of", "wait_for"]
+
+
+def _completed(kind: type) -> list[str]:
+    return [name for name in dir(kind) if not name.startswith("_")]

@@ -71,8 +71,8 @@ class FaultRule:
             RequestTimeoutError: it has not; the message shows the rule and its counters.
             IllegalStateError: the rule itself failed: its predicate or function raised, or its action does not fit.
         """
-        with self._faults.changed:
-            self._faults.changed.wait_for(lambda: self.hits >= hits or self._rule.failure, timeout_s)
+        with self._faults._changed:
+            self._faults._changed.wait_for(lambda: self.hits >= hits or self._rule.failure, timeout_s)
             self.check()
             if self.hits < hits:
                 raise RequestTimeoutError(f"after {timeout_s} s, {hits} hits were expected of the fault rule: {self}")
@@ -80,15 +80,15 @@ class FaultRule:
 
     def release(self) -> int:
         """Let the requests go on that it holds now; return how many these are. Later ones are held again."""
-        with self._faults.changed:
+        with self._faults._changed:
             held, self._held = self._held, []
         for callback in held:
-            self._faults.run_on_loop(callback)
+            self._faults._run_on_loop(callback)
         return len(held)
 
     def cancel(self) -> None:
         """Take the rule out and release the requests that it holds."""
-        self._faults.remove(self)
+        self._faults._remove(self)
         self.release()
 
     def check(self) -> None:
@@ -115,22 +115,22 @@ class FaultRule:
 
     # --- for the exchange
 
-    def keep(self, callback: Callable[[], None]) -> None:
+    def _keep(self, callback: Callable[[], None]) -> None:
         """Hold a request until `release`."""
-        with self._faults.changed:
+        with self._faults._changed:
             self._held.append(callback)
-            self._faults.changed.notify_all()
+            self._faults._changed.notify_all()
 
-    def forget_held(self) -> None:
+    def _forget_held(self) -> None:
         """The broker stopped: drop its requests."""
         self._held = []
 
-    def failed(self, failure: Exception) -> None:
+    def _failed(self, failure: Exception) -> None:
         """Remember what went wrong."""
         log_event(logging.WARNING, LogEvent.FAULT_RULE_FAILED, logger=BROKER_LOGGER, exc_info=failure, rule=self)
-        with self._faults.changed:
+        with self._faults._changed:
             self._rule.failure = failure
-            self._faults.changed.notify_all()
+            self._faults._changed.notify_all()
 
 
 class Faults:
@@ -160,7 +160,7 @@ class Faults:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._delayed: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = 0
-        self.changed: Final = threading.Condition()
+        self._changed: Final = threading.Condition()
         """Notified when a counter moves."""
 
     # --- for tests, from any thread
@@ -225,7 +225,7 @@ class Faults:
         )
         rule = Rule(match, script, nth=nth, times=times, probability=probability)
         handle = FaultRule(self, rule)
-        with self.changed:
+        with self._changed:
             self._rules[rule] = handle
             self._book.add(rule)
         return handle
@@ -237,7 +237,7 @@ class Faults:
 
     def seed(self, seed: int) -> None:
         """Let rules with a probability act on the same requests in every run."""
-        with self.changed:
+        with self._changed:
             self._book.rng = random.Random(seed)
 
     def check(self) -> None:
@@ -251,7 +251,7 @@ class Faults:
 
     def __iter__(self) -> Iterator[FaultRule]:
         """The rules that were not cancelled, oldest first."""
-        with self.changed:
+        with self._changed:
             return iter(tuple(self._rules.values()))
 
     def __len__(self) -> int:
@@ -260,22 +260,22 @@ class Faults:
     # --- for the broker, on its thread
 
     @property
-    def armed(self) -> bool:
+    def _armed(self) -> bool:
         """Whether there is any rule; asked for every request."""
         return bool(self._rules)
 
-    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """The broker serves, on *loop*."""
         self._loop = loop
 
-    def detach(self) -> None:
+    def _detach(self) -> None:
         """The broker ends; what waits here goes with it."""
         self._loop = None
         self._delayed.clear()
         for rule in self:
-            rule.forget_held()
+            rule._forget_held()
 
-    def intercept(
+    def _intercept(
         self,
         request: Request[Response],
         context: RequestContext,
@@ -293,10 +293,10 @@ class Faults:
             topic_name=self._topic_name,
             node_id=node_id,
         )
-        with self.changed:
+        with self._changed:
             decision = self._book.decide(subject)
             rule = None if decision is None else self._rules[decision.rule]
-            self.changed.notify_all()
+            self._changed.notify_all()
         if decision is None or rule is None:
             return False
         if self._on_fault is not None:
@@ -306,7 +306,7 @@ class Faults:
         )
         return True
 
-    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> None:
+    def _call_later(self, delay_ms: int, callback: Callable[[], None]) -> None:
         """Call back after *delay_ms*: of the `ManualClock` if there is one, else of real time."""
         if isinstance(self._clock, ManualClock):
             self._sequence += 1
@@ -314,22 +314,22 @@ class Faults:
         elif self._loop is not None:
             self._loop.call_later(delay_ms / 1000, callback)
 
-    def run_due(self) -> None:
+    def _run_due(self) -> None:
         """Do the delayed work that is due, after the `ManualClock` was moved."""
         while self._delayed and self._delayed[0][0] <= self._clock.now_ms():
             heapq.heappop(self._delayed)[2]()
 
     # --- for the rules
 
-    def run_on_loop(self, callback: Callable[[], None]) -> None:
+    def _run_on_loop(self, callback: Callable[[], None]) -> None:
         """Call *callback* on the broker's thread, if there still is one."""
         loop = self._loop
         if loop is not None:
             loop.call_soon_threadsafe(callback)
 
-    def remove(self, rule: FaultRule) -> None:
+    def _remove(self, rule: FaultRule) -> None:
         """Take *rule* out."""
-        with self.changed:
+        with self._changed:
             for pure, handle in tuple(self._rules.items()):
                 if handle is rule:
                     del self._rules[pure]
@@ -373,10 +373,10 @@ class _Exchange:
             self.reply(None)
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> None:
-        self._faults.call_later(delay_ms, callback)
+        self._faults._call_later(delay_ms, callback)
 
     def hold(self, callback: Callable[[], None]) -> None:
-        self._rule.keep(callback)
+        self._rule._keep(callback)
 
     def failed(self, failure: Exception) -> None:
-        self._rule.failed(failure)
+        self._rule._failed(failure)

@@ -183,7 +183,7 @@ class RequestLog:
 
     # --- writing, on the broker's thread
 
-    def opened(self, context: RequestContext, request: Request[Response], *, size: int) -> None:
+    def _opened(self, context: RequestContext, request: Request[Response], *, size: int) -> None:
         """A request of *size* bytes was read."""
         if not self._entries_max:
             return
@@ -205,7 +205,7 @@ class RequestLog:
         if self._waiting:
             self._tell()
 
-    def answered(self, context: RequestContext, response: Response | None, *, size: int) -> None:
+    def _answered(self, context: RequestContext, response: Response | None, *, size: int) -> None:
         """Its answer of *size* bytes was handed to the socket; None if nothing was sent."""
         entry = context.log_entry
         if not isinstance(entry, _Entry):
@@ -226,7 +226,7 @@ class RequestLog:
         if self._waiting:
             self._tell()
 
-    def faulted(self, context: RequestContext, fault: str) -> None:
+    def _faulted(self, context: RequestContext, fault: str) -> None:
         """A fault rule took it."""
         if isinstance(context.log_entry, _Entry):
             context.log_entry.fault = fault
@@ -238,7 +238,7 @@ class RequestLog:
         while entries and (self._weight > self._bytes_max or len(entries) > self._entries_max):
             self._weight -= entries.popleft().weight
 
-    def cancelled(self) -> None:
+    def _cancelled(self) -> None:
         """The connection of a request ended before it was answered."""
         if self._waiting:
             self._tell()
@@ -248,11 +248,11 @@ class RequestLog:
             self._changes += 1
             self._changed.notify_all()
 
-    def entries_since(self, number: int) -> list[_Entry]:
+    def _entries_since(self, number: int) -> list[_Entry]:
         """The kept entries of requests after *number*."""
         return [entry for entry in self._entries.copy() if entry.number > number]
 
-    def subject_of(self, entry: _Entry) -> Subject:
+    def _subject_of(self, entry: _Entry) -> Subject:
         """The group, member, topics and so on that a request names."""
         context = entry.context
         return Subject(
@@ -264,7 +264,7 @@ class RequestLog:
             node_id=context.node_id,
         )
 
-    def errors_of(self, response: Response | None) -> tuple[AnsweredError, ...]:
+    def _errors_of(self, response: Response | None) -> tuple[AnsweredError, ...]:
         """The errors of an answer, with topics by name."""
         return errors_of(response, self._topic_name)
 
@@ -318,10 +318,10 @@ class _Entry:
         self.fault: str | None = None
 
     def cancelled(self) -> None:
-        self.log.cancelled()
+        self.log._cancelled()
 
     def errors(self) -> tuple[AnsweredError, ...]:
-        return self.log.errors_of(self.response)
+        return self.log._errors_of(self.response)
 
     def outcome(self) -> Outcome:
         if self.response is not None:
@@ -345,8 +345,8 @@ class _Search:
     def found(self) -> list[LoggedRequest]:
         found = list(self._settled)
         all_settled = True
-        for entry in self._log.entries_since(self._position):
-            subject = self._log.subject_of(entry)
+        for entry in self._log._entries_since(self._position):
+            subject = self._log._subject_of(entry)
             if self._match.fits(subject):
                 logged = _logged(entry, subject)
                 all_settled = all_settled and logged.outcome != "waiting"

@@ -83,7 +83,7 @@ class FaultProxy:
             raise IllegalStateError("the proxy is already running")
         thread = LoopThread("kip848-proxy")
         self._thread = thread
-        self.faults.attach(thread.loop)
+        self.faults._attach(thread.loop)
         for address in self._bootstrap:
             thread.call(partial(self._listen_for, address))
         return self
@@ -95,7 +95,7 @@ class FaultProxy:
             return
         thread.refuse_own_thread()
         try:
-            thread.call(self.faults.detach)
+            thread.call(self.faults._detach)
             for server in self._servers.values():
                 thread.run(server.stop())
             for relay in self._relays.values():
@@ -166,7 +166,7 @@ class FaultProxy:
         return port
 
     def _fault_injected(self, context: RequestContext, _subject: Subject, action: Action) -> None:
-        self.requests.faulted(context, str(action))
+        self.requests._faulted(context, str(action))
 
 
 def _address(text: str) -> _Address:

@@ -85,7 +85,7 @@ class Relay:
         header = peek_request_header(data)
         context = connection.begin(header, now_ms=self._clock.now_ms(), node_id=self.node_id)
         request = _decoded(data)
-        self._requests.opened(context, request, size=len(data))
+        self._requests._opened(context, request, size=len(data))
         if header.api_key == ApiKey.API_VERSIONS and header.api_version > ApiVersionsRequest.WIRE.versions.last:
             context.reply(_OLDER_API_VERSIONS)
             return
@@ -94,7 +94,7 @@ class Relay:
             payload = data if message is request else _encoded(message, context)
             self._pass_on(message, payload, its_context.reply, context=context, connection=connection)
 
-        taken = self._faults.armed and self._faults.intercept(
+        taken = self._faults._armed and self._faults._intercept(
             request, context, connection, node_id=self.node_id, handle=handle
         )
         if not taken:
@@ -108,7 +108,7 @@ class Relay:
         """
         response, relayed = context.response, context.relayed
         if response is None:
-            self._requests.answered(context, None, size=0)
+            self._requests._answered(context, None, size=0)
             return b""
         if relayed is not None and relayed[0] is response:
             payload = _INT32.pack(context.correlation_id) + relayed[1][_INT32.size :]
@@ -122,7 +122,7 @@ class Relay:
         data = frame(payload)
         if context.cut_to is not None:
             data = data[: context.cut_to]
-        self._requests.answered(context, None if context.cut_to is not None else response, size=len(data))
+        self._requests._answered(context, None if context.cut_to is not None else response, size=len(data))
         return data
 
     def gone(self, connection: ClientConnection) -> None:
