@@ -199,7 +199,16 @@ def test_the_first_failure_of_a_commit_counts_and_topics_are_named_by_id() -> No
     result = read_commit(request, build(OffsetCommitResponse, topics=topics), without_gone=True)
 
     gone = {NamedPartition(name, 2) for name in ("t", str(unknown))}
-    assert result == CommitResult(first, frozenset({"t", str(unknown)}), frozenset(gone))
+    refused = {NamedPartition(name, 3) for name in ("t", str(unknown))}
+    assert result == CommitResult(first, frozenset({"t", str(unknown)}), frozenset(gone), frozenset(refused))
+
+
+def test_the_error_of_a_commit_names_only_what_was_refused() -> None:
+    """One topic of a thousand was deleted: the error must say which one, and not that all were refused."""
+    member = stable()
+    call = member.commit(positions(t_0=5, t_1=6))
+    member.answer_commit({"t-1": ErrorCode.INVALID_COMMIT_OFFSET_SIZE})
+    assert str(member.commit_error(call)) == "INVALID_COMMIT_OFFSET_SIZE(28): commit of t-1"
 
 
 def test_an_answer_about_offsets_counts_for_what_was_asked_only() -> None:

@@ -70,11 +70,13 @@ class CommitResult(msgspec.Struct, frozen=True):
         code: of the first partition that failed; TOPIC_AUTHORIZATION_FAILED only if nothing else failed.
         unauthorized: every topic without permission.
         gone: partitions whose topic the coordinator does not know.
+        refused: partitions that failed with *code*. Others may be committed.
     """
 
     code: int
     unauthorized: frozenset[str]
     gone: frozenset[NamedPartition] = frozenset()
+    refused: frozenset[NamedPartition] = frozenset()
 
 
 class FetchResult(msgspec.Struct, frozen=True):
@@ -160,9 +162,12 @@ def read_commit(
     first = ErrorCode.NONE.value
     unauthorized: set[str] = set()
     gone: set[NamedPartition] = set()
+    failed: dict[NamedPartition, int] = {}
     for topic in response.topics:
         name = topic.name or names.get(topic.topic_id, str(topic.topic_id))
         for item in topic.partitions:
+            if item.error_code:
+                failed[NamedPartition(name, item.partition_index)] = item.error_code
             if item.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 unauthorized.add(name)
             elif item.error_code in TOPIC_GONE:
@@ -172,7 +177,8 @@ def read_commit(
             elif item.error_code and not first:
                 first = item.error_code
     code = first or (ErrorCode.TOPIC_AUTHORIZATION_FAILED.value if unauthorized else ErrorCode.NONE.value)
-    return CommitResult(code, frozenset(unauthorized), frozenset(gone))
+    refused = frozenset(partition for partition, error_code in failed.items() if error_code == code)
+    return CommitResult(code, frozenset(unauthorized), frozenset(gone), refused)
 
 
 def build_fetch(context: Context, partitions: frozenset[NamedPartition]) -> Built[OffsetFetchRequest]:

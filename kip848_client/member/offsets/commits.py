@@ -320,7 +320,7 @@ class Commits:
         if forgets_coordinator(result.code, committing=True):
             self._context.lose_link(link)
         error: Kip848Error
-        text = f"commit of {describe_partitions(part)}"
+        text = f"commit of {describe_partitions(result.refused)}"
         if result.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             named = join_names(map(repr, sorted(result.unauthorized)))
             lacks = missing_permission(self._context.config, "READ", f"topic {named}")
