@@ -15,7 +15,16 @@ from collections.abc import Iterable
 
 from transitions.extensions import GraphMachine
 
-from kip848_client.member.core.states import MEMBER, PHASE_ROWS, TRANSITIONS, MemberState, Phase, PhaseRow, Transition
+from kip848_client.member.core.states import (
+    MEMBER,
+    PHASE_ROWS,
+    STATES,
+    TRANSITIONS,
+    MemberState,
+    Phase,
+    PhaseRow,
+    Transition,
+)
 
 
 def docstrings(cls: type[enum.Enum]) -> dict[str, str]:
@@ -57,9 +66,13 @@ def classic_diagram() -> str:
 
 
 def state_table() -> str:
-    """Each public state, and what it means."""
-    rows = ["| state | meaning |", "| --- | --- |"]
-    rows += [f"| {name} | {text} |" for name, text in docstrings(MemberState).items()]
+    """Each public state, what it means, and its phases."""
+    rows = ["| state | meaning | phases |", "| --- | --- | --- |"]
+    meanings = docstrings(MemberState)
+    rows += [
+        f"| {state.name} | {meanings[state.name]} | {', '.join(phase.name for phase in phases)} |"
+        for state, phases in STATES.items()
+    ]
     return "\n".join(rows)
 
 

@@ -182,7 +182,7 @@ STATES: Final[Mapping[MemberState, Mapping[Phase, Exits]]] = {
             "commit_started": Phase.COMMITTING,
             "revocation_started": Phase.REVOKING,  # without auto-commit, or with nothing to commit
             "assignment_started": Phase.ASSIGNING,  # nothing to revoke
-            "nothing_to_reconcile": Phase.ACK_DUE,  # the owned partitions again, with another epoch: no callback
+            "nothing_to_reconcile": Phase.ACK_DUE,  # the new target is what is owned already: no callback
             # Classic: the group rebalances again, and the assignment is dropped.
             "rejoin_wanted": Phase.REJOIN_DUE,
             "prepared": Phase.REJOINING,
