@@ -20,7 +20,7 @@ class InACircle:
 
 
 def test_what_the_collector_runs_is_not_counted() -> None:
-    """Else a count depends on what earlier tests left behind, and on when enough of it has come together."""
+    """Without this a count would depend on garbage that earlier tests left behind."""
     before = gc.get_threshold()
     gc.collect()
     try:

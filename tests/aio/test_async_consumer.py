@@ -297,7 +297,7 @@ async def test_wrong_arguments_are_named(broker: EmbeddedBroker) -> None:
 
 
 async def test_a_consumer_that_was_dropped_leaves_the_group_and_its_thread_ends(broker: EmbeddedBroker) -> None:
-    """Not closing is a mistake, but not one that blocks the group until the session ends, or leaks threads."""
+    """A consumer that is dropped without close() must not block its group until the session ends, or leak a thread."""
 
     async def forgetful() -> weakref.ref[AsyncConsumer]:
         consumer = new_consumer(broker)

@@ -202,7 +202,7 @@ async def test_close_leaves_although_another_task_hangs_in_its_listener(broker: 
 
 
 async def test_leaving_with_an_exception_closes_and_keeps_the_exception(broker: EmbeddedBroker) -> None:
-    """What went wrong in the block matters more than what went wrong while closing after it."""
+    """The application must see the exception of its own block, and not one from closing after it."""
 
     async def fail(_: AsyncConsumer, partitions: list[TopicPartition]) -> None:
         raise ValueError("in the listener")

@@ -140,7 +140,7 @@ def test_a_round_gives_what_java_gives(
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_a_built_in_assignor_passes_the_suite(name: str) -> None:
-    """What users' assignors are held to holds for ours."""
+    """The built-in assignors pass the suite that users run on their own."""
     assert_sound(BUILT_IN[name], groups=40)
 
 

@@ -193,7 +193,7 @@ def test_a_weight_that_makes_no_sense_is_refused_with_the_member(weight: float) 
 
 
 def test_keep_held_moves_nothing_for_balance() -> None:
-    """Where moving state costs more than imbalance, a newcomer waits for free partitions."""
+    """If moving state costs more than imbalance, a newcomer waits for free partitions."""
     before = spread_evenly(group({"a": ["t"], "b": ["t"]}, {"t": 6}))
     spec = group({"a": ["t"], "b": ["t"], "c": ["t"]}, {"t": 7}, target=before)
     after = checked(spec, keep_held(spec), assignor="x")

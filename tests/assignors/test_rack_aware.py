@@ -138,7 +138,7 @@ def test_with_mixed_subscriptions_loads_are_as_even_as_those_of_uniform(group: G
 
 @given(group=groups())
 def test_at_least_as_many_partitions_are_local_as_with_uniform(group: GroupSpec) -> None:
-    """Who asks for racks is never worse off."""
+    """A user who switches to the rack-aware assignor must never read fewer partitions locally."""
     if sizes(RACK_AWARE.assign(group)) == sizes(UNIFORM.assign(group)):
         assert local_count(group, RACK_AWARE.assign(group)) >= local_count(group, UNIFORM.assign(group))
 

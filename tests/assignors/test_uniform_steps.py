@@ -105,7 +105,7 @@ def test_members_that_subscribe_alike_are_assigned_as_described(group: GroupSpec
 
 @given(group=groups(homogeneous=False))
 def test_members_with_mixed_subscriptions_are_assigned_as_described(group: GroupSpec) -> None:
-    """The same for mixed groups, where the order of every tie can be seen."""
+    """In mixed groups each tie is broken as the description says, so that every coordinator computes the same."""
     if len(set(group.subscriptions.values())) > 1:
         assert flat(UniformAssignor().assign(group)) == owners(heterogeneous(group))
 

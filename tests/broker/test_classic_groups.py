@@ -166,7 +166,7 @@ def test_requests_that_wait_are_answered_when_the_broker_stops(broker: EmbeddedB
 
 
 def test_a_test_lets_a_session_run_out_and_removes_a_member(broker: EmbeddedBroker, client: Connect) -> None:
-    """What a test does to members of consumer groups, it can do to classic ones."""
+    """A test controls members of classic groups as it controls those of consumer groups."""
     a = client("a")
     a.join()
     broker.groups.expire_session("g", "a")

@@ -130,7 +130,7 @@ def test_the_time_of_a_computation_that_no_member_was_told_of_cannot_run_out(
 def test_a_fault_takes_a_prepare_or_an_install_like_any_request(
     broker: EmbeddedBroker, connection: RawConnection
 ) -> None:
-    """What a client does about every error of a round can be tested."""
+    """A test can inject every error of a round of client-side assignment."""
     m1 = Peer(connection, "m1")
     m1.join()
     broker.faults.on(PREPARE, error(ErrorCode.NOT_COORDINATOR), group="g")

@@ -54,7 +54,7 @@ def test_an_unknown_profile_is_refused() -> None:
 
 @pytest.mark.parametrize("profile", ["default", "kafka"])
 def test_the_properties_of_a_configuration_parse_to_the_same_configuration(profile: str) -> None:
-    """What DescribeConfigs shows must be what --set takes."""
+    """A value that DescribeConfigs shows must be accepted by ``--set``."""
     config = BrokerConfig.parse({}, profile=profile)  # type: ignore[arg-type]
     assert BrokerConfig.parse(config.properties()) == config
     assert config.properties().keys() == PROPERTY_NAMES

@@ -78,7 +78,7 @@ def test_a_group_is_configured_before_it_exists_and_its_members_follow(
 
 
 def test_a_group_shows_what_the_broker_sets_for_all_under_the_brokers_name() -> None:
-    """Where a value comes from is the first question when a session is shorter than expected."""
+    """An operator whose session is shorter than expected asks first where the value comes from."""
     with (
         EmbeddedBroker(config={"group.consumer.session.timeout.ms": 3000}) as broker,
         RawConnection(broker.bootstrap_servers) as connection,

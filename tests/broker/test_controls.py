@@ -28,7 +28,7 @@ def members(broker: EmbeddedBroker) -> list[str]:
 
 
 def test_a_removed_member_has_left(broker: EmbeddedBroker, connection: RawConnection, journal: MemoryJournal) -> None:
-    """What an operator does to a member that does harm."""
+    """An operator can remove a member that does harm, and it is really gone."""
     connection.ask(join("a", instance_id="static"), version=1)
     broker.groups.remove_member("g", "static")
     assert members(broker) == []

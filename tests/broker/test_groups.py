@@ -42,7 +42,7 @@ def broker(clock: ManualClock, journal: MemoryJournal) -> Iterator[EmbeddedBroke
 def test_a_snapshot_shows_members_with_what_they_own_and_await(
     broker: EmbeddedBroker, connection: RawConnection
 ) -> None:
-    """What a test asserts on: names and partitions, not ids and records."""
+    """Tests assert on names and partitions of a snapshot, and not on ids and records."""
     first, second = Member(connection, "m1"), Member(connection, "m2")
     first.join("orders")
     second.join("orders")

@@ -51,7 +51,7 @@ def test_records_of_a_client_are_seen_in_any_compression(kip848_broker: Embedded
 
 
 def test_records_of_an_aborted_transaction_are_seen_only_on_request(kip848_broker: EmbeddedBroker) -> None:
-    """What a service took back was never there for its readers."""
+    """A test must not count records that the service under test took back."""
     kip848_broker.topics.create("orders")
     producer = Producer({"bootstrap.servers": kip848_broker.bootstrap_servers, "transactional.id": "t"})
     producer.init_transactions(20)
@@ -89,7 +89,7 @@ def test_many_records_are_returned_in_their_order_and_spread_without_keys() -> N
 
 
 def test_waiting_ends_with_the_record_that_was_missing(kip848_broker: EmbeddedBroker) -> None:
-    """Not in intervals: a test is as fast as the service."""
+    """A wait ends with the awaited record and not at an interval, so the test is as fast as the service."""
     kip848_broker.topics.create("orders", partitions=2)
     kip848_broker.produce("orders", "tea", partition=0)
     later = threading.Timer(0.05, kip848_broker.produce, ("orders", "milk"), {"partition": 1})

@@ -39,7 +39,7 @@ pytestmark = pytest.mark.kip848_broker(
 
 
 def test_members_of_all_groups_together_are_limited(connection: RawConnection) -> None:
-    """One member more is told so; those that are in go on, and a place that becomes free is given again."""
+    """The member above the limit gets an error; the others go on, and a freed place is given again."""
     epoch = connection.ask(join("m", group="mine", topics=("t",)), version=1).member_epoch
     answers = [connection.ask(join(f"f{number}", group="flooded", topics=("t",)), version=1) for number in range(30)]
     assert [answer.error_code for answer in answers].count(ErrorCode.NONE) == 19

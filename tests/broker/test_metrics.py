@@ -47,7 +47,7 @@ def test_every_metric_of_the_kip_is_there_from_the_start(broker: EmbeddedBroker)
 
 
 def test_groups_are_counted_by_protocol_and_by_state(broker: EmbeddedBroker, connection: RawConnection) -> None:
-    """What an operator looks at first: how many groups there are, and how many of them do not get on."""
+    """An operator looks first at how many groups there are, and how many of them are not stable."""
     beat(broker, "a", 0)
     assert figures(broker, "consumer.group.count") == {"stable": 1}
     beat(broker, "b", 0)

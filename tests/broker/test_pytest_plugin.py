@@ -121,7 +121,7 @@ def test_the_fixture_gives_each_test_a_broker_of_its_own_configured_by_its_marke
 
 
 def test_the_kit_has_consumers_topics_and_folders_that_are_kept(tmp_path: Path) -> None:
-    """What every test suite writes for itself otherwise."""
+    """Without these fixtures every test suite would have to write them itself."""
     arguments = ("--kip848-keep=kept", "-W", "error", "-p", "no:randomly", "-p", "no:asyncio", "-p", "no:anyio")
     for _ in range(2):
         result = run_pytest(tmp_path, KIT, *arguments)

@@ -62,7 +62,7 @@ def test_racks_that_cannot_be_written_down_are_refused(broker: EmbeddedBroker, r
 
 @pytest.mark.parametrize("text", ["", "a,,b", "a/ /b", " "])
 def test_a_topic_with_blank_racks_is_not_created(broker: EmbeddedBroker, text: str) -> None:
-    """The same through CreateTopics and IncrementalAlterConfigs, which know it as a configuration."""
+    """CreateTopics and IncrementalAlterConfigs refuse blank racks, which would match no client."""
     with pytest.raises(BrokerError, match="needs racks for each partition"):
         broker.topics.create("u", 2, configs={"kip848.partition.racks": text})
 

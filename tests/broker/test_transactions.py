@@ -375,7 +375,7 @@ def test_a_transaction_is_shown_as_it_is(broker: EmbeddedBroker, producer: RawPr
 
 
 def test_a_transaction_is_aborted_by_hand(broker: EmbeddedBroker, producer: RawProducer, reader: RawConnection) -> None:
-    """What a program does after a time-out can be tested without waiting for one."""
+    """A test sees how a program behaves after a transaction time-out without waiting for one."""
     producer.produce()
     broker.transactions.abort("tx")
     assert aborted_in(fetched(reader)) == [(producer.producer_id, 0)]
@@ -395,7 +395,7 @@ def test_waiting_in_vain_for_a_transaction_says_how_it_stands(broker: EmbeddedBr
 
 
 def test_administrators_see_transactional_ids(producer: RawProducer, reader: RawConnection) -> None:
-    """Who looks for a transaction that hangs begins here."""
+    """An operator who looks for a hanging transaction begins with this list."""
     producer.produce(partition=1)
     request = DescribeTransactionsRequest(transactional_ids=("tx", "nobody", ""))
     shown, unknown, unnamed = reader.ask(request, version=0).transaction_states

@@ -70,7 +70,7 @@ def test_a_file_with_sections_is_read_as_in_confluents_examples(file: Path) -> N
 
 @pytest.mark.parametrize("text", ["[default]\nhunter2", "hunter2", "a=1\nhunter2\n"])
 def test_a_line_that_is_no_property_is_named_by_its_number(file: Path, text: str) -> None:
-    """And not shown: it may be a secret."""
+    """The error has the number of the line and not its text, which may be a secret."""
     file.write_text(text)
     number = text.splitlines().index("hunter2") + 1
     with pytest.raises(ConfigError, match=rf"client\.properties, line {number}: not KEY=VALUE") as raised:

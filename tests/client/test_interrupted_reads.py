@@ -135,7 +135,7 @@ def test_a_busy_reader_looks_at_its_positions_now_and_then(plane: InterruptedPla
 
 
 def test_a_position_that_was_told_is_not_taken_back(fetcher: Fetcher, plane: InterruptedPlane) -> None:
-    """What was committed, by hand or on the timer, was asked for here: Ctrl-C after it repeats only what came later."""
+    """A committed position stays: after Ctrl-C only records behind it are read again."""
     plane.deliver("t", 0, 5, 6)
     hand_out(fetcher)
     assert offsets(fetcher) == {P0: 7, P1: 7}

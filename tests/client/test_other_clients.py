@@ -29,7 +29,7 @@ def test_a_method_of_another_client_is_refused_with_ours(kind: type[Consumer | A
 
 
 def test_an_attribute_error_inside_a_property_of_a_subclass_is_shown() -> None:
-    """Else a bug of the application reads as if its own property did not exist."""
+    """A bug in a property of the application must not read as if the property did not exist."""
 
     class Service(Consumer):
         @property

@@ -44,7 +44,7 @@ def test_a_member_is_not_told_of_a_look_up_that_it_does_not_need(
 
 
 def test_without_a_subscription_it_is_all_that_tells_of_a_wrong_password(consumer: Consumer) -> None:
-    """Who assigned partitions by hand may have no coordinator at all, and would wait for records for ever."""
+    """A consumer with assigned partitions may have no coordinator, and would wait for records for ever."""
     with consumer:
         consumer.assign([TopicPartition("orders", 0, 0)])
         with pytest.raises(GroupAuthorizationError, match="FindCoordinator"):

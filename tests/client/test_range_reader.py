@@ -120,7 +120,7 @@ def test_records_that_are_gone_are_an_error(broker: EmbeddedBroker, reader: Rang
 
 
 def test_a_topic_that_is_gone_is_an_error(broker: EmbeddedBroker, reader: RangeReader) -> None:
-    """And is told as such, not as a time-out."""
+    """A deleted topic must not look like a time-out."""
     broker.topics.delete("orders")
     with pytest.raises((RecordsGoneError, RequestTimeoutError), match="orders-0"):
         offsets(reader, ORDERS, 0, 10)

@@ -97,7 +97,7 @@ def parent_of(span: ReadableSpan) -> int | None:
 
 
 def test_a_rebalance_is_one_span_over_callbacks_and_commits(broker: EmbeddedBroker, seen: Seen) -> None:
-    """What a rebalance cost, and which callback it was: the question after every deployment."""
+    """After every deployment an operator asks how long rebalances took, and which callback was slow."""
     tracer = trace.get_tracer("application")
 
     def on_revoke(consumer: Consumer, partitions: list[TopicPartition]) -> None:

@@ -145,7 +145,7 @@ def test_local_and_remote_exclude_each_other() -> None:
 
 
 def test_the_fallback_is_off_unless_asked_for() -> None:
-    """An assignment by other rules than those that were asked for is an error, not a default."""
+    """A group must not be assigned by other rules than the configured ones without an error."""
     assert not parse(group_local_assignors=Even).local_assignors.fallback
     assert parse(group_local_assignors=Even, group_local_assignors_fallback="server").local_assignors.fallback
     assert not parse(group_local_assignors=Even, group_local_assignors_fallback="none").local_assignors.fallback

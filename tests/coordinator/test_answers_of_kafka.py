@@ -26,7 +26,7 @@ def h() -> Harness:
 
 
 def test_a_description_shows_partitions_until_their_holder_has_given_them_up(h: Harness) -> None:
-    """Who looks for the reason why a partition is not consumed finds the member that still has it."""
+    """An operator who asks why a partition is not consumed finds the member that still holds it."""
     h.join("a", ["foo"], assignor="range")
     h.join("b", ["foo"], assignor="range")
     h.heartbeat("a", 1)

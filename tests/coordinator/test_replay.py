@@ -140,7 +140,7 @@ def test_a_log_of_kafka_4_0_is_read() -> None:
 
 
 def test_all_records_survive_their_bytes() -> None:
-    """What is loaded from disk is what was decided."""
+    """A restarted coordinator loads exactly the decisions that it wrote."""
     h = Harness()
     h.create_topic("foo", partitions=3)
     h.join("a", ["foo"], instance="i", rack="r", assignor="range")

@@ -114,7 +114,7 @@ def test_quickstart(kip848_broker: EmbeddedBroker) -> None:
 
 
 def test_leader_election_and_pollers() -> None:
-    """What docs/workers.md promises: another process leads when the leader goes, and each feed has one poller."""
+    """As docs/workers.md promises, another process leads when the leader goes, and each feed has one poller."""
     with EmbeddedBroker(connect_groups=True) as broker:
         with example("leader_election.py", broker, "0.05") as first:
             assert lines_of(first, 1) == ["leading with token 1"]
@@ -146,7 +146,7 @@ def test_commit_by_hand(kip848_broker: EmbeddedBroker) -> None:
 
 @pytest.mark.parametrize("loop", ["asyncio", "trio"])
 def test_async_consumer(kip848_broker: EmbeddedBroker, loop: str) -> None:
-    """The same program on both event loops: in order, committed, and out of the group on Ctrl-C."""
+    """The same program runs on asyncio and trio: in order, committed, and out of the group on Ctrl-C."""
     kip848_broker.topics.create("orders", partitions=1)
     produce(kip848_broker, "orders", ("a", "tea"), ("b", "milk"))
     with example("async_consumer.py", kip848_broker, "orders", loop) as process:
@@ -259,7 +259,7 @@ def test_local_state_commits_no_order_whose_total_is_not_written(tmp_path: Path)
 
 
 def test_health_answers_probes() -> None:
-    """What an operator copies into a deployment must answer as its probes expect."""
+    """Operators copy this example into a deployment, whose probes expect these answers."""
     with EmbeddedBroker({"orders": 1}) as broker:
         produce(broker, "orders", ("a", "1"))
         with example("health.py", broker, "orders", "0") as process:

@@ -93,7 +93,7 @@ def test_a_member_is_answered_in_a_version_that_it_reads(reads: int, written: in
 
 
 def test_when_the_assignor_fails_members_keep_what_they_alone_claim() -> None:
-    """Of a claim that others contest nobody knows who reads; given to both, two would."""
+    """A partition claimed by two members must not be given to both, or both would read it."""
     members = [
         a_member("a", {"t": [0, 1]}, generation=5),
         a_member("b", {"t": [1, 2]}, generation=5),

@@ -140,7 +140,7 @@ def test_heartbeats_begin_one_interval_after_the_join_was_answered() -> None:
 
 
 def test_a_new_life_begins_with_a_heartbeat_after_one_interval() -> None:
-    """What the last one was about to send, and what it hears now, is about a member that is no more."""
+    """Requests and answers of the membership before a removal must not touch the new one."""
     member = joined()
     member.beat(REBALANCE)
     member.commit(positions(t_0=5))
@@ -404,7 +404,7 @@ def test_an_unknown_id_is_replaced_at_once_and_a_second_time_after_the_backoff()
 
 
 def test_a_join_moves_to_the_next_coordinator_with_its_id() -> None:
-    """What waits at the old one is never answered."""
+    """A join that waits at the old coordinator would never be answered."""
     member = rejoining()
     member.coordinator_found = False
     member.advance(INTERVAL_MS)

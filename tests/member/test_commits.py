@@ -83,7 +83,7 @@ def test_a_coordinator_that_cannot_write_is_looked_up_again() -> None:
 
 
 def test_an_interval_commit_of_a_consumer_that_gave_everything_up_is_forgotten() -> None:
-    """It waited for the coordinator; without offsets it says nothing, and nobody needs a coordinator for it."""
+    """An automatic commit without offsets must not make a consumer look for a coordinator."""
     member = without_coordinator(auto_committing())
     member.advance(AUTO_MS)
     member.poll(positions(t_0=5))

@@ -155,7 +155,7 @@ def test_a_member_that_leaves_starts_no_partition() -> None:
 
 
 def test_an_assignment_that_came_back_during_a_run_needs_no_run_of_its_own() -> None:
-    """Else the listener is called again with nothing, or not, as the next poll() happens to come."""
+    """A listener would be called again with nothing, depending on when poll() happens to come."""
     member = stable({"t": [0]})
     member.assign_more({"t": [0, 1]})
     member.poll()

@@ -387,7 +387,7 @@ def test_a_broker_for_others_tells_clients_its_advertised_host() -> None:
 def test_users_and_mechanisms_that_make_no_sense_are_refused(
     users: dict[str, str], mechanisms: tuple[str, ...]
 ) -> None:
-    """And no password is in the message or the repr."""
+    """A wrong user or mechanism is refused at the start, without a password in message or repr."""
     with pytest.raises(ConfigError) as refusal:
         BrokerSasl(users, mechanisms)
     assert "secret" not in str(refusal.value)

@@ -108,7 +108,7 @@ def test_any_name_and_password_works(name: str, password: str, mechanism: str) -
 
 @mechanisms
 def test_a_wrong_password_is_refused_without_saying_what_was_wrong(mechanism: str) -> None:
-    """Who tries passwords learns nothing from the answer, and none of both passwords is in it."""
+    """An attacker learns nothing from the refusal, and neither password is in it."""
     client, server = a_client(mechanism, password="wrong-canary"), a_server(mechanism, password="right-canary")
     proof = client.answer(server.answer(client.first()))
     assert proof is not None
@@ -233,7 +233,7 @@ def test_a_first_message_that_breaks_the_rules_is_refused(client_first: bytes) -
     ids=["channel", "nonce", "no proof", "short proof", "no base64"],
 )
 def test_a_proof_that_was_tampered_with_is_refused(change: Callable[[bytes], bytes]) -> None:
-    """What is not exactly what this conversation asks for proves nothing."""
+    """Only the exact proof of this conversation may let a client in."""
     client, server = a_client(), a_server()
     proof = client.answer(server.answer(client.first()))
     assert proof is not None

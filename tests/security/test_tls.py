@@ -147,7 +147,7 @@ async def test_an_unknown_authority_is_refused_and_the_key_to_set_is_named(
 
 
 async def test_a_certificate_signed_by_itself_is_refused_and_may_be_trusted() -> None:
-    """What people make first for a test cluster."""
+    """Users of a test cluster often make a self-signed certificate first."""
     alone = Path(__file__).parents[1] / "wire" / "localhost.pem"
     with EmbeddedBroker(tls=BrokerTls(alone)) as broker:
         await refused(broker.port, TlsSettings(), "signed by itself")

@@ -178,7 +178,7 @@ def test_a_failing_scenario_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_failing_run_is_made_smaller_by_leaving_events_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is left is told as a story; each event that is not needed hides the one that is."""
+    """A failing run is told as a story, in which every needless event would hide the cause."""
     break_the_member(monkeypatch)
     report = run(scenario_of("mixed", seed=6), seed=6)
     smaller = shrink(report, runs_max=60)

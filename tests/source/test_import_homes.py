@@ -87,7 +87,7 @@ def test_each_library_is_imported_only_at_home() -> None:
 
 
 def test_a_core_reads_no_clock_and_draws_no_hidden_randomness() -> None:
-    """What the simulation proves holds for users only if the cores depend on nothing but their inputs."""
+    """The simulation proves something for users only if the cores depend on nothing but their inputs."""
     faults = []
     for path, tree in _files().items():
         if not _in(path, PURE):

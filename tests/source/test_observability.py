@@ -47,5 +47,5 @@ def test_every_event_of_the_journal_is_written_somewhere(event: str) -> None:
 
 @pytest.mark.parametrize("event", list(LogEvent))
 def test_every_log_event_is_written_somewhere(event: LogEvent) -> None:
-    """The same for those that operators grep for."""
+    """Operators grep for the log events of the page; one that is never written misleads them."""
     assert f"LogEvent.{event.name}" in SOURCE

@@ -98,7 +98,7 @@ def test_the_generated_parts_are_up_to_date() -> None:
 
 
 def test_the_diagrams_show_every_move() -> None:
-    """What is left out of the picture is what a reader looks for."""
+    """A reader looks for exactly the move that a picture left out."""
     public = state_diagram()
     for transition in TRANSITIONS:
         arrow = re.search(rf"{transition.source.name} --> {transition.dest.name}: (.*)", public)

@@ -76,7 +76,7 @@ def test_a_time_after_the_last_record_is_an_error_or_the_end(broker: EmbeddedBro
 
 
 def test_a_batch_begins_at_committed_offsets(broker: EmbeddedBroker) -> None:
-    """What the group has not processed yet, without joining it."""
+    """A batch reads the records that the group has not processed yet, without joining it."""
     with consumer(broker.bootstrap_servers) as plain:
         plain.assign([public(0), public(1)])
         position = public(0)

@@ -28,7 +28,7 @@ def batch(**changed: str) -> SourceOptions:
 
 
 def test_defaults_of_a_stream() -> None:
-    """What happens to those who give the least: the group decides where to begin, and hears of every batch."""
+    """Without further options the group's offsets decide where to begin, and every batch is committed."""
     options = stream()
 
     assert options.subscription == Subscription(topics=frozenset({"orders"}))

@@ -563,7 +563,7 @@ def test_tls_and_passwords_reach_both_the_member_and_the_tasks(tmp_path: Path) -
 
 
 def test_the_member_writes_an_event_log(address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What happened in the group is seen from the query's side, too, beside the logs of others."""
+    """The query's member has an event log, to be read beside those of other members."""
     path = tmp_path / "query.jsonl"
     with driving(address, eventLog=path) as driver:
         driver.run(400)

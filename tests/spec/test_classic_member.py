@@ -1209,7 +1209,7 @@ def test_r221_another_pattern_is_matched_before_the_join_that_waits() -> None:
 
 
 def test_r221_a_pattern_that_was_given_up_is_not_matched_any_more() -> None:
-    """What it matched is not subscribed to, and a look that failed is not repeated."""
+    """Topics of a pattern that was replaced must not be read, and a failed lookup for it is not repeated."""
     member = ClassicMemberHarness()
     member.subscribe(pattern="[tu]")
     member.describes = False
@@ -1293,7 +1293,7 @@ def test_r240_a_static_member_that_subscribed_anew_joins_once_more_too() -> None
 
 @pytest.mark.parametrize(("assignor", "joins"), [("cooperative-sticky", 1), ("range", 0)])
 def test_r242_a_leader_that_was_replaced_joins_once_more_unless_its_group_is_eager(assignor: str, joins: int) -> None:
-    """What its former process had left out of the round has no owner."""
+    """Partitions that its former process had left out of the round would have no owner."""
     settings = {"instance_id": "i-1", "topic_refresh_ms": 5_000}
     member = ClassicMemberHarness(settings=settings, assignors=(assignor,))
     member.subscribe("t")

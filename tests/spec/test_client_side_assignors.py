@@ -581,7 +581,7 @@ def test_r166_heartbeats_go_on_during_a_round(arrange: object) -> None:
 
 @pytest.mark.parametrize("arrange", [chosen, computing, installing])
 def test_r167_a_round_of_an_earlier_life_sends_nothing_more(arrange: object) -> None:
-    """What was computed for a group that removed this member says who has what in a world that is gone."""
+    """An assignment computed before the member was removed would assign partitions of an old group."""
     assert callable(arrange)
     member = arrange()
     fence(member)
@@ -853,7 +853,7 @@ def test_r172_after_a_removal_the_same_epoch_is_told_again() -> None:
 
 
 def test_r172_a_life_that_begins_without_an_assignment_has_an_empty_target() -> None:
-    """What the member had before it was removed, or nothing at all, is not what it has now."""
+    """After a removal on_assignment() must not name the partitions of the time before it."""
     member = offering()
     member.subscribe("t")
     member.poll()

@@ -221,7 +221,7 @@ def test_r107_a_commit_that_waited_through_a_removal_fails() -> None:
 
 
 def test_r107_so_does_one_that_waited_through_a_leave() -> None:
-    """Without an epoch it would be accepted once the group is empty, whoever has read on since."""
+    """Without an epoch an old commit would be accepted by the empty group, over newer offsets."""
     member = stable()
     call = member.commit(positions(t_0=5))
     member.answer_commit(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -293,7 +293,7 @@ def test_r112_missing_permission_names_every_topic() -> None:
 
 
 def test_r112_missing_permission_names_the_group() -> None:
-    """The administrator reads what to grant, and to whom; any other error does not speak of permissions."""
+    """The error says which permission to grant, and to whom."""
     for code, says_so in ((ErrorCode.GROUP_AUTHORIZATION_FAILED, True), (ErrorCode.UNKNOWN_SERVER_ERROR, False)):
         member = stable(user="alice")
         call = member.commit(positions(t_0=1))

@@ -75,7 +75,7 @@ def test_r180_a_newcomer_asks_after_30_ms_and_then_at_growing_distances() -> Non
 
 
 def test_r180_a_member_whose_epoch_moved_asks_too() -> None:
-    """A member that leaves hands its partitions to those that are there already."""
+    """When a member leaves, its partitions go to members that are already in the group."""
     member = newcomer(describes=True)
     sends(member, for_ms=30)
     describe(member, NOTHING)
@@ -150,7 +150,7 @@ def test_r182_a_coordinator_that_names_what_is_missing_is_not_asked() -> None:
 
 
 def test_r183_while_it_knows_what_it_waits_for_it_asks_every_25_ms_for_two_intervals() -> None:
-    """What users feel of a rebalance is this distance."""
+    """This distance is how long users wait for a moved partition in a rebalance."""
     member = newcomer(describes=True)
     sends(member, for_ms=30)
     describe(member, {"t": [0]})

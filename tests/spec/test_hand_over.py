@@ -78,7 +78,7 @@ def test_r189_it_revokes_when_all_others_have_the_new_epoch() -> None:
     ],
 )
 def test_r189_every_other_member_must_be_ready(others: list[int], target_epoch: int, revokes: bool) -> None:
-    """Otherwise nobody reads the partitions until the slowest has heard of them; who leaves or joins does not count."""
+    """Otherwise nothing reads the partitions until the slowest member has heard of them."""
     member = unsubscribed()
     member.describe({}, epoch=2, own_epoch=1, others=others, target_epoch=target_epoch)
     assert member.member.view().poll_wanted is revokes

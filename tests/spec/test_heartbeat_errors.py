@@ -84,7 +84,7 @@ def test_r49_it_is_not_told_with_every_heartbeat(interval_ms: int, limit_ms: int
 
 @pytest.mark.parametrize("code", FATAL, ids=lambda code: code.name)
 def test_r50_one_error_and_then_silence(code: ErrorCode) -> None:
-    """What no retry cures must be seen, once, and not hammer the cluster."""
+    """An error that no retry cures must reach the application once, and must not flood the cluster."""
     member = joining()
     member.answer_heartbeat(error=code)
     member.advance(10 * INTERVAL_MS)

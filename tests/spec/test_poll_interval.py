@@ -108,7 +108,7 @@ def test_r126_without_a_poll_the_member_stays_out() -> None:
 
 @pytest.mark.parametrize("answered", [True, False])
 def test_r126_the_end_of_the_leave_does_not_disturb_the_join(answered: bool) -> None:
-    """Elsewhere it wiped the wish to rejoin, and the next heartbeat was refused for good."""
+    """If the wish to join again were lost, the next heartbeat would be refused for good."""
     member = late()
     member.poll()
     member.finish_call("lost", "t-0")

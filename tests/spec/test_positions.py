@@ -146,7 +146,7 @@ def test_r92_a_failed_fetch_is_repeated(code: ErrorCode) -> None:
 
 @pytest.mark.parametrize("code", CODES, ids=lambda code: code.name)
 def test_r92_a_failed_partition_is_repeated(code: ErrorCode) -> None:
-    """The same, when only one partition of the answer failed."""
+    """If only one partition of an answer failed, it must still get its committed offset."""
     member = looking_up(TWO)
     member.answer_fetch({"t-1": 5}, errors={"t-0": code})
     member.advance(200)

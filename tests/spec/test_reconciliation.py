@@ -179,7 +179,7 @@ def test_r74_the_known_part_goes_ahead() -> None:
 
 
 def test_r74_others_do_not_wait_for_a_topic_that_only_we_miss() -> None:
-    """What is to be given up is given up, although nothing can be taken yet."""
+    """A member gives partitions up even if it does not know the names of those that it gets."""
     member = unresolved({"u": [0]})
     member.poll()
     member.finish_call("revoked", "t-0")
@@ -288,7 +288,7 @@ def test_r76_a_broker_that_does_not_answer_holds_nothing_back_for_long() -> None
 
 @pytest.mark.parametrize("late", ["answer", "failure"])
 def test_r76_a_target_waits_for_its_names_again_after_a_removal(late: str) -> None:
-    """What the cluster did not know in the member's earlier life it may know by now."""
+    """A topic name that was unknown before the removal may be known by now."""
     member = unresolved({"u": [0]})
     member.advance(100)
     asked_before = member.take_waiting(RequestMetadata)
@@ -308,7 +308,7 @@ def test_r76_a_target_waits_for_its_names_again_after_a_removal(late: str) -> No
 
 
 def test_r77_an_unknown_topic_alone_is_acknowledged_once() -> None:
-    """The same acknowledgement on every turn floods the coordinator."""
+    """Repeating the same acknowledgement would flood the coordinator."""
     member = unresolved({"t": [0], "u": [0]})
     assert member.reported(member.expect_heartbeat(epoch=2)) == ONE
     member.answer_heartbeat(epoch=2)
@@ -443,7 +443,7 @@ def test_r82_what_was_added_already_waits_for_the_answer() -> None:
 
 
 def test_r82_a_run_that_adds_nothing_is_not_contradicted() -> None:
-    """What it gave up is given up; starting over would keep others waiting."""
+    """Partitions that were given up stay given up; starting over would keep others waiting."""
     member = contradicted(revoking())
     member.finish_call("revoked", "t-1")
     member.finish_call("assigned")

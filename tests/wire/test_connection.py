@@ -81,7 +81,7 @@ async def test_an_older_broker_is_asked_again_in_its_own_version(
 
 
 async def test_a_broker_that_refuses_every_version_is_reported() -> None:
-    """Not retried for ever, and not mistaken for a network fault."""
+    """A broker without a common version is an error; it is not retried for ever as a network fault."""
 
     async def script(peer: Peer) -> None:
         for _ in range(2):

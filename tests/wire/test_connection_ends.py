@@ -117,7 +117,7 @@ async def test_a_peer_that_does_not_speak_kafka_is_told_apart(data: bytes, told:
 
 
 async def test_a_peer_that_hangs_up_on_the_first_request_is_explained() -> None:
-    """What a TLS port does with plaintext, mostly."""
+    """A TLS port hangs up on plaintext; the error says that TLS may be expected."""
 
     async def script(peer: Peer) -> None:
         await peer.request()
@@ -156,7 +156,7 @@ async def test_a_byte_behind_the_last_field_does_not_end_the_connection() -> Non
 
 
 async def test_the_limit_on_answers_can_be_set() -> None:
-    """Who fetches batches of 100 MB has to be able to."""
+    """A user who fetches batches of 100 MB can raise the limit."""
 
     async def script(peer: Peer) -> None:
         await agree(peer)

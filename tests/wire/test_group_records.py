@@ -70,7 +70,7 @@ def test_keys_start_with_their_type() -> None:
     ],
 )  # fmt: skip
 def test_values_have_kafkas_layout_and_version(value: records.GroupRecordValue, expected: str) -> None:
-    """As above; and the version is the one that Kafka's coordinator writes."""
+    """Kafka's coordinator must be able to read these values, and writes the same version."""
     assert encode_record_value(value).hex() == expected
 
 
@@ -137,7 +137,7 @@ _CASES = [
 
 @pytest.mark.parametrize("case", _CASES, ids=str)
 def test_every_record_part_survives_a_round_trip(case: Case) -> None:
-    """What a coordinator writes is what it loads after a restart."""
+    """A coordinator loads after a restart exactly the fields that it wrote."""
 
     @settings(max_examples=max(10, settings().max_examples // 3))
     @given(messages(case))

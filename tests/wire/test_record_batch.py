@@ -155,7 +155,7 @@ def test_an_impossible_length_is_refused(length: int) -> None:
 
 
 def test_a_wrong_checksum_is_told_with_both_numbers() -> None:
-    """Who debugs a producer needs to see which it was."""
+    """The author of a producer needs both numbers to find the mistake."""
     data = bytearray(build_batch([Record(b"a")]))
     data[-1] ^= 1
 

@@ -38,7 +38,7 @@ def test_an_unknown_key_has_no_messages() -> None:
 
 @pytest.mark.parametrize("case", all_cases(), ids=str)
 def test_every_version_has_readable_source(case: Case) -> None:
-    """Who hunts a codec bug reads this source; lines that no editor can show would not help."""
+    """A codec bug is found by reading this source in a debugger."""
     for text in source_of(case.cls, case.version):
         assert text.startswith("def ")
         assert max(map(len, text.splitlines())) < 1000

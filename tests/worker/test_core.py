@@ -566,7 +566,7 @@ def test_a_heartbeat_without_an_answer_may_have_asked_for_a_stop() -> None:
 
 
 def test_a_failure_is_followed_by_a_heartbeat_with_every_field() -> None:
-    """What the coordinator took of a request without an answer is not known."""
+    """It is unknown which fields of an unanswered request the coordinator has taken."""
     bench = running()
     bench.pass_time(INTERVAL_MS)
     bench.step(NotAnswered(bench.sent[-1].request_id, ConnectionLostError("cut")))
@@ -753,7 +753,7 @@ def test_a_plan_is_handed_in_for_the_group_that_it_was_computed_for() -> None:
 
 
 def test_an_assignor_is_given_the_group_and_its_plan_is_handed_in_whole() -> None:
-    """What is lost on the way moves units that could stay, or is lost to the next worker that plans."""
+    """A lost part of a plan would move units without need, or be missing for the next worker that plans."""
     bench = Bench(client_assignors=("own",), worker_url="http://w")
     _ask(bench)
     drains = encode(WorkerMetadata(draining=True))

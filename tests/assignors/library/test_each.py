@@ -68,7 +68,7 @@ def test_priority_spreads_the_important_topic_by_itself() -> None:
 
 
 def test_buckets_keep_premium_partitions_to_their_members() -> None:
-    """What gold customers send is not behind what everybody sends."""
+    """Records of gold customers must not wait behind those of all others."""
     gold = {f"g{i}": Buckets({"gold": 70, "rest": 30}, "gold").metadata().metadata for i in range(2)}
     rest = {"r": Buckets({"gold": 70, "rest": 30}, "rest").metadata().metadata}
     spec = group({m: ["t"] for m in (*gold, *rest)}, {"t": 10}, metadata={**gold, **rest})

@@ -14,7 +14,7 @@ STICKY = ALL.keys() - {"range", "priority"}
 
 @pytest.mark.parametrize("name", sorted(ALL))
 def test_every_assignor_of_the_library_is_sound(name: str) -> None:
-    """What is recommended to others holds here first: even and sticky as their pages say, also in a large group."""
+    """Every ready-made assignor is even and sticky as its page says, also in a large group."""
     report = run_suite(ALL[name], groups=40, members=300)
     failed = {result.name for result in report.results if not result.passed}
     measured = {"partitions are even": name not in EVEN, "what need not move stays": name not in STICKY}

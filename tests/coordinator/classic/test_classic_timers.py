@@ -158,7 +158,7 @@ def test_s30_newcomers_do_not_extend_the_initial_delay_for_ever() -> None:
 
 
 def test_s30_the_initial_delay_of_a_sole_member_is_not_extended() -> None:
-    """Nor cut by a rebalance timeout that is shorter."""
+    """A sole member waits exactly the initial delay, even if its rebalance timeout is shorter."""
     h = ClassicHarness(delay_ms=1_500)
     call = h.join_group(instance="i1", rebalance_ms=500)
     h.advance(1_499)

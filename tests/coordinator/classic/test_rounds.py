@@ -149,7 +149,7 @@ def test_who_leaves_while_its_join_waits_is_told_there() -> None:
 
 
 def test_who_leaves_while_its_sync_waits_is_told_there() -> None:
-    """As above; the others are told to join again."""
+    """A member that leaves gets an answer to its waiting sync, and the others are told to join again."""
     h = ClassicHarness()
     a, b, c = h.stable("a", "b", "c")
     for member_id in (a, b, c):
@@ -193,7 +193,7 @@ def test_s20_commits_without_a_generation_are_for_groups_without_members(
 
 
 def test_a_commit_has_to_fit_the_generation_and_is_a_sign_of_life() -> None:
-    """What a member committed too late would undo what its successor has done."""
+    """A late commit of an old generation would undo the progress of the member that took over."""
     h = ClassicHarness()
     (a,) = h.stable("a")
     assert h.commit_code(a, 7) == ILLEGAL
@@ -235,7 +235,7 @@ def test_s23_a_group_that_lives_cannot_be_deleted_nor_its_offsets(said: bytes) -
 
 
 def test_offsets_of_a_group_that_is_not_of_consumers_cannot_be_deleted_while_it_lives() -> None:
-    """What Connect's workers need is known to them alone."""
+    """The coordinator cannot know which offsets Connect's workers still need."""
     h = ClassicHarness()
     h.newcomer(protocol_type="connect")
     assert _delete_offset(h) == (ErrorCode.NON_EMPTY_GROUP, 0)

@@ -149,7 +149,7 @@ def test_a_static_member_may_leave_its_instance_id_out() -> None:
 
 
 def test_a_failed_append_leaves_the_old_process_in_its_place() -> None:
-    """What is not in the log has not happened."""
+    """A replacement that is not in the log would be forgotten by the next coordinator."""
     h = ClassicHarness()
     (old,) = _stable(h, "i1")
     before = h.classic

@@ -589,7 +589,7 @@ def test_a_join_that_comes_after_a_restart_frees_no_unit(attempts: int) -> None:
 
 
 def test_a_group_is_described_as_it_is() -> None:
-    """What `kip848 groups describe` shows of each worker."""
+    """`kip848 groups describe` shows these fields of each worker."""
     harness = ConnectHarness()
     harness.enter("w1", catalogue=(3, "A B"), worker_id="host:1")
     harness.enter("w2")

@@ -495,7 +495,7 @@ def test_a_round_that_was_not_prepared_goes_over_to_the_assignor_that_all_have_i
 
 
 def test_a_prepared_round_is_finished_with_the_assignor_it_began_with() -> None:
-    """What a member computes is not thrown away because a member with other assignors joined."""
+    """A computed assignment is not thrown away because a member with other assignors joined."""
     h = AssignmentHarness()
     h.enter("m1", offer("a"), offer("b"))
     prepared = h.prepare("m1")

@@ -139,7 +139,7 @@ def test_a_request_that_lacks_a_field_is_not_full(missing: str) -> None:
 
 
 def test_a_changed_rack_or_timeout_is_kept_without_a_rebalance() -> None:
-    """What does not move partitions does not disturb the group."""
+    """A change that moves no partition must not disturb the group."""
     h = _two_topics()
     h.join("m", ["foo"])
     for change in ({"rack": "r1"}, {"rebalance_timeout_ms": 7_000}, {"client_id": "other"}):

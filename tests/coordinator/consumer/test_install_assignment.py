@@ -187,7 +187,7 @@ def test_an_assignor_s_error_keeps_the_target_and_reaches_every_member() -> None
 
 @pytest.mark.parametrize(("assignor", "kept"), [("a", b"told"), ("b", b"")])
 def test_an_error_keeps_what_the_same_assignor_told_before(assignor: str, kept: bytes) -> None:
-    """What another assignor told means nothing to the one that failed."""
+    """After an error members keep the metadata of the same assignor, but not that of another one."""
     h = AssignmentHarness()
     h.enter("m1")
     h.install("m1", h.prepare("m1").group_epoch, {"m1": {"foo": range(6)}}, metadata={"m1": (1, b"told")})
@@ -400,7 +400,7 @@ def test_a_member_does_not_wait_for_what_it_unsubscribed_from() -> None:
 
 
 def test_what_a_member_waits_for_is_told_again_after_it_gave_something_up() -> None:
-    """While it owes a revocation it waits for nothing; afterwards it waits as before, at the same epoch."""
+    """A member that owes a revocation waits for nothing; afterwards it waits again, at the same epoch."""
     both = ["foo", "bar"]
     h = AssignmentHarness()
     h.create_topic("bar", partitions=1)

@@ -138,7 +138,7 @@ def test_a_static_member_may_come_back_under_its_own_id() -> None:
 
 
 def test_a_static_member_that_leaves_while_it_revokes_has_revoked() -> None:
-    """What it was giving up is free at once."""
+    """The partitions that it was revoking are free at once, and the others need not wait for it."""
     h = _group()
     h.join("c", ["foo"])
     h.heartbeat("b", 2, instance="i")

@@ -91,7 +91,7 @@ def test_topics_and_patterns_of_all_that_go_are_forgotten() -> None:
 
 
 def test_a_member_that_was_to_compute_the_target_is_replaced_by_one_that_stays() -> None:
-    """Else the group would wait for the assignment time-out of a member that is gone."""
+    """The group must not wait for the assignment time-out of a member that is gone."""
     h = AssignmentHarness()
     for member_id in ("a", "b", "c"):
         h.join(member_id, ["foo"], offers=[offer("mine")])

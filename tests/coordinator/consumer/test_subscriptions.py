@@ -183,7 +183,7 @@ def test_the_last_subscriber_takes_its_pattern_along() -> None:
 
 @pytest.mark.parametrize("how", ["leave", "session"])
 def test_a_pattern_is_forgotten_when_its_last_member_goes(how: str) -> None:
-    """The same for a member that leaves or dies."""
+    """A pattern of a member that left or died would be stored and matched for ever."""
     h = _topics()
     h.join("a", None, regex="foo.*")
     h.run_tasks()
@@ -227,7 +227,7 @@ def test_a_topic_that_grows_or_goes_needs_no_new_match() -> None:
 
 
 def test_patterns_are_matched_again_after_the_refresh_interval() -> None:
-    """What members may see can change without a new topic."""
+    """A permission can change which topics members may see, without a new topic."""
     h = _topics()
     h.join("a", None, regex="foo.*")
     h.run_tasks()

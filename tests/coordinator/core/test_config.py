@@ -18,7 +18,7 @@ def test_the_default_profile_is_quick() -> None:
 
 
 def test_the_kafka_profile_has_kafka_s_defaults() -> None:
-    """What is tried against the embedded broker behaves as in production."""
+    """A program tried against the embedded broker must behave as in production."""
     config = CoordinatorConfig.for_profile("kafka")
     assert (config.consumer_heartbeat_interval_ms, config.consumer_session_timeout_ms) == (5_000, 45_000)
     assert (config.consumer_min_heartbeat_interval_ms, config.consumer_max_heartbeat_interval_ms) == (5_000, 15_000)
@@ -82,7 +82,7 @@ def test_a_wrong_property_is_refused_with_what_would_be_right(properties: dict[s
 
 
 def test_every_property_has_a_name_and_reads_back() -> None:
-    """What DescribeConfigs shows can be given to --set."""
+    """A value that DescribeConfigs shows can be given to --set."""
     config = CoordinatorConfig()
     assert len(CoordinatorConfig.property_names()) == len(CoordinatorConfig.__struct_fields__)
     assert CoordinatorConfig.from_properties({}) == config

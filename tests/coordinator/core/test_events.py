@@ -15,7 +15,7 @@ def _names(h: Harness) -> list[str]:
 
 
 def test_a_rebalance_is_told_from_its_cause_to_its_end() -> None:
-    """Who reads the event log sees why partitions moved, who was waited for, and when it was over."""
+    """A reader of the event log sees why partitions moved, which member was waited for, and when it was over."""
     h = Harness()
     h.create_topic("foo", partitions=2)
     h.join("a", ["foo"])

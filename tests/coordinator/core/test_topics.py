@@ -29,7 +29,7 @@ def test_a_subscribed_topic_that_is_created_later_is_assigned() -> None:
 
 
 def test_a_new_topic_is_shared_out_among_all_subscribers() -> None:
-    """Also among those that sent no heartbeat since it was created."""
+    """Members that sent no heartbeat since the topic was created get their part of it, too."""
     h = _group()
     h.join("n", ["foo", "bar"])
     h.add_partitions("foo", partitions=4)

@@ -147,7 +147,7 @@ def test_s42_joins_that_wait_are_sent_to_join_again() -> None:
 
 
 def test_s42_syncs_that_wait_are_sent_to_join_again() -> None:
-    """As above, in the second half of the round: what was taken back belongs to no member."""
+    """A sync that waits during an upgrade would never be answered; it is told to join again."""
     h = MigrationHarness()
     a, b = h.classic_group([0, 1, 2], [3, 4, 5])
     h.join_group(a, protocols=subscription())
@@ -246,7 +246,7 @@ def test_the_joining_member_counts_for_the_size() -> None:
 
 
 def test_classic_members_of_a_consumer_group_survive_a_restart() -> None:
-    """Who speaks what is in the log, with the session that each member asked for."""
+    """After a restart the coordinator knows the protocol and the session of each member."""
     h = MigrationHarness()
     a, generation = h.mixed()
     h.restart()
@@ -407,7 +407,7 @@ def test_s53_who_is_told_to_join_and_does_not_is_removed() -> None:
 
 
 def test_s53_who_joins_and_does_not_fetch_its_assignment_is_removed() -> None:
-    """As above, with the second of the two requests."""
+    """A classic member that never sends SyncGroup would keep partitions that it does not read."""
     h = MigrationHarness()
     (a,) = h.classic_group(ALL)
     h.join("n", ["foo"])
@@ -481,7 +481,7 @@ def test_s54_the_last_new_member_leaves_a_classic_group_behind() -> None:
 
 
 def test_after_a_restart_a_downgraded_group_still_lets_its_members_join_again() -> None:
-    """What the last member on the new protocol had would be read by no member until another one joins."""
+    """Otherwise the partitions of the last member on the new protocol stay unread until another one joins."""
     h = MigrationHarness()
     a, generation = h.mixed()
     target = h.target(a)
@@ -594,7 +594,7 @@ def test_a_static_member_takes_the_last_place_at_once_if_nothing_has_to_move(
 
 
 def test_a_static_member_that_takes_the_last_place_with_other_topics_waits_for_the_next_generation() -> None:
-    """What it is to have is not known yet. Kafka tells it generation 0, with which it can fetch nothing."""
+    """Its assignment is not computed yet; in generation 0, which Kafka answers, it could fetch nothing."""
     h = MigrationHarness()
     h.create_topic("bar", partitions=1)
     a, generation = h.mixed()

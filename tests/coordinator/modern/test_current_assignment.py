@@ -143,7 +143,7 @@ def test_row(name: str) -> None:
 
 @pytest.mark.parametrize("owned", [None, {T1: frozenset({0})}])
 def test_a_member_in_an_unknown_state_must_rejoin(owned: OwnedPartitions | None) -> None:
-    """What a newer coordinator meant is not guessed."""
+    """A state written by a newer coordinator is not guessed."""
     row = Row(_current("5/4 unknown 0@3"), 6, {T1: (0,)}, None, owned=owned)
     with pytest.raises(MustRejoinError):
         _step(row)

@@ -35,7 +35,7 @@ def test_a_foreign_epoch_is_fenced(epoch: int, instance: str | None) -> None:
 
 @pytest.mark.parametrize("instance", [None, "i"])
 def test_the_previous_epoch_without_owned_partitions_is_fenced(instance: str | None) -> None:
-    """Who does not say what it owns cannot prove that only an answer was lost."""
+    """Without a list of its partitions a member cannot prove that only an answer was lost."""
     h = _at_epoch_100(instance)
     assert h.heartbeat("m", 99, instance=instance).error_code == ErrorCode.FENCED_MEMBER_EPOCH
 

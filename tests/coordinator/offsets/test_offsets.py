@@ -447,7 +447,7 @@ def test_an_instance_id_alone_names_a_member(scene: str) -> None:
 
 
 def test_what_a_transaction_commits_is_kept_by_partition() -> None:
-    """What happens to one partition of an open transaction, or is asked about it, leaves the others alone."""
+    """A change to one partition of an open transaction leaves its other partitions alone."""
     h, _ = _with("nothing")
     _commit_in_transaction(h, offsets={0: 5, 1: 6})
     h.step(TransactionEnded(7, commit=False))
@@ -468,7 +468,7 @@ def test_what_a_transaction_commits_is_kept_by_partition() -> None:
 
 
 def test_a_group_that_a_transaction_would_make_counts_for_the_limit_until_it_is_aborted() -> None:
-    """``kip848.groups.max`` bounds what is kept, whoever commits; a group that is there already takes more."""
+    """``kip848.groups.max`` bounds the stored groups, also those that only a transaction commits to."""
     h = Harness(config=replace(FAST, groups_max=1))
     h.create_topic("foo", partitions=2)
     h.group_id = "other"

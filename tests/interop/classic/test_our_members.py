@@ -114,7 +114,7 @@ class Raises(PartitionAssignor):
 
 
 def test_an_assignor_of_ones_own_assigns(scene: Scene) -> None:
-    """What users of librdkafka have asked for since 2017: a machine of twice the size gets twice as much."""
+    """A machine of twice the size gets twice as many partitions, which librdkafka cannot do."""
     big = scene.ours(group_local_assignors=Weighted(8))
     scene.wait_for_owned(big, shares=(PARTITIONS,))
     small = scene.ours(group_local_assignors=Weighted(4))

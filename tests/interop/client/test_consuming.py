@@ -159,7 +159,7 @@ def test_an_assignment_that_is_not_the_groups_is_refused(
 
 
 def test_incremental_assign_may_name_a_part_of_the_partitions(make_consumer: MakeConsumer, produce: Produce) -> None:
-    """What it does not name starts at its committed offset."""
+    """Partitions that incremental_assign() does not name start at their committed offset."""
     produce("orders", 20)
     consumer = make_consumer()
 

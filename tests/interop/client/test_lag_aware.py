@@ -34,7 +34,7 @@ def epoch(broker: EmbeddedBroker) -> int:
 
 
 def test_the_hot_member_sheds_load_and_the_group_settles(broker: EmbeddedBroker, make_consumer: MakeConsumer) -> None:
-    """What is beside a hot partition is read by others; after that not more than two assignments, and nothing lost."""
+    """Other members take over the neighbours of a hot partition, in at most two more assignments, without loss."""
     assignors = [LagAware(at_least=20) for _ in range(3)]
     ours: list[DrivenConsumer] = [make_consumer(group_local_assignors=one).subscribe("orders") for one in assignors]
 

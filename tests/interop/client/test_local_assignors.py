@@ -55,7 +55,7 @@ def stable(broker: EmbeddedBroker, consumers: list[DrivenConsumer]) -> bool:
 def test_five_members_share_by_weight_and_follow_it_while_running(
     broker: EmbeddedBroker, make_consumer: MakeConsumer
 ) -> None:
-    """What client-side assignors are for: who can carry more is given more, and no record is lost in a move."""
+    """A stronger member gets more partitions, also when its weight changes, and no move loses a record."""
     assignors = [Weighing(weight) for weight in (1, 1, 1, 1, 2)]
     consumers = group_of(make_consumer, *assignors)
     with producer_for(broker.bootstrap_servers) as produce:

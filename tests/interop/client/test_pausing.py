@@ -56,10 +56,7 @@ def test_a_partition_that_comes_back_is_not_paused(make_consumer: MakeConsumer, 
 
 
 def test_records_of_a_resumed_partition_keep_their_order(make_consumer: MakeConsumer, produce: Produce) -> None:
-    """What was read ahead of several partitions is more than one poll() takes; a record that falls behind is lost.
-
-    It would be handed out after later ones, whose offsets are committed without it.
-    """
+    """More is prefetched than one poll() returns; a record that falls behind another would be lost."""
     produce("orders", 300)
     consumer = make_consumer(enable_auto_commit=False).subscribe("orders")
     paused: list[TopicPartition] = []

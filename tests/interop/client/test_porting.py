@@ -293,7 +293,7 @@ def test_the_cluster_has_an_id(make_consumer: MakeConsumer) -> None:
 
 
 def test_credentials_can_only_be_replaced_where_there_are_some(make_consumer: MakeConsumer) -> None:
-    """Else a program believes that it logs in."""
+    """A program without credentials must not believe that it logs in."""
     with pytest.raises(IllegalStateError, match="needs a login"):
         make_consumer().raw.set_sasl_credentials("ann", "secret")
 

@@ -269,7 +269,7 @@ def sides(kafka_broker: KafkaBroker | ExternalKafka, embedded_broker: EmbeddedBr
 def test_classic_clients_get_the_same_answers(
     seed: int, sides: tuple[Side, Side], embedded_broker: EmbeddedBroker
 ) -> None:
-    """What a classic client meets here, it meets on Kafka."""
+    """A classic client gets the answers here that it gets from Kafka."""
     habits = Habits(odd=True, static=frozenset("b"))
     classic = [(8, _join), (6, _sync), (4, _beat), (2, _commit), (2, _leave), (2, _look)]
     Conversation(*sides, embedded_broker, random.Random(seed), habits).go(dict.fromkeys(CLASSIC, classic))

@@ -23,7 +23,7 @@ SHRINK_BUDGET_S: Final = 20.0
 @pytest.mark.interop
 @pytest.mark.kafka
 def test_both_brokers_answer_alike(seed: int, converse: Converse) -> None:
-    """What passes against the embedded broker in a user's test has to pass against Kafka in production."""
+    """A user's test that passes against the embedded broker must be true of Kafka in production."""
     steps = Generator(seed).steps(STEP_COUNT)
 
     def disagreement(some: Sequence[Step]) -> Disagreement | None:

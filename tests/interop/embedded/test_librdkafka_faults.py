@@ -52,11 +52,7 @@ def reader(broker: EmbeddedBroker) -> Iterator[Consumer]:
 
 
 def test_a_commit_that_was_done_and_refused_is_tried_again(broker: EmbeddedBroker, reader: Consumer) -> None:
-    """What was committed is committed; the client hears of it with its next try.
-
-    Not by `lose_reply`: librdkafka 2.16 may then look for the coordinator and give it up again, in turns, until its
-    session is over.
-    """
+    """If only the answer of a commit is lost, librdkafka's next try succeeds."""
     rule = broker.faults.on("OffsetCommit", error(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, applied=True))
     reader.commit(asynchronous=False)
     assert rule.hits == 1

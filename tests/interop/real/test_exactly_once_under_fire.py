@@ -139,7 +139,7 @@ class Orders:
 def test_each_result_is_there_once_while_processes_join_leave_freeze_and_are_killed(
     group: Group, tmp_path: Path
 ) -> None:
-    """What the example promises, and money depends on: nothing is booked twice, nothing is forgotten."""
+    """Money depends on this promise of the example: no result is missing, and none is there twice."""
     servers = group.bootstrap_servers
     source, sink = group.topic(partitions=PARTITIONS), group.topic(partitions=SINK_PARTITIONS)
     group.configure(consumer_session_timeout_ms=SESSION_TIMEOUT_MS)

@@ -128,7 +128,7 @@ def told_by(figures: Figures) -> dict[str, Any]:
 def test_one_course_has_the_same_report_from_kafkas_records_and_from_our_coordinators_log(
     group: Group, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The same deployment, on a real cluster and in a test with the embedded broker: one question, one answer."""
+    """A report on a real cluster and one from a test with the embedded broker must agree."""
     topic = group.topic(partitions=6)
     journal = MemoryJournal()
     with EmbeddedBroker({topic: 6}, journal=journal) as embedded, group_of(embedded.bootstrap_servers) as ours:

@@ -50,7 +50,7 @@ def test_two_queries_count_each_flight_once(tmp_path: Path) -> None:
 @pytest.mark.kafka
 @pytest.mark.timeout(TIMEOUT_S + 20)
 def test_a_signal_ends_a_service_between_two_batches(tmp_path: Path) -> None:
-    """What a supervisor does on each release; the program itself must get the signal, and not its JVM."""
+    """A supervisor sends a signal on each release; the program must get it, and not its JVM."""
     with EmbeddedBroker({"orders": 2}) as broker:
         arguments = ["--bootstrap", broker.bootstrap_servers, "--group", "g", "--topic", "orders"]
         produce(broker.bootstrap_servers, "orders", 50, partitions=2)

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.interop, pytest.mark.timeout(180)]
 
 @pytest.mark.parametrize("crash", ["before the decision", "after the decision", "after the ends"])
 def test_a_batch_is_seen_once(kafka_broker: KafkaBroker | ExternalKafka, kafka_topic: CreateTopic, crash: str) -> None:
-    """What EndTxn and DescribeTransactions answer is Kafka's own business; the embedded broker only follows it."""
+    """The embedded broker only imitates EndTxn and DescribeTransactions; this is Kafka itself."""
     servers, topic, transactional_id = kafka_broker.bootstrap_servers, kafka_topic(partitions=3), unique_name("sink")
     repeat_after_crash(servers, topic, transactional_id, crash=crash)
     options = transactional(servers, topic, transactional_id)
