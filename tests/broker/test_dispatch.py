@@ -8,6 +8,7 @@ import threading
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kip848_client import EmbeddedBroker
 from kip848_client.broker.apis import create_topics, describe_configs, find_coordinator, load_apis, metadata
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.kip848_broker(topics={"orders": 1}, connect_groups=True
 API_VERSIONS = ApiVersionsRequest(client_software_name="tests", client_software_version="1.0")
 
 
-@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("version", range(6))
 def test_api_versions_lists_exactly_what_has_a_file(connection: RawConnection, version: int) -> None:
     """A client that is promised an API or version that is not there fails later, and worse (librdkafka aborts)."""
     response = connection.ask(API_VERSIONS, version=version)
@@ -82,10 +83,33 @@ def test_a_newer_api_versions_is_answered_in_version_0_with_our_range(connection
     assert isinstance(response, ApiVersionsResponse)
     assert correlation_id == 77
     assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert (18, 0, 4) in [(api.api_key, api.min_version, api.max_version) for api in response.api_keys]
+    assert (18, 0, 5) in [(api.api_key, api.min_version, api.max_version) for api in response.api_keys]
     again = frame(struct.pack(">hhih", ApiKey.API_VERSIONS, 0, 78, -1))
     connection.socket.sendall(again)  # the connection is still good
     assert decode_response(ApiKey.API_VERSIONS, connection.read_frame(), api_version=0)[0] == 78
+
+
+@pytest.mark.parametrize(
+    ("is_same_cluster", "node", "code"),
+    [
+        (True, 1, ErrorCode.NONE),
+        (None, -1, ErrorCode.NONE),
+        (False, 1, ErrorCode.REBOOTSTRAP_REQUIRED),
+        (True, 2, ErrorCode.REBOOTSTRAP_REQUIRED),
+        (True, -1, ErrorCode.INVALID_REQUEST),
+        (None, 1, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_a_client_that_means_another_cluster_or_node_is_told_so(
+    connection: RawConnection, is_same_cluster: bool | None, node: int, code: ErrorCode
+) -> None:
+    """KIP-1242: it must not read records of another cluster that got an address which it knows."""
+    own = connection.ask(MetadataRequest(), version=12).cluster_id
+    cluster_id = None if is_same_cluster is None else own if is_same_cluster else "another"
+
+    response = connection.ask(replace(API_VERSIONS, cluster_id=cluster_id, node_id=node), version=5)
+
+    assert response.error_code == code
 
 
 def test_a_client_name_that_kafka_refuses_is_refused(connection: RawConnection) -> None:

@@ -133,7 +133,7 @@ def test_a_client_from_the_future_asks_again_in_a_version_that_we_know(proxy: Fa
         _, response = decode_response(ApiKey.API_VERSIONS, raw.recv(size), api_version=99)
     assert isinstance(response, ApiVersionsResponse)
     assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert [(api.api_key, api.max_version) for api in response.api_keys] == [(ApiKey.API_VERSIONS, 4)]
+    assert [(api.api_key, api.max_version) for api in response.api_keys] == [(ApiKey.API_VERSIONS, 5)]
 
 
 def test_a_produce_request_without_an_answer_passes(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -117,15 +118,16 @@ class RawProducer:
     ) -> int:
         """TxnOffsetCommit of one partition of its topic; the error."""
         position = {"partition_index": partition, "committed_offset": offset}
+        named = {"topic_id": self._topic_id()} if version >= 6 else {"name": self.topic}
         answer = self.connection.call(
             ApiKey.TXN_OFFSET_COMMIT,
             version,
             **self._claimed(),
             group_id=group,
-            generation_id=generation,
+            generation_id_or_member_epoch=generation,
             member_id=member_id,
             group_instance_id=instance_id,
-            topics=[{"name": self.topic, "partitions": [position]}],
+            topics=[named | {"partitions": [position]}],
         )
         return int(answer.topics[0].partitions[0].error_code)
 
@@ -135,6 +137,10 @@ class RawProducer:
         if epoch is None and version >= 5 and not answer.error_code:
             self.producer_id, self.epoch, self.sequence = answer.producer_id, answer.producer_epoch, 0
         return answer
+
+    def _topic_id(self) -> uuid.UUID:
+        found: uuid.UUID = self.connection.call(ApiKey.METADATA, 12, topics=[{"name": self.topic}]).topics[0].topic_id
+        return found
 
     def _claimed(self, epoch: int | None = None) -> dict[str, Any]:
         """What it says of itself."""

@@ -289,9 +289,10 @@ def _end_txn(scene: Scene, _: int) -> Fields:
     return fields | {"committed": True}
 
 
-def _txn_offset_commit(scene: Scene, _: int) -> Fields:
+def _txn_offset_commit(scene: Scene, version: int) -> Fields:
     position = {"committed_offset": 1, "committed_metadata": "m"}
-    return _in_transaction(scene) | {"topics": [{"name": scene.topic, "partitions": [position]}]}
+    named = {"topic_id": scene.topic_id} if version >= 6 else {"name": scene.topic}
+    return _in_transaction(scene) | {"topics": [named | {"partitions": [position]}]}
 
 
 def _write_txn_markers(scene: Scene, _: int) -> Fields:

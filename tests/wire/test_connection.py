@@ -44,7 +44,7 @@ async def test_versions_are_agreed_on_in_one_round_trip_with_a_current_broker() 
         assert connection.api_versions[68] == (0, 1)
 
     ((version, message),) = asked
-    assert version == 4
+    assert version == 5
     assert message.client_software_name == "kip848-client"
     assert message.client_software_version
 
@@ -52,10 +52,10 @@ async def test_versions_are_agreed_on_in_one_round_trip_with_a_current_broker() 
 @pytest.mark.parametrize(
     ("listed", "asked"),
     [
-        ((ApiVersion(18, 0, 3),), [4, 3]),
-        ((), [4, 0]),
-        ((ApiVersion(18, 0, 0),), [4, 0]),
-        ((ApiVersion(18, 0, 9),), [4, 3]),
+        ((ApiVersion(18, 0, 3),), [5, 3]),
+        ((), [5, 0]),
+        ((ApiVersion(18, 0, 0),), [5, 0]),
+        ((ApiVersion(18, 0, 9),), [5, 4]),
     ],
     ids=["listed", "empty list", "only version 0", "a list that contradicts the refusal"],
 )

@@ -24,7 +24,7 @@ from kip848_client.wire.messages.api_versions import (
 )
 
 API_KEY: Final = ApiKey.API_VERSIONS
-VERSIONS: Final = (0, 4)
+VERSIONS: Final = (0, 5)
 
 requires = nothing
 
@@ -48,6 +48,11 @@ def handle(broker: BrokerState, request: ApiVersionsRequest, context: RequestCon
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    if (request.cluster_id is None) != (request.node_id == -1):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    if request.cluster_id is not None and (request.cluster_id, request.node_id) != (broker.cluster_id, context.node_id):
+        # KIP-1242: the client's metadata is of a cluster or node that had this address before.
+        return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
     # KAFKA-17492: clients below version 4 cannot read a supported feature whose minimum is 0.
     supported = (
         SupportedFeatureKey(name=GROUP_VERSION, min_version=0, max_version=1),

@@ -11,7 +11,7 @@ from kip848_client.broker.security.access import Permit
 from kip848_client.wire.api_keys import ApiKey
 
 API_KEY: Final = ApiKey.DELETE_GROUPS
-VERSIONS: Final = (0, 2)
+VERSIONS: Final = (0, 3)
 
 handle = to_group_coordinator
 

@@ -1,7 +1,8 @@
 """TxnOffsetCommit (28): positions of a group that count if the transaction commits.
 
 Whether the transaction may commit for the group is the transaction coordinator's to say, whether the member may is the
-group coordinator's. From version 5 on the group becomes part of the transaction by this request (KIP-890).
+group coordinator's. From version 5 on the group becomes part of the transaction by this request (KIP-890); 6 names
+topics by id (KIP-1319).
 """
 
 from __future__ import annotations
@@ -26,17 +27,18 @@ from kip848_client.faults.replies import refused
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponseTopic,
 )
 
 API_KEY: Final = ApiKey.TXN_OFFSET_COMMIT
-VERSIONS: Final = (0, 5)
+VERSIONS: Final = (0, 6)
 
 
 def handle(broker: BrokerState, request: TxnOffsetCommitRequest, context: RequestContext) -> Slices:
     """Refuse what the transaction does not allow, and leave the rest to the group coordinator; it answers then."""
-    if any(_exists(broker, topic.name, item.partition_index) for topic in request.topics for item in topic.partitions):
+    if any(_exists(broker, topic, item.partition_index) for topic in request.topics for item in topic.partitions):
         error = broker.groups.why_not_here(request.group_id, context.node_id) or broker.transactions.admit_offsets(
             request, api_version=context.api_version
         )
@@ -48,20 +50,22 @@ def handle(broker: BrokerState, request: TxnOffsetCommitRequest, context: Reques
 
 
 def _known_or_not(broker: BrokerState, topic: TxnOffsetCommitResponseTopic) -> TxnOffsetCommitResponseTopic:
+    is_unknown_id = not topic.name and broker.topics.get_by_id(topic.topic_id) is None
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID if is_unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return replace(
         topic,
         partitions=tuple(
-            item
-            if _exists(broker, topic.name, item.partition_index)
-            else replace(item, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            item if _exists(broker, topic, item.partition_index) else replace(item, error_code=unknown)
             for item in topic.partitions
         ),
     )
 
 
-def _exists(broker: BrokerState, name: str, partition: int) -> bool:
-    topic = broker.topics.get(name)
-    return topic is not None and 0 <= partition < topic.partition_count
+def _exists(
+    broker: BrokerState, topic: TxnOffsetCommitRequestTopic | TxnOffsetCommitResponseTopic, partition: int
+) -> bool:
+    found = broker.topics.get(topic.name) if topic.name else broker.topics.get_by_id(topic.topic_id)
+    return found is not None and 0 <= partition < found.partition_count
 
 
 def requires(permit: Permit, request: Any) -> Outcome:

@@ -17,22 +17,24 @@ def check_commit(group: ConsumerGroup, commit: Commit) -> None:
     """Accept a commit of a member, or of a sender outside the group if the group has no members.
 
     Raises:
-        Refused: UNKNOWN_MEMBER_ID, UNSUPPORTED_VERSION, STALE_MEMBER_EPOCH; ILLEGAL_GENERATION in place of the last in
-            a transaction, and for a member on the classic protocol.
+        Refused: UNKNOWN_MEMBER_ID, UNSUPPORTED_VERSION, STALE_MEMBER_EPOCH; ILLEGAL_GENERATION in place of the last for
+            a member on the classic protocol, and in a transaction before version 6.
     """
     if commit.epoch < 0 and not group.members:
         return
     member = group.members.get(commit.member_id)
     if member is None:
         raise unknown_member(group, member_id=commit.member_id)
-    is_classic = commit.is_transactional or member.metadata.classic is not None
-    if commit.api_version < 9 and not is_classic:
+    is_classic = member.metadata.classic is not None
+    if not (is_classic or commit.is_transactional or commit.knows_member_epochs):
         raise Refused(
             ErrorCode.UNSUPPORTED_VERSION, "OffsetCommit version 9 or above must be used by members of consumer groups."
         )
     if not may_commit(member, epoch=commit.epoch, partitions=commit.partitions):
         raise Refused(
-            ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH,
+            ErrorCode.STALE_MEMBER_EPOCH
+            if commit.knows_member_epochs and not is_classic
+            else ErrorCode.ILLEGAL_GENERATION,
             f"Member {member.member_id} is at epoch {member.current.member_epoch} and sent {commit.epoch}.",
         )
 

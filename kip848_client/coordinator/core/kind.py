@@ -81,6 +81,11 @@ class Commit(msgspec.Struct, frozen=True):
     is_transactional: bool
     partitions: Sequence[tuple[UUID, int]]
 
+    @property
+    def knows_member_epochs(self) -> bool:
+        """Whether its version has the errors of the consumer protocol: STALE_MEMBER_EPOCH, GROUP_ID_NOT_FOUND."""
+        return self.api_version >= (6 if self.is_transactional else 9)
+
 
 class ClassicSide(ABC):
     """Answers the classic protocol's requests to a group of another kind, which has or may get such members."""

@@ -23,6 +23,11 @@ ALL_OPERATIONS: Final = sum(1 << operation for operation in (3, 6, 8, 10, 11))
 """All operations on a group (read, delete, describe, describe and alter configs), for descriptions: there are no ACLs
 here."""
 
+_WHY_NOT: Final = {
+    ErrorCode.GROUP_ID_NOT_FOUND: "There is no such group.",
+    ErrorCode.NON_EMPTY_GROUP: "The group has members; it can be deleted once they have left.",
+}
+
 
 def handle_list_groups(state: CoordinatorState, request: ApiRequest, message: ListGroupsRequest) -> CoordinatorResult:
     """Answer one ListGroups. Filters ignore case, and a group must pass both; an unknown word matches no group."""
@@ -50,7 +55,10 @@ def handle_delete_groups(
     for group_id in message.groups_names:
         if group_id not in results:
             results[group_id] = _delete_group(state, batch, group_id)
-    answered = tuple(DeletableGroupResult(group_id=group_id, error_code=code) for group_id, code in results.items())
+    answered = tuple(
+        DeletableGroupResult(group_id=group_id, error_code=code, error_message=_WHY_NOT.get(code))
+        for group_id, code in results.items()
+    )
     return batch.result(Reply(request.request_id, DeleteGroupsResponse(results=answered)))
 
 

@@ -40,7 +40,8 @@ from kip848_client.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 
-_TOPIC_IDS_VERSION = 10
+_TOPIC_IDS_VERSION: Final = 10
+_TXN_TOPIC_IDS_VERSION: Final = 6
 
 
 def handle_offset_commit(
@@ -65,19 +66,21 @@ def handle_txn_offset_commit(
     """Answer one TxnOffsetCommit of a producer whose transaction the group is part of.
 
     The checks are those of OffsetCommit, except: a sender without member id may commit to any group, a classic group
-    accepts commits of its generation while it waits for its assignment, and a stale epoch is ILLEGAL_GENERATION.
+    accepts commits of its generation while it waits for its assignment, and before version 6 a stale epoch is
+    ILLEGAL_GENERATION.
 
     Source:
-        Kafka's ``OffsetMetadataManager.commitTransactionalOffset``; KIP-447.
+        Kafka's ``OffsetMetadataManager.commitTransactionalOffset``; KIP-447, KIP-1319.
     """
     commit = OffsetCommitRequest(
         group_id=message.group_id,
-        generation_id_or_member_epoch=message.generation_id,
+        generation_id_or_member_epoch=message.generation_id_or_member_epoch,
         member_id=message.member_id,
         group_instance_id=message.group_instance_id,
         topics=tuple(
             OffsetCommitRequestTopic(
                 name=topic.name,
+                topic_id=topic.topic_id,
                 partitions=tuple(
                     OffsetCommitRequestPartition(
                         partition_index=partition.partition_index,
@@ -96,6 +99,7 @@ def handle_txn_offset_commit(
         topics=tuple(
             TxnOffsetCommitResponseTopic(
                 name=topic.name,
+                topic_id=topic.topic_id,
                 partitions=tuple(
                     TxnOffsetCommitResponsePartition(
                         partition_index=partition.partition_index, error_code=partition.error_code
@@ -129,7 +133,8 @@ def _commit(
     transaction: TxnOffsetCommitRequest | None,
     now_ms: int,
 ) -> tuple[Batch, tuple[OffsetCommitResponseTopic, ...]]:
-    topics = [(topic, _find_topic(state, topic, api_version=request.api_version)) for topic in message.topics]
+    by_id = request.api_version >= (_TOPIC_IDS_VERSION if transaction is None else _TXN_TOPIC_IDS_VERSION)
+    topics = [(topic, _find_topic(state, topic, by_id=by_id)) for topic in message.topics]
     batch = Batch(message.group_id)
     refused = ErrorCode.NONE
     if any(
@@ -160,6 +165,7 @@ def _commit(
                         message,
                         batch,
                         found=found,
+                        by_id=by_id,
                         partition=partition,
                         refused=refused,
                         transaction=transaction,
@@ -176,10 +182,8 @@ def _commit(
     return batch, answered
 
 
-def _find_topic(state: CoordinatorState, topic: OffsetCommitRequestTopic, *, api_version: int) -> TopicInfo | None:
-    if api_version >= _TOPIC_IDS_VERSION:
-        return state.image.by_id.get(topic.topic_id)
-    return state.image.by_name.get(topic.name)
+def _find_topic(state: CoordinatorState, topic: OffsetCommitRequestTopic, *, by_id: bool) -> TopicInfo | None:
+    return state.image.by_id.get(topic.topic_id) if by_id else state.image.by_name.get(topic.name)
 
 
 def _check_member(state: CoordinatorState, group_id: str, commit: Commit, *, now_ms: int) -> Sequence[SoftChange]:
@@ -206,8 +210,7 @@ def _check_without_group(state: CoordinatorState, group_id: str, commit: Commit)
         return
     if state.offsets.has_group(group_id):
         raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group_id} has no members.")
-    is_known = commit.api_version >= 9 and not commit.is_transactional
-    code = ErrorCode.GROUP_ID_NOT_FOUND if is_known else ErrorCode.ILLEGAL_GENERATION
+    code = ErrorCode.GROUP_ID_NOT_FOUND if commit.knows_member_epochs else ErrorCode.ILLEGAL_GENERATION
     raise Refused(code, f"Group {group_id} not found.")
 
 
@@ -231,13 +234,13 @@ def _commit_partition(
     batch: Batch,
     *,
     found: TopicInfo | None,
+    by_id: bool,
     partition: OffsetCommitRequestPartition,
     refused: ErrorCode,
     transaction: TxnOffsetCommitRequest | None,
 ) -> ErrorCode:
     """Store one offset; the code for its answer."""
     if found is None:
-        by_id = request.api_version >= _TOPIC_IDS_VERSION
         return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if not _exists(found, partition):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,6 +1,7 @@
 """ApiVersions (18): which APIs and versions a broker serves. The first request on every connection.
 
 3: flexible, names the client's software, features. 4: features with a minimum version of 0 may be listed.
+5: the client names the cluster and node that it means; another one answers REBOOTSTRAP_REQUIRED (KIP-1242).
 A version that the broker does not know is answered in the layout of 0 with UNSUPPORTED_VERSION (KIP-511).
 """
 
@@ -34,10 +35,12 @@ __all__ = [
 class ApiVersionsRequest(Request["ApiVersionsResponse"], frozen=True):
     """Asks for the versions; names the software, which brokers count in their metrics."""
 
-    WIRE: ClassVar[MessageSpec] = request(ApiKey.API_VERSIONS, "0-4", flexible="3+")
+    WIRE: ClassVar[MessageSpec] = request(ApiKey.API_VERSIONS, "0-5", flexible="3+")
 
     client_software_name: Annotated[str, wire("3+", ignorable=True)] = ""
     client_software_version: Annotated[str, wire("3+", ignorable=True)] = ""
+    cluster_id: Annotated[str | None, wire("5+", nullable="5+", ignorable=True)] = None
+    node_id: Annotated[Int32, wire("5+", ignorable=True)] = -1
 
 
 class ApiVersion(WireStruct, frozen=True):
@@ -67,7 +70,7 @@ class FinalizedFeatureKey(WireStruct, frozen=True):
 class ApiVersionsResponse(Response, frozen=True):
     """The APIs that the broker serves."""
 
-    WIRE: ClassVar[MessageSpec] = response(ApiKey.API_VERSIONS, "0-4", flexible="3+")
+    WIRE: ClassVar[MessageSpec] = response(ApiKey.API_VERSIONS, "0-5", flexible="3+")
 
     error_code: Annotated[Int16, wire("0+")] = 0
     api_keys: Annotated[tuple[ApiVersion, ...], wire("0+")] = ()

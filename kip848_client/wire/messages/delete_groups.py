@@ -1,4 +1,4 @@
-"""DeleteGroups (42): remove empty groups with their offsets. 2: flexible."""
+"""DeleteGroups (42): remove empty groups with their offsets. 2: flexible. 3: error texts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class DeleteGroupsRequest(Request["DeleteGroupsResponse"], frozen=True):
     """The groups to remove."""
 
     WIRE: ClassVar[MessageSpec] = request(
-        ApiKey.DELETE_GROUPS, "0-2", flexible="2+", answered_by={"groups_names": "results"}
+        ApiKey.DELETE_GROUPS, "0-3", flexible="2+", answered_by={"groups_names": "results"}
     )
 
     groups_names: Annotated[tuple[str, ...], wire("0+")] = ()
@@ -29,12 +29,13 @@ class DeletableGroupResult(WireStruct, frozen=True):
 
     group_id: Annotated[str, wire("0+")] = ""
     error_code: Annotated[Int16, wire("0+")] = 0
+    error_message: Annotated[str | None, wire("3+", nullable="3+", ignorable=True)] = None
 
 
 class DeleteGroupsResponse(Response, frozen=True):
     """One result per group."""
 
-    WIRE: ClassVar[MessageSpec] = response(ApiKey.DELETE_GROUPS, "0-2", flexible="2+")
+    WIRE: ClassVar[MessageSpec] = response(ApiKey.DELETE_GROUPS, "0-3", flexible="2+")
 
     throttle_time_ms: Annotated[Int32, wire("0+")] = 0
     results: Annotated[tuple[DeletableGroupResult, ...], wire("0+")] = ()

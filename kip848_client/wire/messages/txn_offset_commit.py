@@ -1,14 +1,17 @@
 """TxnOffsetCommit (28): store positions as part of a transaction.
 
 2: leader epochs. 3: flexible, and fenced by the member's epoch. 5: without AddOffsetsToTxn before it (KIP-890).
+6: topics by id instead of by name, and the errors of the consumer protocol (KIP-1319).
 """
 
 from __future__ import annotations
 
+import uuid
 from typing import Annotated, ClassVar
 
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import (
+    ZERO_UUID,
     Int16,
     Int32,
     Int64,
@@ -41,24 +44,25 @@ class TxnOffsetCommitRequestPartition(WireStruct, frozen=True):
 
 
 class TxnOffsetCommitRequestTopic(WireStruct, frozen=True):
-    """The partitions of one topic."""
+    """A topic, by name up to version 5 and by id from 6 on."""
 
-    name: Annotated[str, wire("0+")] = ""
+    name: Annotated[str, wire("0-5", ignorable=True)] = ""
+    topic_id: Annotated[uuid.UUID, wire("6+", ignorable=True)] = ZERO_UUID
     partitions: Annotated[tuple[TxnOffsetCommitRequestPartition, ...], wire("0+")] = ()
 
 
 class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"], frozen=True):
-    """Positions, and the member that consumed up to them."""
+    """Positions, and the member that consumed up to them. Its epoch is a generation in a classic group."""
 
     WIRE: ClassVar[MessageSpec] = request(
-        ApiKey.TXN_OFFSET_COMMIT, "0-5", flexible="3+", answered_by={"topics": "topics", "partitions": "partitions"}
+        ApiKey.TXN_OFFSET_COMMIT, "0-6", flexible="3+", answered_by={"topics": "topics", "partitions": "partitions"}
     )
 
     transactional_id: Annotated[str, wire("0+")] = ""
     group_id: Annotated[str, wire("0+")] = ""
     producer_id: Annotated[Int64, wire("0+")] = 0
     producer_epoch: Annotated[Int16, wire("0+")] = 0
-    generation_id: Annotated[Int32, wire("3+")] = -1
+    generation_id_or_member_epoch: Annotated[Int32, wire("3+")] = -1
     member_id: Annotated[str, wire("3+")] = ""
     group_instance_id: Annotated[str | None, wire("3+", nullable="3+")] = None
     topics: Annotated[tuple[TxnOffsetCommitRequestTopic, ...], wire("0+")] = ()
@@ -72,16 +76,17 @@ class TxnOffsetCommitResponsePartition(WireStruct, frozen=True):
 
 
 class TxnOffsetCommitResponseTopic(WireStruct, frozen=True):
-    """The partitions of one topic."""
+    """A topic, named as in the request."""
 
-    name: Annotated[str, wire("0+")] = ""
+    name: Annotated[str, wire("0-5", ignorable=True)] = ""
+    topic_id: Annotated[uuid.UUID, wire("6+", ignorable=True)] = ZERO_UUID
     partitions: Annotated[tuple[TxnOffsetCommitResponsePartition, ...], wire("0+")] = ()
 
 
 class TxnOffsetCommitResponse(Response, frozen=True):
     """One error code per partition."""
 
-    WIRE: ClassVar[MessageSpec] = response(ApiKey.TXN_OFFSET_COMMIT, "0-5", flexible="3+")
+    WIRE: ClassVar[MessageSpec] = response(ApiKey.TXN_OFFSET_COMMIT, "0-6", flexible="3+")
 
     throttle_time_ms: Annotated[Int32, wire("0+")] = 0
     topics: Annotated[tuple[TxnOffsetCommitResponseTopic, ...], wire("0+")] = ()

@@ -512,7 +512,7 @@ def test_connect_groups_are_listed_and_deleted_when_empty() -> None:
     harness.enter("w1", catalogue=(1, "A"))
 
     listed = harness.send(ListGroupsRequest(types_filter=("CONNECT",)), version=5)
-    refused = harness.send(DeleteGroupsRequest(groups_names=("g",)), version=2)
+    refused = harness.send(DeleteGroupsRequest(groups_names=("g",)), version=3)
     harness.beat("w1", -1)
     deleted = harness.send(DeleteGroupsRequest(groups_names=("g",)), version=2)
 
@@ -520,6 +520,7 @@ def test_connect_groups_are_listed_and_deleted_when_empty() -> None:
         ("g", "connect", "connect")
     ]
     assert refused.results[0].error_code == ErrorCode.NON_EMPTY_GROUP
+    assert "once they have left" in (refused.results[0].error_message or "")
     assert deleted.results[0].error_code == 0
     assert harness.coordinator.connect_groups() == ()
     harness.verify_log()

@@ -375,6 +375,7 @@ def _commit_in_transaction(
     *,
     instance: str | None = None,
     offsets: Mapping[int, int] | None = None,
+    version: int = 5,
 ) -> ErrorCode:
     """TxnOffsetCommit of producer 7 for partitions of foo."""
     partitions = [{"partition_index": at, "committed_offset": offset} for at, offset in (offsets or {0: 5}).items()]
@@ -382,12 +383,12 @@ def _commit_in_transaction(
         TxnOffsetCommitRequest,
         group_id=h.group_id,
         producer_id=7,
-        generation_id=epoch,
+        generation_id_or_member_epoch=epoch,
         member_id=member_id,
         group_instance_id=instance,
-        topics=[{"name": "foo", "partitions": partitions}, {"name": "bar"}],
+        topics=[{"name": "foo", "topic_id": h.topic_id("foo"), "partitions": partitions}, {"name": "bar"}],
     )
-    (topic,) = h.send(message, version=5).topics
+    (topic,) = h.send(message, version=version).topics
     assert h.results[-1].soft == (), "a commit in a transaction keeps no member alive"
     (code,) = {partition.error_code for partition in topic.partitions}
     return ErrorCode(code)
@@ -437,6 +438,25 @@ def test_who_may_commit_in_a_transaction(scene: str, member: bool, epoch: int, c
     """KIP-447: a producer that names a member is fenced with it; one that names none may commit to any group."""
     h, member_id = _with(scene)
     assert _commit_in_transaction(h, member_id if member else "", epoch) == code
+
+
+@pytest.mark.parametrize(
+    ("scene", "epoch", "code"),
+    [
+        ("nothing", 0, ErrorCode.GROUP_ID_NOT_FOUND),
+        ("offsets", 0, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("member", -1, ErrorCode.STALE_MEMBER_EPOCH),
+        ("member", 2, ErrorCode.NONE),
+        ("member", 3, ErrorCode.STALE_MEMBER_EPOCH),
+        ("classic", 2, ErrorCode.ILLEGAL_GENERATION),
+    ],
+)
+def test_from_version_6_on_a_transaction_is_told_what_is_wrong_with_its_member(
+    scene: str, epoch: int, code: ErrorCode
+) -> None:
+    """KIP-1319: a producer that hears of a stale epoch asks its consumer for the next one, and need not abort."""
+    h, member_id = _with(scene)
+    assert _commit_in_transaction(h, member_id, epoch, version=6) == code
 
 
 @pytest.mark.parametrize("scene", ["member", "classic"])

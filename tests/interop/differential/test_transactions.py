@@ -240,7 +240,7 @@ class Transactions(Talk[Side]):
         self._told(f"AddOffsetsToTxn of life {number}", lambda side: side.lives[number].add_offsets(side.name(GROUP)))
 
     def _commit_offset(self) -> None:
-        number, version = self._life(), self.random.choice((5, 5, 4, 3))
+        number, version = self._life(), self.random.choice((6, 6, 5, 4, 3))
         partition, offset = self.random.choice((*PARTITIONS, *PARTITIONS, 9)), self.random.randint(0, 9)
         generation = self.random.choice((-1, -1, -1, 3))
         ours, _ = self.sides
@@ -249,7 +249,8 @@ class Transactions(Talk[Side]):
             error = side.lives[number].commit_offset(
                 side.name(GROUP), offset, partition=partition, version=version, generation=generation
             )
-            if side is ours and error == ErrorCode.ILLEGAL_GENERATION and self._has_sent_offsets:
+            gone = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.GROUP_ID_NOT_FOUND)
+            if side is ours and error in gone and self._has_sent_offsets:
                 return (
                     ErrorCode.UNKNOWN_MEMBER_ID
                 )  # a group that lost its offsets is gone here, and for a while empty on Kafka
