@@ -12,7 +12,7 @@ _load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 def __getattr__(name: str) -> object:
     if name in __all__:
         return _load(name)
-    from kip848_client.other_clients import NAMES
+    from kip848_client.config.other_clients import NAMES
 
     if name in NAMES:  # an ImportError, because `from ... import` drops the text of an AttributeError
         raise ImportError(f"kip848_client has no {name}: {NAMES[name]}")

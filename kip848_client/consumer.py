@@ -68,6 +68,7 @@ from kip848_client.client.records.gap_check import GapCheck
 from kip848_client.client.records.plane_questions import ask_brokers
 from kip848_client.clock import Clock, SystemClock
 from kip848_client.config import ConfigValue, merge_settings, parse_consumer_config
+from kip848_client.config.other_clients import missing_attribute
 from kip848_client.config.security import check_data_plane
 from kip848_client.errors import (
     ArgumentTypeError,
@@ -91,7 +92,6 @@ from kip848_client.model import (
     TopicIdPartition,
     describe_partitions,
 )
-from kip848_client.other_clients import missing_attribute
 
 if TYPE_CHECKING:
     from kip848_client.client.records.data_plane import ClusterMetadata

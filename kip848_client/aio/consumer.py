@@ -33,6 +33,7 @@ from kip848_client.client.group.translation import (
 from kip848_client.client.records.data_plane import ErrorDetails, Message, TopicPartition
 from kip848_client.clock import Clock
 from kip848_client.config import ConfigValue, merge_settings
+from kip848_client.config.other_clients import missing_attribute
 from kip848_client.consumer import (
     ABANDON_TIMEOUT_S,
     BATCH_RECORDS,
@@ -49,7 +50,6 @@ from kip848_client.logs import LogEvent
 from kip848_client.member.core.events import LeaveMode
 from kip848_client.member.core.states import MemberState
 from kip848_client.model import NamedPartition, SubscriptionPattern
-from kip848_client.other_clients import missing_attribute
 
 if TYPE_CHECKING:
     from kip848_client.aio.reading_task import Task

@@ -26,12 +26,12 @@ from kip848_client.config.assignors import (
     read_local_assignors,
 )
 from kip848_client.config.keys import DATA_PLANE_KEYS
+from kip848_client.config.other_clients import KEYS as KEYS_OF_OTHER_CLIENTS
 from kip848_client.config.reader import ConfigReader, ConfigValue
 from kip848_client.config.reset import read_reset
 from kip848_client.config.security import OWN_SECURITY_KEYS, read_security, security_protocol
 from kip848_client.errors import ConfigError
 from kip848_client.model import Confidential, SecuritySettings
-from kip848_client.other_clients import KEYS as KEYS_OF_OTHER_CLIENTS
 
 __all__ = [
     "CLASSIC_KEYS",

@@ -215,7 +215,7 @@ def _read_sasl(reader: ConfigReader, data_plane: dict[str, ConfigValue]) -> Sasl
     mechanism = _read_mechanism(reader)
     data_plane["sasl.mechanism"] = data_plane["sasl.mechanisms"] = mechanism
     if mechanism == "OAUTHBEARER":
-        from kip848_client.oauth_tokens import OAuthTokens  # here: other mechanisms need nothing of it
+        from kip848_client.wire.sasl.oauth_tokens import OAuthTokens  # here: other mechanisms need nothing of it
 
         callback = reader.callback("oauth_cb")
         if callback is None:

@@ -9,7 +9,7 @@ import pytest
 import kip848_client
 from kip848_client import AsyncConsumer, Consumer
 from kip848_client.config.keys import DATA_PLANE_KEYS
-from kip848_client.other_clients import KEYS, METHODS, NAMES
+from kip848_client.config.other_clients import KEYS, METHODS, NAMES
 
 
 def test_a_class_of_another_client_is_refused_with_ours() -> None:

@@ -15,8 +15,8 @@ from kip848_client import Consumer, EmbeddedBroker
 from kip848_client.errors import AuthenticationError, ConfigError, ConnectionLostError, IllegalStateError, Kip848Error
 from kip848_client.journal import JsonLinesJournal
 from kip848_client.member.core.states import MemberState
-from kip848_client.oauth_tokens import OAuthTokens
 from kip848_client.testing import BrokerSasl, BrokerTls
+from kip848_client.wire.sasl.oauth_tokens import OAuthTokens
 from tests.security.certificates import Authority, Identity
 from tests.support.driving import dotted, quiet
 from tests.support.telemetry_sdk import sdk_in_memory

@@ -11,7 +11,7 @@ import pytest
 from kip848_client.client.control.credentials import Credentials
 from kip848_client.errors import AuthenticationError, ConnectionLostError, RequestTimeoutError
 from kip848_client.model import OAuthToken, SaslSettings
-from kip848_client.oauth_tokens import OAuthTokens
+from kip848_client.wire.sasl.oauth_tokens import OAuthTokens
 
 TOKEN = OAuthToken("abc", 2e10)
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from kip848_client.errors import AuthenticationError, ConnectionLostError
-from kip848_client.oauth_tokens import OAuthTokens, read_token
+from kip848_client.wire.sasl.oauth_tokens import OAuthTokens, read_token
 
 
 class Issuer:

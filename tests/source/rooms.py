@@ -19,11 +19,8 @@ PACKAGE: Final = ROOT / "kip848_client"
 FILES_MAX: Final = 16
 REASON: Final = "More than 16 files"
 
-PENDING: Final = (
-    "",
-    "cli",
-)
-"""Folders that are not sorted into rooms yet; "" is the package itself."""
+PENDING: Final = ("cli",)
+"""Folders that are not sorted into rooms yet."""
 
 
 def crowded(package: Path) -> list[str]:

@@ -47,7 +47,7 @@ HOMES: dict[str, tuple[str, ...]] = {
 EVERYWHERE = {"msgspec"}
 """Libraries that any file may import: values and records are `msgspec.Struct` in every package."""
 
-PURE = ("member/", "coordinator/", "assignors/", "simulation/", "partition_log.py", "faults/", "model.py")
+PURE = ("member/", "coordinator/", "assignors/", "simulation/", "partitions/", "faults/", "model.py")
 """Places without sockets, clocks, threads and unseeded randomness."""
 
 IMPURE_MODULES = {"anyio", "asyncio", "socket", "threading", "time", "secrets", "tenacity", "opentelemetry", "os"}

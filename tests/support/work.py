@@ -31,7 +31,7 @@ def undisturbed() -> Iterator[None]:
 
 @contextmanager
 def traced(step: Callable[[], None], *modules: str, event: Literal["line", "opcode"] = "line") -> Iterator[None]:
-    """Call *step* before each line that this thread runs in *modules*, such as ``kip848_client.partition_log``.
+    """Call *step* before each line that this thread runs in *modules*, such as ``...partitions.partition_log``.
 
     Args:
         step: may raise, which ends the tracing.

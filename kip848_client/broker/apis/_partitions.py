@@ -10,7 +10,7 @@ from kip848_client.broker.metadata.placement import GROUP_OFFSETS, NO_LEADER, To
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topics.registry import Topic, TopicRegistry
 from kip848_client.errors import ErrorCode
-from kip848_client.partition_log import PartitionLog
+from kip848_client.partitions.partition_log import PartitionLog
 
 CLUSTER_OPERATIONS: Final = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 """Bits of CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE."""

@@ -34,7 +34,7 @@ from kip848_client.broker.topics.append_watchers import Watch
 from kip848_client.broker.topics.registry import Topic
 from kip848_client.clock import TimerHandle
 from kip848_client.errors import BrokerError, ErrorCode
-from kip848_client.partition_log import PartitionLog
+from kip848_client.partitions.partition_log import PartitionLog
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.fetch import (
     AbortedTransaction,

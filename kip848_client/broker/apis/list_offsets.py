@@ -20,8 +20,8 @@ from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topics.registry import Topic
 from kip848_client.error_codes import ErrorCode
 from kip848_client.model import ZERO_UUID
-from kip848_client.partition_log import PartitionLog, TimestampAndOffset
-from kip848_client.producer_batches import RecordAllowance
+from kip848_client.partitions.partition_log import PartitionLog, TimestampAndOffset
+from kip848_client.partitions.producer_batches import RecordAllowance
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.list_offsets import (
     ListOffsetsPartition,

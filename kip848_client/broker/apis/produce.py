@@ -33,7 +33,7 @@ from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topics.registry import Topic
 from kip848_client.clock import SystemClock
 from kip848_client.errors import BrokerError, ErrorCode, ProtocolError, RefusedRecordsError, error_name
-from kip848_client.producer_batches import NO_RULES, RecordAllowance, RecordRules
+from kip848_client.partitions.producer_batches import NO_RULES, RecordAllowance, RecordRules
 from kip848_client.transactions.transaction import GROUP_OFFSETS_TOPIC
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.produce import (

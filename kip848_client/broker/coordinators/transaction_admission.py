@@ -13,7 +13,7 @@ from typing import Final
 
 from kip848_client.broker.topics.registry import STORAGE_FAILED
 from kip848_client.errors import BrokerError, ErrorCode
-from kip848_client.partition_log import PartitionLog
+from kip848_client.partitions.partition_log import PartitionLog
 from kip848_client.transactions.transaction import TransactionPartition, offsets_partition
 from kip848_client.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from kip848_client.wire.record_batch import HEADER_SIZE

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from kip848_client.errors import BrokerError, ErrorCode
-from kip848_client.producer_batches import RecordRules
+from kip848_client.partitions.producer_batches import RecordRules
 
 __all__ = [
     "TOPIC_CONFIG_DEFAULTS",

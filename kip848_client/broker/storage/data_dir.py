@@ -59,7 +59,7 @@ from kip848_client.broker.storage.data_folder import SetAside, claim_folder, rel
 from kip848_client.broker.storage.entry_file import EntryFile, sync_folder
 from kip848_client.broker.storage.topic_folder import KIND_RECORDS, TopicFile, TopicFolder, topic_folders
 from kip848_client.errors import BrokerError, DataDirCorruptError, DataDirError
-from kip848_client.partition_log import PartitionLog
+from kip848_client.partitions.partition_log import PartitionLog
 from kip848_client.wire.record_batch import parse_batch_header
 from kip848_client.wire.sasl.scram import ScramCredential
 

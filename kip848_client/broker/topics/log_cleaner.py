@@ -23,7 +23,7 @@ from kip848_client.broker.topics.registry import Topic, TopicRegistry
 from kip848_client.clock import Clock, ManualClock
 from kip848_client.errors import BrokerError, DataDirError, IllegalStateError, ProtocolError
 from kip848_client.model import NamedPartition
-from kip848_client.partition_log import PartitionLog
+from kip848_client.partitions.partition_log import PartitionLog
 from kip848_client.wire.record_batch import BatchHeader, Record, keep_records, parse_batch_header, records_of
 
 __all__ = ["LogCleaner", "retained_from"]

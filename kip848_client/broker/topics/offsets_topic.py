@@ -15,7 +15,7 @@ from typing import Final
 
 from kip848_client.broker.topics.append_watchers import AppendWatchers
 from kip848_client.broker.topics.registry import Topic
-from kip848_client.partition_log import PartitionLog
+from kip848_client.partitions.partition_log import PartitionLog
 from kip848_client.transactions.transaction import GROUP_OFFSETS_PARTITIONS, GROUP_OFFSETS_TOPIC, offsets_partition
 from kip848_client.wire.record_batch import Record, build_batch
 

@@ -14,7 +14,7 @@ import msgspec
 from kip848_client.broker.topics.append_watchers import Watch
 from kip848_client.broker.topics.registry import Topic, TopicRegistry
 from kip848_client.errors import BrokerError, ErrorCode, MessageValueError, ProtocolError
-from kip848_client.partition_log import PartitionLog
+from kip848_client.partitions.partition_log import PartitionLog
 from kip848_client.wire.record_batch import Record, batches_of, build_batch, records_of
 
 __all__ = [

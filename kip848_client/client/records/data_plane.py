@@ -45,7 +45,7 @@ from kip848_client.errors import (
     error_for_code,
 )
 from kip848_client.model import NamedPartition, OffsetAndMetadata
-from kip848_client.oauth_tokens import OAuthTokens
+from kip848_client.wire.sasl.oauth_tokens import OAuthTokens
 
 __all__ = [
     "OFFSET_BEGINNING",

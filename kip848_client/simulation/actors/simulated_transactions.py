@@ -21,7 +21,7 @@ from kip848_client.coordinator.core.result import CoordinatorRecord
 from kip848_client.coordinator.core.topics_image import TopicInfo, TopicsImage
 from kip848_client.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.errors import BrokerError, ErrorCode
-from kip848_client.partition_log import PartitionLog
+from kip848_client.partitions.partition_log import PartitionLog
 from kip848_client.simulation.checkers.transactions import TransactionLedger
 from kip848_client.simulation.virtual.scenario import Scenario
 from kip848_client.simulation.virtual.scheduler import Scheduler

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Protocol
 
-from kip848_client.partition_log import PartitionLog
+from kip848_client.partitions.partition_log import PartitionLog
 from kip848_client.simulation.virtual.violation import fail
 from kip848_client.transactions.coordinator import TransactionCoordinator
 from kip848_client.transactions.transaction import Transaction, TransactionPartition, TransactionState

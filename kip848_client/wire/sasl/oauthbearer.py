@@ -18,7 +18,7 @@ class OAuthBearerClient:
     """Shows *token*; a refusal comes in two steps, the second of which is the error code.
 
     Args:
-        token: its parts were checked by `kip848_client.oauth_tokens`.
+        token: its parts were checked by `kip848_client.wire.sasl.oauth_tokens`.
     """
 
     mechanism: Final = "OAUTHBEARER"

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from kip848_client.coordinator.offsets import offset_commit
 from kip848_client.error_codes import ErrorCode
-from kip848_client.partition_log import PartitionLog
-from kip848_client.producer_batches import ProducerSequences
+from kip848_client.partitions.partition_log import PartitionLog
+from kip848_client.partitions.producer_batches import ProducerSequences
 from kip848_client.simulation.actors import simulated_transactions as simulated
 from kip848_client.transactions import coordinator as deciding
 from kip848_client.transactions.coordinator import Outcome, TransactionCoordinator

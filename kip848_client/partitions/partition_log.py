@@ -28,7 +28,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kip848_client.errors import BrokerError, ErrorCode, ProtocolError
-from kip848_client.producer_batches import (
+from kip848_client.partitions.producer_batches import (
     MESSAGE_BYTES_MAX_DEFAULT,
     NO_RULES,
     RECORDS_UNPACKED_MAX,

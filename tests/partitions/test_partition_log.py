@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kip848_client import producer_batches
 from kip848_client.errors import BrokerError, ErrorCode, RefusedRecordsError
-from kip848_client.partition_log import EpochEndOffset, PartitionLog, PreparedAppend, TimestampAndOffset
-from kip848_client.producer_batches import PRODUCERS_KEPT, RecordAllowance, RecordRules, check_records
+from kip848_client.partitions import producer_batches
+from kip848_client.partitions.partition_log import EpochEndOffset, PartitionLog, PreparedAppend, TimestampAndOffset
+from kip848_client.partitions.producer_batches import PRODUCERS_KEPT, RecordAllowance, RecordRules, check_records
 from kip848_client.wire.record_batch import (
     COMPRESSION_GZIP,
     HEADER_SIZE,
