@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kip848_client import EmbeddedBroker
-from kip848_client.broker.apis._configs import ConfigSource, ResourceType
+from kip848_client.broker.apis._configs import ConfigResourceType, ConfigSource
 from kip848_client.broker.apis.incremental_alter_configs import ConfigOperation
 from kip848_client.errors import ConfigError, ErrorCode
 from kip848_client.wire.api_keys import ApiKey
@@ -53,7 +53,7 @@ def value_of(connection: RawConnection, kind: int, name: str, key: str) -> tuple
 
 def test_settings_of_a_topic_are_set_taken_back_and_edited_as_lists(connection: RawConnection) -> None:
     """Admin tools change one setting without sending all others (KIP-339)."""
-    topic = (ResourceType.TOPIC, "orders")
+    topic = (ConfigResourceType.TOPIC, "orders")
     assert alter(connection, *topic, (ConfigOperation.SET, "retention.ms", "1000")) == ErrorCode.NONE
     assert value_of(connection, *topic, "retention.ms") == ("1000", ConfigSource.DYNAMIC_TOPIC)
     assert alter(connection, *topic, (ConfigOperation.APPEND, "cleanup.policy", "compact")) == ErrorCode.NONE
@@ -68,7 +68,7 @@ def test_a_group_is_configured_before_it_exists_and_its_members_follow(
     broker: EmbeddedBroker, connection: RawConnection
 ) -> None:
     """KIP-848: sessions and intervals are the group's, set on the broker, and act with the next heartbeat."""
-    group = (ResourceType.GROUP, "g")
+    group = (ConfigResourceType.GROUP, "g")
     assert alter(connection, *group, (ConfigOperation.SET, HEARTBEAT, "250")) == ErrorCode.NONE
     assert connection.ask(join("m1"), version=1).heartbeat_interval_ms == 250
     assert value_of(connection, *group, HEARTBEAT) == ("250", ConfigSource.DYNAMIC_GROUP)
@@ -84,8 +84,8 @@ def test_a_group_shows_what_the_broker_sets_for_all_under_the_brokers_name() -> 
         RawConnection(broker.bootstrap_servers) as connection,
     ):
         broker.groups.set_config("g", {SESSION: "500"})
-        found = describe(connection, ResourceType.GROUP, "g", SESSION, synonyms=True).configs[0]
-        other = describe(connection, ResourceType.GROUP, "h", SESSION).configs[0]
+        found = describe(connection, ConfigResourceType.GROUP, "g", SESSION, synonyms=True).configs[0]
+        other = describe(connection, ConfigResourceType.GROUP, "h", SESSION).configs[0]
     assert [(synonym.name, synonym.value, synonym.source) for synonym in found.synonyms] == [
         (SESSION, "500", ConfigSource.DYNAMIC_GROUP),
         ("group.consumer.session.timeout.ms", "3000", ConfigSource.STATIC_BROKER),
@@ -96,10 +96,10 @@ def test_a_group_shows_what_the_broker_sets_for_all_under_the_brokers_name() -> 
 def test_the_test_side_configures_groups_too(broker: EmbeddedBroker, connection: RawConnection) -> None:
     """A test shortens the session of one group without an admin client."""
     broker.groups.set_config("g", {SESSION: "500"})
-    assert value_of(connection, ResourceType.GROUP, "g", SESSION) == ("500", ConfigSource.DYNAMIC_GROUP)
+    assert value_of(connection, ConfigResourceType.GROUP, "g", SESSION) == ("500", ConfigSource.DYNAMIC_GROUP)
     with pytest.raises(ConfigError, match="within"):
         broker.groups.set_config("g", {SESSION: "1"})
-    assert value_of(connection, ResourceType.GROUP, "g", SESSION)[0] == "500"
+    assert value_of(connection, ConfigResourceType.GROUP, "g", SESSION)[0] == "500"
 
 
 @pytest.mark.parametrize("durable", [False, True], ids=["memory", "folder"])
@@ -107,14 +107,14 @@ def test_settings_survive_a_restart(tmp_path: Path, durable: bool) -> None:
     """A group that is configured once stays so."""
     broker = EmbeddedBroker({"orders": 1}, data_dir=tmp_path if durable else None)
     with broker, RawConnection(broker.bootstrap_servers) as connection:
-        alter(connection, ResourceType.GROUP, "g", (ConfigOperation.SET, SESSION, "700"))
-        alter(connection, ResourceType.GROUP, "h", (ConfigOperation.SET, SESSION, "800"))
-        alter(connection, ResourceType.GROUP, "h", (ConfigOperation.DELETE, SESSION, None))
-        alter(connection, ResourceType.TOPIC, "orders", (ConfigOperation.SET, "retention.ms", "1000"))
+        alter(connection, ConfigResourceType.GROUP, "g", (ConfigOperation.SET, SESSION, "700"))
+        alter(connection, ConfigResourceType.GROUP, "h", (ConfigOperation.SET, SESSION, "800"))
+        alter(connection, ConfigResourceType.GROUP, "h", (ConfigOperation.DELETE, SESSION, None))
+        alter(connection, ConfigResourceType.TOPIC, "orders", (ConfigOperation.SET, "retention.ms", "1000"))
     with broker, RawConnection(broker.bootstrap_servers) as connection:
-        assert value_of(connection, ResourceType.GROUP, "g", SESSION) == ("700", ConfigSource.DYNAMIC_GROUP)
-        assert value_of(connection, ResourceType.GROUP, "h", SESSION)[1] == ConfigSource.DEFAULT
-        assert value_of(connection, ResourceType.TOPIC, "orders", "retention.ms")[0] == "1000"
+        assert value_of(connection, ConfigResourceType.GROUP, "g", SESSION) == ("700", ConfigSource.DYNAMIC_GROUP)
+        assert value_of(connection, ConfigResourceType.GROUP, "h", SESSION)[1] == ConfigSource.DEFAULT
+        assert value_of(connection, ConfigResourceType.TOPIC, "orders", "retention.ms")[0] == "1000"
 
 
 def test_overrides_that_the_bounds_no_longer_allow_are_ignored_and_reported(
@@ -132,17 +132,22 @@ def test_overrides_that_the_bounds_no_longer_allow_are_ignored_and_reported(
 @pytest.mark.parametrize(
     ("kind", "name", "change", "code"),
     [
-        (ResourceType.TOPIC, "users", (ConfigOperation.SET, "retention.ms", "1"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        (ResourceType.TOPIC, "orders", (ConfigOperation.SET, "retention.years", "1"), ErrorCode.INVALID_CONFIG),
-        (ResourceType.TOPIC, "orders", (ConfigOperation.SET, "retention.ms", "soon"), ErrorCode.INVALID_CONFIG),
-        (ResourceType.TOPIC, "orders", (ConfigOperation.SET, "retention.ms", None), ErrorCode.INVALID_REQUEST),
-        (ResourceType.TOPIC, "orders", (ConfigOperation.APPEND, "retention.ms", "1"), ErrorCode.INVALID_CONFIG),
-        (ResourceType.TOPIC, "orders", (9, "retention.ms", "1"), ErrorCode.INVALID_REQUEST),
-        (ResourceType.GROUP, "", (ConfigOperation.SET, SESSION, "500"), ErrorCode.INVALID_REQUEST),
-        (ResourceType.GROUP, "g", (ConfigOperation.SET, SESSION, "1"), ErrorCode.INVALID_CONFIG),
-        (ResourceType.GROUP, "g", (ConfigOperation.SET, HEARTBEAT, "15000"), ErrorCode.INVALID_CONFIG),
-        (ResourceType.GROUP, "g", (ConfigOperation.SET, "session.timeout.ms", "500"), ErrorCode.INVALID_CONFIG),
-        (ResourceType.BROKER, "1", (ConfigOperation.SET, "num.partitions", "5"), ErrorCode.INVALID_REQUEST),
+        (
+            ConfigResourceType.TOPIC,
+            "users",
+            (ConfigOperation.SET, "retention.ms", "1"),
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ),
+        (ConfigResourceType.TOPIC, "orders", (ConfigOperation.SET, "retention.years", "1"), ErrorCode.INVALID_CONFIG),
+        (ConfigResourceType.TOPIC, "orders", (ConfigOperation.SET, "retention.ms", "soon"), ErrorCode.INVALID_CONFIG),
+        (ConfigResourceType.TOPIC, "orders", (ConfigOperation.SET, "retention.ms", None), ErrorCode.INVALID_REQUEST),
+        (ConfigResourceType.TOPIC, "orders", (ConfigOperation.APPEND, "retention.ms", "1"), ErrorCode.INVALID_CONFIG),
+        (ConfigResourceType.TOPIC, "orders", (9, "retention.ms", "1"), ErrorCode.INVALID_REQUEST),
+        (ConfigResourceType.GROUP, "", (ConfigOperation.SET, SESSION, "500"), ErrorCode.INVALID_REQUEST),
+        (ConfigResourceType.GROUP, "g", (ConfigOperation.SET, SESSION, "1"), ErrorCode.INVALID_CONFIG),
+        (ConfigResourceType.GROUP, "g", (ConfigOperation.SET, HEARTBEAT, "15000"), ErrorCode.INVALID_CONFIG),
+        (ConfigResourceType.GROUP, "g", (ConfigOperation.SET, "session.timeout.ms", "500"), ErrorCode.INVALID_CONFIG),
+        (ConfigResourceType.BROKER, "1", (ConfigOperation.SET, "num.partitions", "5"), ErrorCode.INVALID_REQUEST),
         (16, "metrics", (ConfigOperation.SET, "interval.ms", "5"), ErrorCode.INVALID_REQUEST),
     ],
 )
@@ -154,22 +159,22 @@ def test_what_kafka_refuses_is_refused_and_changes_nothing(
     code: ErrorCode,
 ) -> None:
     """A typo in a deployment must not be stored."""
-    before = [describe(connection, kind, name), describe(connection, ResourceType.TOPIC, "orders")]
+    before = [describe(connection, kind, name), describe(connection, ConfigResourceType.TOPIC, "orders")]
     assert alter(connection, kind, name, change) == code
-    assert [describe(connection, kind, name), describe(connection, ResourceType.TOPIC, "orders")] == before
+    assert [describe(connection, kind, name), describe(connection, ConfigResourceType.TOPIC, "orders")] == before
 
 
 def test_one_wrong_setting_keeps_the_whole_resource_as_it_was(connection: RawConnection) -> None:
     """After a refused change the operator must not find half of it in effect."""
     changes = [(ConfigOperation.SET, "retention.ms", "1000"), (ConfigOperation.SET, "segment.ms", "-7")]
-    assert alter(connection, ResourceType.TOPIC, "orders", *changes) == ErrorCode.INVALID_CONFIG
-    assert value_of(connection, ResourceType.TOPIC, "orders", "retention.ms")[1] == ConfigSource.DEFAULT
+    assert alter(connection, ConfigResourceType.TOPIC, "orders", *changes) == ErrorCode.INVALID_CONFIG
+    assert value_of(connection, ConfigResourceType.TOPIC, "orders", "retention.ms")[1] == ConfigSource.DEFAULT
 
 
-@pytest.mark.parametrize("kind", [ResourceType.TOPIC, ResourceType.GROUP])
-def test_validate_only_checks_and_changes_nothing(connection: RawConnection, kind: ResourceType) -> None:
+@pytest.mark.parametrize("kind", [ConfigResourceType.TOPIC, ConfigResourceType.GROUP])
+def test_validate_only_checks_and_changes_nothing(connection: RawConnection, kind: ConfigResourceType) -> None:
     """A dry run reports the error of a wrong value and leaves the right ones unset."""
-    name, key = ("orders", "retention.ms") if kind is ResourceType.TOPIC else ("g", SESSION)
+    name, key = ("orders", "retention.ms") if kind is ConfigResourceType.TOPIC else ("g", SESSION)
     before = value_of(connection, kind, name, key)
     assert alter(connection, kind, name, (ConfigOperation.SET, key, "600"), validate_only=True) == ErrorCode.NONE
     refused = alter(connection, kind, name, (ConfigOperation.SET, key, "x"), validate_only=True)
@@ -181,12 +186,12 @@ def test_the_broker_shows_its_properties_read_only_and_what_was_set() -> None:
     """A bug report says with which settings it was found."""
     with EmbeddedBroker(config={"num.partitions": 7}) as broker:
         with RawConnection(broker.bootstrap_servers) as connection:
-            found = {item.name: item for item in describe(connection, ResourceType.BROKER, "1").configs}
+            found = {item.name: item for item in describe(connection, ConfigResourceType.BROKER, "1").configs}
             assert (found["num.partitions"].value, found["num.partitions"].config_source) == (
                 "7",
                 ConfigSource.STATIC_BROKER,
             )
             assert found["max.connections"].config_source == ConfigSource.DEFAULT
             assert all(item.read_only for item in found.values())
-            assert describe(connection, ResourceType.BROKER, "").configs == ()
-            assert describe(connection, ResourceType.BROKER, "2").error_code == ErrorCode.INVALID_REQUEST
+            assert describe(connection, ConfigResourceType.BROKER, "").configs == ()
+            assert describe(connection, ConfigResourceType.BROKER, "2").error_code == ErrorCode.INVALID_REQUEST

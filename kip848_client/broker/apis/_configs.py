@@ -19,7 +19,7 @@ from kip848_client.errors import BrokerError, ConfigError, DataDirError, ErrorCo
 from kip848_client.wire.messages.alter_configs import AlterConfigsResourceResponse
 
 
-class ResourceType(enum.IntEnum):
+class ConfigResourceType(enum.IntEnum):
     """Kinds of resources with a configuration that this broker knows."""
 
     TOPIC = 2
@@ -127,7 +127,7 @@ class Resource(Protocol):
 
     @property
     def resource_type(self) -> int:
-        """Its kind, see `ResourceType`."""
+        """Its kind, see `ConfigResourceType`."""
 
     @property
     def resource_name(self) -> str:
@@ -166,20 +166,20 @@ def change_configs(broker: BrokerState, resource: Resource, change: Change, *, v
     """
     name = resource.resource_name
     match resource.resource_type:
-        case ResourceType.TOPIC:
+        case ConfigResourceType.TOPIC:
             if not name:
                 raise invalid_request("Default topic resources are not allowed.")
             configs = change(topic_of(broker.topics, name).configs, TOPIC_CONFIG_DEFAULTS)
             check_topic_configs(configs)
             if not validate_only:
                 broker.topics.set_configs(name, configs)
-        case ResourceType.GROUP:
+        case ConfigResourceType.GROUP:
             check_group_name(name)
             overrides = change(broker.groups.config_overrides(name), broker.groups.config_defaults())
             broker.groups.set_config_overrides(name, overrides, validate_only=validate_only)
-        case ResourceType.BROKER:
+        case ConfigResourceType.BROKER:
             raise invalid_request("this broker's configuration is fixed at its start; give it there")
-        case ResourceType.CLIENT_METRICS if not resource.configs:
+        case ConfigResourceType.CLIENT_METRICS if not resource.configs:
             pass  # a request without settings asks for nothing
         case _:
             raise unsupported(resource.resource_type)
@@ -263,8 +263,8 @@ def check_node_id(node_id: int, name: str) -> None:
 def unsupported(resource_type: int) -> BrokerError:
     """The error for a resource that has no configuration here."""
     kinds: Mapping[int, str] = {
-        ResourceType.BROKER_LOGGER: "broker loggers",
-        ResourceType.CLIENT_METRICS: "client metrics",
+        ConfigResourceType.BROKER_LOGGER: "broker loggers",
+        ConfigResourceType.CLIENT_METRICS: "client metrics",
     }
     what = kinds.get(resource_type, f"resources of type {resource_type}")
     return BrokerError(f"this broker has no configuration of {what}", code=ErrorCode.INVALID_REQUEST)

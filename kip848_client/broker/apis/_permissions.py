@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
-from kip848_client.broker.apis._configs import ResourceType as ConfigResourceType
+from kip848_client.broker.apis._configs import ConfigResourceType
 from kip848_client.broker.apis._partitions import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS
 from kip848_client.broker.coordinators.group_errors import refusal
 from kip848_client.broker.metadata.acls import Operation, ResourceType

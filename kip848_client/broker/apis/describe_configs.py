@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from kip848_client.broker.apis._budget import DESCRIBED_MAX, Budget
 from kip848_client.broker.apis._configs import (
+    ConfigResourceType,
     ConfigSource,
-    ResourceType,
     check_group_name,
     check_node_id,
     topic_of,
@@ -84,7 +84,7 @@ def _describe(
             resource_type=asked.resource_type,
             resource_name=asked.resource_name,
         )
-    read_only = asked.resource_type == ResourceType.BROKER
+    read_only = asked.resource_type == ConfigResourceType.BROKER
     return DescribeConfigsResult(
         error_code=ErrorCode.NONE,
         error_message="",  # not null: Kafka's word for success here
@@ -100,18 +100,18 @@ def _describe(
 
 def _entries(broker: BrokerState, node_id: int, asked: DescribeConfigsResource) -> Mapping[str, _Entry]:
     match asked.resource_type:
-        case ResourceType.TOPIC:
+        case ConfigResourceType.TOPIC:
             return _topic_entries(broker, asked.resource_name)
-        case ResourceType.BROKER:
+        case ConfigResourceType.BROKER:
             return _broker_entries(broker, node_id, asked.resource_name)
-        case ResourceType.BROKER_LOGGER:
+        case ConfigResourceType.BROKER_LOGGER:
             check_node_id(node_id, asked.resource_name)
             return {}
-        case ResourceType.CLIENT_METRICS:
+        case ConfigResourceType.CLIENT_METRICS:
             if not asked.resource_name:
                 raise BrokerError("Client metrics subscription name must not be empty", code=ErrorCode.INVALID_REQUEST)
             return {}
-        case ResourceType.GROUP:
+        case ConfigResourceType.GROUP:
             return _group_entries(broker, asked.resource_name)
         case _:
             raise unsupported(asked.resource_type)

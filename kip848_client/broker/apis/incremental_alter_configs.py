@@ -14,7 +14,7 @@ from typing import Final
 
 from kip848_client.broker.apis._configs import (
     LIST_CONFIGS,
-    ResourceType,
+    ConfigResourceType,
     alter_each,
     change_configs,
     check_distinct_keys,
@@ -53,7 +53,7 @@ def handle(broker: BrokerState, request: IncrementalAlterConfigsRequest, context
     del context
 
     def alter(resource: AlterConfigsResource) -> None:
-        if resource.resource_type == ResourceType.BROKER_LOGGER and not resource.configs:
+        if resource.resource_type == ConfigResourceType.BROKER_LOGGER and not resource.configs:
             return
         change_configs(
             broker,
