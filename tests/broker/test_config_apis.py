@@ -195,3 +195,30 @@ def test_the_broker_shows_its_properties_read_only_and_what_was_set() -> None:
             assert all(item.read_only for item in found.values())
             assert describe(connection, ConfigResourceType.BROKER, "").configs == ()
             assert describe(connection, ConfigResourceType.BROKER, "2").error_code == ErrorCode.INVALID_REQUEST
+
+
+def listed(broker: EmbeddedBroker, *types: int, version: int = 1) -> list[tuple[int, str]]:
+    """(type, name) of each listed resource, in order."""
+    with RawConnection(broker.bootstrap_servers.partition(",")[0]) as connection:
+        answer = connection.call(ApiKey.LIST_CONFIG_RESOURCES, version, resource_types=types)
+    assert answer.error_code == ErrorCode.NONE
+    return [(resource.resource_type, resource.resource_name) for resource in answer.config_resources]
+
+
+def test_resources_with_a_configuration_are_listed_by_type() -> None:
+    """An audit reads the configuration of everything: what is not listed it never asks about (KIP-1142)."""
+    with EmbeddedBroker({"orders": 1, "bills": 1}, nodes=2) as broker:
+        broker.groups.set_config("h", {SESSION: "500"})
+        broker.groups.set_config("g", {SESSION: "500"})
+        broker.groups.set_config("h", {})
+        groups, topics = [(32, "g")], [(2, "bills"), (2, "orders")]
+        assert listed(broker, ConfigResourceType.TOPIC, ConfigResourceType.GROUP) == [*groups, *topics]
+        nodes = [(8, "1"), (8, "2"), (4, "1"), (4, "2")]
+        assert listed(broker) == [*groups, *nodes, *topics]
+        assert listed(broker, version=0) == []
+
+
+def test_an_unknown_type_of_resource_is_refused(connection: RawConnection) -> None:
+    """An answer without it would read as "there are none"."""
+    answer = connection.call(ApiKey.LIST_CONFIG_RESOURCES, 1, resource_types=(ConfigResourceType.TOPIC, 3))
+    assert (answer.error_code, answer.config_resources) == (ErrorCode.UNSUPPORTED_VERSION, ())

@@ -425,6 +425,7 @@ _FIELDS: Final[Mapping[int, Callable[[Scene, int], Fields]]] = {
         "group_ids": [scene.members_group],
         "include_authorized_operations": True,
     },
+    ApiKey.LIST_CONFIG_RESOURCES: lambda _, version: {"resource_types": [2, 4, 8, 16, 32]} if version else {},
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: lambda scene, _: {"topics": [{"name": scene.topic}]},
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: lambda scene, _: {"users": None},
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: lambda scene, _: {

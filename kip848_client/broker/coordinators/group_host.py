@@ -319,6 +319,10 @@ class GroupHost:
         """The overrides of a group, which need not exist."""
         return self._configs.get(group_id)
 
+    def ids_with_overrides(self) -> Sequence[str]:
+        """Ids of the groups that have overrides, sorted; the groups need not exist."""
+        return self._configs.group_ids()
+
     def set_config_overrides(self, group_id: str, overrides: Mapping[str, str], *, validate_only: bool = False) -> None:
         """Let a group override these and nothing else, from each member's next heartbeat on.
 

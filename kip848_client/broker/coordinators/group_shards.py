@@ -153,6 +153,10 @@ class GroupShards(Shards[GroupHost]):
         """The overrides of a group, which need not exist."""
         return self._configs.get(group_id)
 
+    def ids_with_overrides(self) -> Sequence[str]:
+        """Ids of the groups that have overrides, sorted; the groups need not exist."""
+        return self._configs.group_ids()
+
     def set_config_overrides(self, group_id: str, overrides: Mapping[str, str], *, validate_only: bool = False) -> None:
         """See `GroupHost.set_config_overrides`."""
         host = self._serving(coordinator_partition(group_id))

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.kafka]
 
 NOW_MS: Final = int(time.time() * 1000)
 HOUR_MS: Final = 3_600_000
-TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS = 2, 4, 8, 16
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 
 Case: TypeAlias = tuple[str, int, Fields]
 """Api, version and fields. Texts that begin with + are names of this run's topics and groups, or ids of its topics."""
@@ -129,6 +129,10 @@ def describe(kind: int, name: str, *keys: str) -> Case:
     return "describe_configs", 4, {"resources": [resource]}
 
 
+def list_resources(*kinds: int, version: int = 1) -> Case:
+    return "list_config_resources", version, {"resource_types": kinds}
+
+
 def delete(*topics: Fields) -> Case:
     return "delete_topics", 6, {"topics": topics, "timeout_ms": 20_000}
 
@@ -222,6 +226,9 @@ CASES: Final[dict[str, Case]] = {
     "describe client metrics": describe(CLIENT_METRICS, "m", "none"),
     "describe client metrics without a name": describe(CLIENT_METRICS, ""),
     "describe a resource that is not known": describe(3, "x"),
+    "list what has client metrics": list_resources(version=0),
+    "list brokers and loggers": list_resources(BROKER, BROKER_LOGGER, BROKER),
+    "list resources of a type that is not known": list_resources(TOPIC, 3),
     "alter a topic without a name": alter(TOPIC, "", RETENTION),
     "alter a topic with a bad name": alter(TOPIC, "no such name", RETENTION),
     "alter a topic that is not there": alter(TOPIC, "+no", RETENTION),
@@ -313,6 +320,21 @@ def test_the_settings_of_a_broker_have_the_types_that_kafka_gives_them(both: Con
         (result,) = rows(ask(side, describe(BROKER, "1", *BROKER_KEYS))["results"])
         types.append({row["name"]: row["config_type"] for row in rows(result["configs"])})
     assert types[0] == types[1]
+
+
+def test_topics_and_groups_with_overrides_are_listed_on_both(both: Conversation) -> None:
+    """Tools that copy a configuration ask for these; a group is listed only while it overrides something."""
+    found = []
+    for side in (both.ours, both.kafka):
+        for group, value in (("set", "50000"), ("unset", "50000"), ("unset", None)):
+            operation = {"name": "consumer.session.timeout.ms", "config_operation": int(value is None), "value": value}
+            resource = {"resource_type": GROUP, "resource_name": f"+{group}", "configs": [operation]}
+            ask(side, ("incremental_alter_configs", 1, {"resources": [resource]}))
+        own = {(GROUP, side.topic_name(name)) for name in ("set", "unset")} | {(TOPIC, side.topic_name("full"))}
+        resources = rows(ask(side, list_resources(GROUP, TOPIC))["config_resources"])
+        listed = [(row["resource_type"], row["resource_name"]) for row in resources]
+        found.append([kind for kind, name in listed if (kind, name) in own])
+    assert found == [[GROUP, TOPIC], [GROUP, TOPIC]]
 
 
 def test_a_topic_that_is_only_validated_has_an_id_on_both(both: Conversation) -> None:
