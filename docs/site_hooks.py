@@ -17,7 +17,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from kip848_client import journal
+from kip848_client import Admin, journal
 from kip848_client.broker.config import BrokerConfig
 from kip848_client.cli import COMMANDS, main
 from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig, properties_of
@@ -28,6 +28,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 
 REFERENCE: Final = {
     "consumers": ("Consumers and workers", ("kip848_client",)),
+    "admin": ("Administration", ("kip848_client.admin",)),
     "testing": ("Test kit", ("kip848_client.testing",)),
     "assignors": (
         "Assignors",
@@ -101,6 +102,10 @@ def _reference(title: str, modules: tuple[str, ...]) -> str:
             ours = home.startswith("kip848_client.") and hasattr(value, "__qualname__")
             if ours and (module != "kip848_client" or name not in special):
                 lines += [f"::: {home}.{value.__qualname__}", ""]
+    if title == "Administration":
+        lines += ["The functions are the methods of `Admin` and `AsyncAdmin`: the client stands for `cluster`.", ""]
+        questions = [one.__wrapped__ for one in vars(Admin).values() if hasattr(one, "__wrapped__")]
+        lines += [f"::: {one.__module__}.{one.__qualname__}\n" for one in questions]
     return "\n".join(lines)
 
 

@@ -1,4 +1,6 @@
 # Each name once: type checkers read this file, and __init__.py loads from it what is used.
+from .admin.clients import Admin as Admin
+from .admin.clients import AsyncAdmin as AsyncAdmin
 from .aio.consumer import AsyncConsumer as AsyncConsumer
 from .aio.consumer import AsyncConsumerRebalanceListener as AsyncConsumerRebalanceListener
 from .aio.worker import AsyncWorker as AsyncWorker

@@ -1,7 +1,5 @@
 """``kip848 groups``: list, describe and delete groups, and show their lag, as tables or JSON.
 
-The requests to brokers are in `groups_queries`.
-
 ::
 
     kip848 groups list --bootstrap 127.0.0.1:9092
@@ -24,20 +22,21 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from kip848_client.cli import groups_record, groups_reset, groups_watch
-from kip848_client.cli.groups_queries import (
-    Cluster,
+from kip848_client.admin import (
+    Admin,
     ConnectGroupDescription,
     GroupDescription,
     GroupLag,
     GroupListing,
-    ask,
-    raise_all,
+    OtherGroupDescription,
 )
+from kip848_client.admin.groups import shown_elsewhere
+from kip848_client.admin.results import raise_all
+from kip848_client.cli import groups_record, groups_reset, groups_watch
 from kip848_client.cli.options import request_timeout
 from kip848_client.cli.properties import add_client_arguments, read_properties
 from kip848_client.cli.tables import name_partitions, table
-from kip848_client.errors import BrokerError, ConfigError, Kip848Error
+from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.json_text import to_json
 from kip848_client.model import NamedPartition
 from kip848_client.patterns import compiled
@@ -97,13 +96,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.action == "reset-offsets":
         return groups_reset.run(arguments)
 
-    async def question(cluster: Cluster) -> tuple[Sequence[_Answer], Sequence[Kip848Error]]:
-        if arguments.action == "list":
-            return await cluster.list_groups(), []
-        return await _of_each(cluster, arguments.action, arguments.groups)
-
-    conf = read_properties(arguments)
-    answer, refused = ask(conf, question, timeout_ms=int(arguments.timeout * 1000))
+    with Admin(read_properties(arguments)) as admin:
+        answer, refused = _ask(admin, arguments)
     if arguments.json:
         key = "deleted" if arguments.action == "delete" else "groups"
         print(to_json({key: [_plain(item) for item in answer]}))
@@ -117,24 +111,26 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def _of_each(
-    cluster: Cluster, action: str, group_ids: Sequence[str]
-) -> tuple[Sequence[_Answer], Sequence[Kip848Error]]:
-    """Answers of the groups, and their refusals. A broker that is away ends the command."""
+def _ask(admin: Admin, arguments: argparse.Namespace) -> tuple[Sequence[_Answer], Sequence[Kip848Error]]:
+    """What the cluster answers, and the refusals."""
+    timeout_s = arguments.timeout
+    if arguments.action == "list":
+        listing = admin.list_groups(timeout_s=timeout_s)
+        return listing.found, list(listing.errors.values())
+    if arguments.action == "delete":
+        deleted = admin.delete_groups(arguments.groups, timeout_s=timeout_s)
+        return list(deleted.values), list(deleted.errors.values())
+    if arguments.action == "lag":
+        lags = admin.lag(arguments.groups, timeout_s=timeout_s)
+        return list(lags.values.values()), list(lags.errors.values())
+    described = admin.describe_groups(arguments.groups, with_progress=True, timeout_s=timeout_s)
     answers: list[_Answer] = []
-    refused: list[Kip848Error] = []
-    for group_id in group_ids:
-        try:
-            if action == "delete":
-                await cluster.delete(group_id)
-                answers.append(group_id)
-            else:
-                answers.append(await (cluster.lag(group_id) if action == "lag" else cluster.describe(group_id)))
-        except BrokerError as error:
-            refused.append(error)
-        except Kip848Error as error:
-            refused.append(error)
-            break
+    refused = list(described.errors.values())
+    for group in described.values.values():
+        if isinstance(group, OtherGroupDescription):
+            refused.append(shown_elsewhere(group))
+        else:
+            answers.append(group)
     return answers, refused
 
 

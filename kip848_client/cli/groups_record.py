@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TextIO
 
+from kip848_client.admin import Admin
 from kip848_client.cli.offsets_reader import OffsetsReader, TopicNames, exact_names, group_filter
 from kip848_client.cli.properties import read_properties
 from kip848_client.errors import Kip848Error
@@ -51,9 +52,9 @@ def run(arguments: argparse.Namespace) -> int:
         Kip848Error: no broker answers, reading is not allowed, or the file cannot be written.
     """
     conf = read_properties(arguments)
-    recorder = Recorder(
-        wants=group_filter(arguments.group), topic_name=TopicNames(conf, timeout_ms=int(arguments.timeout * 1000))
-    )
+    admin = Admin(conf)
+    topic_name = TopicNames(admin, timeout_s=arguments.timeout)
+    recorder = Recorder(wants=group_filter(arguments.group), topic_name=topic_name)
     reader = OffsetsReader(conf, timeout_s=arguments.timeout, groups=exact_names(arguments.group))
     interrupted = False
     try:
@@ -69,6 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise Kip848Error(f"{arguments.out} cannot be written: {error.strerror or error}") from error
     finally:
         reader.close()
+        admin.close()
     print(_sentence(recorder), file=sys.stderr)
     return 130 if interrupted and arguments.no_follow else 0
 

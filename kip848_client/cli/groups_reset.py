@@ -7,26 +7,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
+from pathlib import Path
 
-import msgspec
-
-from kip848_client.cli.groups_queries import EARLIEST, LATEST, Cluster, ask
+from kip848_client.admin import Admin, ResetPlan, ResetTo, ShiftBy, read_offsets
 from kip848_client.cli.properties import read_properties
 from kip848_client.cli.tables import table
-from kip848_client.errors import ConfigError, IllegalStateError
+from kip848_client.errors import ConfigError
 from kip848_client.json_text import to_json
-from kip848_client.model import NamedPartition
 from kip848_client.plain_text import printable
-
-
-class Move(msgspec.Struct, frozen=True):
-    """One partition: the offset that is committed (None: none is), and the one to commit."""
-
-    partition: NamedPartition
-    committed: int | None
-    new: int
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     target.add_argument("--to-latest", action="store_true", help="behind the last record")
     target.add_argument("--to-offset", metavar="N", type=int, help="this offset")
     target.add_argument("--shift-by", metavar="N", type=int, help="N records on, or back if N is negative")
+    target.add_argument("--from-file", metavar="FILE", type=Path, help="topic,partition,offset, one a line")
     target.add_argument("--to-datetime", metavar="TIME", help="2026-01-31T12:00:00Z: the first record since then")
 
 
@@ -53,18 +44,14 @@ def run(arguments: argparse.Namespace) -> int:
         Kip848Error: no broker answers, or one refuses.
     """
     (group_id,) = arguments.groups
-    wanted = [_topic(text) for text in arguments.topic]
-    since_ms = None if arguments.to_datetime is None else _milliseconds(arguments.to_datetime)
-
-    async def reset(cluster: Cluster) -> list[Move]:
-        moves = await _plan(cluster, group_id, wanted, arguments, since_ms)
+    wanted = list(_partitions(arguments.topic)) or None
+    with Admin(read_properties(arguments)) as admin:
+        plan = admin.plan_reset(group_id, _target(arguments), partitions=wanted, timeout_s=arguments.timeout)
+        _warn(plan)
         if arguments.execute:
-            await cluster.commit(group_id, {move.partition: move.new for move in moves})
-        return moves
-
-    moves = ask(read_properties(arguments), reset, timeout_ms=int(arguments.timeout * 1000))
+            admin.apply_reset(plan, timeout_s=arguments.timeout)
     if arguments.json:
-        rows = [{**move.partition._asdict(), "committed": move.committed, "new": move.new} for move in moves]
+        rows = [{**move.partition._asdict(), "committed": move.committed, "new": move.new} for move in plan.moves]
         print(to_json({"group": group_id, "executed": arguments.execute, "offsets": rows}))
         return 0
     rows_of_text = [
@@ -74,80 +61,51 @@ def run(arguments: argparse.Namespace) -> int:
             "-" if move.committed is None else f"{move.committed:,}",
             f"{move.new:,}",
         )
-        for move in moves
+        for move in plan.moves
     ]
     print(table(("TOPIC", "PARTITION", "COMMITTED", "NEW"), rows_of_text))
     print("committed" if arguments.execute else "nothing was committed: add --execute to do it")
     return 0
 
 
-async def _plan(
-    cluster: Cluster,
-    group_id: str,
-    wanted: Sequence[tuple[str, tuple[int, ...]]],
-    arguments: argparse.Namespace,
-    since_ms: int | None,
-) -> list[Move]:
-    committed = await cluster.committed(group_id)
-    members = await cluster.member_count(group_id)
-    if members:
-        raise IllegalStateError(
-            f"members of group {group_id!r}: {members}; they would go on from where they are; stop them first"
-        )
-    partitions = sorted(committed) if not wanted else await _partitions(cluster, wanted)
-    if not partitions:
-        raise ConfigError(f"group {group_id!r} has no committed offsets; name the topics with --topic")
-    starts = await cluster.offsets(partitions, EARLIEST)
-    ends = await cluster.offsets(partitions, LATEST)
-    since = {} if since_ms is None else await cluster.offsets(partitions, since_ms)
-    moves = []
-    for partition in partitions:
-        if partition not in starts or partition not in ends:
-            raise ConfigError(f"there is no {partition}, or its leader does not answer")
-        low, high, old = starts[partition], ends[partition], committed.get(partition)
-        if arguments.to_earliest:
-            new = low
-        elif arguments.to_latest:
-            new = high
-        elif arguments.to_offset is not None:
-            new = arguments.to_offset
-        elif arguments.shift_by is not None:
-            if old is None:
-                raise ConfigError(f"nothing is committed for {partition}, so it cannot be shifted; use --to-offset")
-            new = old + arguments.shift_by
-        else:
-            new = since[partition] if since.get(partition, -1) >= 0 else high
-        nearest = min(max(new, low), high)
-        if nearest != new:
+def _target(arguments: argparse.Namespace) -> ResetTo:
+    if arguments.to_earliest:
+        return "earliest"
+    if arguments.to_latest:
+        return "latest"
+    if arguments.from_file is not None:
+        return read_offsets(arguments.from_file)
+    if arguments.shift_by is not None:
+        return ShiftBy(arguments.shift_by)
+    if arguments.to_offset is not None:
+        return int(arguments.to_offset)
+    return _time(arguments.to_datetime)
+
+
+def _warn(plan: ResetPlan) -> None:
+    for move in plan.moves:
+        if move.new != move.wanted:
             print(
-                f"{printable(str(partition))} has offsets {low:,} to {high:,}: {nearest:,} instead of {new:,}",
+                f"{printable(str(move.partition))} has offsets {move.first:,} to {move.end:,}: {move.new:,} instead of "
+                f"{move.wanted:,}",
                 file=sys.stderr,
             )
-        moves.append(Move(partition, old, nearest))
-    return moves
 
 
-async def _partitions(cluster: Cluster, wanted: Sequence[tuple[str, tuple[int, ...]]]) -> list[NamedPartition]:
-    counts = await cluster.partition_counts([topic for topic, _ in wanted])
-    found = set()
-    for topic, numbers in wanted:
-        if topic not in counts:
-            raise ConfigError(f"--topic {topic}: there is no such topic")
-        found |= {NamedPartition(topic, number) for number in numbers or range(counts[topic])}
-    return sorted(found)
+def _partitions(texts: Sequence[str]) -> Iterator[str | tuple[str, int]]:
+    for text in texts:
+        name, colon, numbers = text.partition(":")
+        if not colon:
+            yield name
+            continue
+        try:
+            yield from [(name, int(number)) for number in numbers.split(",")]
+        except ValueError as error:
+            raise ConfigError(f"--topic {text!r} is not NAME or NAME:0,1,2") from error
 
 
-def _topic(text: str) -> tuple[str, tuple[int, ...]]:
-    name, colon, numbers = text.partition(":")
+def _time(text: str) -> datetime:
     try:
-        return name, tuple(int(number) for number in numbers.split(",")) if colon else ()
-    except ValueError as error:
-        raise ConfigError(f"--topic {text!r} is not NAME or NAME:0,1,2") from error
-
-
-def _milliseconds(text: str) -> int:
-    try:
-        when = datetime.fromisoformat(text)
+        return datetime.fromisoformat(text)  # without a zone it is local time, as in a log beside it
     except ValueError as error:
         raise ConfigError(f"--to-datetime {text!r} is not a time such as 2026-01-31T12:00:00Z") from error
-    return int(when.timestamp() * 1000)  # without a zone it is local time, as in a log beside it

@@ -13,7 +13,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-from kip848_client.cli.groups_queries import ConnectGroupDescription, GroupDescription, ask
+from kip848_client.admin import Admin, GroupDescription, OtherGroupDescription
+from kip848_client.admin.groups import shown_elsewhere
 from kip848_client.cli.offsets_reader import OffsetsReader, TopicNames
 from kip848_client.cli.properties import read_properties
 from kip848_client.cli.watch_screen import Screen, open_screen
@@ -48,21 +49,23 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.seconds is not None and not arguments.seconds > 0:
         raise ConfigError(f"--for {arguments.seconds}: seconds above 0")
     conf = read_properties(arguments)
-    watch = _Watch(arguments.group, conf, timeout_s=arguments.timeout)
-    described = watch.describe()
-    screen = open_screen(sys.stdout, json=arguments.json)
-    try:
-        with contextlib.suppress(KeyboardInterrupt), watch.source(described, screen) as turn:
-            watch.run(screen, turn, seconds=arguments.seconds)
-    finally:
-        screen.close()
+    with Admin(conf) as admin:
+        watch = _Watch(arguments.group, conf, admin, timeout_s=arguments.timeout)
+        described = watch.describe()
+        screen = open_screen(sys.stdout, json=arguments.json)
+        try:
+            with contextlib.suppress(KeyboardInterrupt), watch.source(described, screen) as turn:
+                watch.run(screen, turn, seconds=arguments.seconds)
+        finally:
+            screen.close()
     return 0
 
 
 class _Watch:
-    def __init__(self, group_id: str, conf: Mapping[str, str], *, timeout_s: float) -> None:
+    def __init__(self, group_id: str, conf: Mapping[str, str], admin: Admin, *, timeout_s: float) -> None:
         self._group_id = group_id
         self._conf = conf
+        self._admin = admin
         self._timeout_s = timeout_s
         self._view = GroupView(group_id)
         self._lag_due_ms = 0
@@ -70,10 +73,11 @@ class _Watch:
 
     def describe(self) -> GroupDescription:
         """Ask for the group; fails if there is none, or it is one of workers."""
-        group = ask(
-            self._conf, lambda cluster: cluster.describe(self._group_id), timeout_ms=int(self._timeout_s * 1000)
-        )
-        if isinstance(group, ConnectGroupDescription):
+        described = self._admin.describe_groups([self._group_id], with_progress=True, timeout_s=self._timeout_s)
+        group = described[self._group_id]
+        if isinstance(group, OtherGroupDescription):
+            raise shown_elsewhere(group)
+        if not isinstance(group, GroupDescription):
             raise ConfigError(
                 f"group {self._group_id!r} is one of workers, which share units and no partitions; describe it"
             )
@@ -92,7 +96,7 @@ class _Watch:
         """Bring the view up to date; yields the source of further changes."""
         recorder = Recorder(
             wants=lambda group_id: group_id == self._group_id,
-            topic_name=TopicNames(self._conf, timeout_ms=int(self._timeout_s * 1000)),
+            topic_name=TopicNames(self._admin, timeout_s=self._timeout_s),
         )
         with contextlib.ExitStack() as stack:
             try:
@@ -146,7 +150,7 @@ class _Watch:
             return
         self._lag_due_ms = now_ms + _LAG_EVERY_MS
         try:
-            lag = ask(self._conf, lambda cluster: cluster.lag(self._group_id), timeout_ms=int(self._timeout_s * 1000))
+            lag = self._admin.lag([self._group_id], timeout_s=self._timeout_s)[self._group_id]
         except Kip848Error:
             return  # shown again when it is known again
         self._view.progress = {item.partition: item for item in lag.progress}

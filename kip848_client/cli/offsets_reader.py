@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final, TypeAlias
 from uuid import UUID
 
-from kip848_client.cli.groups_queries import Cluster, ask
+from kip848_client.admin import Admin
 from kip848_client.client.records.data_plane import (
     OFFSET_BEGINNING,
     PASSING_CODES,
@@ -26,11 +26,9 @@ from kip848_client.client.records.data_plane import (
     create_record_consumer,
     translate,
 )
-from kip848_client.client.records.log_offsets import LogOffsets
-from kip848_client.config import ConfigValue, parse_consumer_config
+from kip848_client.config import parse_consumer_config
 from kip848_client.config.security import check_data_plane
 from kip848_client.errors import ErrorCode, Kip848Error, RequestTimeoutError, error_for_code
-from kip848_client.model import NamedPartition
 from kip848_client.recorder import RawRecord
 from kip848_client.transactions.transaction import offsets_partition
 
@@ -79,7 +77,7 @@ class OffsetsReader:
             self.partitions: Final = tuple(sorted(wanted or metadata.partitions))
             if not count:
                 raise error_for_code(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {TOPIC}")
-            self._ends = self._ask_for_ends(settings, timeout_s=timeout_s)
+            self._ends = self._ask_for_ends(conf, timeout_s=timeout_s)
             self._plane.assign([TopicPartition(TOPIC, number, OFFSET_BEGINNING) for number in self.partitions])
         except KafkaException as error:
             self._plane.close()
@@ -164,11 +162,13 @@ class OffsetsReader:
                 raise translate(failure, what=f"reading {TOPIC}")
         return wanted
 
-    def _ask_for_ends(self, settings: Mapping[str, ConfigValue], *, timeout_s: float) -> dict[int, int]:
+    def _ask_for_ends(self, conf: Mapping[str, str], *, timeout_s: float) -> dict[int, int]:
         """The end of each partition, as far as it can be read while transactions are open."""
-        offsets = LogOffsets(settings, timeout_ms=int(timeout_s * 1_000))
-        ends = offsets.ends(NamedPartition(TOPIC, number) for number in self.partitions)
-        return {partition.partition: end for partition, end in ends.items()}
+        partitions = [(TOPIC, number) for number in self.partitions]
+        with Admin(conf) as admin:
+            ends = admin.list_offsets(partitions, isolation_level="read_committed", timeout_s=timeout_s)
+        ends.raise_errors()
+        return {partition.partition: end for partition, end in ends.values.items() if end is not None}
 
     def close(self) -> None:
         """Close connections."""
@@ -196,9 +196,9 @@ class TopicNames:
 
     PAUSE_S: Final = 5.0
 
-    def __init__(self, conf: Mapping[str, str], *, timeout_ms: int) -> None:
-        self._conf = conf
-        self._timeout_ms = timeout_ms
+    def __init__(self, admin: Admin, *, timeout_s: float) -> None:
+        self._admin = admin
+        self._timeout_s = timeout_s
         self._names: dict[UUID, str] = {}
         self._ask_again_at_s = 0.0
 
@@ -207,23 +207,25 @@ class TopicNames:
         if topic_id not in self._names and time.monotonic() >= self._ask_again_at_s:
             self._ask_again_at_s = time.monotonic() + self.PAUSE_S
             try:
-                self._names |= ask(self._conf, _topic_names, timeout_ms=self._timeout_ms)
+                self._names |= _names_of_ids(self._admin, timeout_s=self._timeout_s)
             except Kip848Error:
                 return None  # asked again later; until then the id is shown
         return self._names.get(topic_id)
 
 
-def topic_names(conf: Mapping[str, str], *, timeout_ms: int = 30_000) -> dict[UUID, str]:
+def topic_names(conf: Mapping[str, str]) -> dict[UUID, str]:
     """The names of all topics that may be seen, by id.
 
     Raises:
         Kip848Error: no broker answers.
     """
-    return ask(conf, _topic_names, timeout_ms=timeout_ms)
+    with Admin(conf) as admin:
+        return _names_of_ids(admin, timeout_s=30.0)
 
 
-async def _topic_names(cluster: Cluster) -> dict[UUID, str]:
-    return await cluster.topic_names()
+def _names_of_ids(admin: Admin, *, timeout_s: float) -> dict[UUID, str]:
+    topics = admin.list_topics(timeout_s=timeout_s).values.values()
+    return {one.topic_id: one.topic for one in topics if one.topic_id is not None}
 
 
 def exact_names(patterns: Collection[str]) -> tuple[str, ...]:

@@ -20,9 +20,8 @@ from typing import Any, Final
 
 import msgspec
 
-from kip848_client.cli.groups_queries import reach
 from kip848_client.cli.options import request_timeout
-from kip848_client.cli.properties import add_client_arguments, read_properties
+from kip848_client.cli.properties import add_client_arguments, reach, read_properties
 from kip848_client.cli.topics import client_conf
 from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.plain_text import counted
@@ -72,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"--partition {arguments.partition}: 0 or more")
     timeout_s = _TIMEOUT_S if arguments.timeout is None else arguments.timeout
     options = {} if arguments.timeout is None else {"message.timeout.ms": str(int(timeout_s * 1000))}
-    reach(read_properties(arguments, role="producer", options=options), timeout_ms=int(timeout_s * 1000))
+    reach(read_properties(arguments, role="producer", options=options), timeout_s=timeout_s)
     conf = client_conf(arguments, role="producer", options=options)
     failures: list[str] = []
     written = 0

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
+from kip848_client.admin import Admin
 from kip848_client.cli.property_file import read_property_file
 from kip848_client.config.consumer import nearest_key
 from kip848_client.config.java_names import JAVA_NAMES, translated
@@ -126,6 +127,17 @@ def read_properties(
             f"bootstrap.servers=HOST:PORT into {usual}"
         )
     return properties
+
+
+def reach(conf: Mapping[str, str], *, timeout_s: float) -> None:
+    """Ask something small: librdkafka, which some commands use, only says that no broker answers.
+
+    Raises:
+        ConfigError: a property of *conf* is wrong.
+        Kip848Error: no broker answers, or one refuses; the message says why.
+    """
+    with Admin(conf) as admin:
+        admin.list_topics((), timeout_s=timeout_s)
 
 
 def _read_file(path: Path, source: str, role: Role) -> dict[str, str]:

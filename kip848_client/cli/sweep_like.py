@@ -6,22 +6,23 @@ The group's shape is asked of its cluster; the plays are those of `kip848_client
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import multiprocessing
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Final, TypeAlias
 
 import msgspec
 
-from kip848_client.cli.groups_queries import Cluster, GroupDescription, ask
+from kip848_client.admin import Admin, GroupDescription
 from kip848_client.cli.properties import read_properties
 from kip848_client.cli.tables import table
-from kip848_client.errors import ConfigError
+from kip848_client.errors import BrokerError, ConfigError, UnsupportedVersionError
 from kip848_client.json_text import to_json
 from kip848_client.plain_text import counted, printable
 from kip848_client.report.figures import Percentiles, percentiles
@@ -89,7 +90,8 @@ def run_like(arguments: argparse.Namespace, seeds: range, player: Player | None 
     tried = [read_setting(text) for text in arguments.tries]
     poll_ms = _poll_ms(arguments.poll_ms)
     conf = read_properties(arguments)
-    shape = ask(conf, lambda cluster: _shape_of(cluster, arguments.like, poll_ms), timeout_ms=10_000)
+    with Admin(conf) as admin:
+        shape = _shape_of(admin, arguments.like, poll_ms)
     settings = [AS_IT_IS, *(tried or _others(shape))]
     jobs = [Job(name, setting, seed) for name in PLAYS for setting in settings for seed in seeds]
     rows = list(summarize(jobs, (player or _play_here)(shape, jobs)))
@@ -131,17 +133,19 @@ def _poll_ms(text: str) -> tuple[int, int]:
     return int(least), int(most)
 
 
-async def _shape_of(cluster: Cluster, group_id: str, poll_ms: tuple[int, int]) -> Shape:
+def _shape_of(admin: Admin, group_id: str, poll_ms: tuple[int, int]) -> Shape:
     """The group as the cluster describes it; settings that it does not report are Kafka's defaults."""
-    group = await cluster.describe(group_id)
+    group = admin.describe_groups([group_id])[group_id]
     if not isinstance(group, GroupDescription):
-        raise ConfigError(f"group {group_id!r} is one of workers; only groups of consumers are played")
+        raise ConfigError(f"group {group_id!r} is a {group.type} group; only groups of consumers are played")
     if not group.members:
         raise ConfigError(f"group {group_id!r} has no members: there is no shape to play")
     if group.type == "classic":
         print(f"{group_id} is a classic group; it is played as if it had moved to KIP-848", file=sys.stderr)
-    topics = await cluster.partition_counts(_topics_of(group))
-    settings = await cluster.group_settings(group_id)
+    topics = {name: one.partitions for name, one in admin.list_topics(_topics_of(group)).values.items()}
+    settings: Mapping[str, str] = {}
+    with contextlib.suppress(BrokerError, UnsupportedVersionError):
+        settings = admin.group_config(group_id)
     return Shape(
         members=len(group.members),
         topics=topics,

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from kip848_client.admin.results import raise_all
 from kip848_client.cli.broker import parse_topics
-from kip848_client.cli.groups_queries import raise_all, reach
 from kip848_client.cli.options import key_value, request_timeout
-from kip848_client.cli.properties import Role, add_client_arguments, read_properties
+from kip848_client.cli.properties import Role, add_client_arguments, reach, read_properties
 from kip848_client.cli.tables import table
 from kip848_client.config.security import OWN_SECURITY_KEYS
 from kip848_client.errors import (
@@ -120,7 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
         "records": _records,
         "delete": _delete,
     }
-    reach(read_properties(arguments), timeout_ms=int(arguments.timeout * 1000))
+    reach(read_properties(arguments), timeout_s=arguments.timeout)
     try:
         return actions[arguments.action](arguments)
     except (ConnectionLostError, RequestTimeoutError) as error:  # librdkafka's text has no address

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from kip848_client.cli.groups_queries import GroupDescription, Progress
+from kip848_client.admin import GroupDescription, Progress
 from kip848_client.cli.tables import name_partitions
 from kip848_client.journal import JournalEvent, JsonValue
 from kip848_client.model import NamedPartition

@@ -15,7 +15,7 @@ from kip848_client.wire.name_lookups import LOOKUPS
 from kip848_client.wire.schema import Request, Response
 from kip848_client.wire.tls_failures import explain_handshake, hung_up
 
-__all__ = ["agree_on_versions", "dial"]
+__all__ = ["agree_on_versions", "dial", "versions_request"]
 
 ResponseT = TypeVar("ResponseT", bound=Response)
 
@@ -88,7 +88,7 @@ async def agree_on_versions(connection: Asker, *, timeout_ms: int) -> dict[int, 
     """
     own = ApiVersionsRequest.WIRE.versions
     version = own.last
-    request = ApiVersionsRequest(client_software_name="kip848-client", client_software_version=_own_version())
+    request = versions_request()
     response = await connection.exchange(request, version, timeout_ms)
     if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
         version = min(_served_versions(response).get(ApiKey.API_VERSIONS, (0, 0))[1], own.last - 1)
@@ -98,6 +98,11 @@ async def agree_on_versions(connection: Asker, *, timeout_ms: int) -> dict[int, 
     if response.error_code:
         raise ProtocolError(f"{connection.peer} answers ApiVersions with {error_name(response.error_code)}")
     return _served_versions(response)
+
+
+def versions_request() -> ApiVersionsRequest:
+    """The question, with this library's name and version."""
+    return ApiVersionsRequest(client_software_name="kip848-client", client_software_version=_own_version())
 
 
 def _served_versions(response: ApiVersionsResponse) -> dict[int, tuple[int, int]]:

@@ -305,12 +305,9 @@ class WorkerHost:
         group_id = self._config.settings.group_id
         request = FindCoordinatorRequest(key="", key_type=0, coordinator_keys=(group_id,))
         response = await self._sender.send_any(request, timeout_ms=timeout_ms)
-        found = next((item for item in response.coordinators if item.key == group_id), None)
-        code = response.error_code if found is None else found.error_code
-        if code:
-            raise error_for_code(code, f"no coordinator of group {group_id!r} yet")
-        if found is None:
-            raise ProtocolError(f"FindCoordinator answered nothing about group {group_id!r}")
+        found = response.of(group_id)
+        if found.error_code:
+            raise error_for_code(found.error_code, f"no coordinator of group {group_id!r} yet")
         node = BrokerNode(found.node_id, found.host, found.port)
         connection = await self._sender.open(node, timeout_ms=timeout_ms)
         if ApiKey.CONNECT_GROUP_HEARTBEAT not in connection.api_versions:

@@ -12,9 +12,10 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from kip848_client import Consumer, EmbeddedBroker
 from kip848_client.cli import main
-from kip848_client.cli.groups_queries import Cluster, GroupListing
 from kip848_client.cli.tables import name_partitions, table
+from kip848_client.faults import answer
 from kip848_client.model import NamedPartition
+from kip848_client.wire.messages.list_groups import ListedGroup, ListGroupsResponse
 
 
 def consumer_of(broker: EmbeddedBroker, name: str) -> Consumer:
@@ -211,14 +212,11 @@ def test_a_group_of_another_kind_is_named_with_the_tool_that_shows_it(
     group_type: str,
     tool: str,
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """`groups list` shows share and streams groups of a real Kafka, whose answer to a description is "not found"."""
 
-    async def listed(_: Cluster) -> list[GroupListing]:
-        return [GroupListing("other", group_type, "Stable", group_type)]
-
-    monkeypatch.setattr(Cluster, "list_groups", listed)
+    listed = ListedGroup("other", group_type, "Stable", group_type)
+    billing.faults.on("ListGroups", answer(ListGroupsResponse(groups=(listed,))))
     assert groups(billing, command, "other") == 1
     said = capsys.readouterr().err
     assert f"'other' is a {group_type} group" in said

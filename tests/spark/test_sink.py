@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 
@@ -12,11 +11,11 @@ import pytest
 from pyspark.sql.types import DataType, LongType, StringType, StructField, StructType
 
 from kip848_client import Consumer, EmbeddedBroker
-from kip848_client.client.control.transaction_ends import OpenTransaction, TransactionEnds
+from kip848_client.admin import OpenTransaction
 from kip848_client.errors import BrokerError, ConfigError, ConnectionLostError
 from kip848_client.spark.sink import sink_task
 from kip848_client.spark.sink.sink import check_columns
-from kip848_client.spark.sink.sink_options import parse_sink_options
+from kip848_client.spark.sink.sink_options import SinkOptions, parse_sink_options
 from kip848_client.spark.sink.sink_task import BatchId, decide, give_up, write_task
 from tests.spark.sinks import BATCH, repeat_after_crash, rows, seen, sink, transactional, write_both
 
@@ -118,7 +117,7 @@ def test_a_batch_that_was_decided_on_is_not_aborted_when_its_end_fails(
     options = transactional(servers)
     written = write_both(options)
     with monkeypatch.context() as patched:
-        patched.setattr(TransactionEnds, "end", lambda *_, **__: (_ for _ in ()).throw(ConnectionLostError("away")))
+        patched.setattr(sink_task, "_end", lambda *_, **__: (_ for _ in ()).throw(ConnectionLostError("away")))
         with pytest.raises(ConnectionLostError):
             decide(written, options, batch=BATCH)
     give_up(options)
@@ -130,14 +129,14 @@ def test_a_batch_that_was_decided_on_is_not_aborted_when_its_end_fails(
 def test_a_run_looks_once_for_what_was_left(servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It asks every node of the cluster: too much for each batch of a second."""
     options = transactional(servers)
-    asked: list[TransactionEnds] = []
-    ongoing = TransactionEnds.ongoing
+    asked: list[str] = []
+    ongoing = sink_task._ongoing
 
-    def noted(ends: TransactionEnds, names: re.Pattern[str]) -> tuple[list[OpenTransaction], list[str]]:
-        asked.append(ends)
-        return ongoing(ends, names)
+    def noted(options: SinkOptions, matching: str, *, timeout_ms: int) -> tuple[list[OpenTransaction], list[str]]:
+        asked.append(matching)
+        return ongoing(options, matching, timeout_ms=timeout_ms)
 
-    monkeypatch.setattr(TransactionEnds, "ongoing", noted)
+    monkeypatch.setattr(sink_task, "_ongoing", noted)
     for run in ("first", "second"):
         for number in range(2):
             batch = BatchId("q", number if run == "first" else number + 2, run)

@@ -1,6 +1,6 @@
 """Writes records with librdkafka's producer, idempotent or in a transaction.
 
-`begin` opens a transaction; `flush` leaves it open. `transaction_ends` commits or aborts it.
+`begin` opens a transaction; `flush` leaves it open. `Admin.end_transactions` commits or aborts it.
 """
 
 from __future__ import annotations

@@ -102,14 +102,8 @@ class Discovery:
         self._finding = False
         if self._context.fatal_error is not None:
             return  # nothing is sent any more
-        for coordinator in response.coordinators:
-            if coordinator.key == self._context.config.group_id:
-                code, message = coordinator.error_code, coordinator.error_message
-                node = BrokerNode(coordinator.node_id, coordinator.host, coordinator.port)
-                break
-        else:
-            code, message = response.error_code, response.error_message
-            node = BrokerNode(response.node_id, response.host, response.port)
+        found = response.of(self._context.config.group_id)
+        code, message = found.error_code, found.error_message
         if code:
             self._backoff.failed(self._context.now_ms)
             if find_error_class(code) is FindErrorClass.SURFACE:
@@ -120,7 +114,7 @@ class Discovery:
                 self._refuse(error_for_code(code, text), key=code)
             return
         self._unproven_ms = self._context.now_ms
-        self._node = node
+        self._node = node = BrokerNode(found.node_id, found.host, found.port)
         self._connecting = self._context.expect(None, self._connect_failed)
         timeout_ms = self._context.lookup_timeout_ms(self._backoff.failures)
         self._context.emit(ConnectCoordinator(self._connecting, node, timeout_ms))

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 from uuid import UUID
 
-from kip848_client.client.records.log_offsets import LogOffsets
 from kip848_client.errors import Kip848Error
 from kip848_client.model import NamedPartition, OffsetRange, describe_partitions
 from kip848_client.spark.group.gate import Gate
 from kip848_client.spark.group.group_offsets import GroupOffsets, begin_at_committed
+from kip848_client.spark.group.log_offsets import LogOffsets
 from kip848_client.spark.group.places import find_place
 from kip848_client.spark.group.settling import Outlook
 from kip848_client.spark.values.data_loss import data_loss

@@ -17,7 +17,6 @@ from uuid import UUID
 
 from kip848_client.client.group.assembly import build_group_member
 from kip848_client.client.group.group_member import GroupMember
-from kip848_client.client.records.log_offsets import LogOffsets
 from kip848_client.config import parse_consumer_config
 from kip848_client.errors import (
     AuthenticationError,
@@ -36,6 +35,7 @@ from kip848_client.journal import JsonLinesJournal
 from kip848_client.member.core.events import LeaveMode
 from kip848_client.model import NamedPartition, OffsetAndMetadata, OffsetRange, TopicIdPartition, describe_partitions
 from kip848_client.spark.group.gate import Gate
+from kip848_client.spark.group.log_offsets import LogOffsets
 from kip848_client.spark.group.places import find_place
 from kip848_client.spark.group.settling import Outlook, outlook
 from kip848_client.spark.values.data_loss import data_loss

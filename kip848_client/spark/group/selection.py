@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from kip848_client.client.records.log_offsets import LogOffsets
 from kip848_client.errors import ConfigError
 from kip848_client.model import Subscription
 from kip848_client.patterns import compiled
+from kip848_client.spark.group.log_offsets import LogOffsets
 
 _INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 """Kafka's own topics, which no pattern means; Spark's source leaves them out, too. Named in full they are read."""

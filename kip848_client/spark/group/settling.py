@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from kip848_client.client.records.log_offsets import GroupNow
+from kip848_client.admin import GroupDescription
 from kip848_client.errors import Kip848Error
 from kip848_client.model import NamedPartition, describe_partitions
 from kip848_client.plain_text import printable
@@ -35,23 +35,28 @@ class Outlook(msgspec.Struct, frozen=True):
 
 
 def outlook(
-    group: GroupNow, *, member_id: str, owned: frozenset[NamedPartition], wanted: Iterable[NamedPartition]
+    group: GroupDescription | None,
+    *,
+    member_id: str,
+    owned: frozenset[NamedPartition],
+    wanted: Iterable[NamedPartition],
 ) -> Outlook:
     """Whether the member *member_id* may still get partitions.
 
     Args:
+        group: None if there is no such group.
         owned: partitions that the query has.
         wanted: partitions that it subscribes to.
     """
-    own = next((member for member in group.members if member.member_id == member_id), None)
-    others = sorted(
-        (member for member in group.members if member is not own), key=lambda one: (one.client_id, one.member_id)
-    )
+    members = () if group is None else group.members
+    own = next((member for member in members if member.member_id == member_id), None)
+    others = sorted((member for member in members if member is not own), key=lambda one: (one.client_id, one.member_id))
     missing = frozenset(wanted) - owned
     told = [
-        f"{describe_partitions(held)} by {printable(member.client_id)} ({member.host})"
+        f"{describe_partitions(held)} by {printable(member.client_id)} ({member.client_host.removeprefix('/')})"
         for member in others
-        if (held := member.assigned & missing)
+        if (held := missing & set(member.assigned))
     ]
-    settled = group.settled and own is not None and own.target == owned
+    stable = group is not None and group.state == "Stable"
+    settled = stable and own is not None and frozenset(own.target) == owned
     return Outlook(settled, bool(owned), "; ".join(told) or "none")

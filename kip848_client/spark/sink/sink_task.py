@@ -23,7 +23,8 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from kip848_client.client.control.transaction_ends import OpenTransaction, TransactionEnds
+from kip848_client.admin import Admin, OpenTransaction
+from kip848_client.admin.transactions import ONGOING
 from kip848_client.client.records.record_writer import RecordWriter
 from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.model import NamedPartition
@@ -104,8 +105,7 @@ def write_task(batches: Iterable[pa.RecordBatch], options: SinkOptions, *, task:
     written = _write(batches, options, writer, task)
     if not written.rows:
         return written
-    transaction = TransactionEnds(options.control, timeout_ms=options.timeout_ms).find(transactional_id)
-    return msgspec.structs.replace(written, transaction=transaction)
+    return msgspec.structs.replace(written, transaction=_opened(options, transactional_id))
 
 
 def decide(written: Sequence[Written], options: SinkOptions, *, batch: BatchId | None) -> None:
@@ -118,7 +118,6 @@ def decide(written: Sequence[Written], options: SinkOptions, *, batch: BatchId |
     prefix = options.transactional_id
     if prefix is None:
         return
-    ends = TransactionEnds(options.control, timeout_ms=options.timeout_ms)
     transactions = [each.transaction for each in written if each.transaction is not None]
     notes = _notes(options)
     note = None if batch is None else _decision(notes, batch)
@@ -143,9 +142,9 @@ def decide(written: Sequence[Written], options: SinkOptions, *, batch: BatchId |
             _keep(note, topic, options)
         elif transactions:
             # Another run of the query decided while this one wrote: what that one wrote stands.
-            ends.end(transactions, commit=False)
+            _end(options, transactions, commit=False)
         transactions = note.opened(prefix)
-    ends.end(transactions, commit=True)
+    _end(options, transactions, commit=True)
 
 
 def give_up(options: SinkOptions) -> None:
@@ -169,7 +168,9 @@ def _decision(notes: Iterable[Note], batch: BatchId) -> Note | None:
 
 def _notes(options: SinkOptions) -> list[Note]:
     assert options.transactional_id is not None
-    texts = TransactionEnds(options.control, timeout_ms=options.timeout_ms).notes(options.transactional_id)
+    with _admin(options) as admin:
+        offsets = admin.committed_offsets([options.transactional_id], timeout_s=options.timeout_ms / 1_000)
+    texts = [position.metadata for position in offsets[options.transactional_id].values()]
     return [msgspec.json.decode(text[len(_PREFIX) :], type=Note) for text in texts if text.startswith(_PREFIX)]
 
 
@@ -182,18 +183,61 @@ def _abort_leftovers(options: SinkOptions, notes: Iterable[Note], *, but: Iterab
     prefix = options.transactional_id
     assert prefix is not None
     kept = {*but, *(each for note in notes for each in note.opened(prefix))}
-    ends = TransactionEnds(options.control, timeout_ms=min(options.timeout_ms, _LEFTOVERS_TIMEOUT_MS))
+    timeout_ms = min(options.timeout_ms, _LEFTOVERS_TIMEOUT_MS)
     try:
-        found, silent = ends.ongoing(re.compile(rf"{re.escape(prefix)}-\d+"))
+        found, silent = _ongoing(options, rf"{re.escape(prefix)}-\d+", timeout_ms=timeout_ms)
         left = [each for each in found if each not in kept]
         if left:
             _log.warning("aborting what an earlier run has left: %s", ", ".join(each.transactional_id for each in left))
-            ends.end(left, commit=False)
+            _end(options, left, commit=False, timeout_ms=timeout_ms)
     except Kip848Error as error:
         silent = [str(error)]
     if silent:
         _log.warning("readers of committed records may wait for an earlier run's transactions: %s", "; ".join(silent))
     return not silent
+
+
+def _admin(options: SinkOptions) -> Admin:
+    return Admin(options.control, await_broker=True)
+
+
+def _opened(options: SinkOptions, transactional_id: str) -> OpenTransaction:
+    """The transaction that a task has just written."""
+    with _admin(options) as admin:
+        described = admin.describe_transactions([transactional_id], timeout_s=options.timeout_ms / 1_000)
+    found = described[transactional_id]
+    if found.state != ONGOING:
+        raise Kip848Error(
+            f"transaction {transactional_id!r} is {found.state}, although it was just written: another producer has "
+            "the same transactional id"
+        )
+    return found.opened
+
+
+def _ongoing(options: SinkOptions, matching: str, *, timeout_ms: int) -> tuple[list[OpenTransaction], list[str]]:
+    """The open transactions whose ids match, and what is wrong with nodes that could not be asked."""
+    timeout_s = timeout_ms / 1_000
+    with _admin(options) as admin:
+        listed = admin.list_transactions(states=(ONGOING,), matching=matching, timeout_s=timeout_s)
+        names = [one.transactional_id for one in listed.found]
+        described = admin.describe_transactions(names, timeout_s=timeout_s)
+    found = [one.opened for one in described.values.values() if one.state == ONGOING]
+    return found, [str(error) for error in (*listed.errors.values(), *described.errors.values())]
+
+
+def _end(
+    options: SinkOptions, transactions: Iterable[OpenTransaction], *, commit: bool, timeout_ms: int | None = None
+) -> None:
+    """Commit or abort *transactions*, again after a crash as well.
+
+    Raises:
+        Kip848Error: one of them was not ended so.
+    """
+    with _admin(options) as admin:
+        timeout_s = (timeout_ms or options.timeout_ms) / 1_000
+        ended = admin.end_transactions(transactions, commit=commit, timeout_s=timeout_s)
+    for error in ended.errors.values():
+        raise error
 
 
 def _keep(note: Note, topic: str, options: SinkOptions) -> None:

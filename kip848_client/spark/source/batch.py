@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 
-from kip848_client.client.records.log_offsets import LogOffsets
 from kip848_client.errors import ConfigError, join_names
 from kip848_client.model import NamedPartition, OffsetRange, describe_partitions
 from kip848_client.spark.group.group_offsets import GroupOffsets, begin_at_committed
+from kip848_client.spark.group.log_offsets import LogOffsets
 from kip848_client.spark.group.places import find_place
 from kip848_client.spark.group.selection import matching_topics
 from kip848_client.spark.source.fetch import check_settings, log_offsets
@@ -30,7 +31,11 @@ def plan_batch(options: SourceOptions, wanted: Narrowed = EVERYTHING) -> list[Ta
         Kip848Error: no answer.
     """
     check_settings(options)
-    log = log_offsets(options)
+    with contextlib.closing(log_offsets(options)) as log:
+        return _plan(options, wanted, log)
+
+
+def _plan(options: SourceOptions, wanted: Narrowed, log: LogOffsets) -> list[Task]:
     partitions = _partitions(options, log)
     _check_known(partitions, log.ends(partitions))
     assert options.ending is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,11 +11,11 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kip848_client.client.records.data_plane import Message
-from kip848_client.client.records.log_offsets import LogOffsets
 from kip848_client.client.records.range_reader import READER_DEFAULTS, RangeReader, RecordsGoneError
 from kip848_client.config import ConfigValue, parse_consumer_config
 from kip848_client.config.security import check_data_plane
 from kip848_client.model import OffsetRange
+from kip848_client.spark.group.log_offsets import LogOffsets
 from kip848_client.spark.values.data_loss import data_loss
 from kip848_client.spark.values.options import SourceOptions
 from kip848_client.spark.values.schema import arrow_records
@@ -56,12 +57,7 @@ def log_offsets(options: SourceOptions) -> LogOffsets:
     Raises:
         ConfigError: a key or value is wrong.
     """
-    return LogOffsets(
-        data_plane(options),
-        timeout_ms=options.lookup_timeout_ms,
-        retries=options.retries,
-        retry_interval_ms=options.retry_interval_ms,
-    )
+    return LogOffsets(options.client, timeout_ms=options.lookup_timeout_ms)
 
 
 def read_ranges(ranges: Iterable[OffsetRange], options: SourceOptions) -> Iterator[pa.RecordBatch]:
@@ -124,8 +120,9 @@ def _headers(message: Message) -> list[dict[str, object]] | None:
 
 
 def _next_begin(where: OffsetRange, position: int, options: SourceOptions) -> int:
-    """The next readable offset of a range whose records at *position* are gone; its end if none are left."""
-    begin = log_offsets(options).begins([where.partition]).get(where.partition, where.end)
+    """Where a range goes on whose records at *position* are gone; its end if none are left."""
+    with contextlib.closing(log_offsets(options)) as log:
+        begin = log.begins([where.partition]).get(where.partition, where.end)
     # A log that begins before is that of a topic that was made anew.
     return begin if begin > position else where.end
 

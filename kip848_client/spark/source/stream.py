@@ -298,6 +298,7 @@ class Stream:
             self._source.close()
         if self._session_group is not None:
             self._session_group.close()
+        self._log.close()
 
     def _write_down(
         self, source: Ownership, accepted: tuple[OffsetRange, ...], positions: Mapping[NamedPartition, int]

@@ -47,7 +47,6 @@ class SourceOptions(Confidential, frozen=True):
         tasks_min, tasks_max: of one batch (minPartitions, maxTasks).
         task_rows_max: of one task (maxRecordsPerPartition).
         poll_timeout_ms: how long a task waits for a record that must come.
-        retries, retry_interval_ms: for looking up offsets.
         first_assignment_ms: how long the first trigger waits for partitions; with AvailableNow, how long a trigger
             without records waits for a group that has not settled.
         lookup_timeout_ms: how long one question to brokers may take, with everything that is tried again for it.
@@ -72,8 +71,6 @@ class SourceOptions(Confidential, frozen=True):
     tasks_max: int | None
     task_rows_max: int | None
     poll_timeout_ms: int
-    retries: int
-    retry_interval_ms: int
     first_assignment_ms: int | None
     lookup_timeout_ms: int
     event_log: str | None
@@ -219,8 +216,6 @@ def parse_options(options: Mapping[str, str], *, streaming: bool, cores: int | N
         tasks_max=tasks_max,
         task_rows_max=task_rows_max,
         poll_timeout_ms=reader.number("kafkaConsumer.pollTimeoutMs", low=1) or 120_000,
-        retries=_or(reader.number("fetchOffset.numRetries", low=0), 3),
-        retry_interval_ms=_or(reader.number("fetchOffset.retryIntervalMs", low=0), 10),
         first_assignment_ms=reader.duration_ms("firstAssignmentTimeout", default=None),
         lookup_timeout_ms=reader.kafka_number("default.api.timeout.ms", low=1) or LOOKUP_TIMEOUT_MS,
         event_log=reader.text("eventLog"),

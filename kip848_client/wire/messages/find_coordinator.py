@@ -64,3 +64,10 @@ class FindCoordinatorResponse(Response, frozen=True):
     host: Annotated[str, wire("0-3")] = ""
     port: Annotated[Int32, wire("0-3")] = 0
     coordinators: Annotated[tuple[Coordinator, ...], wire("4+")] = ()
+
+    def of(self, key: str) -> Coordinator:
+        """The answer for *key*, in the layout of version 4; an older one answers for the only key that was asked."""
+        for coordinator in self.coordinators:
+            if coordinator.key == key:
+                return coordinator
+        return Coordinator(key, self.node_id, self.host, self.port, self.error_code, self.error_message)

@@ -1,0 +1,252 @@
+"""`Admin` and `AsyncAdmin`: each call is a question of `groups`, `offsets`, `topics`, `resets` or `transactions`.
+
+The questions run in one event loop, on a thread that the first call starts; connections live until the client is
+closed. Any number of threads or tasks may call at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import functools
+import threading
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from concurrent.futures import CancelledError, Future
+from types import TracebackType
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
+
+import anyio
+import anyio.to_thread
+
+from kip848_client.admin import groups, offsets, resets, topics, transactions
+from kip848_client.admin.cluster import Cluster
+from kip848_client.aio.owner_thread import teller
+from kip848_client.client.control.connection_opener import ConnectionOpener
+from kip848_client.client.control.ownership import HomeProcess
+from kip848_client.config import ConfigValue, ConsumerConfig, merge_settings, parse_consumer_config
+from kip848_client.errors import IllegalStateError
+
+P = ParamSpec("P")
+ValueT = TypeVar("ValueT")
+
+_CLIENT_ID: Final = "kip848-admin"
+_JOIN_S: Final = 5.0
+
+
+class _LoopThread:
+    """The event loop of one client. Started by the first call."""
+
+    def __init__(self, config: ConsumerConfig, *, await_broker: bool) -> None:
+        self._config: Final = config
+        self._opener: Final = ConnectionOpener(config)
+        self._await_broker: Final = await_broker
+        self._home: Final = HomeProcess()
+        self._lock: Final = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self._ready: Final = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        self._context = contextvars.Context()
+        self._cluster: Cluster | None = None
+
+    def submit(self, question: Callable[[Cluster], Coroutine[Any, Any, ValueT]]) -> Future[ValueT]:
+        """Have a question asked.
+
+        Raises:
+            IllegalStateError: the client is closed.
+            ForkedProcessError: this is a child of the process that made it.
+        """
+        self._home.check()
+        with self._lock:
+            if self._closed:
+                raise IllegalStateError("this client is closed; make a new one")
+            if self._thread is None:
+                self._thread = threading.Thread(target=anyio.run, args=(self._main,), name="kip848-admin", daemon=True)
+                self._thread.start()
+                self._ready.wait()
+            assert self._loop is not None
+            assert self._cluster is not None
+            # Not in the context of the caller, which may say that trio runs here.
+            context = self._context.copy()
+            return context.run(asyncio.run_coroutine_threadsafe, question(self._cluster), self._loop)
+
+    async def _main(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            self._cluster = Cluster(self._config, self._opener, tasks, await_broker=self._await_broker)
+            self._context = contextvars.copy_context()
+            self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+            self._ready.set()
+            await self._stopping.wait()
+            await self._cluster.sender.aclose()
+            tasks.cancel_scope.cancel()
+
+    def stop(self) -> None:
+        """Close connections soon; calls that wait end with an error. May be called again."""
+        with self._lock:
+            self._closed = True
+            if self._loop is not None and self._stopping is not None and not self._home.left:
+                with contextlib.suppress(RuntimeError):  # it has ended
+                    self._loop.call_soon_threadsafe(self._stopping.set)
+
+    def join(self) -> None:
+        """Wait for the end of the thread."""
+        if self._thread is not None and not self._home.left:
+            self._thread.join(_JOIN_S)
+
+
+class _Client:
+    """What both clients have.
+
+    Args:
+        config: bootstrap.servers and security, as for a consumer; other keys of a consumer are allowed.
+        await_broker: wait for the first broker for as long as a call may take. By default a call fails at once if none
+            can be reached, until one was reached for the first time.
+        settings: more of *config*, as keyword arguments.
+
+    Raises:
+        ConfigError: a key or value is wrong, or a certificate cannot be read.
+    """
+
+    def __init__(
+        self, config: Mapping[str, ConfigValue] | None = None, *, await_broker: bool = False, **settings: ConfigValue
+    ) -> None:
+        given = {"group.id": _CLIENT_ID, "client.id": _CLIENT_ID, **merge_settings(config, settings)}
+        self._thread: Final = _LoopThread(parse_consumer_config(given), await_broker=await_broker)
+        weakref.finalize(self, self._thread.stop)
+
+
+def _closed_meanwhile() -> IllegalStateError:
+    return IllegalStateError("this client was closed before the answer came")
+
+
+def _blocking(
+    question: Callable[Concatenate[Cluster, P], Coroutine[Any, Any, ValueT]],
+) -> Callable[Concatenate[Admin, P], ValueT]:
+    """A method that asks *question* and waits for the answer."""
+
+    @functools.wraps(question)
+    def call(admin: Admin, /, *args: P.args, **kwargs: P.kwargs) -> ValueT:
+        future = admin._thread.submit(lambda cluster: question(cluster, *args, **kwargs))
+        try:
+            return future.result()
+        except CancelledError as error:
+            raise _closed_meanwhile() from error
+        finally:
+            future.cancel()
+
+    return call
+
+
+def _awaited(
+    question: Callable[Concatenate[Cluster, P], Coroutine[Any, Any, ValueT]],
+) -> Callable[Concatenate[AsyncAdmin, P], Awaitable[ValueT]]:
+    """A method that asks *question* and awaits the answer, in asyncio or trio."""
+
+    @functools.wraps(question)
+    async def call(admin: AsyncAdmin, /, *args: P.args, **kwargs: P.kwargs) -> ValueT:
+        answered, tell = anyio.Event(), teller()
+
+        def wake(_: Future[ValueT]) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and the task with it
+                tell(answered.set)
+
+        future = admin._thread.submit(lambda cluster: question(cluster, *args, **kwargs))
+        future.add_done_callback(wake)
+        try:
+            await answered.wait()
+            return future.result()
+        except CancelledError as error:
+            raise _closed_meanwhile() from error
+        finally:
+            future.cancel()
+
+    return call
+
+
+class Admin(_Client):
+    """Asks a cluster about its groups of every kind, their offsets, and transactions, and changes them.
+
+    Used in a ``with`` block, or closed by `close`. Any number of threads may call at once. Every method takes
+    ``timeout_s``, for the whole call with everything that is tried again. What is asked about several groups,
+    partitions or transactions returns `Results`, in which an error for one of them does not hide the others.
+
+    Example::
+
+        with Admin({"bootstrap.servers": "127.0.0.1:9092"}) as admin:
+            for group_id, lag in admin.lag(["billing", "shipping"]).values.items():
+                print(group_id, lag.lag)
+            plan = admin.plan_reset("billing", "earliest")
+            admin.apply_reset(plan)
+    """
+
+    list_groups = _blocking(groups.list_groups)
+    describe_groups = _blocking(groups.describe)
+    lag = _blocking(groups.lag)
+    delete_groups = _blocking(groups.delete_groups)
+    remove_members = _blocking(groups.remove_members)
+    group_config = _blocking(groups.group_config)
+    committed_offsets = _blocking(offsets.committed_offsets)
+    delete_offsets = _blocking(offsets.delete_offsets)
+    plan_reset = _blocking(resets.plan_reset)
+    apply_reset = _blocking(resets.apply_reset)
+    list_topics = _blocking(topics.list_topics)
+    list_offsets = _blocking(topics.list_offsets)
+    features = _blocking(topics.features)
+    list_transactions = _blocking(transactions.list_transactions)
+    describe_transactions = _blocking(transactions.describe_transactions)
+    end_transactions = _blocking(transactions.end_transactions)
+    find_hanging_transactions = _blocking(transactions.find_hanging_transactions)
+    abort_hanging_transaction = _blocking(transactions.abort_hanging_transaction)
+
+    def close(self) -> None:
+        """Close connections; calls in other threads end with an error. May be called again."""
+        self._thread.stop()
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class AsyncAdmin(_Client):
+    """As `Admin`, for asyncio and trio: the same methods, awaited, in an ``async with`` block."""
+
+    list_groups = _awaited(groups.list_groups)
+    describe_groups = _awaited(groups.describe)
+    lag = _awaited(groups.lag)
+    delete_groups = _awaited(groups.delete_groups)
+    remove_members = _awaited(groups.remove_members)
+    group_config = _awaited(groups.group_config)
+    committed_offsets = _awaited(offsets.committed_offsets)
+    delete_offsets = _awaited(offsets.delete_offsets)
+    plan_reset = _awaited(resets.plan_reset)
+    apply_reset = _awaited(resets.apply_reset)
+    list_topics = _awaited(topics.list_topics)
+    list_offsets = _awaited(topics.list_offsets)
+    features = _awaited(topics.features)
+    list_transactions = _awaited(transactions.list_transactions)
+    describe_transactions = _awaited(transactions.describe_transactions)
+    end_transactions = _awaited(transactions.end_transactions)
+    find_hanging_transactions = _awaited(transactions.find_hanging_transactions)
+    abort_hanging_transaction = _awaited(transactions.abort_hanging_transaction)
+
+    async def aclose(self) -> None:
+        """Close connections; calls in other tasks end with an error. May be called again."""
+        self._thread.stop()
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(self._thread.join)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
