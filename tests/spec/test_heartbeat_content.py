@@ -1,4 +1,4 @@
-"""The rules of docs/protocol.md, section What a heartbeat says."""
+"""The rules of docs/protocol.md, section Fields of a heartbeat."""
 
 from __future__ import annotations
 

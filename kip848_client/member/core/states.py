@@ -48,7 +48,7 @@ class MemberState(enum.Enum):
     UNJOINED = "UNJOINED"
     """Not a member: never subscribed, about to join, or removed and waiting for a poll."""
     STABLE = "STABLE"
-    """A member that has what the coordinator gave it."""
+    """A member whose partitions are those that the coordinator gave it."""
     RECONCILING = "RECONCILING"
     """On the way from one assignment to another; leaving is the way to the empty one."""
     RELEASING_ASSIGNMENT = "RELEASING_ASSIGNMENT"
