@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from kip848_client.errors import ConfigError
 from kip848_client.spark.source.session_group import SessionGroup
+from tests.support.waiting import TIMEOUT_S
 
 
 def group(session: int = 7, group_id: str = "billing", cluster: str = "a:1") -> SessionGroup:
@@ -35,3 +38,17 @@ def test_a_query_may_start_again_when_it_has_stopped() -> None:
         stream = group()
         stream.enter({"orders"}, wait_s=0)
         stream.close()
+
+
+def test_a_second_stream_does_not_wait_for_the_end_of_a_query_that_runs() -> None:
+    """Two queries with AvailableNow from one DataFrame: the second read nothing, without an error, after the first."""
+    running, second = group(), group()
+    running.enter({"orders"})
+    ask = threading.Timer(0.1, running.note_asked)
+    ask.start()
+    try:
+        with pytest.raises(ConfigError, match="read orders in group"):
+            second.enter({"orders"}, wait_s=TIMEOUT_S)
+    finally:
+        ask.join()
+        running.close()

@@ -3,7 +3,8 @@
 In Spark's own source every stream reads everything. Two streams of ours in one group each read a part, which is what
 two programs want and what a self-join, or two queries from one DataFrame, do not. Each stream lives in a process that
 the session's JVM has started; none is told of the others, nor of its query. So a stream locks a file for each topic, in
-the folder that `stopping` uses, for as long as its process lives.
+the folder that `stopping` uses, for as long as its process lives. The process of a query that was stopped lives some
+seconds longer, but Spark asks it nothing more: the time of the file says when that happened last.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from kip848_client.spark.source.stopping import private_folder
 _log = logging.getLogger("kip848_client.spark")
 
 WAIT_S: Final = 30.0
-"""How long to wait for a stream of a query that was stopped: its process ends some seconds after the query."""
+"""How long to wait for a stream whose query may have been stopped: its process ends some seconds later."""
 
 _LOOK_EVERY_S: Final = 0.2
 
@@ -57,9 +58,11 @@ class SessionGroup:
 
     def _claim(self, topics: Iterable[str], *, deadline_s: float) -> None:
         for topic in topics:
-            told = False
+            told, first_ns = False, 0
             while (held := _lock(self._path(topic))) is None:
-                if time.monotonic() >= deadline_s:
+                asked_ns = _asked_ns(self._path(topic))
+                first_ns = first_ns or asked_ns
+                if time.monotonic() >= deadline_s or asked_ns not in {0, first_ns}:
                     self.close()
                     raise ConfigError(
                         f"two streams of this Spark session read {topic} in group {self._group_id!r}: they would "
@@ -74,6 +77,12 @@ class SessionGroup:
                 threading.Event().wait(_LOOK_EVERY_S)  # a lock tells nobody when it becomes free
             self._held.append(held)
 
+    def note_asked(self) -> None:
+        """Spark asks the stream for something: its query runs, so that another stream need not wait for its end."""
+        now_ns = time.time_ns()
+        for _, lock in self._held:
+            os.utime(lock, ns=(now_ns, now_ns))
+
     def close(self) -> None:
         """Let others have them."""
         while self._held:
@@ -84,6 +93,14 @@ class SessionGroup:
     def _path(self, topic: str) -> Path:
         name = hashlib.sha256(msgspec.json.encode((*self._about, topic))).hexdigest()[:32]
         return private_folder() / f"{name}.group"
+
+
+def _asked_ns(path: Path) -> int:
+    """When Spark last asked the stream that holds the file; 0 if there is none any more."""
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
 
 
 def _lock(path: Path) -> tuple[Path, int] | None:

@@ -185,6 +185,7 @@ class Stream:
             NotOwnedError: a query that ends by itself would end without having had its partitions.
             Kip848Error: the group refuses us, or brokers do not answer.
         """
+        self._note_asked()
         waiting_s = time.monotonic()
         while True:
             with self._lock:
@@ -255,6 +256,7 @@ class Stream:
         If this is the first call of all, an earlier run was interrupted in that batch, and the query joins first: what
         other members have read and committed meanwhile is left out.
         """
+        self._note_asked()
         batch = StreamOffset.from_json(end)
         ranges = batch.ranges
         if self._source is None and ranges:
@@ -299,6 +301,10 @@ class Stream:
         if self._session_group is not None:
             self._session_group.close()
         self._log.close()
+
+    def _note_asked(self) -> None:
+        if self._session_group is not None:
+            self._session_group.note_asked()
 
     def _write_down(
         self, source: Ownership, accepted: tuple[OffsetRange, ...], positions: Mapping[NamedPartition, int]
