@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 from kip848_client.admin import Admin
-from kip848_client.cli.offsets_reader import OffsetsReader, TopicNames, exact_names, group_filter
+from kip848_client.cli.offsets_reader import OffsetsReader, TopicIdLookup, exact_names, group_filter
 from kip848_client.cli.properties import read_properties
 from kip848_client.errors import Kip848Error
 from kip848_client.journal import JournalEvent
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     conf = read_properties(arguments)
     admin = Admin(conf)
-    topic_name = TopicNames(admin, timeout_s=arguments.timeout)
+    topic_name = TopicIdLookup(admin, timeout_s=arguments.timeout)
     recorder = Recorder(wants=group_filter(arguments.group), topic_name=topic_name)
     reader = OffsetsReader(conf, timeout_s=arguments.timeout, groups=exact_names(arguments.group))
     interrupted = False

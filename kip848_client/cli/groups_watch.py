@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from kip848_client.admin import Admin, GroupDescription, OtherGroupDescription
 from kip848_client.admin.groups import shown_elsewhere
-from kip848_client.cli.offsets_reader import OffsetsReader, TopicNames
+from kip848_client.cli.offsets_reader import OffsetsReader, TopicIdLookup
 from kip848_client.cli.properties import read_properties
 from kip848_client.cli.watch_screen import Screen, open_screen
 from kip848_client.cli.watch_view import GroupView
@@ -96,7 +96,7 @@ class _Watch:
         """Bring the view up to date; yields the source of further changes."""
         recorder = Recorder(
             wants=lambda group_id: group_id == self._group_id,
-            topic_name=TopicNames(self._admin, timeout_s=self._timeout_s),
+            topic_name=TopicIdLookup(self._admin, timeout_s=self._timeout_s),
         )
         with contextlib.ExitStack() as stack:
             try:

@@ -188,7 +188,7 @@ def _raw(message: Message, partition: int) -> RawRecord:
     return RawRecord(partition, message.timestamp()[1], key, value)
 
 
-class TopicNames:
+class TopicIdLookup:
     """Names of topic ids, asked of the cluster when an unknown one comes up.
 
     Topics that one may not see have no name here; the id is shown instead.

@@ -35,7 +35,7 @@ class Base64(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     base64: str
 
 
-class Line(msgspec.Struct, frozen=True):
+class RecordLine(msgspec.Struct, frozen=True):
     """One record as JSON; other fields, such as the offset that it had elsewhere, are ignored."""
 
     value: str | Base64 | None
@@ -139,7 +139,7 @@ def _records(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 def _from_json(line: bytes, number: int) -> dict[str, Any]:
     try:
-        record = msgspec.json.decode(line, type=Line)
+        record = msgspec.json.decode(line, type=RecordLine)
         fields: dict[str, Any] = {
             "key": _bytes(record.key),
             "value": _bytes(record.value),

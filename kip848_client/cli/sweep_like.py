@@ -27,9 +27,9 @@ from kip848_client.json_text import to_json
 from kip848_client.plain_text import counted, printable
 from kip848_client.report.figures import Percentiles, percentiles
 from kip848_client.report.summary import duration
-from kip848_client.simulation.what_if import PLAYS, Job, Outcome, Setting, Shape, play_job
+from kip848_client.simulation.what_if import PLAYS, Job, Setting, Shape, WhatIfOutcome, play_job
 
-Player: TypeAlias = Callable[[Shape, Sequence[Job]], Iterable[Outcome]]
+Player: TypeAlias = Callable[[Shape, Sequence[Job]], Iterable[WhatIfOutcome]]
 """Plays jobs with a group of a shape; one outcome for each, in order."""
 
 SEEDS: Final = range(100)
@@ -172,15 +172,15 @@ def _others(shape: Shape) -> list[Setting]:
     return [read_setting(text) for text in texts]
 
 
-def _play_here(shape: Shape, jobs: Sequence[Job]) -> Iterator[Outcome]:
+def _play_here(shape: Shape, jobs: Sequence[Job]) -> Iterator[WhatIfOutcome]:
     # Not by fork: this process has threads, of librdkafka or of a test's broker.
     with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn")) as pool:
         yield from pool.map(play_job, itertools.repeat(shape), jobs, chunksize=_CHUNK)
 
 
-def summarize(jobs: Iterable[Job], outcomes: Iterable[Outcome]) -> Iterator[Row]:
+def summarize(jobs: Iterable[Job], outcomes: Iterable[WhatIfOutcome]) -> Iterator[Row]:
     """One row for each play and setting, in the order of the jobs."""
-    found: dict[tuple[str, str], list[Outcome]] = {}
+    found: dict[tuple[str, str], list[WhatIfOutcome]] = {}
     for job, outcome in zip(jobs, outcomes, strict=True):
         found.setdefault((job.play, job.setting.name), []).append(outcome)
     for (name, setting), played in found.items():

@@ -61,7 +61,7 @@ class PartitionDescription(msgspec.Struct, frozen=True):
     end: int | None
 
 
-class TopicDescription(msgspec.Struct, frozen=True):
+class TopicDetails(msgspec.Struct, frozen=True):
     """One topic; `configs` holds the settings of the topic itself."""
 
     topic: str
@@ -216,7 +216,7 @@ def _do_each(done: str, failed: str, futures: dict[str, Any], *, as_json: bool) 
 
 def _describe(arguments: argparse.Namespace) -> int:
     admin = _admin(arguments)
-    described: list[TopicDescription] = []
+    described: list[TopicDetails] = []
     refused: list[Kip848Error] = []
     for name in arguments.topics:
         try:
@@ -248,7 +248,7 @@ def _describe(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _description(admin: AdminClient, name: str, *, timeout_s: float) -> TopicDescription:
+def _description(admin: AdminClient, name: str, *, timeout_s: float) -> TopicDetails:
     from confluent_kafka.admin._config import ConfigResource
 
     partitions = _partitions_of(admin, name, timeout_s=timeout_s)
@@ -258,7 +258,7 @@ def _description(admin: AdminClient, name: str, *, timeout_s: float) -> TopicDes
     starts, ends = (
         _offsets(admin, name, sorted(partitions), latest=latest, timeout_s=timeout_s) for latest in (False, True)
     )
-    return TopicDescription(
+    return TopicDetails(
         topic=name,
         configs={key: entry.value for key, entry in configs.items() if entry.source == _DYNAMIC_TOPIC_CONFIG},
         partitions=tuple(

@@ -12,7 +12,7 @@ import sys
 from typing import IO, TYPE_CHECKING, Final, Protocol
 
 from kip848_client.cli.tables import name_partitions
-from kip848_client.cli.watch_view import LINES_KEPT, GroupView, MemberView
+from kip848_client.cli.watch_view import LINES_KEPT, GroupView, MemberRow
 from kip848_client.json_text import to_json
 from kip848_client.plain_text import counted, printable
 
@@ -192,7 +192,7 @@ def _headline(view: GroupView, *, now_ms: int) -> str:
     return ", ".join(parts) + (f", {rate:.1f} commits/s" if rate else "")
 
 
-def _waits(view: GroupView, member: MemberView) -> str:
+def _waits(view: GroupView, member: MemberRow) -> str:
     return ", ".join(f"{name_partitions(wait.partitions)} of {wait.owner}" for wait in view.waits(member))
 
 

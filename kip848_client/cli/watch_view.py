@@ -29,7 +29,7 @@ class Wait(msgspec.Struct, frozen=True):
     owner: str
 
 
-class MemberView(msgspec.Struct):
+class MemberRow(msgspec.Struct):
     """One member.
 
     Attributes:
@@ -49,7 +49,7 @@ class MemberView(msgspec.Struct):
     name: str = ""
 
 
-class Line(msgspec.Struct, frozen=True):
+class WatchLine(msgspec.Struct, frozen=True):
     """One line about an event."""
 
     ts_ms: int
@@ -69,8 +69,8 @@ class GroupView:
         self.state = "Unknown"
         self.state_since_ms = 0
         self.epoch: int | None = None
-        self.members: Final[dict[str, MemberView]] = {}
-        self.lines: Final[deque[Line]] = deque(maxlen=LINES_KEPT)
+        self.members: Final[dict[str, MemberRow]] = {}
+        self.lines: Final[deque[WatchLine]] = deque(maxlen=LINES_KEPT)
         self.lines_said = 0
         self.progress: Mapping[NamedPartition, Progress] = {}
         self.changes = 0
@@ -111,7 +111,7 @@ class GroupView:
 
     # --- lookups
 
-    def waits(self, member: MemberView) -> list[Wait]:
+    def waits(self, member: MemberRow) -> list[Wait]:
         """The partitions that *member* waits for, by owner; ``nobody yet`` for free ones."""
         missing = member.target - member.owned
         owners = {tp: other for other in self.members.values() if other is not member for tp in other.owned}
@@ -164,7 +164,7 @@ class GroupView:
             ],
         }
 
-    def sorted_members(self) -> list[MemberView]:
+    def sorted_members(self) -> list[MemberRow]:
         """By name."""
         return sorted(self.members.values(), key=lambda member: (member.name, member.member_id))
 
@@ -228,10 +228,10 @@ class GroupView:
         parts += [f"must give up {name_partitions(pending)}"] if pending else []
         yield f"{member.name} {', '.join(parts)}"
 
-    def _member(self, member_id: str, client_id: str | None) -> MemberView:
+    def _member(self, member_id: str, client_id: str | None) -> MemberRow:
         member = self.members.get(member_id)
         if member is None:
-            member = self.members[member_id] = MemberView(member_id, client_id or member_id)
+            member = self.members[member_id] = MemberRow(member_id, client_id or member_id)
         elif client_id:
             member.client_id = client_id
         self._rename()
@@ -246,7 +246,7 @@ class GroupView:
     def _say(self, ts_ms: int, text: str) -> None:
         self.changes += 1
         self.lines_said += 1
-        self.lines.append(Line(ts_ms, printable(text)))
+        self.lines.append(WatchLine(ts_ms, printable(text)))
 
 
 def _items(value: JsonValue) -> Iterable[tuple[str, JsonValue]]:

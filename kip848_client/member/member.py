@@ -58,14 +58,14 @@ from kip848_client.member.offsets.offset_fetches import OffsetFetches
 from kip848_client.member.offsets.positions import Positions
 from kip848_client.model import NO_EPOCH, ZERO_UUID, BrokerNode, NamedPartition, TopicIdPartition
 
-__all__ = ["Member", "MemberSnapshot"]
+__all__ = ["Member", "MemberSummary"]
 
 
 _NONE: Final[frozenset[TopicIdPartition]] = frozenset()
 _NOTHING_READABLE: Final[frozenset[NamedPartition]] = frozenset()
 
 
-class MemberSnapshot(msgspec.Struct, frozen=True):
+class MemberSummary(msgspec.Struct, frozen=True):
     """The state of a member at one moment, for logs, metrics and checkers.
 
     Args:
@@ -355,12 +355,12 @@ class Member:
         """How many requests it asked the shell for that have not ended."""
         return self._context.requests_under_way
 
-    def snapshot(self) -> MemberSnapshot:
+    def snapshot(self) -> MemberSummary:
         """A copy of what the member is now."""
         context = self._context
         statistics = context.statistics
         facts = self._group.facts()
-        return MemberSnapshot(
+        return MemberSummary(
             phase=context.phase,
             state=context.phase.state,
             member_id=context.member_id,

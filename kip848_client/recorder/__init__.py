@@ -10,6 +10,6 @@ are no events about them.
 
 from __future__ import annotations
 
-from kip848_client.recorder.recorder import Counts, RawRecord, Recorder
+from kip848_client.recorder.recorder import RawRecord, RecordCounts, Recorder
 
-__all__ = ["Recorder", "RawRecord", "Counts"]
+__all__ = ["Recorder", "RawRecord", "RecordCounts"]

@@ -48,7 +48,7 @@ class RawRecord(NamedTuple):
     value: bytes | None
 
 
-class Counts(msgspec.Struct):
+class RecordCounts(msgspec.Struct):
     """Numbers of records read.
 
     Attributes:
@@ -98,7 +98,7 @@ class Recorder:
         self._open: dict[int, _Decision] = {}
         self._consumer: dict[str, RecordedGroup] = {}
         self._classic: dict[str, RecordedClassicGroup] = {}
-        self.counts: Final = Counts()
+        self.counts: Final = RecordCounts()
 
     def add(self, record: RawRecord) -> Iterator[JournalEvent]:
         """Add the next record of its partition. If it ends a decision, yield that decision's events."""

@@ -87,7 +87,7 @@ class Handover(msgspec.Struct, frozen=True):
         return self.before != self.after
 
 
-class Commits(msgspec.Struct, frozen=True):
+class CommitFigures(msgspec.Struct, frozen=True):
     """How many commits ended how, and how often for which reason."""
 
     done: int
@@ -113,7 +113,7 @@ class MemberFigures(msgspec.Struct, frozen=True):
     heartbeats: int
     late: Percentiles
     revoked: Percentiles
-    commits: Commits
+    commits: CommitFigures
     gained: int
     given: int
     returned: int
@@ -143,7 +143,7 @@ class Figures(msgspec.Struct, frozen=True):
     listener_calls: Mapping[str, Percentiles]
     heartbeats: int
     late: Percentiles
-    commits: Commits
+    commits: CommitFigures
     marks: Mapping[str, int]
     by_member: Sequence[MemberFigures]
     notes: Sequence[str] = ()
@@ -274,14 +274,14 @@ def _by_member(
     ]
 
 
-def _commits(counted: Mapping[CommitKey, int]) -> Commits:
+def _commits(counted: Mapping[CommitKey, int]) -> CommitFigures:
     ends: Counter[str] = Counter()
     errors: Counter[str] = Counter()
     for key, count in counted.items():
         ends[key.end] += count
         if key.error:
             errors[key.error] += count
-    return Commits(
+    return CommitFigures(
         done=ends["done"],
         failed=ends["failed"],
         accepted=ends["accepted"],

@@ -51,7 +51,7 @@ class Seen(NamedTuple):
         return self.member.current.previous_member_epoch
 
 
-class Change(NamedTuple):
+class MemberChange(NamedTuple):
     """A member before and after a step; None if it was, or is, not in the group."""
 
     member_id: str
@@ -107,7 +107,7 @@ class ObservedGroup:
         """The coordinator's own object, to be read only."""
         return self._cluster.coordinator.group(self.group_id)
 
-    def look(self) -> list[Change]:
+    def look(self) -> list[MemberChange]:
         """Copy the group as it is now; return which members changed."""
         self.version = self._cluster.version
         self.is_loaded, self.loads = self.loads != self._cluster.loads, self._cluster.loads
@@ -132,20 +132,20 @@ class ObservedGroup:
                     self.group_epoch = classic.generation
                 self.target_epoch = self.group_epoch
             self.members = {}
-            return [Change(member_id, seen, None) for member_id, seen in known.items()]
+            return [MemberChange(member_id, seen, None) for member_id, seen in known.items()]
         self.group_epoch = group.group_epoch
         self.target_epoch = group.target_epoch
         members, targets = group.members, group.target
-        changes: list[Change] = []
+        changes: list[MemberChange] = []
         if known.keys() - members.keys():
             gone = [member_id for member_id in known if member_id not in members]
-            changes += [Change(member_id, known.pop(member_id), None) for member_id in gone]
+            changes += [MemberChange(member_id, known.pop(member_id), None) for member_id in gone]
         for member_id, member in members.items():
             before = known.get(member_id)
             target = targets.get(member_id, _NO_TARGET)
             if before is None or before.member is not member or before.target_source is not target:
                 known[member_id] = after = _see(member, target, before)
-                changes.append(Change(member_id, before, after))
+                changes.append(MemberChange(member_id, before, after))
         return changes
 
     def without_what_is_gone(self, seen: Seen) -> Partitions:

@@ -26,7 +26,7 @@ from kip848_client.member.core.events import (
     StateChanged,
 )
 from kip848_client.model import TopicIdPartition
-from kip848_client.simulation.observed_group import Change, ObservedGroup
+from kip848_client.simulation.observed_group import MemberChange, ObservedGroup
 from kip848_client.simulation.virtual.client_process import ClientProcess
 from kip848_client.simulation.virtual.cluster import Cluster
 from kip848_client.simulation.virtual.network import Network
@@ -137,7 +137,7 @@ class Observer:
     def view_changed(self, consumer: ClientProcess) -> None:
         """The consumer's view changed in this step: its state, or what its application may read."""
 
-    def group_changed(self, changes: Sequence[Change]) -> None:
+    def group_changed(self, changes: Sequence[MemberChange]) -> None:
         """In this step the coordinator's state changed, or the topics did. The observed group is the group after it."""
 
     def loaded(self, before: GroupCoordinator | None, after: GroupCoordinator) -> None:

@@ -17,7 +17,7 @@ from kip848_client.simulation.actors.simulated_consumer import SimulatedConsumer
 from kip848_client.simulation.consumer_environment import ConsumerEnvironment
 from kip848_client.simulation.virtual.scenario import HEALTHY, QUIET, Behaviour, Scenario
 
-__all__ = ["PLAYS", "Job", "Outcome", "Setting", "Shape", "play", "play_job"]
+__all__ = ["PLAYS", "Job", "WhatIfOutcome", "Setting", "Shape", "play", "play_job"]
 
 _START_MS: Final = 600_000
 """A group that has not come to rest by then never will."""
@@ -75,7 +75,7 @@ class Job(NamedTuple):
     seed: int
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class WhatIfOutcome(msgspec.Struct, frozen=True):
     """The outcome of one play. Times in ms of virtual time.
 
     Args:
@@ -91,7 +91,7 @@ class Outcome(msgspec.Struct, frozen=True):
     moved: int
 
 
-def play(name: str, shape: Shape, setting: Setting, *, seed: int) -> Outcome:
+def play(name: str, shape: Shape, setting: Setting, *, seed: int) -> WhatIfOutcome:
     """Play one of `PLAYS`.
 
     Raises:
@@ -113,7 +113,7 @@ def play(name: str, shape: Shape, setting: Setting, *, seed: int) -> Outcome:
     return watch.outcome(environment.scheduler.now_ms - began_ms if rested else None)
 
 
-def play_job(shape: Shape, job: Job) -> Outcome:
+def play_job(shape: Shape, job: Job) -> WhatIfOutcome:
     """Play *job* with a group of *shape*."""
     return play(job.play, shape, job.setting, seed=job.seed)
 
@@ -262,9 +262,9 @@ class _Readers:
             self._last[partition] = reader
         self._readers = now
 
-    def outcome(self, settled_ms: int | None) -> Outcome:
+    def outcome(self, settled_ms: int | None) -> WhatIfOutcome:
         """The measured times. A partition that is free at the end counts as unread until then."""
         now_ms = self._environment.scheduler.now_ms
         still_ms = [now_ms - since_ms for since_ms in self._free_since.values()]
         unread_ms = sum(self._unread.values()) + sum(still_ms)
-        return Outcome(settled_ms, unread_ms, max([self._longest, *still_ms]), self._moved)
+        return WhatIfOutcome(settled_ms, unread_ms, max([self._longest, *still_ms]), self._moved)

@@ -93,7 +93,7 @@ _ELSEWHERE: Final = frozenset(
 )
 
 
-class Phase(enum.Enum):
+class WorkerPhase(enum.Enum):
     """The present step of the worker; each phase belongs to one `MemberState`."""
 
     IDLE = "idle"
@@ -112,15 +112,15 @@ class Phase(enum.Enum):
     FATAL = "fatal"
 
 
-_STATES: Final[Mapping[Phase, MemberState]] = {
-    Phase.IDLE: MemberState.UNJOINED,
-    Phase.JOINING: MemberState.UNJOINED,
-    Phase.IN_SYNC: MemberState.STABLE,
-    Phase.REVOKING: MemberState.RECONCILING,
-    Phase.ASSIGNING: MemberState.RECONCILING,
-    Phase.LEAVING: MemberState.RECONCILING,
-    Phase.LEFT: MemberState.UNJOINED,
-    Phase.FATAL: MemberState.FATAL,
+_STATES: Final[Mapping[WorkerPhase, MemberState]] = {
+    WorkerPhase.IDLE: MemberState.UNJOINED,
+    WorkerPhase.JOINING: MemberState.UNJOINED,
+    WorkerPhase.IN_SYNC: MemberState.STABLE,
+    WorkerPhase.REVOKING: MemberState.RECONCILING,
+    WorkerPhase.ASSIGNING: MemberState.RECONCILING,
+    WorkerPhase.LEAVING: MemberState.RECONCILING,
+    WorkerPhase.LEFT: MemberState.UNJOINED,
+    WorkerPhase.FATAL: MemberState.FATAL,
 }
 
 
@@ -165,7 +165,7 @@ class WorkerCore:
     def __init__(self, settings: WorkerSettings, *, offset: int, units: Iterable[Unit]) -> None:
         self._settings: Final = settings
         self._catalogue = (offset, frozenset(units))
-        self._phase = Phase.IDLE
+        self._phase = WorkerPhase.IDLE
         self._now_ms: int
         self._effects: list[WorkerEffect] = []
         self._ids = 0
@@ -237,8 +237,8 @@ class WorkerCore:
         self._effects = []
         match event:
             case Start():
-                if self._phase is Phase.IDLE:
-                    self._phase = Phase.JOINING
+                if self._phase is WorkerPhase.IDLE:
+                    self._phase = WorkerPhase.JOINING
                     self._beat_due_ms = now_ms
             case Answered(request_id, response):
                 self._answered(request_id, response)
@@ -274,7 +274,7 @@ class WorkerCore:
 
     def deadline_ms(self) -> int | None:
         """When a `Tick` is due; None if only another event can move the worker."""
-        if self._phase is Phase.LEFT:
+        if self._phase is WorkerPhase.LEFT:
             return None  # a callback may still run; its end is an event
         due = [] if self._in_flight else [self._beat_due_ms]
         due += [self._release_at_ms() if self._owned and not self._lost else None, self._retry_stop_ms]
@@ -287,7 +287,7 @@ class WorkerCore:
 
     def view(self) -> WorkerView:
         """The worker as it is now."""
-        is_releasing = self._lost and self._phase not in (Phase.FATAL, Phase.LEAVING)
+        is_releasing = self._lost and self._phase not in (WorkerPhase.FATAL, WorkerPhase.LEAVING)
         return WorkerView(
             state=MemberState.RELEASING_ASSIGNMENT if is_releasing else _STATES[self._phase],
             member_id=self._settings.member_id,
@@ -422,7 +422,7 @@ class WorkerCore:
     def _fail(self, error: Kip848Error) -> None:
         self._error = error
         self._removed()
-        self._phase = Phase.FATAL
+        self._phase = WorkerPhase.FATAL
 
     def _lose(self) -> None:
         """Give up everything, at once where a runner can be told."""
@@ -482,18 +482,18 @@ class WorkerCore:
             self._lost = False
             self._last_before_release = self._ids
             self._say_all = True
-            if self._phase is Phase.FATAL:
+            if self._phase is WorkerPhase.FATAL:
                 assert self._error is not None
                 self._effects.append(Failed(self._error))
             self._beat_now()
-        if self._phase in (Phase.IDLE, Phase.LEFT, Phase.FATAL):
-            if self._phase is Phase.IDLE:
+        if self._phase in (WorkerPhase.IDLE, WorkerPhase.LEFT, WorkerPhase.FATAL):
+            if self._phase is WorkerPhase.IDLE:
                 if self._closing is not None:
-                    self._phase = Phase.LEFT
+                    self._phase = WorkerPhase.LEFT
                     self._effects.append(Left())
                 elif self._rejoin_ms is not None and self._now_ms >= self._rejoin_ms:
                     self._rejoin_ms = None
-                    self._phase = Phase.JOINING
+                    self._phase = WorkerPhase.JOINING
                     self._beat_now()
             return
         if self._closing is not None or self._draining:
@@ -507,7 +507,7 @@ class WorkerCore:
         if to_stop:
             if self._retry_stop_ms is None or self._now_ms >= self._retry_stop_ms:
                 self._retry_stop_ms = None
-                self._phase = Phase.REVOKING
+                self._phase = WorkerPhase.REVOKING
                 self._call(CallbackKind.REVOKED, to_stop)
             return
         self._retry_stop_ms = None
@@ -519,11 +519,11 @@ class WorkerCore:
         self._read_units_ms = self._behind_until_ms = None
         if to_start and ends_ms is not None and self._now_ms < ends_ms:
             self._heartbeat()  # W4: the acknowledgement leaves first
-            self._phase = Phase.ASSIGNING
+            self._phase = WorkerPhase.ASSIGNING
             self._owned.update(to_start)
             self._call(CallbackKind.ASSIGNED, to_start)
             return
-        self._phase = Phase.IN_SYNC if self._epoch else Phase.JOINING
+        self._phase = WorkerPhase.IN_SYNC if self._epoch else WorkerPhase.JOINING
 
     def _is_behind(self) -> bool:
         """Whether the plan is of a newer list of units than the application's, which can be asked."""
@@ -535,7 +535,7 @@ class WorkerCore:
 
     def _wait_for_units(self) -> None:
         """W16: ask for the list of units until it is as new as the plan; leave for a while if it does not become so."""
-        self._phase = Phase.ASSIGNING
+        self._phase = WorkerPhase.ASSIGNING
         if self._behind_until_ms is None:
             self._behind_until_ms = self._now_ms + self._settings.sync_timeout_ms
         elif self._now_ms >= self._behind_until_ms:
@@ -556,7 +556,7 @@ class WorkerCore:
     # --- leaving
 
     def _leave(self) -> None:
-        self._phase = Phase.LEAVING
+        self._phase = WorkerPhase.LEAVING
         if self._owned:
             if self._retry_stop_ms is None or self._now_ms >= self._retry_stop_ms:
                 self._retry_stop_ms = None
@@ -584,22 +584,22 @@ class WorkerCore:
         self._in_flight.clear()
         if self._closing is None:
             self._draining = False
-            self._phase = Phase.IDLE
+            self._phase = WorkerPhase.IDLE
             return
-        self._phase = Phase.LEFT
+        self._phase = WorkerPhase.LEFT
         self._effects.append(Left())
 
     # --- heartbeats
 
     def _beat_now(self) -> None:
         is_removed = self._lost and not self._epoch  # W7: it joins again when everything is released
-        if self._phase not in (Phase.IDLE, Phase.LEFT, Phase.FATAL) and not is_removed:
+        if self._phase not in (WorkerPhase.IDLE, WorkerPhase.LEFT, WorkerPhase.FATAL) and not is_removed:
             self._beat_due_ms = self._now_ms
 
     def _heartbeat(self) -> None:
         """W2: one at a time, on the interval, and at once where something must be said."""
         closing = self._closing
-        if closing is not None and self._now_ms >= closing.deadline_ms and self._phase is not Phase.LEFT:
+        if closing is not None and self._now_ms >= closing.deadline_ms and self._phase is not WorkerPhase.LEFT:
             if self._owned:
                 # The coordinator gets no leave, so no other worker gets the units before the session is over.
                 self._emit(StopNow(_ordered(self._owned)))

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from kip848_client.assignors.server.spec import GroupAssignment, GroupSpec
+from kip848_client.assignors.server.spec import GroupSpec, TargetAssignment
 from kip848_client.assignors.server.uniform import UniformAssignor
 from kip848_client.assignors.server.uniform_rack_aware import RackAwareUniformAssignor
 from tests.assignors.test_server_assignors import T, flat, groups, sizes
@@ -24,7 +24,7 @@ RACK_AWARE, UNIFORM = RackAwareUniformAssignor(), UniformAssignor()
 def racked(
     members: Mapping[str, str],
     partitions: Mapping[UUID, tuple[str, ...]],
-    target: GroupAssignment | None = None,
+    target: TargetAssignment | None = None,
     *,
     subscriptions: Mapping[str, tuple[UUID, ...]] | None = None,
 ) -> GroupSpec:
@@ -38,7 +38,7 @@ def racked(
     )
 
 
-def local_count(group: GroupSpec, assignment: GroupAssignment) -> int:
+def local_count(group: GroupSpec, assignment: TargetAssignment) -> int:
     """How many partitions have a replica in the rack of their member."""
     return sum(
         number < len(group.partition_racks.get(topic, ()))
@@ -90,7 +90,7 @@ def _matched(wants: list[list[int]], room: list[int]) -> int:
     return sum(place(partition, set()) for partition in range(len(wants)))
 
 
-def moved(before: GroupAssignment, after: GroupAssignment) -> int:
+def moved(before: TargetAssignment, after: TargetAssignment) -> int:
     now = flat(after)
     return sum(now.get(partition, owner) != owner for partition, owner in flat(before).items())
 
@@ -193,7 +193,7 @@ def test_a_chain_of_three_racks_is_found() -> None:
 def test_a_new_member_is_given_partitions_of_its_rack() -> None:
     """Scaling out in one rack takes from others what they read from afar, and leaves them what is theirs."""
     partitions = {T[1]: ("a", "b", "a", "b", "a", "b")}
-    before: GroupAssignment = {"m1": {T[1]: (0, 2, 5)}, "m2": {T[1]: (1, 3, 4)}}
+    before: TargetAssignment = {"m1": {T[1]: (0, 2, 5)}, "m2": {T[1]: (1, 3, 4)}}
     group = racked({"m1": "a", "m2": "b", "m3": "b"}, partitions, before)
     after = RACK_AWARE.assign(group)
     assert local_count(group, after) == 5
@@ -234,7 +234,7 @@ def test_a_life_of_joins_and_leaves_stays_local_and_balanced(seed: int) -> None:
     rng = random.Random(seed)
     partitions = {topic: tuple(rng.choice(["a", "b", "c", "ab", "bc"]) for _ in range(9)) for topic in T[1:4]}
     members: dict[str, str] = {}
-    target: GroupAssignment = {}
+    target: TargetAssignment = {}
     for number in range(25):
         if members and rng.random() < 0.4:
             members.pop(rng.choice(sorted(members)))

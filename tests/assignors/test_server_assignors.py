@@ -16,9 +16,9 @@ from kip848_client.assignors.server.range import RangeAssignor
 from kip848_client.assignors.server.server_assignors import SERVER_ASSIGNORS
 from kip848_client.assignors.server.spec import (
     AssignorError,
-    GroupAssignment,
     GroupSpec,
     ServerAssignor,
+    TargetAssignment,
     TopicPartitions,
 )
 from kip848_client.assignors.server.uniform import UniformAssignor
@@ -33,7 +33,7 @@ each_assignor = pytest.mark.parametrize("assignor", SERVER_ASSIGNORS.values(), i
 def spec(
     subscriptions: Mapping[str, tuple[UUID, ...]],
     topics: Mapping[UUID, int],
-    target: GroupAssignment | None = None,
+    target: TargetAssignment | None = None,
     instances: Mapping[str, str] | None = None,
 ) -> GroupSpec:
     return GroupSpec(subscriptions, topics, target or {}, instances or {})
@@ -90,7 +90,7 @@ def partition_racks(draw: st.DrawFn, count: int) -> tuple[frozenset[str], ...]:
     return tuple(draw(st.frozensets(st.sampled_from(RACKS[1:]), max_size=2)) for _ in range(known))
 
 
-def flat(assignment: GroupAssignment) -> dict[tuple[UUID, int], str]:
+def flat(assignment: TargetAssignment) -> dict[tuple[UUID, int], str]:
     """(topic, partition) -> member; fails if a partition is given twice."""
     owners: dict[tuple[UUID, int], str] = {}
     for member_id, partitions in assignment.items():
@@ -103,7 +103,7 @@ def flat(assignment: GroupAssignment) -> dict[tuple[UUID, int], str]:
     return owners
 
 
-def sizes(assignment: GroupAssignment) -> dict[str, int]:
+def sizes(assignment: TargetAssignment) -> dict[str, int]:
     return {member_id: sum(map(len, partitions.values())) for member_id, partitions in assignment.items()}
 
 
@@ -217,7 +217,7 @@ def test_uniform_is_balanced_within_each_topic_s_subscribers_where_those_subscri
 
 def test_uniform_levels_an_uneven_group_with_mixed_subscriptions() -> None:
     """Partitions that are already assigned move, too, if balance within a topic needs it."""
-    target: GroupAssignment = {"a": {T[1]: tuple(range(8))}, "b": {}, "c": {T[2]: (0,)}}
+    target: TargetAssignment = {"a": {T[1]: tuple(range(8))}, "b": {}, "c": {T[2]: (0,)}}
     group = spec({"a": (T[1],), "b": (T[1],), "c": (T[1], T[2])}, {T[1]: 8, T[2]: 1}, target)
     assignment = UNIFORM.assign(group)
     assert sizes(assignment) == {"a": 3, "b": 3, "c": 3}

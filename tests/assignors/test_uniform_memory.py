@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from kip848_client.assignors.server.balance_memory import BalanceMemory
-from kip848_client.assignors.server.spec import GroupAssignment, GroupSpec
+from kip848_client.assignors.server.spec import GroupSpec, TargetAssignment
 from kip848_client.assignors.server.uniform import UniformAssignor
 
 TOPIC_IDS = tuple(UUID(int=number + 1) for number in range(4))
@@ -30,8 +30,8 @@ def test_a_life_of_joins_and_leaves_ends_as_without_memory(seed: int) -> None:
     topics: dict[UUID, int] = dict.fromkeys(TOPIC_IDS, 5)
     subscription = TOPIC_IDS
     members: list[str] = []
-    given: GroupAssignment = {}
-    wanted: GroupAssignment = {}
+    given: TargetAssignment = {}
+    wanted: TargetAssignment = {}
     for number in range(40):
         what = rng.choice(["join", "join", "join", "leave", "grow", "shrink", "subscribe", "lose", "nothing"])
         if what == "join" or not members:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from hypothesis import given
 
-from kip848_client.assignors.server.spec import GroupAssignment, GroupSpec
+from kip848_client.assignors.server.spec import GroupSpec, TargetAssignment
 from kip848_client.assignors.server.uniform import UniformAssignor
 from tests.assignors.test_server_assignors import T, flat, groups, spec
 
@@ -113,5 +113,5 @@ def test_members_with_mixed_subscriptions_are_assigned_as_described(group: Group
 def test_free_partitions_of_a_mixed_group_are_dealt_out_in_turn() -> None:
     """Kafka gives each member one partition in turn, and not a run of neighbours; so do we."""
     group = spec({"a": (T[1],), "b": (T[1],), "c": (T[2],)}, {T[1]: 4, T[2]: 1})
-    wanted: GroupAssignment = {"a": {T[1]: (0, 2)}, "b": {T[1]: (1, 3)}, "c": {T[2]: (0,)}}
+    wanted: TargetAssignment = {"a": {T[1]: (0, 2)}, "b": {T[1]: (1, 3)}, "c": {T[2]: (0,)}}
     assert UniformAssignor().assign(group) == wanted

@@ -13,7 +13,7 @@ import pytest
 from kip848_client.client.control.observer import MemberObserver
 from kip848_client.client.control.request_sender import RequestSender
 from kip848_client.client.control.requests import NetworkPerformer, failure_kind
-from kip848_client.client.control.topic_metadata import ListedOffsets, TopicMetadata
+from kip848_client.client.control.topic_metadata import ListedOffsets, TopicMetadataRequestManager
 from kip848_client.clock import ManualClock
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import (
@@ -106,9 +106,9 @@ def on(network: FakeNetwork, use: Callable[[RequestSender, anyio.abc.TaskGroup],
     return result
 
 
-def metadata(sender: RequestSender) -> TopicMetadata:
+def metadata(sender: RequestSender) -> TopicMetadataRequestManager:
     """Without transactions in the way."""
-    return TopicMetadata(sender, clock=ManualClock(), isolation_level=1)
+    return TopicMetadataRequestManager(sender, clock=ManualClock(), isolation_level=1)
 
 
 def test_names_are_asked_by_id_where_the_broker_can() -> None:

@@ -20,7 +20,7 @@ from kip848_client.simulation.checkers.members import ListenerPairs, OneHeartbea
 from kip848_client.simulation.checkers.ownership import RevokeFirst
 from kip848_client.simulation.checkers.reading import ExclusiveReading
 from kip848_client.simulation.consumer_environment import ConsumerEnvironment
-from kip848_client.simulation.observed_group import Change, Partitions
+from kip848_client.simulation.observed_group import MemberChange, Partitions
 from kip848_client.simulation.observer import Observer
 from kip848_client.simulation.run import RunPhases
 from kip848_client.simulation.virtual.scenario import QUIET
@@ -109,7 +109,7 @@ class RunState:
         """The coordinator counts less as the member's own, in this step."""
         after = self.seen._replace(assigned=held, held=held)
         self.environment.observed_group.members[MEMBER] = after
-        self.checker.group_changed([Change(MEMBER, self.seen, after)])
+        self.checker.group_changed([MemberChange(MEMBER, self.seen, after)])
         self.seen = after
 
     def hear(self, response: ConsumerGroupHeartbeatResponse) -> None:
@@ -214,7 +214,7 @@ def test_a_removed_member_reads_until_it_hears_of_it_and_no_longer() -> None:
     run_state = RunState()
     checker, consumer = run_state.checker, run_state.consumer
     del run_state.environment.observed_group.members[MEMBER]
-    checker.group_changed([Change(MEMBER, run_state.seen, None)])
+    checker.group_changed([MemberChange(MEMBER, run_state.seen, None)])
     tip = sorted(consumer.view.assigned)[0]
     checker.handed_out(consumer, tip, range(1))
     request = run_state.heartbeat()

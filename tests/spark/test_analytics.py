@@ -21,7 +21,7 @@ from kip848_client.cli import main
 from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.journal import JournalEvent, JsonLinesJournal, read_journal
 from kip848_client.report import Figures, build_timelines, figures_of
-from kip848_client.report.figures import Commits, Percentiles
+from kip848_client.report.figures import CommitFigures, Percentiles
 from kip848_client.report.periods import Period
 from kip848_client.report.periods import compare_periods as periods_of_timelines
 from kip848_client.simulation.run import run
@@ -86,8 +86,8 @@ def spread(row: Row | None) -> Percentiles:
     return Percentiles(0, None, None, None, None) if row is None else Percentiles(*row)
 
 
-def commits(row: Row, errors: Mapping[str, int]) -> Commits:
-    return Commits(row["done"], row["failed"], row["accepted"], row["refused"], dict(sorted(errors.items())))
+def commits(row: Row, errors: Mapping[str, int]) -> CommitFigures:
+    return CommitFigures(row["done"], row["failed"], row["accepted"], row["refused"], dict(sorted(errors.items())))
 
 
 def assert_equal(analysis: Analysis | Written, expected: Mapping[str, Figures]) -> None:

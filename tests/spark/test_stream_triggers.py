@@ -12,7 +12,7 @@ import pytest
 from kip848_client import Consumer, EmbeddedBroker
 from kip848_client.errors import ConfigError
 from kip848_client.model import NamedPartition
-from kip848_client.spark.group.membership import Membership
+from kip848_client.spark.group.group_membership import GroupMembership
 from kip848_client.spark.group.settling import NotOwnedError
 from tests.spark.arrange import GROUP, consumer, driving, everything, produce
 from tests.support.waiting import wait_until
@@ -58,20 +58,20 @@ def test_available_now_reads_partitions_that_are_assigned_while_a_trigger_plans(
     broker: EmbeddedBroker, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Broken: the query plans without them, sees them before it decides to end, and ends as if it had read them."""
-    readable, progress = Membership.readable, Membership.progress
+    readable, progress = GroupMembership.readable, GroupMembership.progress
     early = {"readable": 2, "progress": 1}
 
-    def readable_before(source: Membership) -> dict[NamedPartition, int]:
+    def readable_before(source: GroupMembership) -> dict[NamedPartition, int]:
         wait_until(lambda: readable(source))
         early["readable"] -= 1
         return {} if early["readable"] >= 0 else readable(source)
 
-    def progress_before(source: Membership) -> dict[NamedPartition, int]:
+    def progress_before(source: GroupMembership) -> dict[NamedPartition, int]:
         early["progress"] -= 1
         return {} if early["progress"] >= 0 else progress(source)
 
-    monkeypatch.setattr(Membership, "readable", readable_before)
-    monkeypatch.setattr(Membership, "progress", progress_before)
+    monkeypatch.setattr(GroupMembership, "readable", readable_before)
+    monkeypatch.setattr(GroupMembership, "progress", progress_before)
     with driving(address) as driver:
         driver.stream.bound()
         driver.drain()

@@ -21,7 +21,7 @@ from kip848_client.member.core.events import (
     Tick,
 )
 from kip848_client.member.core.states import HEARTBEATING, IN_GROUP, RUN, TRANSITIONS, MemberState, Phase, Transition
-from kip848_client.member.member import Member, MemberSnapshot
+from kip848_client.member.member import Member, MemberSummary
 from kip848_client.model import TopicIdPartition
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -73,7 +73,7 @@ class MemberInvariants:
             case _:
                 pass
 
-    def _see_effect(self, effect: MemberEffect, snapshot: MemberSnapshot) -> None:
+    def _see_effect(self, effect: MemberEffect, snapshot: MemberSummary) -> None:
         match effect:
             case StateChanged(old, new, trigger):
                 assert old is self._state, "a state change starts where the last one ended"
@@ -104,7 +104,7 @@ class MemberInvariants:
             case _:
                 pass
 
-    def _see_request(self, effect: SendRequest, snapshot: MemberSnapshot) -> None:
+    def _see_request(self, effect: SendRequest, snapshot: MemberSummary) -> None:
         assert self._state is not MemberState.FATAL, "nothing is sent after FATAL"
         match effect.request:
             case ConsumerGroupHeartbeatRequest() as heartbeat if heartbeat.member_epoch >= 0:
@@ -117,7 +117,7 @@ class MemberInvariants:
                 pass
 
     def _see_heartbeat(
-        self, request_id: int, heartbeat: ConsumerGroupHeartbeatRequest, snapshot: MemberSnapshot
+        self, request_id: int, heartbeat: ConsumerGroupHeartbeatRequest, snapshot: MemberSummary
     ) -> None:
         alive = [number for number in self._heartbeats.values() if number == snapshot.incarnation]
         assert not alive, "never two heartbeats under way"
@@ -132,7 +132,7 @@ class MemberInvariants:
         assert full or not self._next_must_be_full, "a heartbeat after a failure is full"
         self._next_must_be_full = False
 
-    def _see_view(self, snapshot: MemberSnapshot) -> None:
+    def _see_view(self, snapshot: MemberSummary) -> None:
         view = self._member.view()
         if view is not self._view:
             assert view.version == self._view.version + 1, "the version grows with every change"

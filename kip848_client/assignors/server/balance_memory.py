@@ -15,8 +15,8 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from kip848_client.assignors.server.partitions import NOTHING, Run, fill, split_at
-from kip848_client.assignors.server.spec import GroupAssignment, GroupSpec, TopicPartitions
+from kip848_client.assignors.server.partitions import NOTHING, PartitionRun, fill, split_at
+from kip848_client.assignors.server.spec import GroupSpec, TargetAssignment, TopicPartitions
 
 _KEPT: Final = 3
 """Groups that are remembered; the least recently used one is forgotten first."""
@@ -58,7 +58,7 @@ class BalanceMemory:
         self._members_min: Final = members_min
         self._known: tuple[_Balanced, ...] = ()
 
-    def recall(self, spec: GroupSpec) -> GroupAssignment | None:
+    def recall(self, spec: GroupSpec) -> TargetAssignment | None:
         """The new target, if *spec* is a known group with one member more or less, or none; else None."""
         count = len(spec.subscriptions)
         if count < self._members_min:
@@ -173,7 +173,7 @@ def _odd_one(fewer: list[str], more: list[str]) -> int | None:
     return low
 
 
-def _with_target(known: _Balanced, target: GroupAssignment) -> _Balanced | None:
+def _with_target(known: _Balanced, target: TargetAssignment) -> _Balanced | None:
     """The known group, if every member still has the partitions that it was given last, else None.
 
     Shares become those of *target*: who compares by identity, as this module does first, should find them next time.
@@ -206,7 +206,7 @@ def _joined(known: _Balanced, member_ids: list[str], at: int) -> _Balanced | Non
     else:
         return None
     shares = known.shares.copy()
-    pool: list[Run] = []
+    pool: list[PartitionRun] = []
     for index, quota in sorted(quotas.items()):
         shares[index], released = split_at(shares[index], quota)
         pool += released
@@ -240,7 +240,11 @@ def _left(
         large = bytearray(b"\1") * larger + bytearray(len(member_ids) - larger)
     else:
         return None
-    fill(shares, missing=sorted(missing.items()), pool=[Run(topic_id, free[topic_id]) for topic_id in sorted(free)])
+    fill(
+        shares,
+        missing=sorted(missing.items()),
+        pool=[PartitionRun(topic_id, free[topic_id]) for topic_id in sorted(free)],
+    )
     result = dict(zip(member_ids, shares, strict=True))
     return _after(known, member_ids, shares, small=small, large=large, result=result)
 

@@ -21,7 +21,7 @@ NOTHING: Final[TopicPartitions] = {}
 """The share of a member that owns nothing."""
 
 
-class Run(NamedTuple):
+class PartitionRun(NamedTuple):
     """Partitions of one topic that wait for a member, ascending."""
 
     topic_id: UUID
@@ -91,7 +91,7 @@ def survey(
     return Survey(kept, sizes, _holes(kept, with_holes) if with_holes else {})
 
 
-def add_partitions(partitions: MutableTopicPartitions, run: Run) -> None:
+def add_partitions(partitions: MutableTopicPartitions, run: PartitionRun) -> None:
     """Add *run* to *partitions*, keeping each topic ascending. The run must not overlap what is there."""
     topic_id, added = run
     held = partitions.get(topic_id)
@@ -103,10 +103,10 @@ def add_partitions(partitions: MutableTopicPartitions, run: Run) -> None:
         partitions[topic_id] = tuple(sorted(held + added))
 
 
-def split_at(partitions: TopicPartitions, size: int) -> tuple[MutableTopicPartitions, list[Run]]:
+def split_at(partitions: TopicPartitions, size: int) -> tuple[MutableTopicPartitions, list[PartitionRun]]:
     """Split into the first *size* partitions, in (topic id, partition) order, and the rest."""
     first: MutableTopicPartitions = {}
-    rest: list[Run] = []
+    rest: list[PartitionRun] = []
     left = size
     for topic_id in sorted(partitions) if len(partitions) > 1 else partitions:
         held = partitions[topic_id]
@@ -116,12 +116,12 @@ def split_at(partitions: TopicPartitions, size: int) -> tuple[MutableTopicPartit
             continue
         if left:
             first[topic_id] = held[:left]
-        rest.append(Run(topic_id, held[left:]))
+        rest.append(PartitionRun(topic_id, held[left:]))
         left = 0
     return first, rest
 
 
-def fill(kept: list[TopicPartitions], *, missing: Iterable[tuple[int, int]], pool: Iterable[Run]) -> None:
+def fill(kept: list[TopicPartitions], *, missing: Iterable[tuple[int, int]], pool: Iterable[PartitionRun]) -> None:
     """Give the pool, in order, to those who miss some, in order.
 
     Args:
@@ -143,7 +143,7 @@ def fill(kept: list[TopicPartitions], *, missing: Iterable[tuple[int, int]], poo
             start += len(taken)
             count -= len(taken)
             if grown:
-                add_partitions(grown, Run(topic_id, taken))
+                add_partitions(grown, PartitionRun(topic_id, taken))
             else:
                 grown[topic_id] = taken
         kept[index] = grown

@@ -5,8 +5,8 @@ from __future__ import annotations
 from uuid import UUID
 
 from kip848_client.assignors.server.spec import (
-    GroupAssignment,
     GroupSpec,
+    TargetAssignment,
     TopicPartitions,
     check_topics,
     members_alike,
@@ -27,7 +27,7 @@ class RangeAssignor:
 
     name = "range"
 
-    def assign(self, spec: GroupSpec) -> GroupAssignment:
+    def assign(self, spec: GroupSpec) -> TargetAssignment:
         """Compute the target of every member; see `ServerAssignor.assign`."""
         check_topics(spec)
         instance_ids = spec.instance_ids
@@ -56,7 +56,7 @@ def _cut(topic_id: UUID, owners: list[dict[UUID, tuple[int, ...]]], *, count: in
             start += floor
 
 
-def _reuse(assignment: dict[str, dict[UUID, tuple[int, ...]]], target: GroupAssignment) -> GroupAssignment:
+def _reuse(assignment: dict[str, dict[UUID, tuple[int, ...]]], target: TargetAssignment) -> TargetAssignment:
     """Share what did not change with the target in force, so that the caller finds the difference by identity."""
     result: dict[str, TopicPartitions] = {}
     for member_id, partitions in assignment.items():

@@ -18,7 +18,7 @@ TopicPartitions: TypeAlias = Mapping[UUID, tuple[int, ...]]
 """Topic id -> partitions, ascending and without repeats; a topic without partitions is left out. Never changed in
 place, so it may be shared."""
 
-GroupAssignment: TypeAlias = Mapping[str, TopicPartitions]
+TargetAssignment: TypeAlias = Mapping[str, TopicPartitions]
 """Member id -> the partitions that it should own. Holds every member, also one that owns nothing."""
 
 
@@ -42,7 +42,7 @@ class GroupSpec(msgspec.Struct, frozen=True):
 
     subscriptions: Mapping[str, tuple[UUID, ...]]
     topics: Mapping[UUID, int]
-    target: GroupAssignment = msgspec.field(default_factory=dict)
+    target: TargetAssignment = msgspec.field(default_factory=dict)
     instance_ids: Mapping[str, str] = msgspec.field(default_factory=dict)
     rack_ids: Mapping[str, str] = msgspec.field(default_factory=dict)
     partition_racks: Mapping[UUID, Sequence[frozenset[str]]] = msgspec.field(default_factory=dict)
@@ -56,7 +56,7 @@ class ServerAssignor(Protocol):
         """The name that members ask for with group.remote.assignor."""
         ...
 
-    def assign(self, spec: GroupSpec) -> GroupAssignment:
+    def assign(self, spec: GroupSpec) -> TargetAssignment:
         """Compute the target of every member.
 
         Raises:

@@ -10,10 +10,10 @@ from typing import Final
 from uuid import UUID
 
 from kip848_client.assignors.server.balance_memory import BalanceMemory
-from kip848_client.assignors.server.partitions import NOTHING, Run, deal, fill, split_at, survey
+from kip848_client.assignors.server.partitions import NOTHING, PartitionRun, deal, fill, split_at, survey
 from kip848_client.assignors.server.spec import (
-    GroupAssignment,
     GroupSpec,
+    TargetAssignment,
     TopicPartitions,
     check_topics,
     common_subscription,
@@ -36,7 +36,7 @@ class UniformAssignor:
     def __init__(self) -> None:
         self._memory: Final = BalanceMemory()
 
-    def assign(self, spec: GroupSpec) -> GroupAssignment:
+    def assign(self, spec: GroupSpec) -> TargetAssignment:
         """Compute the target of every member; see `ServerAssignor.assign`."""
         known = self._memory.recall(spec)
         if known is not None:
@@ -52,7 +52,7 @@ class UniformAssignor:
 
 def assign_homogeneous(
     spec: GroupSpec, subscription: tuple[UUID, ...], *, memory: BalanceMemory | None = None
-) -> GroupAssignment:
+) -> TargetAssignment:
     """Balance *subscription* over all members of *spec*. O(members + topics), and O(partitions) where some are free.
 
     Args:
@@ -97,7 +97,7 @@ def _rebalance(
     """
     found = survey(((target, None) for target in targets), topics=topics)
     quotas = _quotas(found.sizes, partition_count=partition_count)
-    pool = [Run(topic_id, free) for topic_id, free in found.free.items()]
+    pool = [PartitionRun(topic_id, free) for topic_id, free in found.free.items()]
     kept = found.kept
     missing = []
     if found.sizes != quotas:

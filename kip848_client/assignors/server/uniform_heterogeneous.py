@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from kip848_client.assignors.server.partitions import MutableTopicPartitions, Run, add_partitions, survey
-from kip848_client.assignors.server.spec import GroupAssignment, GroupSpec, members_alike, subscribers_by_topic
+from kip848_client.assignors.server.partitions import MutableTopicPartitions, PartitionRun, add_partitions, survey
+from kip848_client.assignors.server.spec import GroupSpec, TargetAssignment, members_alike, subscribers_by_topic
 
 _BALANCE_ROUNDS_MAX = 16
 """As Kafka's ``UniformHeterogeneousAssignmentBuilder``: chains of overlapping subscriptions may need many rounds."""
 
 
-def assign_heterogeneous(spec: GroupSpec) -> GroupAssignment:
+def assign_heterogeneous(spec: GroupSpec) -> TargetAssignment:
     """Balance each topic over its subscribers, keeping what members have where that stays balanced.
 
     1. Every member keeps the valid partitions of its target.
@@ -58,7 +58,7 @@ class _Builder:
         """Ranks of members: by size, then by id."""
         self._own: set[int] = set()
 
-    def build(self) -> GroupAssignment:
+    def build(self) -> TargetAssignment:
         for topic_id, free in self._free.items():
             self._deal(topic_id, free)
         self._balance()
@@ -85,7 +85,7 @@ class _Builder:
                 if place < width:
                     gained += free[start + place : stop : width]
             if gained:
-                add_partitions(self._mutable(index), Run(topic_id, gained))
+                add_partitions(self._mutable(index), PartitionRun(topic_id, gained))
                 sizes[index] += len(gained)
                 ranks[index] += len(gained) * len(ranks)
 
@@ -142,7 +142,7 @@ class _Builder:
             else:
                 del partitions[topic_id]
         for taker, gained in received.items():
-            add_partitions(self._mutable(taker), Run(topic_id, tuple(sorted(gained))))
+            add_partitions(self._mutable(taker), PartitionRun(topic_id, tuple(sorted(gained))))
         return bool(given)
 
 

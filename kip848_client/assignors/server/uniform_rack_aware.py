@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 from uuid import UUID
 
 from kip848_client.assignors.server.rack_exchange import Place, exchange
-from kip848_client.assignors.server.spec import GroupAssignment, GroupSpec, TopicPartitions, check_topics
+from kip848_client.assignors.server.spec import GroupSpec, TargetAssignment, TopicPartitions, check_topics
 from kip848_client.assignors.server.uniform import UniformAssignor
 
 _ROUNDS_MAX: Final = 16
@@ -51,11 +51,11 @@ class RackAwareUniformAssignor:
     def __init__(self) -> None:
         self._uniform: Final = UniformAssignor()
 
-    def assign(self, spec: GroupSpec) -> GroupAssignment:
+    def assign(self, spec: GroupSpec) -> TargetAssignment:
         """Compute the target of every member; see `ServerAssignor.assign`."""
         check_topics(spec)
         before = spec.target
-        result: GroupAssignment = {}
+        result: TargetAssignment = {}
         for _ in range(_ROUNDS_MAX):
             result = self._uniform.assign(spec)
             exchanged = _exchange_all(spec, result, before=before)
@@ -71,7 +71,9 @@ class RackAwareUniformAssignor:
         }
 
 
-def _exchange_all(spec: GroupSpec, assignment: GroupAssignment, *, before: GroupAssignment) -> GroupAssignment | None:
+def _exchange_all(
+    spec: GroupSpec, assignment: TargetAssignment, *, before: TargetAssignment
+) -> TargetAssignment | None:
     """The assignment after all exchanges; None if there was nothing to gain."""
     if not spec.partition_racks or not spec.rack_ids:
         return None
@@ -103,8 +105,8 @@ class _Market:
     def __init__(
         self,
         spec: GroupSpec,
-        assignment: GroupAssignment,
-        before: GroupAssignment,
+        assignment: TargetAssignment,
+        before: TargetAssignment,
         places: Sequence[tuple[tuple[tuple[UUID, ...], str], list[str]]],
     ) -> None:
         self._assignment: Final = assignment

@@ -24,7 +24,7 @@ from kip848_client.assignors.streams.messages import (
     MemberInfo,
     TaskAssignment,
 )
-from kip848_client.assignors.streams.planner import Plan, Settings, make_plan
+from kip848_client.assignors.streams.planner import Settings, TaskPlan, make_plan
 from kip848_client.assignors.streams.topology import Task, Topology, TopologyError
 
 __all__ = ["ASSIGNMENT_ERROR", "INCONSISTENT_TOPOLOGY", "SHUTDOWN", "Owner", "StreamsAssignor"]
@@ -248,7 +248,7 @@ class StreamsAssignor(PartitionAssignor):
                 self._reason = REASON_FALLS_BEHIND
 
     def _to_assignment(
-        self, plan: Plan, tasks: Mapping[Task, tuple[tuple[str, int], ...]], members: Mapping[str, MemberInfo]
+        self, plan: TaskPlan, tasks: Mapping[Task, tuple[tuple[str, int], ...]], members: Mapping[str, MemberInfo]
     ) -> GroupAssignment:
         active: dict[str, list[Task]] = defaultdict(list)
         standby: dict[str, list[Task]] = defaultdict(list)

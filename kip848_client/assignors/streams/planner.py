@@ -13,7 +13,7 @@ import msgspec
 from kip848_client.assignors.streams.messages import RUNNING, MemberInfo
 from kip848_client.assignors.streams.topology import Task
 
-__all__ = ["Plan", "Settings", "make_plan"]
+__all__ = ["TaskPlan", "Settings", "make_plan"]
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -32,7 +32,7 @@ class Settings(msgspec.Struct, frozen=True):
     rack_tags: tuple[str, ...] = ()
 
 
-class Plan(msgspec.Struct, frozen=True):
+class TaskPlan(msgspec.Struct, frozen=True):
     """Task -> member id, by role.
 
     Args:
@@ -52,7 +52,7 @@ def make_plan(
     settings: Settings,
     *,
     failed: Collection[str] = (),
-) -> Plan:
+) -> TaskPlan:
     """Plan the whole group.
 
     Args:
@@ -98,7 +98,7 @@ class _Planner:
         self._lags: dict[Task, dict[UUID, float]] = {task: dict(nothing_known) for task in self._stateful}
         self._learn_lags()
 
-    def plan(self) -> Plan:
+    def plan(self) -> TaskPlan:
         wanted: dict[Task, str] = {}
         for kind in (self._stateful, self._stateless):
             wanted |= self._desired(kind)
@@ -111,7 +111,7 @@ class _Planner:
             task: tuple(self._seat(task, process, seats) for process in processes)
             for task, processes in sorted(standbys.items())
         }
-        return Plan(active, copies, warm, short)
+        return TaskPlan(active, copies, warm, short)
 
     def _learn_lags(self) -> None:
         """How far each process's state is behind: -1 where the task runs, infinity without known state."""

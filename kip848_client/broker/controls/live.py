@@ -11,12 +11,12 @@ from kip848_client.broker.net.loop_thread import LoopThread
 from kip848_client.broker.state import BrokerState
 from kip848_client.errors import ForkedProcessError, IllegalStateError
 
-__all__ = ["LiveBroker", "Run"]
+__all__ = ["LiveBroker", "BrokerRun"]
 
 ResultT = TypeVar("ResultT")
 
 
-class Run(NamedTuple):
+class BrokerRun(NamedTuple):
     """One run of a broker, from its start to its end.
 
     Attributes:
@@ -35,15 +35,15 @@ class LiveBroker:
     """A broker that runs, or does not. Every call waits for its result, and raises its error."""
 
     def __init__(self) -> None:
-        self._run: Run | None = None
+        self._run: BrokerRun | None = None
 
     def begin(
         self, thread: LoopThread, state: BrokerState, fail_over: FailOver | None, *, bootstrap_servers: str
     ) -> None:
         """The broker runs from now on, in this process."""
-        self._run = Run(thread, state, fail_over, bootstrap_servers, os.getpid())
+        self._run = BrokerRun(thread, state, fail_over, bootstrap_servers, os.getpid())
 
-    def end(self) -> Run | None:
+    def end(self) -> BrokerRun | None:
         """The broker runs no more; return the run that ends.
 
         Returns:
@@ -75,7 +75,7 @@ class LiveBroker:
         run = self.current()
         return run.thread.call(lambda: function(run.state))
 
-    def current(self) -> Run:
+    def current(self) -> BrokerRun:
         """The run of now.
 
         Raises:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from kip848_client.broker.cluster.fail_over import FailOver, node_snapshots
 from kip848_client.broker.cluster.nodes import NodeSnapshot
-from kip848_client.broker.controls.live import LiveBroker, Run
+from kip848_client.broker.controls.live import BrokerRun, LiveBroker
 from kip848_client.broker.metadata.placement import GROUP_OFFSETS, TRANSACTION_STATE, CoordinatorTopic
 from kip848_client.errors import IllegalStateError
 
@@ -149,7 +149,7 @@ class BrokerNodes:
         run.thread.run(function(_fail_over_of(run)))
 
 
-def _fail_over_of(run: Run) -> FailOver:
+def _fail_over_of(run: BrokerRun) -> FailOver:
     if run.fail_over is None:
         raise IllegalStateError(
             "this broker has a single node, which only stops as a whole: stop() or crash(). "

@@ -15,7 +15,7 @@ from kip848_client.client.control.coordinator_manager import CoordinatorManager
 from kip848_client.client.control.observer import MemberObserver
 from kip848_client.client.control.old_layouts import heard, spoken
 from kip848_client.client.control.request_sender import RequestSender
-from kip848_client.client.control.topic_metadata import TopicMetadata
+from kip848_client.client.control.topic_metadata import TopicMetadataRequestManager
 from kip848_client.errors import (
     AuthenticationError,
     ConnectionLostError,
@@ -81,7 +81,7 @@ class NetworkPerformer:
         self,
         *,
         sender: RequestSender,
-        metadata: TopicMetadata,
+        metadata: TopicMetadataRequestManager,
         tasks: anyio.abc.TaskGroup,
         observer: MemberObserver,
         report: Callable[[MemberEvent], None],

@@ -59,7 +59,7 @@ class _Leader(msgspec.Struct, frozen=True):
     epoch: int
 
 
-class TopicMetadata:
+class TopicMetadataRequestManager:
     """Asks about topics.
 
     Args:

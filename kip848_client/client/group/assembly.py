@@ -17,9 +17,9 @@ from kip848_client.client.control.presence import AppPresence
 from kip848_client.client.control.queues import AppQueue
 from kip848_client.client.control.request_sender import RequestSender
 from kip848_client.client.control.requests import NetworkPerformer, RequestPerformer
-from kip848_client.client.control.topic_metadata import TopicMetadata
+from kip848_client.client.control.topic_metadata import TopicMetadataRequestManager
 from kip848_client.client.group.app_thread import AppThread, RecordSource
-from kip848_client.client.group.assignor_runner import AssignorRunner, LocalAssignment
+from kip848_client.client.group.assignor_runner import AssignorRunner, FirstDescription
 from kip848_client.client.group.commit_manager import CommitCallback, CommitManager
 from kip848_client.client.group.group_member import GroupMember
 from kip848_client.client.group.heartbeat_manager import AppEffect, HeartbeatRequestManager
@@ -95,7 +95,9 @@ def build_group_member(
             backoff_max_ms=config.retry_backoff_max_ms,
             setup_timeout_ms=config.connection_setup_timeout_ms,
         )
-        metadata = TopicMetadata(sender, clock=clock, isolation_level=_ISOLATION_LEVELS[config.isolation_level])
+        metadata = TopicMetadataRequestManager(
+            sender, clock=clock, isolation_level=_ISOLATION_LEVELS[config.isolation_level]
+        )
         return NetworkPerformer(sender=sender, metadata=metadata, tasks=tasks, observer=observer, report=report)
 
     def report_assignors(event: MemberEvent) -> None:
@@ -134,7 +136,7 @@ def build_group_member(
         clock=clock,
         default_api_timeout_ms=config.default_api_timeout_ms,
         auto_commit=config.auto_commit_interval_ms is not None,
-        assignors=LocalAssignment(runner, timeout_s=local.timeout_ms / 1_000) if local.assignors else None,
+        assignors=FirstDescription(runner, timeout_s=local.timeout_ms / 1_000) if local.assignors else None,
     )
 
 

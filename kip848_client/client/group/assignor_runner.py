@@ -34,8 +34,8 @@ _STOP_TIMEOUT_S: Final = 0.5
 """For a call under way when the consumer is closed; the thread is a daemon, so nothing depends on it."""
 
 
-class LocalAssignment:
-    """The application's side of local assignors.
+class FirstDescription:
+    """The description of the local assignors that the member needs before it joins the first time.
 
     Args:
         runner: calls them.

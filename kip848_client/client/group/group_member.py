@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from kip848_client.client.group.app_thread import SLICE_S, AppThread
-from kip848_client.client.group.assignor_runner import LocalAssignment
+from kip848_client.client.group.assignor_runner import FirstDescription
 from kip848_client.client.group.commit_manager import CommitCallback, CommitManager, Offsets, PendingCall
 from kip848_client.client.group.heartbeat_manager import HeartbeatRequestManager
 from kip848_client.client.group.listener_invoker import ListenerEffect, ListenerInvoker, NoCallbacks, RebalanceCallbacks
@@ -64,7 +64,7 @@ class GroupMember:
         clock: Clock,
         default_api_timeout_ms: int,
         auto_commit: bool,
-        assignors: LocalAssignment | None = None,
+        assignors: FirstDescription | None = None,
     ) -> None:
         self.thread: Final = thread
         self.manager: Final = manager

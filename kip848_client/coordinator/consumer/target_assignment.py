@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from kip848_client.assignors.server.server_assignors import SERVER_ASSIGNORS
-from kip848_client.assignors.server.spec import GroupAssignment, GroupSpec, ServerAssignor
+from kip848_client.assignors.server.spec import GroupSpec, ServerAssignor, TargetAssignment
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
 from kip848_client.coordinator.consumer.consumer_member import ConsumerMember, ConsumerMetadata
 from kip848_client.coordinator.consumer.subscriptions import Subscriptions
@@ -26,7 +26,7 @@ class ComputedTarget(msgspec.Struct, frozen=True):
     """
 
     assignor_name: str
-    assignment: GroupAssignment
+    assignment: TargetAssignment
     changed: tuple[str, ...]
 
 
@@ -109,7 +109,7 @@ def _rack_ids(group: ConsumerGroup, *, member: ConsumerMember, replaced: Consume
     return rack_ids
 
 
-def _run(assignor: ServerAssignor, spec: GroupSpec) -> GroupAssignment:
+def _run(assignor: ServerAssignor, spec: GroupSpec) -> TargetAssignment:
     try:
         assignment = assignor.assign(spec)
         if SERVER_ASSIGNORS.get(assignor.name) is not assignor:
@@ -122,7 +122,7 @@ def _run(assignor: ServerAssignor, spec: GroupSpec) -> GroupAssignment:
     return assignment
 
 
-def check_assignment(spec: GroupSpec, assignment: GroupAssignment) -> None:
+def check_assignment(spec: GroupSpec, assignment: TargetAssignment) -> None:
     """Refuse an assignment that is not a legal target of *spec*. A partition may be left unassigned.
 
     Raises:

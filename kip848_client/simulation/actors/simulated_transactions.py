@@ -100,7 +100,7 @@ class TransactionService:
         self._moves = 0
         self._asked: Final = itertools.count(1)
         self.groups = self._load_groups()
-        self.host = TransactionHost(self, epoch=0)
+        self.host = SimulatedTransactionHost(self, epoch=0)
 
     def dies(self, probability: float) -> bool:
         """Draw whether a process ends now."""
@@ -119,7 +119,7 @@ class TransactionService:
             self.scheduler.call_in(self.rng.randint(1, 2_000), old.die)
         else:
             old.die()
-        self.host = TransactionHost(self, epoch=self._moves)
+        self.host = SimulatedTransactionHost(self, epoch=self._moves)
         self.ledger.loaded(old.coordinator, self.host.coordinator)
 
     def restart(self) -> None:
@@ -166,7 +166,7 @@ class TransactionService:
         return groups
 
 
-class TransactionHost:
+class SimulatedTransactionHost:
     """One coordinator in one process, driven as the embedded broker drives it."""
 
     def __init__(self, service: TransactionService, *, epoch: int) -> None:

@@ -10,7 +10,7 @@ from kip848_client.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.coordinator.modern.member_record import STATIC_LEAVE_EPOCH
 from kip848_client.errors import ProtocolError
 from kip848_client.model import NamedPartition
-from kip848_client.simulation.observed_group import Change, Conversion
+from kip848_client.simulation.observed_group import Conversion, MemberChange
 from kip848_client.simulation.observer import Checker, RunState, about
 from kip848_client.simulation.virtual.client_process import ClientProcess
 from kip848_client.simulation.virtual.violation import fail
@@ -43,7 +43,7 @@ class ClassicRounds(Checker):
         if after.state is not ClassicState.STABLE or after.members[request.member_id].assignment != response.assignment:
             fail("K5", f"{client_id} is given {response.assignment!r} of {_text(after)}")
 
-    def group_changed(self, changes: Sequence[Change]) -> None:
+    def group_changed(self, changes: Sequence[MemberChange]) -> None:
         before, after = self._before, self._observed_group.classic
         handed_in, self._handed_in = self._handed_in, None
         self._before = after
@@ -128,7 +128,7 @@ class ClassicReading(Checker):
             if group is not None and consumer.view.member_epoch != group.generation:
                 self._joined.pop(consumer.view.member_id, None)
 
-    def group_changed(self, changes: Sequence[Change]) -> None:
+    def group_changed(self, changes: Sequence[MemberChange]) -> None:
         """A group that became a classic one has its members in its first generation, with their partitions.
 
         A member that reads more was cut off while the group changed its kind twice, and counts as not joined.
@@ -171,7 +171,7 @@ class Conversions(Checker):
     K6: members keep their partitions, and their epoch or generation. A conversion is one step.
     """
 
-    def group_changed(self, changes: Sequence[Change]) -> None:
+    def group_changed(self, changes: Sequence[MemberChange]) -> None:
         observed_group = self._observed_group
         converted = observed_group.converted
         if observed_group.is_loaded or (converted is not None and converted.was_empty):

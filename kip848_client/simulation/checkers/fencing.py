@@ -11,7 +11,7 @@ from kip848_client.coordinator.consumer.consumer_member import CurrentAssignment
 from kip848_client.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.coordinator.modern.member_record import LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from kip848_client.errors import ErrorCode
-from kip848_client.simulation.observed_group import Change, IdPartition, Seen, accepted, fetched, listed
+from kip848_client.simulation.observed_group import IdPartition, MemberChange, Seen, accepted, fetched, listed
 from kip848_client.simulation.observer import Checker, RunState, about
 from kip848_client.simulation.virtual.scenario import SESSION_CHANGE_MS
 from kip848_client.simulation.virtual.violation import fail
@@ -31,7 +31,7 @@ class HeartbeatFencing(Checker):
     has more members than allowed.
     """
 
-    def group_changed(self, changes: Sequence[Change]) -> None:
+    def group_changed(self, changes: Sequence[MemberChange]) -> None:
         group = self._observed_group.group
         if group is None or not changes:
             return
@@ -204,7 +204,7 @@ class Removals(Checker):
             if member.current.pending_revocation
         }
 
-    def group_changed(self, changes: Sequence[Change]) -> None:
+    def group_changed(self, changes: Sequence[MemberChange]) -> None:
         if not self._cluster.up:
             return  # without a coordinator no member is removed
         now_ms, observed_group = self._scheduler.now_ms, self._observed_group

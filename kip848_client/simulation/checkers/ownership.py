@@ -13,8 +13,8 @@ from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup, Gro
 from kip848_client.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.coordinator.modern.member_record import STATIC_LEAVE_EPOCH
 from kip848_client.simulation.observed_group import (
-    Change,
     IdPartition,
+    MemberChange,
     Partitions,
     id_partitions,
     listed,
@@ -62,7 +62,7 @@ class SingleOwner(Checker):
                 if holder != member_id and group is not None and holder in group.members:
                     fail("S5", f"{client_id} is given {topic.topic_id}-{index}, which {holder} still has")
 
-    def group_changed(self, changes: Sequence[Change]) -> None:
+    def group_changed(self, changes: Sequence[MemberChange]) -> None:
         owner = self._owner
         given: list[tuple[str, Partitions]] = []
         for member_id, before, after in changes:
@@ -92,7 +92,7 @@ class TargetLegality(Checker):
         super().__init__(run_state)
         self._target_epoch = 0
 
-    def group_changed(self, changes: Sequence[Change]) -> None:
+    def group_changed(self, changes: Sequence[MemberChange]) -> None:
         observed_group = self._observed_group
         computed = observed_group.target_epoch != self._target_epoch and not observed_group.is_loaded
         self._target_epoch = observed_group.target_epoch
@@ -188,7 +188,7 @@ class InstalledTargets(Checker):
             fail("S10", f"the target of {sorted(strangers)} was installed, who were not in the snapshot")
         self._prepared = None
 
-    def group_changed(self, changes: Sequence[Change]) -> None:
+    def group_changed(self, changes: Sequence[MemberChange]) -> None:
         installed, self._installed = self._installed, None
         observed_group, before = self._observed_group, self._before
         if installed is None:
@@ -219,7 +219,7 @@ class EpochOrder(Checker):
         self._durable = (0, 0)
         self._seen = (0, 0)
 
-    def group_changed(self, changes: Sequence[Change]) -> None:
+    def group_changed(self, changes: Sequence[MemberChange]) -> None:
         observed_group = self._observed_group
         epochs = (observed_group.group_epoch, observed_group.target_epoch)
         if observed_group.converted is not None and observed_group.converted.was_empty:
@@ -258,7 +258,7 @@ class RevokeFirst(Checker):
         if taken and (request.topic_partitions is None or taken & listed(request.topic_partitions)):
             fail("S4", f"{sorted(taken)} are taken from {client_id}, who says that it has {request.topic_partitions}")
 
-    def group_changed(self, changes: Sequence[Change]) -> None:
+    def group_changed(self, changes: Sequence[MemberChange]) -> None:
         observed_group = self._observed_group
         for member_id, before, after in changes:
             if after is None or observed_group.is_loaded:
@@ -276,7 +276,7 @@ class RevokeFirst(Checker):
 class GroupStates(Checker):
     """S6: STABLE: each member has its target of the group epoch; EMPTY: there is no member; otherwise neither."""
 
-    def group_changed(self, changes: Sequence[Change]) -> None:
+    def group_changed(self, changes: Sequence[MemberChange]) -> None:
         observed_group, group = self._observed_group, self._observed_group.group
         if group is None or not changes:
             return
@@ -332,7 +332,7 @@ class OwnAssertions(Checker):
         super().__init__(run_state)
         self._changes = 0
 
-    def group_changed(self, changes: Sequence[Change]) -> None:
+    def group_changed(self, changes: Sequence[MemberChange]) -> None:
         """Run them now and then, after the named invariants, whose messages say more."""
         self._changes += 1
         if not self._changes % _ASSERT_EVERY:

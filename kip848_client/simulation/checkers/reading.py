@@ -12,7 +12,7 @@ import msgspec
 from kip848_client.errors import ErrorCode, Kip848Error, NoOffsetForPartitionError
 from kip848_client.member.core.events import AssignPartitions, StateChanged
 from kip848_client.model import TopicIdPartition
-from kip848_client.simulation.observed_group import Change, IdPartition, Partitions, accepted, fetched, listed
+from kip848_client.simulation.observed_group import IdPartition, MemberChange, Partitions, accepted, fetched, listed
 from kip848_client.simulation.observer import Checker, ListenerCall, RunState, about
 from kip848_client.simulation.virtual.client_process import OUTSIDE_GROUP, ClientProcess
 from kip848_client.simulation.virtual.violation import fail
@@ -107,7 +107,7 @@ class ExclusiveReading(Checker):
     def view_changed(self, consumer: ClientProcess) -> None:
         self._look(consumer)
 
-    def group_changed(self, changes: Sequence[Change]) -> None:
+    def group_changed(self, changes: Sequence[MemberChange]) -> None:
         """Compare the members that changed; all members if topics changed."""
         stale = self._stale[0] if self._stale[1] == self._scheduler.steps else None
         for member_id, before, after in changes:

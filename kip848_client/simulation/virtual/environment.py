@@ -47,7 +47,7 @@ class Kind(enum.Enum):
     SWITCH = "switches"
 
 
-class Planned(msgspec.Struct, frozen=True):
+class PlannedEvent(msgspec.Struct, frozen=True):
     """One event.
 
     Args:
@@ -64,12 +64,12 @@ class Planned(msgspec.Struct, frozen=True):
 _NUMBERS_PER_KIND: Final = 1_000
 
 
-def plan_of(scenario: Scenario, scheduler: Scheduler) -> list[Planned]:
+def plan_of(scenario: Scenario, scheduler: Scheduler) -> list[PlannedEvent]:
     """Draw the events of a run, in the order of time; those that are skipped are missing.
 
     Each kind has its own random generator: without the crashes, the leaves stay the same.
     """
-    found: list[Planned] = []
+    found: list[PlannedEvent] = []
     for order, kind in enumerate(Kind):
         rate: float = getattr(scenario, kind.value)
         if not rate:
@@ -79,7 +79,7 @@ def plan_of(scenario: Scenario, scheduler: Scheduler) -> list[Planned]:
         count = int(expected) + (rng.random() < expected - int(expected))
         first = order * _NUMBERS_PER_KIND
         found += [
-            Planned(number, int(rng.random() * scenario.duration_ms), kind, rng.getrandbits(32))
+            PlannedEvent(number, int(rng.random() * scenario.duration_ms), kind, rng.getrandbits(32))
             for number in range(first, first + count)
         ]
     found.sort(key=lambda planned: (planned.at_ms, planned.number))
@@ -109,7 +109,7 @@ class Environment:
     def play_plan(self, perform: Callable[[Kind, random.Random], None]) -> None:
         """Play the safety phase: faults, and the planned events, each carried out by *perform*."""
 
-        def carry_out(planned: Planned) -> None:
+        def carry_out(planned: PlannedEvent) -> None:
             if not self.healed:
                 self.scheduler.events += 1
                 perform(planned.kind, random.Random(planned.draws))

@@ -28,7 +28,7 @@ AnyRequest: TypeAlias = Request[Any]
 Reply: TypeAlias = Callable[[Response], None]
 
 
-class Server(Protocol):
+class SimulatedServer(Protocol):
     """The brokers, as the network sees them."""
 
     def is_up(self, node_id: int) -> bool:
@@ -73,7 +73,12 @@ class Network:
     """
 
     def __init__(
-        self, scheduler: Scheduler, server: Server, scenario: Scenario, *, topic_name: Callable[[UUID], str | None]
+        self,
+        scheduler: Scheduler,
+        server: SimulatedServer,
+        scenario: Scenario,
+        *,
+        topic_name: Callable[[UUID], str | None],
     ) -> None:
         self.scheduler: Final = scheduler
         self._server = server

@@ -20,7 +20,7 @@ from kip848_client.spark.group.log_offsets import LogOffsets
 from kip848_client.spark.group.places import find_place
 from kip848_client.spark.group.settling import Outlook
 from kip848_client.spark.values.data_loss import data_loss
-from kip848_client.spark.values.marks import Mark
+from kip848_client.spark.values.marks import CommitMark
 from kip848_client.spark.values.offsets import StreamOffset
 from kip848_client.spark.values.options import SourceOptions
 from kip848_client.spark.values.starting import Edge
@@ -99,7 +99,7 @@ class FixedPartitions:
         """See `Membership`."""
         self._gate.rewind(positions)
 
-    def finish(self, mark: Mark) -> None:
+    def finish(self, mark: CommitMark) -> None:
         """Commit the batch, if that was asked for."""
         self._gate.finish()
         due = self._gate.uncommitted

@@ -14,12 +14,12 @@ from kip848_client.spark.group.selection import matching_topics
 from kip848_client.spark.source.fetch import check_settings, log_offsets
 from kip848_client.spark.source.planner import Task, cut_tasks
 from kip848_client.spark.values.data_loss import data_loss
-from kip848_client.spark.values.filters import EVERYTHING, Narrowed
+from kip848_client.spark.values.filters import EVERYTHING, FilteredRanges
 from kip848_client.spark.values.options import SourceOptions
 from kip848_client.spark.values.starting import Edge
 
 
-def plan_batch(options: SourceOptions, wanted: Narrowed = EVERYTHING) -> list[Task]:
+def plan_batch(options: SourceOptions, wanted: FilteredRanges = EVERYTHING) -> list[Task]:
     """Find the ranges, and cut them into tasks.
 
     Args:
@@ -35,7 +35,7 @@ def plan_batch(options: SourceOptions, wanted: Narrowed = EVERYTHING) -> list[Ta
         return _plan(options, wanted, log)
 
 
-def _plan(options: SourceOptions, wanted: Narrowed, log: LogOffsets) -> list[Task]:
+def _plan(options: SourceOptions, wanted: FilteredRanges, log: LogOffsets) -> list[Task]:
     partitions = _partitions(options, log)
     _check_known(partitions, log.ends(partitions))
     assert options.ending is not None

@@ -20,8 +20,8 @@ import msgspec
 from kip848_client.errors import ConfigError, join_names
 from kip848_client.model import NamedPartition, OffsetRange
 from kip848_client.spark.group.fixed import FixedPartitions
+from kip848_client.spark.group.group_membership import GroupMembership
 from kip848_client.spark.group.group_offsets import GroupOffsets
-from kip848_client.spark.group.membership import Membership
 from kip848_client.spark.group.selection import matching_topics
 from kip848_client.spark.group.settling import NotOwnedError, Outlook
 from kip848_client.spark.source.fetch import check_settings, log_offsets
@@ -29,7 +29,7 @@ from kip848_client.spark.source.planner import Task, cut_tasks, plan_ranges
 from kip848_client.spark.source.session_group import SessionGroup
 from kip848_client.spark.source.stopping import StopWatch
 from kip848_client.spark.values.data_loss import data_loss
-from kip848_client.spark.values.marks import Mark
+from kip848_client.spark.values.marks import CommitMark
 from kip848_client.spark.values.offsets import StreamOffset
 from kip848_client.spark.values.options import SourceOptions
 
@@ -52,7 +52,7 @@ SESSION_MS_MAX: Final = 60_000
 
 
 class Ownership(Protocol):
-    """The partitions of a query: `Membership` or `FixedPartitions`."""
+    """The partitions of a query: `GroupMembership` or `FixedPartitions`."""
 
     @property
     def rebalance_timeout_ms(self) -> int | None:
@@ -119,7 +119,7 @@ class Ownership(Protocol):
         """Go on where an earlier run ended."""
         ...
 
-    def finish(self, mark: Mark) -> None:
+    def finish(self, mark: CommitMark) -> None:
         """The batch is complete."""
         ...
 
@@ -371,7 +371,7 @@ class Stream:
         return {
             partition: at.offset
             for partition, at in group.committed(partitions).items()
-            if (mark := Mark.parse(at.metadata)) is None or mark.query != self._query
+            if (mark := CommitMark.parse(at.metadata)) is None or mark.query != self._query
         }
 
     def _joined(self, restored: StreamOffset) -> Ownership:
@@ -387,7 +387,7 @@ class Stream:
             self._query, self._batch = restored.query or uuid4().hex, restored.batch
             restored = msgspec.structs.replace(restored, query=self._query)
             self._watch = StopWatch(self._query, self.complete)
-            kind = FixedPartitions if self._options.assigned else Membership
+            kind = FixedPartitions if self._options.assigned else GroupMembership
             self._source = kind(self._options, restored, self._log)
             self._warn_if_patient(self._source)
             if not self._options.assigned:
@@ -454,7 +454,7 @@ class Stream:
         if self._planned is None:
             return
         if self._planned == start:
-            source.finish(Mark(self._query, self._batch))
+            source.finish(CommitMark(self._query, self._batch))
             if self._repeated is not None:
                 source.restore(StreamOffset.from_json(start).positions)  # also of ranges that other queries read
                 self._repeated = None

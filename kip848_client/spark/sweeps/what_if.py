@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kip848_client.simulation.what_if import Job, Outcome, Shape, play_job
+from kip848_client.simulation.what_if import Job, Shape, WhatIfOutcome, play_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["play_on_spark"]
 
 
-def play_on_spark(spark: SparkSession, shape: Shape, jobs: Sequence[Job]) -> list[Outcome]:
+def play_on_spark(spark: SparkSession, shape: Shape, jobs: Sequence[Job]) -> list[WhatIfOutcome]:
     """Play each of *jobs* with a group of *shape*."""
     slices = max(1, min(len(jobs), 8 * spark.sparkContext.defaultParallelism))
     return spark.sparkContext.parallelize(jobs, slices).map(lambda job: play_job(shape, job)).collect()

@@ -14,7 +14,7 @@ import msgspec
 from kip848_client.model import NamedPartition
 
 
-class Narrowed(msgspec.Struct, frozen=True):
+class FilteredRanges(msgspec.Struct, frozen=True):
     """The ranges that filters leave.
 
     Args:
@@ -42,10 +42,10 @@ class Narrowed(msgspec.Struct, frozen=True):
         )
 
 
-EVERYTHING: Final = Narrowed()
+EVERYTHING: Final = FilteredRanges()
 
 
-def narrowed(filters: Iterable[object]) -> Narrowed:
+def narrowed(filters: Iterable[object]) -> FilteredRanges:
     """The part that fulfils all *filters*. Filters of other kinds, or on other columns, leave everything.
 
     Args:
@@ -62,14 +62,14 @@ def narrowed(filters: Iterable[object]) -> Narrowed:
     return left
 
 
-def _topic(left: Narrowed, kind: str, value: Any) -> Narrowed:
+def _topic(left: FilteredRanges, kind: str, value: Any) -> FilteredRanges:
     chosen = _chosen(kind, value)
     if chosen is None:
         return left
     return msgspec.structs.replace(left, topics=chosen if left.topics is None else left.topics & chosen)
 
 
-def _partition(left: Narrowed, kind: str, value: Any) -> Narrowed:
+def _partition(left: FilteredRanges, kind: str, value: Any) -> FilteredRanges:
     chosen = _chosen(kind, value)
     if chosen is not None:
         return msgspec.structs.replace(left, partitions=chosen if left.partitions is None else left.partitions & chosen)
@@ -79,14 +79,14 @@ def _partition(left: Narrowed, kind: str, value: Any) -> Narrowed:
     )
 
 
-def _offset(left: Narrowed, kind: str, value: Any) -> Narrowed:
+def _offset(left: FilteredRanges, kind: str, value: Any) -> FilteredRanges:
     low, high = _bounds(kind, value)
     return msgspec.structs.replace(
         left, offset_min=max(left.offset_min, low or 0), offset_max=_lower(left.offset_max, high)
     )
 
 
-def _timestamp(left: Narrowed, kind: str, value: Any) -> Narrowed:
+def _timestamp(left: FilteredRanges, kind: str, value: Any) -> FilteredRanges:
     times = list(value) if kind == "In" else [value]
     if kind not in {"EqualTo", "EqualNullSafe", "In", "GreaterThan", "GreaterThanOrEqual"}:
         return left
@@ -98,7 +98,7 @@ def _timestamp(left: Narrowed, kind: str, value: Any) -> Narrowed:
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
-_COLUMNS: Final[Mapping[str, Callable[[Narrowed, str, Any], Narrowed]]] = {
+_COLUMNS: Final[Mapping[str, Callable[[FilteredRanges, str, Any], FilteredRanges]]] = {
     "topic": _topic,
     "partition": _partition,
     "offset": _offset,

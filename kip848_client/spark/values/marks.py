@@ -8,7 +8,7 @@ _PREFIX = "kip848-spark "
 """Metadata is free text, and other programs write theirs."""
 
 
-class Mark(msgspec.Struct, frozen=True):
+class CommitMark(msgspec.Struct, frozen=True):
     """One commit of a query.
 
     Args:
@@ -24,11 +24,11 @@ class Mark(msgspec.Struct, frozen=True):
         return _PREFIX + msgspec.json.encode(self).decode()
 
     @staticmethod
-    def parse(text: str) -> Mark | None:
+    def parse(text: str) -> CommitMark | None:
         """Read what `to_text` wrote; None if another program wrote *text*."""
         if not text.startswith(_PREFIX):
             return None
         try:
-            return msgspec.json.decode(text[len(_PREFIX) :], type=Mark)
+            return msgspec.json.decode(text[len(_PREFIX) :], type=CommitMark)
         except msgspec.DecodeError:
             return None

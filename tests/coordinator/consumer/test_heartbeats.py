@@ -11,7 +11,7 @@ import pytest
 
 from kip848_client.assignors.server.range import RangeAssignor
 from kip848_client.assignors.server.server_assignors import SERVER_ASSIGNORS
-from kip848_client.assignors.server.spec import GroupAssignment, GroupSpec
+from kip848_client.assignors.server.spec import GroupSpec, TargetAssignment
 from kip848_client.assignors.server.uniform import UniformAssignor
 from kip848_client.coordinator import GroupState
 from kip848_client.coordinator.core.result import ArmTimer
@@ -204,7 +204,7 @@ def test_members_whose_part_stays_the_same_get_no_record() -> None:
     class Anew:
         name = "range"
 
-        def assign(self, spec: GroupSpec) -> GroupAssignment:
+        def assign(self, spec: GroupSpec) -> TargetAssignment:
             return copy.deepcopy(SERVER_ASSIGNORS["range"].assign(spec))
 
     h = _two_topics()
@@ -223,7 +223,7 @@ class _BrokenAssignor:
     def __init__(self) -> None:
         self.fails = True
 
-    def assign(self, spec: GroupSpec) -> GroupAssignment:
+    def assign(self, spec: GroupSpec) -> TargetAssignment:
         if self.fails:
             raise ZeroDivisionError("no partitions")
         return RangeAssignor().assign(spec)
@@ -234,7 +234,7 @@ class _JunkAssignor:
 
     name = "range"
 
-    def assign(self, spec: GroupSpec) -> GroupAssignment:
+    def assign(self, spec: GroupSpec) -> TargetAssignment:
         return {m: {t: tuple(range(spec.topics[t])) for t in topics} for m, topics in spec.subscriptions.items()}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kip848_client.assignors.server.server_assignors import SERVER_ASSIGNORS
-from kip848_client.assignors.server.spec import GroupAssignment, GroupSpec
+from kip848_client.assignors.server.spec import GroupSpec, TargetAssignment
 from kip848_client.coordinator import GroupState, ReconciliationState
 from kip848_client.coordinator.core.timers import TimerKey, TimerKind
 from kip848_client.errors import ErrorCode
@@ -105,7 +105,7 @@ def test_the_assignor_is_told_the_old_target_and_the_new_rack_of_a_static_member
     class Watched:
         name = "uniform"
 
-        def assign(self, spec: GroupSpec) -> GroupAssignment:
+        def assign(self, spec: GroupSpec) -> TargetAssignment:
             specs.append(spec)
             return SERVER_ASSIGNORS["uniform"].assign(spec)
 

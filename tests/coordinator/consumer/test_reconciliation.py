@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kip848_client.assignors.server.spec import GroupAssignment, GroupSpec
+from kip848_client.assignors.server.spec import GroupSpec, TargetAssignment
 from kip848_client.coordinator import CoordinatorRecord, CoordinatorResult, GroupState, ReconciliationState
 from kip848_client.coordinator.consumer.consumer_member import CurrentAssignment
 from kip848_client.coordinator.consumer.consumer_records import current_record
@@ -27,7 +27,7 @@ class PlannedAssignor:
         self.plan: Plan = {}
         self.topic_ids: dict[str, object] = {}
 
-    def assign(self, spec: GroupSpec) -> GroupAssignment:
+    def assign(self, spec: GroupSpec) -> TargetAssignment:
         return {
             member_id: {
                 topic_id: tuple(partitions)

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from kip848_client.assignors.server.spec import GroupAssignment, GroupSpec
+from kip848_client.assignors.server.spec import GroupSpec, TargetAssignment
 from kip848_client.assignors.server.uniform import UniformAssignor
 from kip848_client.coordinator.consumer import consumer_commit
 from kip848_client.coordinator.consumer import consumer_records as records
@@ -45,7 +45,7 @@ def _(patch: Patch) -> None:
 
 @known_bug("an assignor gives every partition to every member", "S2")
 def _(patch: Patch) -> None:
-    def assign(self: UniformAssignor, spec: GroupSpec) -> GroupAssignment:
+    def assign(self: UniformAssignor, spec: GroupSpec) -> TargetAssignment:
         everything = {topic_id: tuple(range(count)) for topic_id, count in spec.topics.items()}
         return {
             member_id: {topic_id: everything[topic_id] for topic_id in wanted if topic_id in everything}

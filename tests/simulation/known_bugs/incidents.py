@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kip848_client.assignors.server.spec import GroupAssignment, GroupSpec
+from kip848_client.assignors.server.spec import GroupSpec, TargetAssignment
 from kip848_client.assignors.server.uniform import UniformAssignor
 from kip848_client.coordinator.consumer import consumer_departure, consumer_kind, member_steps
 from kip848_client.coordinator.consumer.consumer_member import ConsumerMember, CurrentAssignment
@@ -108,7 +108,7 @@ def _(patch: Patch) -> None:
             return "partitions_acknowledged"
         return original(self, found, after)
 
-    def turned(self: UniformAssignor, spec: GroupSpec) -> GroupAssignment:
+    def turned(self: UniformAssignor, spec: GroupSpec) -> TargetAssignment:
         turns["count"] += 1
         found = assign(self, spec)
         members = sorted(found)

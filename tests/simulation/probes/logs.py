@@ -12,7 +12,7 @@ from kip848_client.coordinator.core.inputs import ApiRequest
 from kip848_client.coordinator.core.result import CoordinatorRecord
 from kip848_client.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.simulation.checkers.ownership import same_as_log
-from kip848_client.simulation.observed_group import Change
+from kip848_client.simulation.observed_group import MemberChange
 from kip848_client.simulation.observer import Checker, RunState
 from kip848_client.simulation.virtual.cluster import compact
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -42,7 +42,7 @@ class ReplayedLogs(Checker):
         self._group_id = run_state.observed_group.group_id
         self._changes = 0
 
-    def group_changed(self, changes: Sequence[Change]) -> None:
+    def group_changed(self, changes: Sequence[MemberChange]) -> None:
         """Let another one read the log, as compaction leaves it."""
         self._changes += 1
         if self._changes % _REPLAY_EVERY or not self._cluster.up:

@@ -39,7 +39,7 @@ from kip848_client.spark.group.log_offsets import LogOffsets
 from kip848_client.spark.group.places import find_place
 from kip848_client.spark.group.settling import Outlook, outlook
 from kip848_client.spark.values.data_loss import data_loss
-from kip848_client.spark.values.marks import Mark
+from kip848_client.spark.values.marks import CommitMark
 from kip848_client.spark.values.offsets import StreamOffset
 from kip848_client.spark.values.options import SourceOptions
 from kip848_client.spark.values.starting import EARLIEST_OFFSET, AtCheckpoint, Edge
@@ -60,7 +60,7 @@ LAST_COMMIT_TIMEOUT_MS: Final = 1_000
 LOOKUP_TIMEOUT_MS: Final = 10_000
 
 
-class Membership:
+class GroupMembership:
     """One member of the group, for one query.
 
     Args:
@@ -80,7 +80,7 @@ class Membership:
         self._changed = threading.Condition()
         self._gate = Gate()
         self._gate.restore(restored.positions)
-        self._mark = Mark(restored.query, restored.batch)
+        self._mark = CommitMark(restored.query, restored.batch)
         self._topic_ids: dict[str, UUID] = dict(restored.topic_ids)
         self._counts: dict[str, int] = dict(restored.counts)
         # Topics of an earlier run that are gone are noticed by the first check().
@@ -203,7 +203,7 @@ class Membership:
         with self._changed:
             self._gate.restore(positions)
 
-    def finish(self, mark: Mark) -> None:
+    def finish(self, mark: CommitMark) -> None:
         """The planned batch is complete: commit it, and finish a revocation that waits for it."""
         with self._changed:
             self._gate.finish()
