@@ -1,4 +1,4 @@
-"""Where shells read the time. Cores never do: they are given ``now_ms``."""
+"""The clocks of the shells. Cores never read one: they are given ``now_ms``."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ class Kip848Error(_KafkaExceptionLater):
 
     @property
     def args(self) -> tuple[Any, ...]:
-        """As confluent_kafka's exceptions have them."""
+        """The arguments, as confluent_kafka's exceptions have them."""
         describe = Kip848Error.describe
         if describe is None:
             given: tuple[Any, ...] = BaseException.args.__get__(self)  # type: ignore[attr-defined]

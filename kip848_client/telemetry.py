@@ -39,7 +39,7 @@ __all__ = [
 _INSTRUMENTATION: Final = "kip848_client"
 
 _LOOK_EVERY_S: Final = 0.1
-"""For an SDK that is set up while consumers run already."""
+"""How often to look for an SDK, which may be set up while consumers run already."""
 
 _METER_PROVIDER_NAMED: Final = "OTEL_PYTHON_METER_PROVIDER" in os.environ
 _TRACER_PROVIDER_NAMED: Final = "OTEL_PYTHON_TRACER_PROVIDER" in os.environ
@@ -273,7 +273,7 @@ def _metrics_imported() -> bool:
 
 
 def _trace_imported() -> bool:
-    """The same for spans."""
+    """Whether the application uses the traces of OpenTelemetry."""
     return "opentelemetry.trace" in sys.modules or _TRACER_PROVIDER_NAMED
 
 

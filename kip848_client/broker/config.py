@@ -45,7 +45,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     retention_check_interval_ms: Annotated[int, Property("log.retention.check.interval.ms")] = 0
     """0 means never; see `LogCleaner`."""
     cleaner_backoff_ms: Annotated[int, Property("log.cleaner.backoff.ms")] = 0
-    """The same for compaction."""
+    """How often compacted topics are cleaned; 0 means never."""
     fetch_session_slots: Annotated[int, Property("max.incremental.fetch.session.cache.slots")] = 1000
     fetch_bytes_max: Annotated[int, Property("fetch.max.bytes", minimum=1024)] = 57_671_680
 
@@ -157,7 +157,7 @@ _OF_KAFKA: Final[Mapping[str, int]] = {
     "retention_check_interval_ms": 300_000,
     "cleaner_backoff_ms": 15_000,
 }
-"""Where the profile ``kafka`` differs."""
+"""Values of the profile ``kafka`` that differ from the default profile."""
 _PROPERTIES: Final = properties_of(BrokerConfig)
 _FIELDS: Final = {item.name: field for field, item in _PROPERTIES.items()}
 

@@ -83,7 +83,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _right_stripped(line: str) -> str:
-    """Without the spaces at its end, of which the first may be escaped."""
+    """Remove the spaces at the end of a line, unless the first of them is escaped."""
     stripped = line.rstrip()
     escapes = len(stripped) - len(stripped.rstrip("\\"))
     return line[: len(stripped) + escapes % 2]

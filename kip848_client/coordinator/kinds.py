@@ -10,4 +10,4 @@ from kip848_client.coordinator.consumer.consumer_kind import ConsumerKind
 from kip848_client.coordinator.core.kind import GroupKind
 
 KINDS: Final[tuple[type[GroupKind[Any]], ...]] = (ClassicKind, ConsumerKind, ConnectKind)
-"""In the order in which they are loaded."""
+"""All kinds of groups, in the order in which they are loaded."""

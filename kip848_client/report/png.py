@@ -54,7 +54,7 @@ _LABEL_WIDTH: Final = 0.008
 
 
 class _Look(NamedTuple):
-    """How a bar is filled."""
+    """Colour and hatching of a bar."""
 
     colour: str
     hatch: str = ""

@@ -86,7 +86,7 @@ def spread_sentence(times: Percentiles) -> str:
 
 
 def sentences(summary: Summary) -> Iterator[str]:
-    """For a terminal."""
+    """The summary as text, for a terminal."""
     yield summary.title
     yield "  " + ", ".join(f"{count:,} {name}" for name, count in summary.totals.items())
     for name, times in summary.spreads.items():

@@ -43,7 +43,7 @@ _LZ4_BLOCK_SIZE: Final = 0x7FFF_FFFF
 """The bit above it says that the block is stored as it is."""
 
 _BUFFER_IS_FULL: Final = "failed to write whole buffer"
-"""How cramjam says so."""
+"""Text in cramjam's error for an output that is larger than its buffer."""
 
 
 class DamagedCompressionError(ProtocolError):

@@ -329,7 +329,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where to put the next bytes."""
+        """The buffer for the next bytes."""
         del sizehint
         return self._received
 
@@ -430,7 +430,7 @@ class _Pending:
         self.timed_out_at: str | None = None
         """The broker that did not answer in time."""
         self.abandoned = False
-        """Its sender was cancelled: the answer is dropped."""
+        """Whether its sender was cancelled; the answer is dropped then."""
 
     def end(self, failure: Kip848Error) -> None:
         """There will be no answer, because of *failure* or because the request itself was late."""

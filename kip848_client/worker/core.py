@@ -199,7 +199,7 @@ class WorkerCore:
         self._read_units_ms: int | None = None
         """When to ask for the list of units again, since the plan is newer."""
         self._behind_until_ms: int | None = None
-        """How long nothing is started for it."""
+        """Time until which no unit is started because the list of units is older than the plan."""
         self._rejoin_ms: int | None = None
         # The lease
         self._confirmed_ms: int | None = None

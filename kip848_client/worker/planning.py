@@ -88,7 +88,7 @@ class Planning:
         """When it asks for another one, because its assignor failed: units of a lost worker would stay without one."""
         self._retry_after_ms = RETRY_MS
         self.catalogue_offset = -1
-        """How new the list of units was that the last plan is of."""
+        """Offset (version) of the list of units from which the last plan was made."""
 
     def offers(self) -> tuple[ClientAssignor, ...]:
         """The assignors, for a heartbeat."""

@@ -106,7 +106,7 @@ class CooperativeSticky(_BuiltIn):
 BUILT_IN: Final[Mapping[str, type[PartitionAssignor]]] = {
     assignor.name: assignor for assignor in (ClassicRange, RoundRobin, CooperativeSticky)
 }
-"""By the names that Kafka's clients give them."""
+"""The built-in assignors, by the names that Kafka's clients give them."""
 
 EAGER: Final = frozenset({ClassicRange.name, RoundRobin.name})
 """Assignors of the eager protocol: members give everything up before they join, so each round assigns everything."""

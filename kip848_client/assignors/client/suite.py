@@ -175,7 +175,7 @@ class _Suite:
         return f"{self._groups} random groups, fresh and after others"
 
     def rests(self) -> str:
-        """Nothing may move for ever."""
+        """Partitions must stop moving after a few runs on the assignor's own result."""
         most = 0
         for spec in self._random("rests"):
             current = self._assign(spec)
@@ -216,7 +216,7 @@ class _Suite:
         return f"{refused} refused with ValueError" if refused else "all are served"
 
     def balance(self) -> str:
-        """How even, where all subscribe alike."""
+        """The balance of an assignment, if all members subscribe alike."""
         worst, where = 0, ""
         for spec in self._random("balance", alike=True):
             counts = [len(tuple(member.partitions)) for member in self._assign(spec).members.values()]

@@ -74,7 +74,7 @@ def random_group(rng: random.Random, told: bytes, *, alike: bool) -> AssignmentS
 
 
 def extreme_groups(told: bytes) -> Iterator[AssignmentSpec]:
-    """At the edge of what may come."""
+    """Extreme groups, such as one member, no partitions, or more members than partitions."""
     for members, topics in (
         ({"only": ["t"]}, {"t": 1}),
         ({"only": ["t"]}, {"t": 0}),
@@ -135,7 +135,7 @@ def grown(spec: AssignmentSpec) -> AssignmentSpec:
 
 
 def describe(spec: AssignmentSpec) -> str:
-    """In one line, for a report."""
+    """Describe a group in one line, for a report."""
     topics = ", ".join(f"{topic.name}:{topic.partition_count}" for topic in list(spec.topics.values())[:5])
     members = ", ".join(
         f"{member.member_id} [{' '.join(member.subscribed_topics[:5])}] holds "

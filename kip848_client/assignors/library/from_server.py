@@ -39,7 +39,7 @@ class Range(PartitionAssignor):
     name = "range"
 
     def assign(self, spec: AssignmentSpec) -> GroupAssignment:
-        """As Kafka's range assignor."""
+        """Assigns as Kafka's range assignor."""
         return _run(RangeAssignor(), spec)
 
 
@@ -52,7 +52,7 @@ class Uniform(PartitionAssignor):
     name = "uniform"
 
     def assign(self, spec: AssignmentSpec) -> GroupAssignment:
-        """As Kafka's uniform assignor."""
+        """Assigns as Kafka's uniform assignor."""
         return _run(UniformAssignor(), spec)
 
 

@@ -266,7 +266,7 @@ class _Market:
         *,
         only: set[Partition] | None,
     ) -> list[Partition]:
-        """From the stock, what a place lacks; with *only*, no others than these."""
+        """Take the partitions that a place lacks from the stock; with *only*, no other partitions than these."""
         counts = Counter([self._kinds[partition] for partition in has])
         taken: list[Partition] = []
         for kind, count in sorted(self._places[number].held.items()):

@@ -225,7 +225,7 @@ class _Reader:
         return int.from_bytes(self.take(8), "big", signed=True)
 
     def array(self, read: Callable[[], ItemT]) -> list[ItemT]:
-        """As many as it says."""
+        """Read as many elements as the count before them says."""
         size = self.varint()
         if size == 0 or size - 1 > len(self._data):
             raise ValueError(f"a list of the metadata claims {size - 1} entries")
@@ -251,6 +251,6 @@ class _Reader:
             self.take(self.varint())
 
     def end(self) -> None:
-        """Nothing may follow."""
+        """Refuse bytes after the end of the message."""
         if self._at != len(self._data):
             raise ValueError(f"{len(self._data) - self._at} bytes follow the metadata")

@@ -19,7 +19,7 @@ from kip848_client.wire.schema import Response
 CommitT = TypeVar("CommitT", OffsetCommitRequest, TxnOffsetCommitRequest)
 
 _PARTITIONS_AT_ONCE: Final = 5_000
-"""As many are committed in some 40 ms."""
+"""Partitions that are committed in one slice of a request, which takes some 40 ms."""
 
 
 def to_group_coordinator(broker: BrokerState, request: GroupMessage, context: RequestContext) -> None:

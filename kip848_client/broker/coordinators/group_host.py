@@ -288,7 +288,7 @@ class GroupHost:
         self.run_due()
 
     def go_on(self) -> None:
-        """Its node hung, and does so no more: do what became due meanwhile."""
+        """Its node does not hang any more: do the work that became due meanwhile."""
         if self._timer is not None:
             self._timer.cancel()
         self._try_to_refresh_topics()

@@ -26,7 +26,7 @@ __all__ = ["GroupMetrics"]
 
 SAMPLE_S: Final = 5.0
 SAMPLES_MAX: Final = 7
-"""So that rates and ratios are those of the last 30 seconds, as Kafka's."""
+"""Six whole samples and the current one: rates and ratios cover the last 30 seconds, as Kafka's."""
 
 _PROTOCOLS: Final = ("consumer", "classic")
 

@@ -70,7 +70,7 @@ class _Host(Protocol):
         """Do the work that is due, unless its node hangs."""
 
     def go_on(self) -> None:
-        """Its node hung, and does so no more: do what became due meanwhile."""
+        """Its node does not hang any more: do the work that became due meanwhile."""
 
 
 HostT = TypeVar("HostT", bound=_Host)

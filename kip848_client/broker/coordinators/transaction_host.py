@@ -231,7 +231,7 @@ class TransactionHost(TransactionAdmission):
         self._tell_waiters()
 
     def go_on(self) -> None:
-        """Its node hung, and does so no more: do what became due meanwhile."""
+        """Its node does not hang any more: do the work that became due meanwhile."""
         self.run_due()
 
     def run_due(self) -> None:

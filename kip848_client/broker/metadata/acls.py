@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 ANY_NAME: Final = "*"
-"""As the literal name of a resource: all of its type."""
+"""The literal name that stands for all resources of a type."""
 ANY_PRINCIPAL: Final = "User:*"
 ANY_HOST: Final = "*"
 CLUSTER_NAME: Final = "kafka-cluster"

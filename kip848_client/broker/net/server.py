@@ -307,7 +307,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             context.cancel()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where to put the next bytes."""
+        """The buffer for the next bytes."""
         del sizehint
         return self._server.receive_buffer
 

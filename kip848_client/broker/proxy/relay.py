@@ -227,4 +227,4 @@ _OLDER_API_VERSIONS: Final = ApiVersionsResponse(
         ),
     ),
 )
-"""To a client that is newer than we are; it asks again (KIP-511)."""
+"""The answer to a client that is newer than we are, which then asks again (KIP-511)."""

@@ -11,7 +11,7 @@ __all__ = ["Upstream"]
 
 _INT32: Final = struct.Struct(">i")
 _CORRELATION_ID_AT: Final = 4
-"""Where it stands in a request, behind the API key and version."""
+"""Place of the correlation id in a request, behind the API key and version."""
 _CORRELATION_ID_MAX: Final = 2**31 - 1
 _LENGTH_BYTES: Final = 4
 

@@ -42,7 +42,7 @@ _FRAMED_FROM: Final = 1
 
 
 class _Stage(enum.Enum):
-    """How far one connection is."""
+    """The progress of one connection's login."""
 
     STRANGER = "not authenticated"
     """No mechanism was agreed on yet. Ends with SaslHandshake."""

@@ -145,7 +145,7 @@ class FetchSessions:
         self._session_partitions_max: Final = session_partitions_max
         self._new_id: Final = new_id
         self._sessions: Final[OrderedDict[int, _Session]] = OrderedDict()
-        """By id, the one that was idle for longest first."""
+        """Sessions by id, the longest idle one first."""
 
     def __len__(self) -> int:
         return len(self._sessions)

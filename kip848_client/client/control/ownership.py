@@ -62,7 +62,7 @@ class OneThread:
     def __init__(self) -> None:
         self._depth = 0
         self._outermost: FrameType | None = None
-        """Where the thread that is inside entered first."""
+        """Frame of the outermost call of the thread that is inside."""
 
     def __enter__(self) -> None:
         me = threading.get_ident()

@@ -33,7 +33,7 @@ class AppPresence:
         """The longest time between two starts of poll() since this was set to 0."""
         self._seen = (0, 0)
         self._moved_ms: int | None = None
-        """When `last_polled_ms` last saw that something moved."""
+        """Time at which `last_polled_ms` last saw a change."""
         self._probed = (0, 0)
         self._probed_ms: int | None = None
         self._inside = 0

@@ -313,7 +313,7 @@ class _Race:
         return self._attempts[-1]
 
     def end(self) -> None:
-        """Nothing is waited for any more."""
+        """End the race: no attempt is waited for any more."""
         self.over.set()
         for ended in self._attempts:
             ended.set()

@@ -259,7 +259,7 @@ class Fetcher:
         return not (self._starts.keys() - self._paused - self._held.keys())
 
     def began(self, partition: NamedPartition) -> OffsetAndMetadata | None:
-        """Where a partition that is fetched now was started."""
+        """The position at which a fetched partition was started."""
         return self._starts.get(partition)
 
     def oldest_waiting(self) -> dict[NamedPartition, int]:
@@ -267,7 +267,7 @@ class Fetcher:
         return first_offsets(self._not_handed_out())
 
     def sought(self, partition: NamedPartition) -> OffsetAndMetadata | None:
-        """Where seek() wants a partition to start that is not fetched yet."""
+        """The position that seek() chose for a partition that is not fetched yet."""
         return self._sought.get(partition)
 
     def mark(self, partition: NamedPartition, position: OffsetAndMetadata) -> None:

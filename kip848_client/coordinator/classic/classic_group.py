@@ -20,7 +20,7 @@ from kip848_client.wire.messages.consumer_protocol import CONSUMER_PROTOCOL, dec
 
 
 class ClassicState(enum.StrEnum):
-    """As Kafka's tools show it."""
+    """The state's name in Kafka's tools."""
 
     EMPTY = "Empty"
     """No members. Ends with a join."""

@@ -30,12 +30,12 @@ class Catalogue(msgspec.Struct, frozen=True):
     units: Units = msgspec.field(default_factory=dict)
 
     def live(self, name: str, indexes: Iterable[int]) -> tuple[int, ...]:
-        """Those of *indexes* that are units of the catalogue."""
+        """The indexes that are units of the catalogue."""
         known = self.units.get(name, ())
         return tuple([index for index in indexes if index in known])
 
     def only(self, units: Units) -> Units:
-        """Those of *units* that are in the catalogue."""
+        """The units that are in the catalogue."""
         return {name: live for name, indexes in units.items() if (live := self.live(name, indexes))}
 
 

@@ -35,7 +35,7 @@ class AnyGroup(Protocol):
 
     @property
     def state(self) -> object:
-        """Its state; as text it is the one on the wire."""
+        """Its state; its text is the name on the wire."""
 
     @property
     def size(self) -> int:
@@ -95,7 +95,7 @@ class CoordinatorState:
         self.config: Final = config
         self.rng: Final = rng
         self.assignors: Final = assignors
-        """Those of ``group.consumer.assignors``, in that order."""
+        """The assignors of ``group.consumer.assignors``, in that order."""
         self.groups: Final[dict[str, AnyGroup]] = {}
         self.offsets: Final = OffsetStore()
         self.member_count = 0

@@ -32,7 +32,7 @@ class ClassicErrorClass(enum.Enum):
     """What an error code does to the member."""
 
     RETRY = "retry"
-    """The same request again, after the backoff."""
+    """Send the same request again, after the backoff."""
     REDISCOVER = "rediscover"
     """Forget the coordinator; the same request again as soon as one is known."""
     NEW_ROUND = "new_round"

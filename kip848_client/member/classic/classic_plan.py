@@ -279,7 +279,7 @@ class ClassicPlan:
 
 
 def partitions_by_topic(partitions: Iterable[NamedPartition]) -> tuple[Partitions, ...]:
-    """For the wire, sorted, so that equal sets give equal bytes."""
+    """Encode partitions, sorted, so that equal sets give equal bytes."""
     topics: defaultdict[str, list[int]] = defaultdict(list)
     for partition in sorted(partitions):
         topics[partition.topic].append(partition.partition)

@@ -134,7 +134,7 @@ class JoinRound:
         self._commits_until_ms = 0
         self._assignments: tuple[SyncGroupRequestAssignment, ...] = ()
         self._size = ""
-        """How large the leader's assignment makes the group, in words."""
+        """The size of the group's record with the leader's assignment, in words."""
         self._immediate = 0
         self._ids_given = 0
 

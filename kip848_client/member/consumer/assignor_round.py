@@ -106,11 +106,11 @@ class AssignorRound:
         self._asked: int | None = None
         """Reason of a request_reassignment() that waits for ``metadata()`` to be called."""
         self._carried: int | None = None
-        """The same while that call is in progress."""
+        """Reason of a request_reassignment() for which ``metadata()`` is being called."""
         self._next_reason: int | None = None
-        """The same afterwards, while the coordinator still has the same reason of an earlier request."""
+        """The next reason, kept back while the coordinator still has the same reason of an earlier request."""
         self._reason: int | None = None
-        """The same afterwards, until a heartbeat has sent it."""
+        """Reason whose new metadata no heartbeat has sent yet."""
         self._round: _Round | None = None
         self._describe_due_ms = 0
         self._next_wish_ms = 0

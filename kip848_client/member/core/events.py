@@ -298,7 +298,7 @@ MemberEvent: TypeAlias = (
 
 
 class Destination(enum.Enum):
-    """Where a request goes."""
+    """The destination of a request."""
 
     COORDINATOR = "coordinator"
     """The node of the last `ConnectCoordinator`, on its connection. Fails as DISCONNECTED if that is gone."""

@@ -75,7 +75,7 @@ class ClientSide:
         self._rounds = 0
         self._bootstrap: SimulatedConnection | None = None
         self.heard_ms = -1
-        """When an accepted heartbeat was last answered."""
+        """Time of the last answer to an accepted heartbeat."""
         self.led_generation = -1
         """The last generation of a classic group for which it assigned."""
 

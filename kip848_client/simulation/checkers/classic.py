@@ -101,7 +101,7 @@ class ClassicReading(Checker):
 
     @about(JoinGroupRequest)
     def stale(self, client_id: str, request: Any) -> None:
-        """It lists what its sender owned when it was sent."""
+        """The request lists the partitions that its sender owned when it sent it, and may have lost since."""
         self._overtaken.add(client_id)
 
     @about(JoinGroupRequest)

@@ -226,7 +226,7 @@ class ToldOwnership(Checker):
 
     @about(ConsumerGroupHeartbeatRequest)
     def unsent(self, consumer: ClientProcess, request: Any) -> None:
-        """It reached no broker, but the member does not know that yet."""
+        """The heartbeat reached no broker, but the member does not know that yet."""
         self.sent(consumer, request)
 
     @about(ConsumerGroupHeartbeatRequest)

@@ -65,7 +65,7 @@ class ClientProcess(ABC):
         self.leave_id: int | None = None
         """Number of the leave that close() asked for."""
         self.connection: SimulatedConnection | None = None
-        """To the coordinator."""
+        """Its connection to the coordinator."""
         self.connected_ms = -1
         """When it last connected to a coordinator, in virtual time; requests that waited for that are sent then."""
         self.close_by_ms = 0

@@ -37,7 +37,7 @@ class NetworkFaults(msgspec.Struct, frozen=True, kw_only=True):
 
 
 HEALTHY = NetworkFaults()
-"""Nothing goes wrong."""
+"""A network without faults."""
 
 SESSION_CHANGE_MS: Final = 500
 """How much shorter an administrator may make the sessions of a group (`Scenario.config_changes`)."""

@@ -142,7 +142,7 @@ class KafkaBatchReader(DataSourceReader):
 
 
 class FilteringReader(KafkaBatchReader):
-    """The same, where the session hands filters over."""
+    """A reader for a session that hands filters over."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
         """Read less; Spark applies all of them again."""

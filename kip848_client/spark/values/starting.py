@@ -47,7 +47,7 @@ class AtTime(msgspec.Struct, frozen=True):
 
 
 class AtTimes(msgspec.Struct, frozen=True):
-    """The same with a time for each partition."""
+    """Like `AtTime`, with a time for each partition."""
 
     times_ms: Mapping[NamedPartition, int]
     no_match: NoMatch

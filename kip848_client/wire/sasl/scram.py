@@ -72,7 +72,7 @@ def credential_of_salted(mechanism: str, salted_password: bytes, *, salt: bytes,
 
 
 class _Stage(enum.Enum):
-    """How far one conversation is."""
+    """The progress of one conversation."""
 
     BEGIN = "nothing was said"
     """Ends with the client's first message."""
