@@ -29,9 +29,7 @@ from kip848_client.member.consumer.heartbeats import Heartbeats
 from kip848_client.member.consumer.topic_names import TopicNames
 from kip848_client.member.core.assignment import NO_ASSIGNMENT, IdPartition, LocalAssignment
 from kip848_client.member.core.context import Context
-from kip848_client.member.core.events import (
-    MetadataUpdated,
-)
+from kip848_client.member.core.events import MetadataUpdated
 from kip848_client.member.core.states import IN_GROUP, Phase
 from kip848_client.member.group.runs import Run, Runs
 from kip848_client.member.offsets.commits import Commits
@@ -63,7 +61,7 @@ class Reconciler(Runs):
         self._names = TopicNames(context, failure_counts=True)
         self._resolved = NO_ASSIGNMENT
         """The part of the target whose topic names are known."""
-        self._hold_until_ms = 0
+        self._names_awaited_until_ms = 0
 
     # --- target
 
@@ -74,7 +72,7 @@ class Reconciler(Runs):
         self.target = LocalAssignment(partitions, self.target.local_epoch + 1)
         self._resolve()
         if self._names.not_asked:
-            self._hold_until_ms = self._context.now_ms + max(1, self._context.config.retry_backoff_max_ms)
+            self._names_awaited_until_ms = self._context.now_ms + max(1, self._context.config.retry_backoff_max_ms)
             self._names.ask_soon()
         return True
 
@@ -110,8 +108,8 @@ class Reconciler(Runs):
     # --- timing
 
     @property
-    def _holding(self) -> bool:
-        return self._context.now_ms < self._hold_until_ms and bool(self._names.not_asked)
+    def _awaits_names(self) -> bool:
+        return self._context.now_ms < self._names_awaited_until_ms and bool(self._names.not_asked)
 
     @property
     def poll_wanted(self) -> bool:
@@ -119,7 +117,7 @@ class Reconciler(Runs):
         return (
             self._context.phase is Phase.PENDING
             and not self.hold_back_runs
-            and not self._holding
+            and not self._awaits_names
             and self._context.now_ms >= self.listener_ready_ms
             and self._resolved != self.current
             and not self._assignors.holds_back
@@ -145,8 +143,8 @@ class Reconciler(Runs):
             self._ownership_answered()
         if self._names.missing:
             self._names.ask()
-            if self._holding:
-                self._context.wake_at(self._hold_until_ms)
+            if self._awaits_names:
+                self._context.wake_at(self._names_awaited_until_ms)
         if self.listener_ready_ms > self._context.now_ms:
             self._context.wake_at(self.listener_ready_ms)
         if self._context.phase is Phase.PENDING and self._changes_nothing:
@@ -166,7 +164,7 @@ class Reconciler(Runs):
     @property
     def _changes_nothing(self) -> bool:
         """Whether a new target has the partitions that are owned already, and no callback has to be called for any."""
-        if self._holding or self.held_back or self.unconfirmed:
+        if self._awaits_names or self.held_back or self.unconfirmed:
             return False
         resolved, current = self._resolved, self.current
         if current is NO_ASSIGNMENT or resolved == current or resolved.partitions != current.partitions:
