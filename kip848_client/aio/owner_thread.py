@@ -3,7 +3,7 @@
 A task hands in *work*, a function, and waits for it. Work may *call out*: have something run by the waiting task, in
 the event loop, while the thread waits for its end. Work that is handed in from there runs inside the waiting work.
 
-Does not own: what the work is (`consumer`), the calls of the listener (`listener`).
+Does not own: what the work is, and the calls of the listener (`consumer`).
 """
 
 from __future__ import annotations

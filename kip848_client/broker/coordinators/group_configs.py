@@ -1,6 +1,7 @@
 """Settings that single groups override, kept like topics: in the folder, or as long as the broker object lives.
 
-The coordinator decides what they mean and which are allowed (`coordinator.group_configs`). They outlive their group.
+The coordinator decides what they mean and which are allowed (`coordinator.core.group_overrides`). They outlive their
+group.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ member asks for them; a call that hangs keeps the thread, and the member, which 
 until it returns. Everything that such a call needs is done here as well: taking the group apart, and checking the
 result.
 
-Does not own: limits and what a result means (`member.assignor_round`), the checks (`assignors.check`).
+Does not own: limits and what a result means (`member.consumer.assignor_round`), the checks
+(`assignors.client.check`).
 """
 
 from __future__ import annotations

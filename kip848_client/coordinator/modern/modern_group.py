@@ -1,6 +1,6 @@
 """The common part of all groups of the new protocol: members, targets, holders of partitions, and the state.
 
-`ConsumerGroup` and `connect.group.ConnectGroup` build on it; each reads its own records. Every index (holders of
+`ConsumerGroup` and `ConnectGroup` build on it; each reads its own records. Every index (holders of
 partitions, static members, counts of votes, members that are reconciled) is brought up to date by the replay of the
 record that concerns it, so live and reloaded state cannot differ. No decision is taken here.
 """

@@ -6,8 +6,8 @@ STALE_MEMBER_EPOCH: the epoch is about to change, so the request is repeated aft
 coordinator that still wants an assignment says so in every answer, and a new round begins.
 
 Does not own: calls and their limits (`assignor_calls`), notices of targets (`assignor_notices`), the thread of the
-user's code (`client.assignor_runner`), checks of an assignment (`assignors.check`), the fields of a heartbeat
-(`heartbeats`).
+user's code (`client.group.assignor_runner`), checks of an assignment (`assignors.client.check`), the fields of a
+heartbeat (`heartbeats`).
 
 Source: KIP-848 "Client Side Mode", "ConsumerGroupPrepareAssignment API", "ConsumerGroupInstallAssignment API"; no Kafka
 client ever had it.

@@ -1,9 +1,9 @@
 """The client-side assignor of one simulated process: user code that takes time, changes its metadata, and misbehaves.
 
-Its results pass the production check (`member.assignor_values`), on the virtual clock. Until the faults end it may
+Its results pass the production check (`member.core.assignor_values`), on the virtual clock. Until the faults end it may
 raise, return nonsense, report errors, install an assignment that the check refuses, and exceed its limit.
 
-Does not own: the member's reaction (`member.assignor_round`).
+Does not own: the member's reaction (`member.consumer.assignor_round`).
 """
 
 from __future__ import annotations
