@@ -49,6 +49,7 @@ TRANSACTION: Final = 1
 
 TIMEOUT_S_DEFAULT: Final = 30.0
 _PAUSE_S: Final = 0.1
+_ATTEMPT_MS: Final = 10_000
 _KEYS_OF_ONE_LOOKUP: Final = 1_000
 _SEVERAL_KEYS: Final = 4
 """First version of FindCoordinator that takes several keys."""
@@ -115,11 +116,16 @@ class Cluster:
 
 
 class Node:
-    """One broker, in one call."""
+    """One broker, in one call.
 
-    def __init__(self, call: Call, connection: BrokerConnection) -> None:
+    Args:
+        once: a request is sent only once, and may take all the time that is left.
+    """
+
+    def __init__(self, call: Call, connection: BrokerConnection, *, once: bool = False) -> None:
         self._call = call
         self._connection = connection
+        self._once = once
 
     def highest(self, api_key: ApiKey) -> int:
         """The highest version of *api_key* that it serves; -1 if it does not serve it."""
@@ -138,7 +144,8 @@ class Node:
             raise UnsupportedByBrokerError(f"the broker does not serve {name} (API key {api_key}); a newer one may")
         general = cast("Request[Response]", request)
         sent = spoken(general, self._connection.api_versions)
-        answer = await self._connection.send(sent, timeout_ms=self._call.attempt_ms, max_version=max_version)
+        timeout_ms = self._call.left_ms if self._once else self._call.attempt_ms
+        answer = await self._connection.send(sent, timeout_ms=timeout_ms, max_version=max_version)
         return cast("ResponseT", heard(sent, answer))
 
 
@@ -157,8 +164,8 @@ class Call:
 
     @property
     def attempt_ms(self) -> int:
-        """How long one request may take; after it there may be time for another."""
-        return min(self.left_ms, self._cluster.config.request_timeout_ms)
+        """How long one attempt may take, so that a node which hangs leaves time for another."""
+        return min(self.left_ms, self._cluster.config.request_timeout_ms, _ATTEMPT_MS)
 
     async def pause(self) -> bool:
         """Wait a moment before the next attempt; False if no time is left for one."""
@@ -302,7 +309,7 @@ class Call:
                     answers[key] = place
                 else:
                     by_node.setdefault(place, []).append(key)
-            asking = [self._ask_node(node_id, part, ask, chunk) for node_id, part in by_node.items()]
+            asking = [self._ask_node(node_id, part, ask, chunk, once=once) for node_id, part in by_node.items()]
             unsure: set[KeyT] = set()
             for answered, unanswered in await asyncio.gather(*asking):
                 answers |= answered
@@ -313,19 +320,19 @@ class Call:
         return answers
 
     async def _ask_node(
-        self, node_id: int, keys: Sequence[KeyT], ask: Ask[KeyT, ValueT], chunk: int
+        self, node_id: int, keys: Sequence[KeyT], ask: Ask[KeyT, ValueT], chunk: int, *, once: bool
     ) -> tuple[dict[KeyT, ValueT | Kip848Error], set[KeyT]]:
         """The answers of one node, and the keys whose request was sent and not answered."""
         answers: dict[KeyT, ValueT | Kip848Error] = {}
         unsure: set[KeyT] = set()
         for part in _chunks(keys, chunk):
             try:
-                node = Node(self, await self._cluster.sender.node(node_id, timeout_ms=self.attempt_ms))
+                connection = await self._cluster.sender.node(node_id, timeout_ms=self.attempt_ms)
             except Kip848Error as error:
                 answers |= dict.fromkeys(part, error)
                 continue
             try:
-                answered = await ask(node, part)
+                answered = await ask(Node(self, connection, once=once), part)
             except Kip848Error as error:
                 answered = dict.fromkeys(part, error)
                 unsure |= set(part)
