@@ -50,6 +50,8 @@ TRANSACTION: Final = 1
 TIMEOUT_S_DEFAULT: Final = 30.0
 _PAUSE_S: Final = 0.1
 _ATTEMPT_MS: Final = 10_000
+_BRIEF: Final = 10
+"""Attempts, with pauses in between."""
 _KEYS_OF_ONE_LOOKUP: Final = 1_000
 _SEVERAL_KEYS: Final = 4
 """First version of FindCoordinator that takes several keys."""
@@ -268,10 +270,19 @@ class Call:
         return await self._route(keys, locate, ask, chunk=chunk, once=once)
 
     async def at_leaders(
-        self, partitions: Iterable[NamedPartition], ask: Ask[NamedPartition, ValueT], *, chunk: int = 5_000
+        self,
+        partitions: Iterable[NamedPartition],
+        ask: Ask[NamedPartition, ValueT],
+        *,
+        chunk: int = 5_000,
+        brief: bool = False,
     ) -> dict[NamedPartition, ValueT | Kip848Error]:
-        """Ask the leader of each partition; the arguments are as of `at_coordinators`."""
-        return await self._route(partitions, self._leaders, ask, chunk=chunk)
+        """Ask the leader of each partition; the arguments are as of `at_coordinators`.
+
+        Args:
+            brief: wait a second for a leader and no longer: an answer without some partitions is of use.
+        """
+        return await self._route(partitions, self._leaders, ask, chunk=chunk, rounds=_BRIEF if brief else None)
 
     async def metadata(self, topics: Collection[str] | None) -> MetadataResponse:
         """The nodes, and *topics*; all of them if None."""
@@ -292,10 +303,13 @@ class Call:
         *,
         chunk: int,
         once: bool = False,
+        rounds: int | None = None,
     ) -> dict[KeyT, ValueT | Kip848Error]:
         answers: dict[KeyT, ValueT | Kip848Error] = {}
         waiting = list(dict.fromkeys(keys))
-        while waiting:
+        for _ in itertools.count() if rounds is None else range(rounds):
+            if not waiting:
+                break
             try:
                 places = await locate(waiting)
             except Kip848Error:

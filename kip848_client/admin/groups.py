@@ -288,7 +288,7 @@ def _missing(found: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def shown_elsewhere(group: OtherGroupDescription) -> BrokerError:
-    """The error of who asks more of a group than what the list says: the tool that shows it."""
+    """The error for a group of which only the list of groups tells: it names the tool that shows more."""
     return refusal(
         ErrorCode.GROUP_ID_NOT_FOUND, f"{group.group_id!r} is a {group.type} group", advice=_KAFKA_TOOLS[group.type]
     )
@@ -323,7 +323,7 @@ async def _progress(
         if not isinstance(offsets, Kip848Error):
             named[group_id] = sorted(offsets.keys() | owners[group_id].keys())
     every = {partition for partitions in named.values() for partition in partitions}
-    ends = split(await offsets_of(call, dict.fromkeys(every, LATEST))).values
+    ends = split(await offsets_of(call, dict.fromkeys(every, LATEST), brief=True)).values
     found: dict[str, tuple[Progress, ...] | Kip848Error] = {}
     for group_id, offsets in committed.items():
         if isinstance(offsets, Kip848Error):

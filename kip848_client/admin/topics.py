@@ -145,9 +145,13 @@ def timestamp_of(at: At) -> int:
 
 
 async def offsets_of(
-    call: Call, wanted: Mapping[NamedPartition, int], *, isolation_level: IsolationLevel = "read_uncommitted"
+    call: Call,
+    wanted: Mapping[NamedPartition, int],
+    *,
+    isolation_level: IsolationLevel = "read_uncommitted",
+    brief: bool = False,
 ) -> dict[NamedPartition, int | Kip848Error | None]:
-    """As `list_offsets`; *wanted* has timestamps."""
+    """As `list_offsets`; *wanted* has timestamps. *brief*: as of `Call.at_leaders`."""
 
     async def ask(
         node: Node, partitions: Sequence[NamedPartition]
@@ -172,4 +176,4 @@ async def offsets_of(
                     found[partition] = refusal(one.error_code, f"offsets of {partition}")
         return found
 
-    return await call.at_leaders(wanted, ask)
+    return await call.at_leaders(wanted, ask, brief=brief)

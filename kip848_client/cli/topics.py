@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from kip848_client.admin import Admin
 from kip848_client.admin.results import raise_all
+from kip848_client.admin.topics import At, IsolationLevel
 from kip848_client.cli.broker import parse_topics
 from kip848_client.cli.options import key_value, request_timeout
 from kip848_client.cli.properties import Role, add_client_arguments, reach, read_properties
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 ALL_BROKERS_REPLICAS: Final = -1
 """The brokers' own default of replicas."""
 _DYNAMIC_TOPIC_CONFIG: Final = 1
+_EDGES: Final[tuple[At, At]] = ("earliest", "latest")
 
 
 class PartitionDescription(msgspec.Struct, frozen=True):
@@ -220,7 +223,7 @@ def _describe(arguments: argparse.Namespace) -> int:
     refused: list[Kip848Error] = []
     for name in arguments.topics:
         try:
-            described.append(_description(admin, name, timeout_s=arguments.timeout))
+            described.append(_description(admin, name, arguments))
         except BrokerError as error:
             refused.append(error)
     if arguments.json:
@@ -248,16 +251,15 @@ def _describe(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _description(admin: AdminClient, name: str, *, timeout_s: float) -> TopicDetails:
+def _description(admin: AdminClient, name: str, arguments: argparse.Namespace) -> TopicDetails:
     from confluent_kafka.admin._config import ConfigResource
 
+    timeout_s = arguments.timeout
     partitions = _partitions_of(admin, name, timeout_s=timeout_s)
     resource = ConfigResource(ConfigResource.Type.TOPIC, name)
     (future,) = admin.describe_configs([resource], request_timeout=timeout_s).values()
     configs = _ask(f"the configuration of topic {name!r}", future.result)
-    starts, ends = (
-        _offsets(admin, name, sorted(partitions), latest=latest, timeout_s=timeout_s) for latest in (False, True)
-    )
+    starts, ends = _edges(arguments, name, sorted(partitions))
     return TopicDetails(
         topic=name,
         configs={key: entry.value for key, entry in configs.items() if entry.source == _DYNAMIC_TOPIC_CONFIG},
@@ -283,30 +285,22 @@ def _partitions_of(admin: AdminClient, name: str, *, timeout_s: float) -> dict[i
     return partitions
 
 
-def _offsets(
-    admin: AdminClient,
+def _edges(
+    arguments: argparse.Namespace,
     name: str,
-    partitions: Sequence[int],
+    numbers: Sequence[int],
     *,
-    latest: bool,
-    timeout_s: float,
-    committed: bool = False,
-) -> dict[int, int]:
-    """The first or, with *latest*, the next offset of each partition; with *committed* before open transactions."""
-    from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
-    from confluent_kafka.admin._listoffsets import OffsetSpec
-
-    spec = OffsetSpec.latest() if latest else OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-    asked = {TopicPartition(name, number): spec for number in partitions}
-    offsets = {}
-    isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-    answers = admin.list_offsets(asked, isolation_level=isolation, request_timeout=timeout_s)
-    for partition, future in answers.items():
-        try:
-            offsets[partition.partition] = future.result().offset
-        except KafkaException:
-            continue  # its leader does not answer: the others are shown anyway
-    return offsets
+    isolation_level: IsolationLevel = "read_uncommitted",
+) -> tuple[dict[int, int], dict[int, int]]:
+    """The first and the next offset of each partition; without those whose leaders do not answer."""
+    partitions = [NamedPartition(name, number) for number in numbers]
+    with Admin(read_properties(arguments)) as admin:
+        found = [
+            admin.list_offsets(partitions, at, isolation_level=isolation_level, timeout_s=arguments.timeout)
+            for at in _EDGES
+        ]
+    starts, ends = ({one.partition: offset for one, offset in of.values.items() if offset is not None} for of in found)
+    return starts, ends
 
 
 def _records(arguments: argparse.Namespace) -> int:
@@ -323,11 +317,10 @@ def _records(arguments: argparse.Namespace) -> int:
         if number not in known:
             raise ConfigError(f"--partition {number}: topic {name!r} has the partitions 0 to {len(known) - 1}")
     conf = client_conf(arguments)
-    committed = conf.get("isolation.level", "read_committed") == "read_committed"
-    starts, ends = (
-        _offsets(admin, name, wanted, latest=latest, timeout_s=timeout_s, committed=committed)
-        for latest in (False, True)
-    )
+    isolation_level: IsolationLevel = "read_committed"
+    if conf.get("isolation.level") == "read_uncommitted":
+        isolation_level = "read_uncommitted"
+    starts, ends = _edges(arguments, name, wanted, isolation_level=isolation_level)
     spell = speller(as_json=arguments.json)
     left = sys.maxsize if arguments.max is None else arguments.max
     reader = RangeReader({"group.id": "kip848-topics", **conf}, poll_timeout_ms=int(timeout_s * 1000))

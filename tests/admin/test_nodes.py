@@ -32,7 +32,7 @@ def test_groups_of_all_coordinators_come_together(cluster: EmbeddedBroker) -> No
 
 
 def test_a_coordinator_that_moves_is_found_again(cluster: EmbeddedBroker) -> None:
-    """Brokers are restarted while monitors run; the connections that are open lead to the node of before."""
+    """Brokers are restarted while monitors run; open connections still lead to the old node."""
     names = [f"group-{number}" for number in range(12)]
     with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
         admin.lag(names).raise_errors()
@@ -42,6 +42,21 @@ def test_a_coordinator_that_moves_is_found_again(cluster: EmbeddedBroker) -> Non
         found = admin.lag(names)
 
     assert sorted(found.values) == sorted(names)
+
+
+def test_a_partition_without_a_leader_does_not_hold_up_the_lag_of_groups(cluster: EmbeddedBroker) -> None:
+    """One broken disk would blind a monitor of all groups."""
+    cluster.topics.create("broken", replication_factor=1)
+    leader = cluster.nodes.leader("broken", 0)
+    conf = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "group-0", "group.protocol": "classic"}
+    foreign = confluent_kafka.Consumer(conf)
+    foreign.commit(offsets=[confluent_kafka.TopicPartition("broken", 0, 0)], asynchronous=False)
+    foreign.close()
+    cluster.nodes.kill(leader)
+    with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
+        lag = admin.lag(["group-0"], timeout_s=300)["group-0"]
+
+    assert {str(one.partition): one.lag for one in lag.progress} == {"broken-0": None, "orders-0": 0}
 
 
 def test_a_node_that_is_silent_does_not_hide_the_others(cluster: EmbeddedBroker) -> None:

@@ -9,6 +9,8 @@ import logging
 from typing import assert_type
 
 from kip848_client import (
+    Admin,
+    AsyncAdmin,
     AsyncConsumer,
     AsyncConsumerRebalanceListener,
     BrokerError,
@@ -21,6 +23,7 @@ from kip848_client import (
     Message,
     TopicPartition,
 )
+from kip848_client.admin import GroupLag, Results
 
 
 class Flush(ConsumerRebalanceListener):
@@ -80,3 +83,17 @@ async def read_async(bootstrap: str) -> None:
         await consumer.subscribe(["orders"], AsyncFlush())
         async for record in consumer:
             await consumer.commit(record)
+
+
+def administer(bootstrap: str) -> None:
+    with Admin({"bootstrap.servers": bootstrap}) as admin:
+        lags = admin.lag(["g"], timeout_s=5.0)
+        assert_type(lags, Results[str, GroupLag])
+        assert_type(lags["g"].lag, int | None)
+        plan = admin.plan_reset("g", "earliest", partitions=["orders", ("payments", 0), TopicPartition("refunds", 1)])
+        admin.apply_reset(plan)
+
+
+async def administer_async(bootstrap: str) -> None:
+    async with AsyncAdmin({"bootstrap.servers": bootstrap}) as admin:
+        assert_type(await admin.lag(["g"], timeout_s=5.0), Results[str, GroupLag])
