@@ -9,7 +9,8 @@
     │   └── ForkedProcessError      the consumer was made before fork(); make a new one in the child
     ├── RequestTimeoutError         no answer in time (network or broker; also a TimeoutError)
     ├── ConnectionLostError         the connection could not be made, or broke (also a ConnectionError)
-    │   └── AuthenticationError     TLS or SASL refused the connection; a retry cannot help
+    │   ├── AuthenticationError     TLS or SASL refused the connection; a retry cannot help
+    │   └── OtherClusterError       the addresses lead to another cluster by now
     ├── ProtocolError               a peer sent what the protocol does not allow
     ├── MessageValueError           a value does not fit its field on the wire (caller; also a ValueError)
     ├── DataDirError                the embedded broker's folder cannot be read or written
@@ -77,6 +78,7 @@ __all__ = [
     "ArgumentTypeError",
     "AssignorTimeoutError",
     "AuthenticationError",
+    "OtherClusterError",
     "BrokerError",
     "ClientAssignorError",
     "ClientAssignorsUnsupportedError",
@@ -201,6 +203,13 @@ class AuthenticationError(ConnectionLostError):
     """The peer refused our credentials, or its certificate was refused. A retry cannot help."""
 
     librdkafka_code = -169  # _AUTHENTICATION
+
+
+class OtherClusterError(ConnectionLostError):
+    """The bootstrap servers lead to another cluster than the one that this consumer began with. Nothing is read there.
+
+    Its offsets and topic ids mean nothing in the other cluster. If that cluster is meant, make a new consumer.
+    """
 
 
 class ProtocolError(Kip848Error):

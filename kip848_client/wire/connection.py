@@ -452,6 +452,8 @@ async def connect(
     sasl_client: MakeSaslClient | None = None,
     connect_timeout_ms: int = _CONNECT_TIMEOUT_MS_DEFAULT,
     response_size_max: int = RESPONSE_SIZE_MAX_DEFAULT,
+    cluster_id: str | None = None,
+    node_id: int = -1,
 ) -> Connection:
     """Dial a broker and agree on versions. On asyncio only. Close the connection with `Connection.aclose`.
 
@@ -464,8 +466,10 @@ async def connect(
         sasl_client: given, the connection is authenticated, and again before each session ends.
         connect_timeout_ms: for dialling, TLS, ApiVersions and SASL together.
         response_size_max: bytes; a longer answer is refused.
+        cluster_id, node_id: the broker that is meant; either both or none.
 
     Raises:
+        BrokerError: REBOOTSTRAP_REQUIRED: the peer is another broker.
         ConnectionLostError: no connection, or it ended before ApiVersions was answered.
         AuthenticationError: TLS refused the certificate or the peer, or SASL did.
         RequestTimeoutError: *connect_timeout_ms* passed.
@@ -477,7 +481,10 @@ async def connect(
         connection = Connection(peer=peer, client_id=client_id, response_size_max=response_size_max)
         await dial(host, port, peer=peer, context=ssl_context, protocol=connection)
         try:
-            connection.agreed(await agree_on_versions(connection, timeout_ms=connect_timeout_ms))
+            agreed = await agree_on_versions(
+                connection, timeout_ms=connect_timeout_ms, cluster_id=cluster_id, node_id=node_id
+            )
+            connection.agreed(agreed)
             if sasl_client is not None:
                 session_ms = await connection.log_in(await sasl_client(), timeout_ms=connect_timeout_ms)
                 if session_ms > 0:

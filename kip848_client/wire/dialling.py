@@ -7,7 +7,16 @@ import functools
 import ssl
 from typing import Final, Protocol, TypeVar
 
-from kip848_client.errors import ConnectionLostError, ErrorCode, ProtocolError, UnsupportedVersionError, error_name
+from msgspec.structs import replace
+
+from kip848_client.errors import (
+    BrokerError,
+    ConnectionLostError,
+    ErrorCode,
+    ProtocolError,
+    UnsupportedVersionError,
+    error_name,
+)
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.connection_end import told
 from kip848_client.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -77,24 +86,35 @@ def _no_more_threads(failure: RuntimeError) -> bool:
     return "after shutdown" in str(failure) or "interpreter shutdown" in str(failure)
 
 
-async def agree_on_versions(connection: Asker, *, timeout_ms: int) -> dict[int, tuple[int, int]]:
+async def agree_on_versions(
+    connection: Asker, *, timeout_ms: int, cluster_id: str | None = None, node_id: int = -1
+) -> dict[int, tuple[int, int]]:
     """API key -> (lowest, highest) version that the broker speaks.
 
     Asked in our highest version, and once more in the broker's if that was too high (KIP-511).
 
+    Args:
+        cluster_id, node_id: the broker that is meant; either both or none. Brokers before 4.4 do not look at them.
+
     Raises:
+        BrokerError: REBOOTSTRAP_REQUIRED: the peer is another broker (KIP-1242).
         UnsupportedVersionError: no common version of ApiVersions itself.
         ProtocolError: the peer does not speak Kafka's protocol.
     """
     own = ApiVersionsRequest.WIRE.versions
     version = own.last
-    request = versions_request()
+    request = replace(versions_request(), cluster_id=cluster_id, node_id=node_id)
     response = await connection.exchange(request, version, timeout_ms)
     if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
         version = min(_served_versions(response).get(ApiKey.API_VERSIONS, (0, 0))[1], own.last - 1)
         response = await connection.exchange(request, max(version, 0), timeout_ms)
     if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
         raise UnsupportedVersionError(f"{connection.peer} refuses ApiVersions in version {version} as well")
+    if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
+        raise BrokerError(
+            f"{connection.peer} is not node {node_id} of cluster {cluster_id} any more",
+            code=ErrorCode.REBOOTSTRAP_REQUIRED,
+        )
     if response.error_code:
         raise ProtocolError(f"{connection.peer} answers ApiVersions with {error_name(response.error_code)}")
     return _served_versions(response)

@@ -75,9 +75,21 @@ class FakeNetwork:
     def __init__(self, connections: Mapping[tuple[str, int], FakeConnection | Kip848Error]) -> None:
         self.connections = dict(connections)
         self.dialled: list[tuple[str, int]] = []
+        self.meant: list[tuple[str | None, int]] = []
+        """Of each connection the cluster and node that the client meant."""
 
-    async def __call__(self, *, host: str, port: int, timeout_ms: int, tasks: anyio.abc.TaskGroup) -> FakeConnection:
+    async def __call__(
+        self,
+        *,
+        host: str,
+        port: int,
+        timeout_ms: int,
+        tasks: anyio.abc.TaskGroup,
+        cluster_id: str | None = None,
+        node_id: int = -1,
+    ) -> FakeConnection:
         self.dialled.append((host, port))
+        self.meant.append((cluster_id, node_id))
         found = self.connections.get((host, port))
         if found is None:
             raise ConnectionLostError(f"no broker listens on {host}:{port}")

@@ -12,7 +12,15 @@ from anyio.abc import TaskGroup
 from kip848_client.client.control.coordinator_manager import CoordinatorManager
 from kip848_client.client.control.request_sender import OpenConnection, RequestSender
 from kip848_client.clock import ManualClock
-from kip848_client.errors import AuthenticationError, ConnectionLostError, Kip848Error, RequestTimeoutError
+from kip848_client.errors import (
+    AuthenticationError,
+    BrokerError,
+    ConnectionLostError,
+    ErrorCode,
+    Kip848Error,
+    OtherClusterError,
+    RequestTimeoutError,
+)
 from kip848_client.model import BrokerNode
 from kip848_client.wire.messages.metadata import MetadataRequest, MetadataResponse
 from kip848_client.wire.schema import Request, Response
@@ -81,7 +89,7 @@ async def test_silent_brokers_are_not_waited_for_in_turn(tasks: TaskGroup) -> No
     """A host that was taken away drops packets without a word; two of three cost ten seconds."""
     dialled: list[tuple[str, int]] = []
 
-    async def open_connection(*, host: str, port: int, timeout_ms: int, tasks: TaskGroup) -> FakeConnection:
+    async def open_connection(*, host: str, port: int, **_: object) -> FakeConnection:
         dialled.append((host, port))
         if len(dialled) < 3:
             await anyio.sleep_forever()
@@ -99,7 +107,7 @@ async def test_a_slow_broker_is_waited_for(tasks: TaskGroup, bootstrap: list[tup
     dialled: list[tuple[str, int]] = []
     all_dialled = anyio.Event()
 
-    async def open_connection(*, host: str, port: int, timeout_ms: int, tasks: TaskGroup) -> FakeConnection:
+    async def open_connection(*, host: str, port: int, **_: object) -> FakeConnection:
         dialled.append((host, port))
         if len(dialled) == len(bootstrap):
             all_dialled.set()
@@ -248,3 +256,44 @@ async def test_a_join_that_still_waits_for_its_connection_is_not_sent_after_a_la
     assert (late.sent, late.closed) == ([], True)
     assert (later.sent, later.closed) == ([REQUEST], False)
     await coordinator.aclose()
+
+
+def of_cluster(cluster_id: str) -> FakeConnection:
+    """A broker of that cluster."""
+    return FakeConnection(lambda _: MetadataResponse(cluster_id=cluster_id))
+
+
+async def test_a_bootstrap_server_that_leads_to_another_cluster_is_not_used(tasks: TaskGroup) -> None:
+    """Otherwise a consumer reads records of a cluster that got an address of ours, from positions of ours."""
+    network = FakeNetwork({("a", 1): of_cluster("new"), ("b", 2): of_cluster("old")})
+    bench = Bench(network, tasks, bootstrap=[("a", 1), ("b", 2)])
+    bench.sender.learn_nodes([BrokerNode(1, "gone", 9)], cluster_id="old")
+
+    assert await bench.sender.any_broker(timeout_ms=10_000) is network.connections["b", 2]
+
+
+async def test_a_consumer_whose_servers_all_lead_to_another_cluster_is_told_so(tasks: TaskGroup) -> None:
+    """Silence, or a time-out, would send its owner to look for a fault of the network."""
+    network = FakeNetwork({("a", 1): of_cluster("new")})
+    bench = Bench(network, tasks, bootstrap=[("a", 1), ("b", 2)])
+    bench.sender.learn_nodes([], cluster_id="old")
+
+    with pytest.raises(OtherClusterError, match="cluster new by now; this consumer began in cluster old"):
+        await bench.sender.any_broker(timeout_ms=10_000)
+
+
+async def test_a_node_is_asked_by_the_cluster_and_id_that_are_meant(tasks: TaskGroup) -> None:
+    """KIP-1242: a node whose address another one has by now is looked for again, from the bootstrap servers on."""
+    moved = BrokerError("not node 7 any more", code=ErrorCode.REBOOTSTRAP_REQUIRED)
+    network = FakeNetwork({("a", 1): of_cluster("old"), ("n", 7): moved})
+    bench = Bench(network, tasks, bootstrap=[("a", 1)])
+    bench.sender.learn_nodes([BrokerNode(7, "n", 7)], cluster_id="old")
+
+    with pytest.raises(ConnectionLostError, match="not node 7 any more"):
+        await bench.sender.node(7, timeout_ms=10_000)
+
+    assert network.meant == [("old", 7)]
+    with pytest.raises(ConnectionLostError, match="not in the cluster's metadata"):
+        await bench.sender.node(7, timeout_ms=10_000)
+    await bench.sender.any_broker(timeout_ms=10_000)
+    assert network.meant[-1] == (None, -1)

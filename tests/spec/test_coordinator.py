@@ -9,6 +9,7 @@ from kip848_client.errors import (
     AuthenticationError,
     GroupAuthorizationError,
     Kip848Error,
+    OtherClusterError,
     UnsupportedGroupProtocolError,
 )
 from kip848_client.member.core.events import (
@@ -228,6 +229,14 @@ def test_r25_refused_credentials_stop_a_member_at_the_first_broker() -> None:
     assert member.state() is MemberState.FATAL
     member.advance(10_000)
     assert not member.sent
+
+
+def test_r25_another_cluster_at_the_same_addresses_stops_a_member() -> None:
+    """Its offsets and topic ids mean nothing there: it would read anything from anywhere."""
+    member = looking()
+    member.fail(FindCoordinatorRequest, FailureKind.OTHER_CLUSTER)
+    assert [type(failure.error) for failure in member.emitted(Fail)] == [OtherClusterError]
+    assert member.state() is MemberState.FATAL
 
 
 def test_r25_a_refused_connection_fails_only_the_calls_of_others() -> None:

@@ -62,10 +62,23 @@ class ConnectionOpener:
             raise IllegalStateError("set_sasl_credentials() needs a login; set security.protocol and sasl.mechanism")
         self.sasl_client.set_user(username, password)
 
-    async def __call__(self, *, host: str, port: int, timeout_ms: int, tasks: anyio.abc.TaskGroup) -> BrokerConnection:
+    async def __call__(
+        self,
+        *,
+        host: str,
+        port: int,
+        timeout_ms: int,
+        tasks: anyio.abc.TaskGroup,
+        cluster_id: str | None = None,
+        node_id: int = -1,
+    ) -> BrokerConnection:
         """Connect, agree on versions, and log in.
 
+        Args:
+            cluster_id, node_id: the broker that is meant, if both are known.
+
         Raises:
+            BrokerError: REBOOTSTRAP_REQUIRED: it is another broker.
             AuthenticationError: the broker is not on this machine, and the secret would be sent unencrypted.
         """
         self.check_address(host, port)
@@ -77,6 +90,8 @@ class ConnectionOpener:
             ssl_context=self.ssl_context,
             sasl_client=self.sasl_client,
             connect_timeout_ms=timeout_ms,
+            cluster_id=cluster_id,
+            node_id=node_id,
         )
 
     def check_address(self, host: str, port: int) -> None:

@@ -2,7 +2,8 @@
 
 A request that was written is never written again: its failure goes to the caller, and the member's core decides (two
 layers that both retry multiply, and a resent delta heartbeat breaks the rule that a retry is full). Runs on the
-background thread only. Does not know what any request means.
+background thread only. Knows the meaning of no
+request but the one by which it sees that a broker is of the same cluster.
 """
 
 from __future__ import annotations
@@ -15,9 +16,17 @@ import anyio
 import anyio.abc
 
 from kip848_client.clock import Clock
-from kip848_client.errors import AuthenticationError, ConnectionLostError, RequestTimeoutError
+from kip848_client.errors import (
+    AuthenticationError,
+    BrokerError,
+    ConnectionLostError,
+    ErrorCode,
+    OtherClusterError,
+    RequestTimeoutError,
+)
 from kip848_client.model import BrokerNode
 from kip848_client.wire.connection_end import Answer
+from kip848_client.wire.messages.metadata import MetadataRequest
 from kip848_client.wire.schema import Request, Response
 
 if TYPE_CHECKING:
@@ -69,8 +78,24 @@ class BrokerConnection(Protocol):
 class OpenConnection(Protocol):
     """Dials, and does everything up to the answer of ApiVersions."""
 
-    async def __call__(self, *, host: str, port: int, timeout_ms: int, tasks: anyio.abc.TaskGroup) -> BrokerConnection:
-        """Open one connection, in one attempt; what reads it runs in *tasks* until the connection ends."""
+    async def __call__(
+        self,
+        *,
+        host: str,
+        port: int,
+        timeout_ms: int,
+        tasks: anyio.abc.TaskGroup,
+        cluster_id: str | None = None,
+        node_id: int = -1,
+    ) -> BrokerConnection:
+        """Open one connection, in one attempt; what reads it runs in *tasks* until the connection ends.
+
+        Args:
+            cluster_id, node_id: the broker that is meant, if both are known.
+
+        Raises:
+            BrokerError: REBOOTSTRAP_REQUIRED: it is another broker.
+        """
         ...
 
 
@@ -110,6 +135,7 @@ class RequestSender:
         self._backoff_max_ms = backoff_max_ms
         self._setup_timeout_ms = setup_timeout_ms
         self._sleep = sleep
+        self._cluster_id: str | None = None
         self._nodes: dict[int, BrokerNode] = {}
         self._by_node: dict[int, BrokerConnection] = {}
         self._any: BrokerConnection | None = None
@@ -117,8 +143,14 @@ class RequestSender:
         self._locks: dict[int | None, anyio.Lock] = {}
         self._closed = False
 
-    def learn_nodes(self, nodes: Iterable[BrokerNode]) -> None:
-        """Remember the addresses that the cluster gives for its brokers; older ones that are absent are forgotten."""
+    def learn_nodes(self, nodes: Iterable[BrokerNode], *, cluster_id: str | None = None) -> None:
+        """Remember the addresses that the cluster gives for its brokers; older ones that are absent are forgotten.
+
+        Args:
+            cluster_id: brokers of another cluster are refused from the first one on that is told.
+        """
+        if self._cluster_id is None:
+            self._cluster_id = cluster_id
         self._nodes = {node.node_id: node for node in nodes}
 
     async def any_broker(self, *, timeout_ms: int) -> BrokerConnection:
@@ -128,6 +160,7 @@ class RequestSender:
             ConnectionLostError: no broker could be reached in *timeout_ms*.
             RequestTimeoutError: it could not be tried either: another request waits for a broker that does not answer.
             AuthenticationError: a broker refused us.
+            OtherClusterError: brokers of another cluster were reached, and none of ours.
         """
         deadline_ms = self._clock.now_ms() + timeout_ms
         lock = self._lock(None)
@@ -163,9 +196,17 @@ class RequestSender:
         """Open a connection to *node* that the caller owns (the coordinator's); two attempts.
 
         Raises:
-            ConnectionLostError, AuthenticationError, UnsupportedVersionError: as `wire.connection` raises them.
+            ConnectionLostError: also if another broker has the node's address by now. The addresses of all nodes are
+                forgotten then, so that the next request for any broker goes to a bootstrap server (KIP-899, KIP-1242).
+            AuthenticationError, UnsupportedVersionError: as `wire.connection` raises them.
         """
-        return await self._open(lambda: (node.host, node.port), attempts=2, timeout_ms=timeout_ms)
+        try:
+            return await self._open(node, attempts=2, timeout_ms=timeout_ms)
+        except BrokerError as error:
+            if error.code != ErrorCode.REBOOTSTRAP_REQUIRED:
+                raise
+            self._nodes.clear()
+            raise ConnectionLostError(str(error)) from error
 
     async def send_any(
         self, request: Request[ResponseT], *, timeout_ms: int, max_version: int | None = None
@@ -218,9 +259,12 @@ class RequestSender:
 
     async def _take_part(self, race: _Race, ended: anyio.Event, deadline_ms: int) -> None:
         try:
-            connection = await self._open_once(self._next_address, deadline_ms=deadline_ms)
+            connection = await self._open_once(*self._next_address(), deadline_ms=deadline_ms)
+            await self._check_cluster(connection, deadline_ms=deadline_ms)
         except Exception as error:  # noqa: BLE001  raised by `_open_any`, outside of the group that would wrap it
-            race.failed(error, ended, final=not _is_worth_another_attempt(error))
+            # Another bootstrap server may still lead to our cluster.
+            is_final = not (_is_worth_another_attempt(error) or isinstance(error, OtherClusterError))
+            race.failed(error, ended, final=is_final)
             return
         if race.over.is_set():
             await connection.aclose()
@@ -243,9 +287,25 @@ class RequestSender:
             await event.wait()
             waiting.cancel_scope.cancel()
 
-    async def _open(
-        self, address: Callable[[], tuple[str, int]], *, attempts: int, timeout_ms: int
-    ) -> BrokerConnection:
+    async def _check_cluster(self, connection: BrokerConnection, *, deadline_ms: int) -> None:
+        """See that a broker which was reached by an address alone is of our cluster; asked once that is known."""
+        if self._cluster_id is None:
+            return
+        left_ms = max(1, deadline_ms - self._clock.now_ms())
+        try:
+            found = await connection.send(MetadataRequest(topics=()), timeout_ms=left_ms)
+        except BaseException:
+            await connection.aclose()
+            raise
+        if found.cluster_id not in (None, self._cluster_id):
+            await connection.aclose()
+            raise OtherClusterError(
+                f"the bootstrap servers lead to cluster {found.cluster_id} by now; this consumer began in cluster "
+                f"{self._cluster_id}, and its positions mean nothing there. Nothing was read; make a new consumer if "
+                "that cluster is meant"
+            )
+
+    async def _open(self, node: BrokerNode, *, attempts: int, timeout_ms: int) -> BrokerConnection:
         import tenacity  # here: the first connection needs it, the import of a consumer does not
 
         deadline_ms = self._clock.now_ms() + timeout_ms
@@ -265,17 +325,24 @@ class RequestSender:
             sleep=self._sleep,
             reraise=True,
         )
-        return await retrying(self._open_once, address, deadline_ms=deadline_ms)
+        return await retrying(self._open_once, node.host, node.port, deadline_ms=deadline_ms, node_id=node.node_id)
 
-    async def _open_once(self, address: Callable[[], tuple[str, int]], *, deadline_ms: int) -> BrokerConnection:
+    async def _open_once(self, host: str, port: int, *, deadline_ms: int, node_id: int = -1) -> BrokerConnection:
         if self._closed:
             raise ConnectionLostError("the consumer is closed")
-        host, port = address()
         left_ms = deadline_ms - self._clock.now_ms()
         if left_ms <= 0:
             raise RequestTimeoutError(f"no time left to connect to {host}:{port}")
         timeout_ms = min(left_ms, self._setup_timeout_ms)
-        return await self._open_connection(host=host, port=port, timeout_ms=timeout_ms, tasks=self._tasks)
+        is_meant = self._cluster_id is not None and node_id >= 0
+        return await self._open_connection(
+            host=host,
+            port=port,
+            timeout_ms=timeout_ms,
+            tasks=self._tasks,
+            cluster_id=self._cluster_id if is_meant else None,
+            node_id=node_id if is_meant else -1,
+        )
 
     def _next_address(self) -> tuple[str, int]:
         # Brokers learned from the cluster come after the bootstrap list, in case all of that list are gone.
@@ -321,13 +388,14 @@ class _Race:
     def failed(self, error: Exception, ended: anyio.Event, *, final: bool) -> None:
         """An attempt failed; *final*: so will the others."""
         self.running -= 1
-        self.failure = error
+        if not isinstance(self.failure, OtherClusterError):
+            self.failure = error
         ended.set()
         if final or (self.last_began and not self.running):
             self.end()
 
 
 def _is_worth_another_attempt(error: BaseException) -> bool:
-    if isinstance(error, AuthenticationError):
+    if isinstance(error, (AuthenticationError, OtherClusterError)):
         return False
     return isinstance(error, (ConnectionLostError, RequestTimeoutError))

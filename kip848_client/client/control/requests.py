@@ -20,6 +20,7 @@ from kip848_client.errors import (
     AuthenticationError,
     ConnectionLostError,
     Kip848Error,
+    OtherClusterError,
     RequestTimeoutError,
     UnsupportedVersionError,
 )
@@ -185,6 +186,8 @@ def failure_kind(error: Kip848Error) -> FailureKind:
     match error:
         case AuthenticationError():
             return FailureKind.AUTHENTICATION_FAILED
+        case OtherClusterError():
+            return FailureKind.OTHER_CLUSTER
         case RequestTimeoutError():
             return FailureKind.TIMED_OUT
         case ConnectionLostError():

@@ -248,7 +248,9 @@ class TopicMetadataRequestManager:
 
     def _learn(self, response: MetadataResponse) -> None:
         if response.brokers:
-            self._sender.learn_nodes(BrokerNode(b.node_id, b.host, b.port) for b in response.brokers)
+            self._sender.learn_nodes(
+                (BrokerNode(b.node_id, b.host, b.port) for b in response.brokers), cluster_id=response.cluster_id
+            )
 
     def _left_ms(self, deadline_ms: int) -> int:
         return max(1, deadline_ms - self._clock.now_ms())

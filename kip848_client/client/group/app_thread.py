@@ -19,7 +19,13 @@ from kip848_client.client.group.commit_manager import CommitManager, PendingCall
 from kip848_client.client.group.heartbeat_manager import AppEffect, HeartbeatRequestManager
 from kip848_client.client.group.listener_invoker import ListenerEffect, ListenerInvoker
 from kip848_client.clock import Clock
-from kip848_client.errors import AuthenticationError, IllegalStateError, Kip848Error, RequestTimeoutError
+from kip848_client.errors import (
+    AuthenticationError,
+    IllegalStateError,
+    Kip848Error,
+    OtherClusterError,
+    RequestTimeoutError,
+)
 from kip848_client.logs import LogEvent
 from kip848_client.member.core.events import (
     AppPolled,
@@ -285,7 +291,7 @@ class AppThread:
             case Fail(error=error):
                 self.fatal = error
                 self.errors.append(error)
-                if isinstance(error, AuthenticationError):
+                if isinstance(error, (AuthenticationError, OtherClusterError)):
                     self.on_refused()
             case _:
                 assert_never(effect)

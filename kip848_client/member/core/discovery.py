@@ -126,8 +126,9 @@ class Discovery:
     def _find_failed(self, failure: RequestFailed) -> None:
         self._finding = False
         self._backoff.failed(self._context.now_ms)
-        if failure.kind is FailureKind.AUTHENTICATION_FAILED:
-            # R25: the coordinator would refuse the same credentials, and repeated attempts lock accounts.
+        if failure.kind in {FailureKind.AUTHENTICATION_FAILED, FailureKind.OTHER_CLUSTER}:
+            # R25: the coordinator would refuse the same credentials, and repeated attempts lock accounts. In another
+            # cluster the group, its offsets and the topic ids are others.
             self._on_connection_refused(failure)
         if not is_passing(failure):
             self._refuse(failure_error(failure), key=failure.kind)

@@ -82,6 +82,8 @@ class FailureKind(enum.Enum):
     DISCONNECTED = "disconnected"
     """The connection could not be made, or broke; whether the request was applied is unknown."""
     AUTHENTICATION_FAILED = "authentication_failed"
+    OTHER_CLUSTER = "other_cluster"
+    """Every broker that was reached is of another cluster than before."""
     UNSUPPORTED_VERSION = "unsupported_version"
     """No version is common to both sides, or the common one cannot carry a field that is set."""
     MALFORMED = "malformed"

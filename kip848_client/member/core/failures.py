@@ -8,6 +8,7 @@ from kip848_client.errors import (
     AuthenticationError,
     ConnectionLostError,
     Kip848Error,
+    OtherClusterError,
     ProtocolError,
     RequestTimeoutError,
     UnsupportedVersionError,
@@ -20,6 +21,7 @@ _ERRORS: Final[dict[FailureKind, type[Kip848Error]]] = {
     FailureKind.TIMED_OUT: RequestTimeoutError,
     FailureKind.DISCONNECTED: ConnectionLostError,
     FailureKind.AUTHENTICATION_FAILED: AuthenticationError,
+    FailureKind.OTHER_CLUSTER: OtherClusterError,
     FailureKind.UNSUPPORTED_VERSION: UnsupportedVersionError,
     FailureKind.MALFORMED: ProtocolError,
 }
