@@ -12,8 +12,8 @@ import pytest
 from kip848_client import EmbeddedBroker
 from kip848_client.cli import main
 from kip848_client.cli.consume import spell_for_terminal
-from kip848_client.cli.watch_screen import draw
-from kip848_client.cli.watch_view import GroupView
+from kip848_client.cli.watching.watch_screen import draw
+from kip848_client.cli.watching.watch_view import GroupView
 from kip848_client.journal import JournalEvent, read_journal
 from kip848_client.json_text import to_json
 from kip848_client.logs import LogEvent, log_event

@@ -26,7 +26,7 @@ from typing import Final
 
 from kip848_client.broker.broker import EmbeddedBroker
 from kip848_client.cli.broker_security import add_security_arguments, security_options
-from kip848_client.cli.options import key_value
+from kip848_client.cli.shared.options import key_value
 from kip848_client.errors import ConfigError
 from kip848_client.journal import JsonLinesJournal
 from kip848_client.json_text import to_json

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from kip848_client.cli.properties import add_client_arguments, read_properties
+from kip848_client.cli.shared.properties import add_client_arguments, read_properties
 from kip848_client.errors import ConfigError
 from kip848_client.json_text import to_json
 from kip848_client.logs import LOGGER, LogEvent

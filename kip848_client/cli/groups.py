@@ -32,10 +32,10 @@ from kip848_client.admin import (
 )
 from kip848_client.admin.groups import shown_elsewhere
 from kip848_client.admin.results import raise_all
-from kip848_client.cli import groups_record, groups_reset, groups_watch
-from kip848_client.cli.options import request_timeout
-from kip848_client.cli.properties import add_client_arguments, read_properties
-from kip848_client.cli.tables import name_partitions, table
+from kip848_client.cli.shared.options import request_timeout
+from kip848_client.cli.shared.properties import add_client_arguments, read_properties
+from kip848_client.cli.shared.tables import name_partitions, table
+from kip848_client.cli.watching import groups_record, groups_reset, groups_watch
 from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.json_text import to_json
 from kip848_client.model import NamedPartition

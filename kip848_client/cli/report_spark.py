@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kip848_client.cli.offsets_reader import topic_names
-from kip848_client.cli.properties import add_client_arguments, read_properties
 from kip848_client.cli.report_periods import draw, tell_comparison
-from kip848_client.cli.spark_options import add_session_arguments, read_conf, read_master
+from kip848_client.cli.shared.properties import add_client_arguments, read_properties
+from kip848_client.cli.shared.spark_options import add_session_arguments, read_conf, read_master
+from kip848_client.cli.watching.offsets_reader import topic_names
 from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.json_text import to_json
 from kip848_client.plain_text import counted, printable

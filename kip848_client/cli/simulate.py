@@ -25,9 +25,9 @@ from typing import Final
 
 import msgspec
 
-from kip848_client.cli.simulate_many import Progress, Work, observers_of, play_many
-from kip848_client.cli.simulate_shrink import shrink
-from kip848_client.cli.simulate_story import tell
+from kip848_client.cli.playing.simulate_many import Progress, Work, observers_of, play_many
+from kip848_client.cli.playing.simulate_shrink import shrink
+from kip848_client.cli.playing.simulate_story import tell
 from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.json_text import to_json
 from kip848_client.plain_text import counted

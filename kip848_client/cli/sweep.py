@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from kip848_client.cli import sweep_like
-from kip848_client.cli.properties import add_client_arguments
-from kip848_client.cli.spark_options import add_session_arguments, read_conf, read_master
+from kip848_client.cli.playing import sweep_like
+from kip848_client.cli.shared.properties import add_client_arguments
+from kip848_client.cli.shared.spark_options import add_session_arguments, read_conf, read_master
 from kip848_client.errors import ConfigError
 from kip848_client.json_text import to_json
 from kip848_client.plain_text import counted

@@ -22,9 +22,9 @@ from kip848_client.admin import Admin
 from kip848_client.admin.results import raise_all
 from kip848_client.admin.topics import At, IsolationLevel
 from kip848_client.cli.broker import parse_topics
-from kip848_client.cli.options import key_value, request_timeout
-from kip848_client.cli.properties import Role, add_client_arguments, reach, read_properties
-from kip848_client.cli.tables import table
+from kip848_client.cli.shared.options import key_value, request_timeout
+from kip848_client.cli.shared.properties import Role, add_client_arguments, reach, read_properties
+from kip848_client.cli.shared.tables import table
 from kip848_client.config.security import OWN_SECURITY_KEYS
 from kip848_client.errors import (
     BrokerError,

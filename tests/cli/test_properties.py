@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kip848_client.cli import consume, produce, topics
-from kip848_client.cli.properties import Role, add_client_arguments, read_properties
+from kip848_client.cli.shared.properties import Role, add_client_arguments, read_properties
 from kip848_client.errors import ConfigError
 
 JAAS = "org.apache.kafka.common.security.{}LoginModule required"

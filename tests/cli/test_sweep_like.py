@@ -10,7 +10,7 @@ import pytest
 
 from kip848_client import Consumer, EmbeddedBroker
 from kip848_client.cli import main
-from kip848_client.cli.sweep_like import read_setting
+from kip848_client.cli.playing.sweep_like import read_setting
 from kip848_client.errors import ConfigError
 from kip848_client.simulation.what_if import PLAYS, Setting, Shape, play
 from tests.support.waiting import wait_until

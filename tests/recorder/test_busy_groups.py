@@ -12,7 +12,8 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from kip848_client import EmbeddedBroker
-from kip848_client.cli import groups_watch, main
+from kip848_client.cli import main
+from kip848_client.cli.watching import groups_watch
 from kip848_client.journal import read_journal
 from kip848_client.recorder import RawRecord, Recorder
 from kip848_client.wire.messages.group_records import (

@@ -10,8 +10,8 @@ from confluent_kafka import TopicPartition
 
 from kip848_client import EmbeddedBroker
 from kip848_client.cli import main
-from kip848_client.cli.watch_screen import PlainLines, draw
-from kip848_client.cli.watch_view import GroupView, Wait
+from kip848_client.cli.watching.watch_screen import PlainLines, draw
+from kip848_client.cli.watching.watch_view import GroupView, Wait
 from kip848_client.journal import JournalEvent, JsonValue
 from kip848_client.model import NamedPartition
 from tests.recorder.test_command import member, settle
@@ -120,7 +120,7 @@ def test_who_may_not_read_the_records_is_shown_descriptions(
     kip848_broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], step: str
 ) -> None:
     """Most people may describe their groups, and few may read __consumer_offsets; some may describe that topic."""
-    from kip848_client.cli.offsets_reader import OffsetsReader
+    from kip848_client.cli.watching.offsets_reader import OffsetsReader
     from kip848_client.errors import ErrorCode, error_for_code
 
     def refused(*_: object, **__: object) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from kip848_client import EmbeddedBroker
 from kip848_client.cli import main
-from kip848_client.cli.properties import read_properties
+from kip848_client.cli.shared.properties import read_properties
 from kip848_client.errors import ConfigError
 from kip848_client.testing import BrokerSasl, BrokerTls
 from tests.security.certificates import Authority, Identity

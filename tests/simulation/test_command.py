@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from msgspec.structs import fields, replace
 
 from kip848_client.cli import main
+from kip848_client.cli.playing.simulate_shrink import shrink
 from kip848_client.cli.simulate import add_arguments
-from kip848_client.cli.simulate_shrink import shrink
 from kip848_client.member.consumer.heartbeats import Heartbeats
 from kip848_client.model import TopicIdPartition
 from kip848_client.simulation import ClientProcess, Observer, Report, RunState, fail, run, scenario_of

@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition
 
 from kip848_client import EmbeddedBroker
 from kip848_client.cli import main
-from kip848_client.cli.offsets_reader import topic_names
+from kip848_client.cli.watching.offsets_reader import topic_names
 from kip848_client.errors import Kip848Error
 from kip848_client.journal import read_journal
 from kip848_client.report import build_timelines, figures_of

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator, Mapping
 
 from kip848_client.admin import Admin, GroupDescription, OtherGroupDescription
 from kip848_client.admin.groups import shown_elsewhere
-from kip848_client.cli.offsets_reader import OffsetsReader, TopicIdLookup
-from kip848_client.cli.properties import read_properties
-from kip848_client.cli.watch_screen import Screen, open_screen
-from kip848_client.cli.watch_view import GroupView
+from kip848_client.cli.shared.properties import read_properties
+from kip848_client.cli.watching.offsets_reader import OffsetsReader, TopicIdLookup
+from kip848_client.cli.watching.watch_screen import Screen, open_screen
+from kip848_client.cli.watching.watch_view import GroupView
 from kip848_client.errors import BrokerError, ConfigError, ErrorCode, Kip848Error
 from kip848_client.journal import JournalEvent
 from kip848_client.plain_text import printable

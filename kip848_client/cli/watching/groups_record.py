@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TextIO
 
 from kip848_client.admin import Admin
-from kip848_client.cli.offsets_reader import OffsetsReader, TopicIdLookup, exact_names, group_filter
-from kip848_client.cli.properties import read_properties
+from kip848_client.cli.shared.properties import read_properties
+from kip848_client.cli.watching.offsets_reader import OffsetsReader, TopicIdLookup, exact_names, group_filter
 from kip848_client.errors import Kip848Error
 from kip848_client.journal import JournalEvent
 from kip848_client.plain_text import counted, printable

@@ -11,8 +11,8 @@ import os
 import sys
 from typing import IO, TYPE_CHECKING, Final, Protocol
 
-from kip848_client.cli.tables import name_partitions
-from kip848_client.cli.watch_view import LINES_KEPT, GroupView, MemberRow
+from kip848_client.cli.shared.tables import name_partitions
+from kip848_client.cli.watching.watch_view import LINES_KEPT, GroupView, MemberRow
 from kip848_client.json_text import to_json
 from kip848_client.plain_text import counted, printable
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from kip848_client.admin import Admin
-from kip848_client.cli.property_file import read_property_file
+from kip848_client.cli.shared.property_file import read_property_file
 from kip848_client.config.consumer import nearest_key
 from kip848_client.config.java_names import JAVA_NAMES, translated
 from kip848_client.errors import ConfigError

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from kip848_client.admin import GroupDescription, Progress
-from kip848_client.cli.tables import name_partitions
+from kip848_client.cli.shared.tables import name_partitions
 from kip848_client.journal import JournalEvent, JsonValue
 from kip848_client.model import NamedPartition
 from kip848_client.plain_text import printable

@@ -12,8 +12,8 @@ from datetime import datetime
 from pathlib import Path
 
 from kip848_client.admin import Admin, ResetPlan, ResetTo, ShiftBy, read_offsets
-from kip848_client.cli.properties import read_properties
-from kip848_client.cli.tables import table
+from kip848_client.cli.shared.properties import read_properties
+from kip848_client.cli.shared.tables import table
 from kip848_client.errors import ConfigError
 from kip848_client.json_text import to_json
 from kip848_client.plain_text import printable

@@ -20,8 +20,8 @@ from typing import Final, TypeAlias
 import msgspec
 
 from kip848_client.admin import Admin, GroupDescription
-from kip848_client.cli.properties import read_properties
-from kip848_client.cli.tables import table
+from kip848_client.cli.shared.properties import read_properties
+from kip848_client.cli.shared.tables import table
 from kip848_client.errors import BrokerError, ConfigError, UnsupportedVersionError
 from kip848_client.json_text import to_json
 from kip848_client.plain_text import counted, printable
