@@ -15,17 +15,18 @@ MODULES: Final = frozenset(
 )
 FOLDERS: Final = frozenset(module.rpartition(".")[2] for module in MODULES)
 MODULE: Final = re.compile(r"(?<!`)`([a-z_]\w*(?:\.(?!py`)[a-z_]\w*)*)(?:\.[A-Z]\w*)*(?:\.py)?`(?!`)")
+ELSEWHERE: Final = re.compile(r"(?:Does not own|Not here|Does not belong here|Does not):(.*?)(?:\n\n|\Z)", re.DOTALL)
+"""The sentence of a docstring that names the modules for everything else."""
 
 
 def references(path: Path) -> Iterator[str]:
-    """Modules that a file's first docstring names: with their folder, or as the owners of what it does not own."""
+    """Modules that a file's docstring names: with their folder, or as the places of what does not belong here."""
     text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     for match in MODULE.finditer(text):
         if "." in match[1] and match[1].partition(".")[0] in FOLDERS:
             yield match[1]
-    owners = re.search(r"^Does not own:(.*?)(?:\n\n|\Z)", text, re.DOTALL | re.MULTILINE)
-    if owners is not None:
-        yield from (match[1] for match in MODULE.finditer(owners[1]) if "." not in match[1])
+    for elsewhere in ELSEWHERE.findall(text):
+        yield from (match[1] for match in MODULE.finditer(elsewhere) if "." not in match[1])
 
 
 def is_there(reference: str, path: Path) -> bool:

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import ast
-import re
 from pathlib import Path
 
 from tests.source.rooms import FILES_MAX, PACKAGE, REASON, crowded, ordered_packages, unordered
-
-_ELSEWHERE = re.compile(r"(?:Does not own|Not here|Does not belong here|Does not): (.+?)(?:\n\n|\Z)", flags=re.DOTALL)
-"""The sentence of a module's docstring that names the modules for everything else."""
 
 
 def test_no_folder_has_more_files_than_a_reader_takes_in_without_a_reason() -> None:
@@ -20,20 +15,6 @@ def test_no_folder_has_more_files_than_a_reader_takes_in_without_a_reason() -> N
 def test_the_folders_of_a_package_have_an_order() -> None:
     """Without one, the next import runs back up, and no room can be read alone."""
     assert unordered(PACKAGE, ordered_packages()) == []
-
-
-def test_a_docstring_sends_its_reader_to_modules_that_exist() -> None:
-    """After a file has moved, "Not here: ... (`old_name`)" sends a reader to a place that is gone."""
-    files = sorted(PACKAGE.rglob("*.py"))
-    modules = {file.parent.name if file.name == "__init__.py" else file.stem for file in files}
-    named = {
-        (str(file.relative_to(PACKAGE)), name)
-        for file in files
-        for elsewhere in _ELSEWHERE.findall(ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "")
-        for name in re.findall(r"`([a-z_.]+)`", elsewhere)
-    }
-    assert len(named) > 50
-    assert sorted((file, name) for file, name in named if name.rpartition(".")[2] not in modules) == []
 
 
 def test_a_crowded_folder_and_one_without_order_are_found(tmp_path: Path) -> None:
