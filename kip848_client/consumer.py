@@ -131,7 +131,7 @@ class Consumer:
     close().
 
     Args:
-        config: Kafka's property names as librdkafka spells them; see docs/porting.md for those that differ.
+        config: Kafka's property names as librdkafka spells them; docs/porting.md has the differences.
         journal: where the client writes its event log.
         settings: override *config*: ``Consumer(conf, logger=log)``, ``Consumer(**conf)``.
 

@@ -170,8 +170,8 @@ class Admin(_Client):
     """Asks a cluster about its groups of every kind, their offsets, and transactions, and changes them.
 
     Used in a ``with`` block, or closed by `close`. Any number of threads may call at once. Every method takes
-    ``timeout_s``, for the whole call with everything that is tried again. What is asked about several groups,
-    partitions or transactions returns `Results`, in which an error for one of them does not hide the others.
+    ``timeout_s``, for the whole call with everything that is tried again. A question about several groups, partitions
+    or transactions returns `Results`, in which an error for one of them does not hide the others.
 
     Example::
 

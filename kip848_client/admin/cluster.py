@@ -161,7 +161,7 @@ class Call:
 
     @property
     def left_ms(self) -> int:
-        """What is left, at least 1."""
+        """The remaining time, at least 1."""
         return max(1, int((self._end_s - time.monotonic()) * 1_000))
 
     @property

@@ -123,7 +123,7 @@ async def lag(
     """How far groups of any protocol have come, in records.
 
     Returns:
-        Of a group that neither exists nor has offsets, or may not be read, the error.
+        For a group that does not exist and has no offsets, or that may not be read, the error.
 
     Raises:
         Kip848Error: no broker answers.
@@ -238,7 +238,7 @@ async def _describe(call: Call, group_ids: Iterable[str]) -> dict[str, Descripti
 
 
 async def _describe_at(node: Node, group_ids: Sequence[str]) -> Mapping[str, Description | Kip848Error]:
-    """As consumer groups, then those that are none as classic groups, and then as groups of workers."""
+    """Ask about them as consumer groups, about the remaining ones as classic groups, and then as groups of workers."""
     found: dict[str, Description | Kip848Error] = {
         group_id: refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r}: there is none") for group_id in group_ids
     }

@@ -35,8 +35,8 @@ async def plan_reset(
     Args:
         to: ``"earliest"``, ``"latest"``, a `datetime` (the first record since then, or the end), an offset, `ShiftBy`,
             or a mapping, which `read_offsets` reads from a file.
-        partitions: these only; a topic's name stands for all its partitions. None: those that the mapping names, or
-            those with committed offsets.
+        partitions: these only; a topic's name stands for all its partitions. None: the partitions that the mapping
+            names, or the ones with committed offsets.
 
     Returns:
         The plan. An offset that a partition does not have is replaced by the nearest one.

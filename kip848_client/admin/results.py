@@ -103,8 +103,8 @@ class MemberDescription(msgspec.Struct, frozen=True):
 
     Args:
         member_epoch: None in a classic group, because brokers do not report its generation.
-        assigned: what it owns; empty for a classic member whose bytes are not a consumer's.
-        target: what it is to own.
+        assigned: its partitions; empty for a classic member whose bytes are not a consumer's. target: partitions that
+            it is to own.
         protocol: ``consumer`` or ``classic``: which one it speaks.
     """
 

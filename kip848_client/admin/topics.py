@@ -130,7 +130,7 @@ def timestamp_of(at: At) -> int:
     """*at* as ListOffsets has it.
 
     Raises:
-        ConfigError: it is none of what is allowed.
+        ConfigError: it is not an allowed value.
     """
     match at:
         case "earliest":

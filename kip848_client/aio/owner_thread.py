@@ -40,7 +40,7 @@ class _Returned:
     """The call out of this thread has ended.
 
     Args:
-        error: what it raised.
+        error: the exception that it raised.
     """
 
     def __init__(self, error: BaseException | None) -> None:
@@ -127,7 +127,7 @@ class OwnerThread:
 
     @property
     def idle(self) -> bool:
-        """Whether the thread has nothing to do: what it touches may be touched by the event loop now."""
+        """Whether the thread has nothing to do, so that the event loop may use its objects."""
         return self._handed_in == self._ended
 
     @property
@@ -285,7 +285,7 @@ class OwnerThread:
         """Have the waiting task run *call*, and what it returns awaited if it can be; wait for the end.
 
         Raises:
-            Exception: what it raised.
+            Exception: an exception of the call.
             CallCancelledError: it was cancelled, or its caller stopped waiting.
         """
         job = self._running[-1]

@@ -1,4 +1,4 @@
-"""How a broker starts: wires what it keeps, its coordinators, its servers and what watches them, on its own thread."""
+"""Starts a broker: wires its stored state, coordinators, servers and metrics, on its own thread."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Started(NamedTuple):
     """A broker that serves.
 
     Attributes:
-        fail_over: what follows when a node goes or comes back; None if there is a single node.
+        fail_over: the steps when a node goes or comes back; None if there is a single node.
         stop_working: ends what the dispatcher still does; before the servers stop.
         stop_listening: ends what watches topics and groups; after all else was closed.
     """

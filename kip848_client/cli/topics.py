@@ -199,7 +199,7 @@ def _delete(arguments: argparse.Namespace) -> int:
 
 
 def _do_each(done: str, failed: str, futures: dict[str, Any], *, as_json: bool) -> int:
-    """Wait for each topic, and print those that are done before the refusals of the others are raised."""
+    """Wait for each topic, and print the finished ones before the refusals of the others are raised."""
     finished: list[str] = []
     refused: list[Kip848Error] = []
     for name, future in futures.items():

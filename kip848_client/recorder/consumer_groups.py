@@ -168,7 +168,7 @@ class RecordedGroup:
         hash_changed: bool,
         regexes: Mapping[str, tuple[str, ...]],
     ) -> str:
-        """Why the epoch moved, as far as the records of the decision show it."""
+        """Why the epoch moved, if the records of the decision show it."""
         if epoch is None:
             return "group_created"
         instances = {member.instance_id for member in self._members.values()} - {None}

@@ -1,4 +1,4 @@
-"""Sorts the records of all groups of a cluster into decisions, and leaves out those that are not recorded.
+"""Sorts the records of all groups of a cluster into decisions, and leaves out groups that are not recorded.
 
 The records of one decision stand together in one partition and have one timestamp, so a decision ends where the group
 or the timestamp changes, where an offset is committed again, and at the end of the partition. Two decisions about a

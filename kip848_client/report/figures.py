@@ -215,7 +215,7 @@ def _handovers(timeline: Timeline, owned: Mapping[str, Sequence[Span]]) -> list[
 
 
 def _with_others(timeline: Timeline, owned: Mapping[str, Sequence[Span]]) -> set[tuple[str, float]]:
-    """Gaps that are none, as (partition, begin): all members with logs were stable, so one without a log owned it."""
+    """False gaps, as (partition, begin): all members with logs were stable, so a member without a log owned it."""
     if timeline.coordinated:
         return set()
     rests = [span for span in timeline.states if span.text == "Stable"]

@@ -53,7 +53,7 @@ class MemberLane(msgspec.Struct, frozen=True):
 
 
 class CommitKey(NamedTuple):
-    """Commits that are counted together. `error` is empty for those that were accepted."""
+    """Commits that are counted together. `error` is empty for accepted ones."""
 
     who: str
     end: CommitEnd

@@ -80,7 +80,7 @@ _RECORDED: Final = (ClassicState.STABLE, ClassicState.EMPTY)
 
 
 class ObservedGroup:
-    """A copy of one group of a cluster, made by `look` after each step. Checkers compare it with what they saw."""
+    """A copy of one group of a cluster, made by `look` after each step. Checkers compare it with their own records."""
 
     def __init__(self, cluster: Cluster, group_id: str) -> None:
         self._cluster = cluster

@@ -28,7 +28,7 @@ _PRODUCE_MS: Final = 1_000
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """A group, as far as its rebalances depend on it.
+    """The properties of a group on which its rebalances depend.
 
     Args:
         topics: name -> partitions; all members want all of them.

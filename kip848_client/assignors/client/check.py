@@ -41,8 +41,7 @@ def violations(spec: AssignmentSpec, assignment: object) -> tuple[Violation, ...
     """Everything that is wrong with *assignment*; nothing if it can be applied.
 
     Args:
-        spec: what the assignor was given.
-        assignment: what it returned, of any type.
+        spec: the input of the assignor. assignment: its result, of any type.
     """
     return _Check(spec).run(assignment)
 

@@ -338,7 +338,7 @@ def _unequal(spec: AssignmentSpec) -> dict[str, list[TopicIdPartition]]:
     load = dict.fromkeys(spec.members, 0)
     for member_id in owner.values():
         load[member_id] += 1
-    # Those that few members can take come first, or there may be no room where they can go.
+    # Partitions that few members can take come first: later those members might have no room.
     order = sorted(spec.partitions, key=lambda each: (len(subscribers[each.topic]), each.topic, each.partition))
     for may_have in (racks.may_keep, lambda member_id, partition: True):
         for partition in order:

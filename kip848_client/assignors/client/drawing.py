@@ -29,7 +29,7 @@ def moved_between(before: Holding, after: Holding) -> set[str]:
 
 
 def draw_text(before: Holding, after: Holding, *, change: str) -> list[str]:
-    """As lines; ``*`` marks partitions that moved, ``+`` those that had no owner before."""
+    """As lines; ``*`` marks partitions that moved, ``+`` partitions that had no owner before."""
     moved = moved_between(before, after)
     had = {partition for held in before.values() for partition in held}
     width = max((len(m) for m in {*before, *after}), default=0)

@@ -184,7 +184,7 @@ class MemberAssignment(msgspec.Struct, frozen=True):
     """The whole target of one member, and the metadata for its assignor.
 
     Args:
-        partitions: what it should have, in any order. As an argument of `PartitionAssignor.on_assignment` a sorted
+        partitions: its partitions, in any order. As an argument of `PartitionAssignor.on_assignment` a sorted
             tuple of `TopicIdPartition`.
         metadata: bytes of any meaning, for `PartitionAssignor.on_assignment` of that member.
         version: of the format of *metadata*: one that the member understands.

@@ -1,6 +1,6 @@
 """Ready-made ways to spread partitions, so that an assignor of one's own is a few lines.
 
-All keep what members hold, as far as balance allows, and depend on nothing but the spec: the same group gives the same
+All let members keep their partitions if balance allows it, and depend on the spec alone: the same group gives the same
 assignment in every member.
 
 * `keep_held`: a partition moves only if it has to.
@@ -27,7 +27,7 @@ from kip848_client.model import TopicIdPartition
 __all__ = ["Weight", "keep_held", "plan_by_weight", "spread_by_weight", "spread_evenly"]
 
 Weight: TypeAlias = Callable[[MemberSpec], float] | Mapping[str, float]
-"""How much a member can carry: a function of the member, or member id -> weight (1 for those that are left out)."""
+"""How much a member can carry: a function of the member, or member id -> weight (1 for members that are left out)."""
 
 _HEAVIEST: Final = 1e100
 """So that sums of weights stay finite."""

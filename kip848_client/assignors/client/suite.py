@@ -164,7 +164,7 @@ class _Suite:
         return f"{count} groups: one member, no partitions, more members than partitions, ..."
 
     def deterministic(self) -> str:
-        """The result does not depend on the member that computes, or on what it computed before."""
+        """The result does not depend on the member that computes, or on its earlier results."""
         veteran = self._make()
         for spec in self._random("deterministic"):
             first = _plain(self._assign(spec))

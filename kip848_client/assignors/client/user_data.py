@@ -10,7 +10,7 @@ assignor of the user's own has a frame, big endian::
     assignment    int16 0x4B38, int8 1, int8 0, int8 error, int16 version, bytes metadata
 
 An assignment has a frame only if it has an error, metadata or a version to tell: a group with user data in any
-assignment cannot be upgraded to KIP-848. A reader ignores what follows, and reads a later version as this one.
+assignment cannot be upgraded to KIP-848. A reader ignores further bytes, and reads a later version as this one.
 
 Source: own; the built-in bytes as kafka-clients 4.3.1 writes them.
 """

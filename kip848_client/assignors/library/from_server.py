@@ -65,8 +65,8 @@ class RackAware(PartitionAssignor):
     Guarantee: loads as `Uniform`, then the greatest number of local partitions, then few moves.
 
     Args:
-        partition_racks: where replicas are. On the classic protocol the leader sees it itself, so leave this out.
-            Under KIP-848 an assignor is told no racks of partitions; those that are not in here count as being nowhere.
+        partition_racks: where replicas are. On the classic protocol the leader sees it itself, so leave this out. Under
+            KIP-848 an assignor is told no racks of partitions; partitions that are not in here count as having no rack.
     """
 
     name = "rack-aware"

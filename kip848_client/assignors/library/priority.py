@@ -31,7 +31,7 @@ class Priority(PartitionAssignor):
         self._priorities = dict(priorities)
 
     def assign(self, spec: AssignmentSpec) -> GroupAssignment:
-        """Spread class by class, each time beginning with those that have least."""
+        """Spread class by class, each time beginning with the members that have least."""
         plan = AssignmentPlan(spec)
         classes: dict[int, list[str]] = {}
         for topic in spec.topics:

@@ -92,7 +92,7 @@ def survey(
 
 
 def add_partitions(partitions: MutableTopicPartitions, run: PartitionRun) -> None:
-    """Add *run* to *partitions*, keeping each topic ascending. The run must not overlap what is there."""
+    """Add *run* to *partitions*, keeping each topic ascending. The run must not overlap the runs that are there."""
     topic_id, added = run
     held = partitions.get(topic_id)
     if held is None:

@@ -23,7 +23,7 @@ TargetAssignment: TypeAlias = Mapping[str, TopicPartitions]
 
 
 class AssignorError(Kip848Error):
-    """An assignor cannot compute a target from what it was given."""
+    """An assignor cannot compute a target from its input."""
 
 
 class GroupSpec(msgspec.Struct, frozen=True):

@@ -92,7 +92,7 @@ def _rebalance(
     """Balance partitions: returns the new partitions of each member, and their number.
 
     Args:
-        targets: per member, what it has.
+        targets: the partitions of each member.
         topics: topic id -> partitions, ascending.
     """
     found = survey(((target, None) for target in targets), topics=topics)

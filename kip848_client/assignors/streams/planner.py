@@ -119,7 +119,7 @@ class _Planner:
             process = self._process_of[member_id]
             for task, told in info.lags.items():
                 if task in self._lags and (told == RUNNING or told >= 0):
-                    # One that runs no more: others may have written since.
+                    # A copy of a task that ran there before: others may have written since.
                     lag = self._settings.acceptable_lag if told == RUNNING else told
                     self._lags[task][process] = min(self._lags[task][process], lag)
         for task, member_id in self._owned.items():

@@ -178,7 +178,7 @@ _TopicT = TypeVar(
 
 
 def shown_topics(permit: Permit, topics: Iterable[_TopicT], *, all_topics: bool) -> list[_TopicT]:
-    """Described topics with the operations that the client may do; of all topics, those that it may see."""
+    """Described topics with the operations that the client may do; if it asks for all, only topics that it may see."""
     return [
         replace(
             topic,

@@ -1,7 +1,7 @@
 """AlterUserScramCredentials (51): set and delete what users log in with (KIP-554).
 
-A client that is logged in stays so until its session ends. Without SASL nobody logs in, but a data folder keeps the
-credentials for a start with it.
+A client that is logged in stays so until its session ends. Without SASL no client logs in, but a data folder keeps the
+credentials for a start with SASL.
 
 Source:
     apache/kafka ``ScramControlManager.alterCredentials``.

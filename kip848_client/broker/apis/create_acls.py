@@ -21,7 +21,7 @@ requires = whole_cluster(Operation.ALTER)
 
 
 def handle(broker: BrokerState, request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
-    """Add those that are valid, all in one step."""
+    """Add the valid ones, all in one step."""
     del context
     access = broker.access
     if access is None:

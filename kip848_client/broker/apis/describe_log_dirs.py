@@ -71,7 +71,7 @@ def _wanted(broker: BrokerState, request: DescribeLogDirsRequest) -> Mapping[str
 
 
 def _volume(broker: BrokerState) -> tuple[int, int]:
-    """Bytes of the volume, and those that are free; -1 if not known."""
+    """Bytes of the volume, and free bytes; -1 if not known."""
     if broker.data_dir is None:
         return _UNKNOWN_BYTES, _UNKNOWN_BYTES
     try:

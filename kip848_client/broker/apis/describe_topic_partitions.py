@@ -110,7 +110,7 @@ def _error(name: str) -> DescribeTopicPartitionsResponseTopic:
 
 
 def requires(permit: Permit, request: DescribeTopicPartitionsRequest) -> Narrowed[Any]:
-    """DESCRIBE on each topic; of all topics, those that the sender may see are shown."""
+    """DESCRIBE on each topic; if all are asked for, the sender gets the topics that it may see."""
     wants_all = not request.topics
     kept, refused = split(
         request.topics,

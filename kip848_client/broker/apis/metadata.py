@@ -143,7 +143,7 @@ _FIRST_METADATA_BY_ID: Final = 12
 
 
 def requires(permit: Permit, request: MetadataRequest) -> Narrowed[MetadataResponse]:
-    """DESCRIBE on each topic, CREATE for those that are created by being asked for."""
+    """DESCRIBE on each topic, CREATE for topics that the request creates."""
     by_id = permit.context.api_version >= _FIRST_METADATA_BY_ID
     wants_all = request.topics is None or (permit.context.api_version == 0 and not request.topics)
     kept, refused = split(

@@ -17,7 +17,7 @@ class BrokerClock:
     """The time of a broker, in ms.
 
     Args:
-        run_due: does what is due by now, on the broker's thread.
+        run_due: does the work that is due, on the broker's thread.
     """
 
     def __init__(self, live: LiveBroker, clock: Clock, *, run_due: Callable[[BrokerState], None]) -> None:

@@ -20,7 +20,7 @@ class BrokerRun(NamedTuple):
     """One run of a broker, from its start to its end.
 
     Attributes:
-        fail_over: what follows when a node goes or comes back; None if there is a single node.
+        fail_over: the steps when a node goes or comes back; None if there is a single node.
         process_id: of the process that started it.
     """
 
@@ -44,7 +44,7 @@ class LiveBroker:
         self._run = BrokerRun(thread, state, fail_over, bootstrap_servers, os.getpid())
 
     def end(self) -> BrokerRun | None:
-        """The broker runs no more; return the run that ends.
+        """The broker stops; returns the run that ends.
 
         Returns:
             None if there was none, or if this is a forked child: it has the object, but neither thread nor loop, and

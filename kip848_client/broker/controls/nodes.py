@@ -32,7 +32,7 @@ class BrokerNodes:
         self._live: Final = live
 
     def __iter__(self) -> Iterator[NodeSnapshot]:
-        """Each node, whether it runs or not: where it listens, its state, and what it leads."""
+        """Each node, running or not: its address, its state, and the partitions that it leads."""
         return iter(self._live.on_loop(node_snapshots))
 
     def __getitem__(self, node_id: int) -> NodeSnapshot:
@@ -49,7 +49,7 @@ class BrokerNodes:
     # --- coming and going
 
     def kill(self, node_id: int) -> None:
-        """End a node as a power failure does: connections are reset, and what it led goes to other nodes.
+        """End a node as a power failure does: connections are reset, and other nodes lead its partitions.
 
         A group that it coordinated is loaded by another node: members keep their partitions and epochs, sessions begin
         anew. ``kip848.election.delay.ms`` puts time before the others notice, ``kip848.coordinator.load.ms`` before
@@ -58,14 +58,14 @@ class BrokerNodes:
         self._wait_for(lambda fail_over: fail_over.kill(node_id))
 
     def stop(self, node_id: int) -> None:
-        """Shut a node down as an operator does: what it leads moves first, then its connections are closed."""
+        """Shut a node down as an operator does: other nodes lead its partitions first, then its connections close."""
         self._wait_for(lambda fail_over: fail_over.stop(node_id))
 
     def start(self, node_id: int, *, preferred: bool = False) -> None:
         """Start a node that was killed or stopped, on its old port.
 
         Args:
-            preferred: it leads again what it led by preference; else others keep that.
+            preferred: it leads its preferred partitions again; otherwise they stay with the other nodes.
 
         Raises:
             ConfigError: another process has taken its port.
@@ -75,7 +75,7 @@ class BrokerNodes:
     def pause(self, node_id: int) -> None:
         """Let a node hang, as SIGSTOP does: it takes requests, answers none, and lets no time run out.
 
-        It keeps what it leads for as long as it hangs, and its groups and transactions stay as they are.
+        While it hangs it stays the leader of its partitions, and its groups and transactions stay as they are.
         """
         self._call(lambda fail_over: fail_over.pause(node_id))
 
@@ -126,7 +126,7 @@ class BrokerNodes:
         )
 
     def move_coordinator(self, *, group: str | None = None, transactional_id: str | None = None, to: int) -> None:
-        """Let another node coordinate a group, or a transactional id, and those that share its partition in Kafka.
+        """Let another node coordinate a group or a transactional id, with all others in its partition of Kafka's topic.
 
         Args:
             to: the id of a running node.

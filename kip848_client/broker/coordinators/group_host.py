@@ -277,7 +277,7 @@ class GroupHost:
         self._submit(TransactionEnded(producer_id, commit))
 
     def let_time_run_out(self, kind: TimerKind, *, group_id: str, member_id: str) -> None:
-        """Move a member's deadline to now, and do what follows.
+        """Move a member's deadline to now, and do the work that becomes due.
 
         Raises:
             IllegalStateError: that timer of the member does not run.

@@ -154,7 +154,7 @@ class Shards(ABC, Generic[HostT]):
             host.run_due()
 
     def go_on(self, node_id: int) -> None:
-        """A node hung, and does so no more: do what became due for its coordinators meanwhile."""
+        """A node does not hang any more: do the work that became due for its coordinators meanwhile."""
         for host in self._led_by(node_id):
             host.go_on()
 

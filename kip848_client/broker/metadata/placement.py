@@ -2,7 +2,7 @@
 
 Replication itself is fiction: there is one copy of every log, in this process. Leadership is real: each request is
 judged by the node that it came to. Events (a node dies, comes back, a leader is moved) change the placement and return
-which leaders changed; what follows from that is `fail_over`'s.
+the changed leaders; `fail_over` does the rest.
 
 Coordinators are the leaders of the partitions of ``__consumer_offsets`` and ``__transaction_state``, as in Kafka; their
 partitions have a replica on every node.
@@ -293,7 +293,7 @@ class Placement:
         )
 
     def node_back(self, node_id: int, *, preferred: bool) -> tuple[LeaderChange, ...]:
-        """A node lives again: it leads what has no leader and, if it is to, what prefers it."""
+        """A node lives again: it leads partitions without a leader and, if asked for, those that prefer it."""
         self._living.add(node_id)
         self._halted.discard(node_id)
         return tuple(

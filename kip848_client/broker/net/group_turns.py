@@ -45,7 +45,7 @@ class GroupTurns:
         return True
 
     def wait(self, group_id: str, request: Callable[[], None]) -> None:
-        """Serve a request when its group has a turn, after those that wait already."""
+        """Serve a request when its group has a turn, after the requests that wait already."""
         if not self._waiting:
             self._loop.call_soon(self._next_turn)
         self._waiting.setdefault(group_id, deque()).append(request)

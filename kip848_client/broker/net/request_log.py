@@ -74,7 +74,7 @@ class RequestLog:
         return self._number - len(self._entries)
 
     def mark(self) -> int:
-        """The number of the newest request: *since* for those that come after now."""
+        """The number of the newest request: *since* for requests that come after now."""
         return self._number
 
     def of(

@@ -1,4 +1,4 @@
-"""Users who can log in by SCRAM and PLAIN: those that the broker was given, with changes by AlterUserScramCredentials.
+"""Users who can log in by SCRAM and PLAIN: the broker's own, with changes by AlterUserScramCredentials.
 
 Changes are kept in the data folder if there is one. They win over the users that the broker is given at its next start.
 """

@@ -269,7 +269,7 @@ def scram_changed(user: str, mechanism: str, credential: ScramCredential | None)
 
 
 def scram_changes_forgotten() -> dict[str, object]:
-    """The users are those that the broker is given."""
+    """The users themselves are the broker's."""
     return {"entry": "scram_changes_forgotten"}
 
 

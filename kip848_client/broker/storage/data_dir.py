@@ -625,7 +625,7 @@ def _topic_file(topic: StoredTopic) -> TopicFile:
 
 
 def _leader_epoch_after_a_loss() -> int:
-    """A leader epoch above those that are forgotten: consumers refuse a smaller one than they know.
+    """A leader epoch above the forgotten ones: consumers refuse a smaller one than they know.
 
     Minutes since 1970. Each start of a broker counts one, so this is above them unless it started once a minute.
     """

@@ -95,7 +95,7 @@ class _Session:
         self.update(request)
 
     def update(self, request: FetchRequest) -> None:
-        """Add and change the partitions that the request names, and drop those that it forgets."""
+        """Add and change the partitions that the request names, and drop the ones that it forgets."""
         for key, asked in _named(request.topics):
             known = self.partitions.get(key)
             if known is None:

@@ -488,7 +488,7 @@ class TopicRegistry:
         log.replace_batches(batches)
 
     def lose_records(self, topic: Topic, partition: int, count: int) -> int:
-        """Lose the last *count* records of a partition, and those that were in one batch with them; return its new end.
+        """Lose the last *count* records of a partition, with the rest of their batches; return its new end.
 
         Raises:
             BrokerError: OFFSET_OUT_OF_RANGE: it holds fewer.

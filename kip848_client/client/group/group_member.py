@@ -103,7 +103,7 @@ class GroupMember:
 
     @property
     def assigned(self) -> frozenset[NamedPartition]:
-        """The partitions of assign(), or else those that the member owns as of its last step."""
+        """The partitions of assign(), or the partitions that the member owned after its last step."""
         if self._manual is not None:
             return frozenset(self._manual)
         return frozenset(tip.topic_partition for tip in self.view.assigned)
@@ -345,7 +345,7 @@ class GroupMember:
             before_commit: corrects the positions; if it raises, nothing is committed automatically.
 
         Returns:
-            What was raised on the way, oldest first; every step ran all the same.
+            The exceptions of the steps, oldest first; every step ran all the same.
         """
         if self._closed:
             return []

@@ -38,7 +38,7 @@ PublicCommitCallback = Callable[[ErrorDetails | None, list[TopicPartition]], obj
 
 
 _FOREVER_S: Final = 1_000_000.0
-"""A limit beyond this (twelve days) is none: librdkafka counts in milliseconds of 32 bits."""
+"""A longer limit (above twelve days) counts as no limit: librdkafka counts in milliseconds of 32 bits."""
 
 FOREVER_MS: Final = 10**12
 """A limit that no consumer lives to see."""

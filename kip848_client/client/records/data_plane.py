@@ -119,7 +119,7 @@ def create_record_consumer(conf: Mapping[str, ConfigValue]) -> RecordConsumer:
     if isinstance(tokens, OAuthTokens):
         tokens.token()  # confluent_kafka would wait ten seconds for it, and then not say why there is none
     # Without a logger librdkafka writes to stderr, past the application's logs.
-    # By default it would commit what it reads, to a group that it is not in.
+    # By default it would commit its positions, to a group that it is not in.
     settings = {"logger": logging.getLogger(LIBRDKAFKA_LOGGER), **conf, "enable.auto.commit": False}
     unknown: list[str] = []
     while True:

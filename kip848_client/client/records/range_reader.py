@@ -196,7 +196,7 @@ class _Opened:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is left to read: what is missing was compacted away, or was never committed."""
+        """Whether nothing is left to read: missing records were compacted away, or never committed."""
         return self.position >= self.range.end or (self.ended is not None and self.ended >= self.range.end)
 
     def take(self, messages: list[Message]) -> list[Message]:

@@ -69,7 +69,7 @@ class ClassicMember(msgspec.Struct, frozen=True):
     is_new: bool = False
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What it sent for *protocol*; empty if it does not offer it."""
+        """The metadata that it sent for *protocol*; empty if it does not offer it."""
         return next((data for name, data in self.protocols if name == protocol), b"")
 
 

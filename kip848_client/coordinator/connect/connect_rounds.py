@@ -100,7 +100,7 @@ def handle_prepare(
 def handle_install(
     state: CoordinatorState, request: ApiRequest, message: ConnectGroupInstallAssignmentRequest, *, now_ms: int
 ) -> CoordinatorResult:
-    """Answer one ConnectGroupInstallAssignment. What is refused changes nothing; the worker may try again."""
+    """Answer one ConnectGroupInstallAssignment. A refused result changes nothing; the worker may try again."""
     batch = Batch(message.group_id)
     try:
         group, flying = find_round(state, message, find_group=partial(existing_group, state))

@@ -89,7 +89,7 @@ class WorkerSteps:
         self.planner: RoundPlanner[str, WorkerMetadata] | None = None
         """The round in which a worker computes the target, if one does, after `run`."""
         self.status = STATUS_TARGET_ERROR if group.target_error else STATUS_OK
-        """What is wrong with the client-side assignor, after `run`."""
+        """Status code of the client-side assignor, after `run`."""
 
     def run(self, found: Found[str, WorkerMetadata], metadata: WorkerMetadata, *, is_join: bool) -> GroupWorker:
         """Take the steps.

@@ -170,7 +170,7 @@ def classic_metadata(subscription: ConsumerProtocolSubscription, common: SharedM
 
 
 def partitions_by_id(named: Iterable[TopicPartition], *, image: TopicsImage) -> dict[UUID, set[int]]:
-    """Topic id -> partitions, of those that exist."""
+    """Topic id -> partitions; topics that do not exist are left out."""
     found: dict[UUID, set[int]] = {}
     for topic in named:
         info = image.by_name.get(topic.topic)

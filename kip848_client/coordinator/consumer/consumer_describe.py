@@ -82,7 +82,7 @@ def _member(state: CoordinatorState, group: ConsumerGroup, member: ConsumerMembe
 
 
 def _held(member: ConsumerMember) -> Mapping[UUID, Iterable[int]]:
-    """Partitions that a member may still use: its assignment, and those that it has not confirmed to revoke.
+    """Partitions that a member may still use: its assignment, and partitions that it has not confirmed to revoke.
 
     Source:
         Kafka since 4.3; before, the second part was left out.

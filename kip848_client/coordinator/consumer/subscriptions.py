@@ -218,7 +218,7 @@ def resolution_due(
         The task, or None: there are no patterns, a task runs already, the last one was just now, or nothing is new.
 
     Source:
-        Kafka's ``GroupMetadataManager.maybeScheduleRegularExpressionResolution``. What is ours: after a load the
+        Kafka's ``GroupMetadataManager.maybeScheduleRegularExpressionResolution``. Beyond Kafka: after a load the
         patterns are matched again, since topics may have been created meanwhile; and a wall clock that goes back delays
         nothing.
     """

@@ -95,7 +95,7 @@ class CoordinatorConfig(msgspec.Struct, frozen=True):
     )
     """Least time between two matches of one group's patterns. Kafka has 10 s and no property for it."""
     client_assignors: Annotated[bool, Property("kip848.client.assignors.enable")] = True
-    """Whether members may compute the target (client-side assignors); if not, what they offer is not read."""
+    """Whether members may compute the target (client-side assignors); if not, their offers are not read."""
     client_assignment_timeout_ms: Annotated[int, Property("kip848.client.assignment.timeout.ms")] = 0
     """How long a chosen member may take for the target before another one is asked; 0: its rebalance timeout."""
     client_assignors_bytes_max: Annotated[int, Property("kip848.client.assignors.max.bytes")] = 65_536

@@ -66,7 +66,7 @@ def timeless(message: type[MessageT], handle: Reader[MessageT]) -> Route:
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """A commit of offsets, as far as it decides whether its sender may commit.
+    """The fields of a commit of offsets that decide whether its sender may commit.
 
     Args:
         epoch: the member's epoch, or the generation; negative if it names none.

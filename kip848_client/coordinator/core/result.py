@@ -82,7 +82,7 @@ class GroupConfigReplaced(msgspec.Struct, frozen=True):
     config: GroupConfig | None
 
     def apply(self, state: CoordinatorState) -> None:
-        """Keep them, or forget those that were kept."""
+        """Keep the offsets, or forget the kept ones."""
         if self.config is None:
             state.group_configs.pop(self.group_id, None)
         else:

@@ -47,7 +47,7 @@ def remove_named(
 ) -> tuple[Sequence[ErrorCode], CoordinatorResult]:
     """LeaveGroup: an administrator removes members by id, or static ones by instance id alone.
 
-    Each member has its own code. Those that are found leave together: the group epoch moves by one.
+    Each member has its own code. The members that are found leave together: the group epoch moves by one.
 
     Args:
         remove: removes members that were found.

@@ -30,7 +30,7 @@ from kip848_client.errors import ErrorCode
 
 
 class MemberHeartbeat(Protocol):
-    """A heartbeat of any kind of group, as far as it says who sends it."""
+    """The fields of a heartbeat, of any kind of group, that identify its sender."""
 
     @property
     def group_id(self) -> str:

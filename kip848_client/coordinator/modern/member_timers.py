@@ -1,4 +1,4 @@
-"""The timers of members: those that every answered request arms, and those that start after a load."""
+"""The timers of members: some are armed by every answered request, some start after a load."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def refuse_heartbeat(
     *,
     group: ModernGroup[KeyT, MetadataT] | None,
 ) -> CoordinatorResult:
-    """Answer *response*. A member that is fenced while it should compute the target does so no more."""
+    """Answer *response*. A member that is fenced does not compute the target any more."""
     event = GroupEvent(
         event="member_fenced",
         group_id=message.group_id,

@@ -217,7 +217,7 @@ def _check_without_group(state: CoordinatorState, group_id: str, commit: Commit)
 def _storable(
     state: CoordinatorState, topics: list[tuple[OffsetCommitRequestTopic, TopicInfo | None]]
 ) -> list[tuple[UUID, int]]:
-    """The partitions whose offsets are stored if the member may commit: those that exist, with valid metadata."""
+    """Partitions whose offsets are stored if the member may commit: they exist, and their metadata is valid."""
     return [
         (found.topic_id, partition.partition_index)
         for topic, found in topics

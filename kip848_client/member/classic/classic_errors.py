@@ -40,7 +40,7 @@ class ClassicErrorClass(enum.Enum):
     LATER_ROUND = "later_round"
     """Join again after the backoff; everything is kept."""
     REJOIN = "rejoin"
-    """The group rebalances: join again, after what has to be revoked."""
+    """The group rebalances: revoke if needed, then join again."""
     LOST_GENERATION = "lost_generation"
     """Removed, but known: lose all partitions, and join again with the same id."""
     LOST_ID = "lost_id"

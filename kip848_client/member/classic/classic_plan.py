@@ -3,7 +3,7 @@
 A member claims the partitions that it owns or, if it revoked everything to join, the ones that it owned before. If two
 members claim a partition, the later generation wins; claims of the same generation cancel each other (KIP-792). The
 plan leaves out a partition that another member still owns: the owner revokes it and joins again, and the next round
-assigns it to the new owner (KIP-429). If the assignor fails, every member gets what it claims.
+assigns it to the new owner (KIP-429). If the assignor fails, every member gets the partitions that it claims.
 
 Source: kafka-clients 4.3.1 ``ConsumerCoordinator.onLeaderElected``, ``CooperativeStickyAssignor.adjustAssignment``.
 Rules: R212 to R216 in docs/protocol.md.

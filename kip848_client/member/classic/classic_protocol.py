@@ -191,7 +191,7 @@ class ClassicProtocol(GroupPart, RunOwner, RoundOwner, ExitOwner):
             self._go_on_to_join()
 
     def _go_on_to_join(self) -> None:
-        """Join, or wait for poll() to revoke what has to be revoked first."""
+        """Join, or wait for poll() if partitions must be revoked first."""
         if self._reconciler.to_revoke:
             self._context.move("rejoin_wanted")
         else:

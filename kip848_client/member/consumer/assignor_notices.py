@@ -1,7 +1,7 @@
 """Calls on_assignment() of a member's assignors: once per member epoch, with the complete target, before the listener.
 
-The complete target is what the member may use now plus what others have yet to release. The cluster is asked for topic
-names that are missing; a topic that it does not know is left out.
+The complete target is the member's assignment and the partitions that others have yet to release. The cluster is asked
+for topic names that are missing; a topic that it does not know is left out.
 
 Source: KIP-848 "Assignment": onAssignment is called when the member moves to its new epoch, before the listener.
 Rules: R172 to R174 in docs/protocol.md.

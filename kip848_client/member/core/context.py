@@ -100,7 +100,7 @@ class Context:
         self._last_token = 0
         self._pending: dict[int, _Pending] = {}
         self.listener_calls: Final[dict[int, Callable[[BaseException | None], None] | None]] = {}
-        """Listener calls that have not returned yet, and what follows each."""
+        """Listener calls that have not returned yet, with the function to call at the end of each."""
         self._surfaced: tuple[object, int] | None = None
 
     # --- time

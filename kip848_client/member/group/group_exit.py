@@ -60,7 +60,7 @@ class Unsent(enum.Enum):
 
 
 class ExitOwner(ABC):
-    """The protocol that a member leaves: what it sends, and what it has to forget."""
+    """The protocol that a member leaves: it sends the leave, and forgets its own state."""
 
     keeps_member_id: bool
     """Whether the member has the same id when it joins again: with KIP-848, where the client chooses it."""
@@ -92,7 +92,7 @@ class ExitOwner(ABC):
 
     @abstractmethod
     def forget_group(self) -> None:
-        """The member is out of the group: forget what was sent, and ignore answers in flight."""
+        """The member is out of the group: forget the requests, and ignore answers in flight."""
 
 
 class _Waiter(msgspec.Struct, frozen=True):
@@ -195,7 +195,7 @@ class GroupExit:
             context.move("unsubscribed")
 
     def _begin_leave(self) -> None:
-        """Stop what is under way, and call the revoked callback if partitions are owned."""
+        """Stop runs and requests, and call the revoked callback if partitions are owned."""
         context = self._context
         self._owner.leave_begins()
         context.move("leave_requested")
@@ -329,7 +329,7 @@ class GroupExit:
             every_ms=0,
         )
 
-    # --- the lost callback, and what follows it
+    # --- the lost callback, and the steps after it
 
     def _begin_release(self, *, epoch: int, keep_id: bool) -> None:
         """Lose all owned partitions, once the listener call of a run that is under way has returned.

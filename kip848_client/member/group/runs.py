@@ -3,7 +3,7 @@
 `Runs._steps` is the whole run, from top to bottom. A run starts only at the beginning of a poll(), because only then
 are all records of the last poll() processed. An assignment that arrives meanwhile waits for the next run.
 
-Does not own: when a run starts, with which partitions, and what follows it (`reconciler`, `classic_reconciler`).
+Does not own: the start of a run, its partitions, and the steps after it (`reconciler`, `classic_reconciler`).
 
 Source: KIP-848 "Reconciliation"; Kafka's ``AbstractMembershipManager.maybeReconcile``.
 Rules: R64 to R88 and R256 in docs/protocol.md.
@@ -112,7 +112,7 @@ class Runs(ABC):
         context = self._context
 
         if run.revoked:
-            # Read no further: what is committed now is where the next owner begins.
+            # Read no further: the next owner begins at the offsets that are committed now.
             self.held_back |= run.revoked
             self._positions.hold(run.revoked)
             context.emit(PausePartitions(run.revoked))

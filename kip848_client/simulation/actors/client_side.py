@@ -210,7 +210,7 @@ class ClientSide:
         )
 
     def describe_topics(self, effect: DescribeTopics) -> None:
-        """Topics by name, and those that match a pattern, from any broker."""
+        """Topics by name, and topics that match a pattern, from any broker."""
         pattern = None if effect.pattern is None else compiled(effect.pattern)
 
         def answer() -> MemberEvent:

@@ -1,7 +1,7 @@
 """Workers that share units: the production `WorkerCore` in processes of their own, and the invariants U1 to U3.
 
 `play_workers` plays one run of a scenario with units. The checks know which process really runs which unit, by the
-scheduler's clock. Faults and planned events are those of consumers, as far as they concern workers.
+scheduler's clock. Faults and planned events are those of consumers that also make sense for workers.
 
 Does not own: the protocol (`kip848_client.worker.core`), delays and faults (`network`), the coordinator (`cluster`).
 """

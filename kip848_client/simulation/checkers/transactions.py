@@ -1,7 +1,7 @@
 """Rules for transactions (X1 to X6): which records readers of committed records may see, and which producers may write.
 
-Not an observer of the group: the ledger is told by `simulated_transactions` what was written and decided, and reads
-the logs themselves.
+Not an observer of the group: `simulated_transactions` reports writes and decisions to the ledger, which reads the logs
+    itself.
 """
 
 from __future__ import annotations

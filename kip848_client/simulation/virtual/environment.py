@@ -65,7 +65,7 @@ _NUMBERS_PER_KIND: Final = 1_000
 
 
 def plan_of(scenario: Scenario, scheduler: Scheduler) -> list[PlannedEvent]:
-    """Draw the events of a run, in the order of time; those that are skipped are missing.
+    """Draw the events of a run, in the order of time, without the skipped ones.
 
     Each kind has its own random generator: without the crashes, the leaves stay the same.
     """

@@ -33,7 +33,7 @@ class Gate:
 
     @property
     def owned(self) -> frozenset[NamedPartition]:
-        """Partitions assigned by the group, including those that are being revoked."""
+        """Partitions assigned by the group, including the ones that are being revoked."""
         return frozenset(self._owned)
 
     @property

@@ -35,7 +35,7 @@ class LogOffsets:
         self._admin.close()
 
     def begins(self, partitions: Iterable[NamedPartition]) -> dict[NamedPartition, int]:
-        """The first offset of each partition; those that do not exist are absent.
+        """The first offset of each partition; partitions that do not exist are absent.
 
         Raises:
             Kip848Error: no answer.
@@ -43,7 +43,7 @@ class LogOffsets:
         return self._known(partitions, "earliest", self._isolation)
 
     def ends(self, partitions: Iterable[NamedPartition]) -> dict[NamedPartition, int]:
-        """The next offset of each partition, as far as it may be read; those that do not exist are absent.
+        """The readable end of each partition; partitions that do not exist are absent.
 
         Raises:
             Kip848Error: no answer.

@@ -42,7 +42,7 @@ class NoRecordAtTimeError(Kip848Error):
 
 
 def find_place(place: Place, partitions: Iterable[NamedPartition], lookup: OffsetLookup) -> dict[NamedPartition, int]:
-    """The offset of *place* in each of *partitions*; those that do not exist are absent.
+    """The offset of *place* in each of *partitions*; partitions that do not exist are absent.
 
     Args:
         place: anything but COMMITTED, which only the group knows.

@@ -109,7 +109,7 @@ def write_task(batches: Iterable[pa.RecordBatch], options: SinkOptions, *, task:
 
 
 def decide(written: Sequence[Written], options: SinkOptions, *, batch: BatchId | None) -> None:
-    """All tasks are done: make what they wrote visible.
+    """All tasks are done: make their records visible.
 
     Raises:
         ConfigError: there are too many tasks for one decision.
@@ -215,7 +215,7 @@ def _opened(options: SinkOptions, transactional_id: str) -> OpenTransaction:
 
 
 def _ongoing(options: SinkOptions, matching: str, *, timeout_ms: int) -> tuple[list[OpenTransaction], list[str]]:
-    """The open transactions whose ids match, and what is wrong with nodes that could not be asked."""
+    """The open transactions whose ids match, and the errors of nodes that could not be asked."""
     timeout_s = timeout_ms / 1_000
     with _admin(options) as admin:
         listed = admin.list_transactions(states=(ONGOING,), matching=matching, timeout_s=timeout_s)

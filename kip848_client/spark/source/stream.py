@@ -367,7 +367,7 @@ class Stream:
     def _committed_by_others(
         self, group: GroupOffsets, partitions: Iterable[NamedPartition]
     ) -> dict[NamedPartition, int]:
-        """Committed offsets, except those that an earlier run of this query has committed."""
+        """Committed offsets, except the ones that an earlier run of this query has committed."""
         return {
             partition: at.offset
             for partition, at in group.committed(partitions).items()
@@ -407,7 +407,7 @@ class Stream:
         return (NamedPartition(topic, number) for topic, count in counts.items() for number in range(count))
 
     def _has_had_its_share(self, source: Ownership, *, waited_ms: float) -> bool:
-        """Whether a query that ends by itself may end: nothing is left to read in what it has, and nothing will come.
+        """Whether a query that ends by itself may end: its partitions have no more records, and it will get no others.
 
         Raises:
             NotOwnedError: the group did not settle in time, or it left this query nothing although records wait.
