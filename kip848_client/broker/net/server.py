@@ -6,8 +6,8 @@ connection, and nothing else happens. Limits, all from `BrokerConfig`:
 
 * a frame longer than ``socket.request.max.bytes`` (before authentication: ``sasl.server.max.receive.size``) is refused
   from its first four bytes, before memory is taken;
-* a frame longer than ``kip848.request.max.bytes``, except Produce, closes it, too: a decoded request takes many times
-    its bytes;
+* a frame longer than ``kip848.request.max.bytes`` is refused as well, except Produce: a decoded request takes many
+  times its bytes;
 * a frame that is not complete ``kip848.incomplete.frame.max.ms`` after its first byte closes its connection;
 * after ``kip848.unanswered.requests.max`` open requests, or while the peer does not read its answers, nothing more is
   read from it;
