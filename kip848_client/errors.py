@@ -150,13 +150,13 @@ class Kip848Error(_KafkaExceptionLater):
     """
 
     librdkafka_code: ClassVar[int] = -196  # _FAIL
-    describe: ClassVar[Callable[[Kip848Error], object] | None] = None
+    _describe: ClassVar[Callable[[Kip848Error], object] | None] = None
     """Makes ``args[0]``; set by `client/records/kafka_errors.py`."""
 
     @property
     def args(self) -> tuple[Any, ...]:
         """The arguments, as confluent_kafka's exceptions have them."""
-        describe = Kip848Error.describe
+        describe = Kip848Error._describe
         if describe is None:
             given: tuple[Any, ...] = BaseException.args.__get__(self)  # type: ignore[attr-defined]
             return given
