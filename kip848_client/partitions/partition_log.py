@@ -241,7 +241,10 @@ class PartitionLog:
         header = check_batch(records, max_bytes=max_bytes)
         latest = check_records(records, header, rules, allowance=allowance)
         records = records[: header.size]
-        if latest != header.max_timestamp:
+        if rules.append_time_ms is not None:
+            records = set_latest_timestamp(records, rules.append_time_ms, is_log_append_time=True)
+            header = parse_batch_header(records)
+        elif latest != header.max_timestamp:
             records = set_latest_timestamp(records, latest)
             header = parse_batch_header(records)
         retry_of = self._producers.base_offset_of_retry(header)

@@ -90,11 +90,16 @@ class RecordAllowance:
 
 
 class RecordRules(msgspec.Struct, frozen=True):
-    """A topic's demands on single records. Timestamps are milliseconds since 1970; None stands for no bound."""
+    """A topic's demands on single records. Timestamps are milliseconds since 1970; None stands for no bound.
+
+    Args:
+        append_time_ms: the time that the records get in place of their own (``LogAppendTime``); None: they keep theirs.
+    """
 
     keys_required: bool = False
     timestamp_min: int | None = None
     timestamp_max: int | None = None
+    append_time_ms: int | None = None
 
 
 NO_RULES: Final = RecordRules()

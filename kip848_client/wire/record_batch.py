@@ -57,6 +57,7 @@ CRC_START: Final = 21
 
 _MAGIC_AT: Final = 16
 _CRC_AT: Final = 17
+_ATTRIBUTES_LOW_AT: Final = 22
 _MAX_TIMESTAMP_AT: Final = 35
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _CHECKED_HEADER: Final = struct.Struct(">hiqqqhii")
@@ -388,9 +389,15 @@ def check_room(data: bytes | bytearray | memoryview, *, unpacked_max: int = UNPA
     _roomy_content_of(data, parse_batch_header(data), unpacked_max)
 
 
-def set_latest_timestamp(batch: bytes, timestamp: int) -> bytes:
-    """*batch* with another latest timestamp in its header, and the checksum that belongs to it."""
+def set_latest_timestamp(batch: bytes, timestamp: int, *, is_log_append_time: bool = False) -> bytes:
+    """*batch* with another latest timestamp in its header, and the checksum that belongs to it.
+
+    Args:
+        is_log_append_time: the broker's clock gave the timestamp; it is that of every record.
+    """
     changed = bytearray(batch)
+    if is_log_append_time:
+        changed[_ATTRIBUTES_LOW_AT] |= _LOG_APPEND_TIME
     _OFFSET.pack_into(changed, _MAX_TIMESTAMP_AT, timestamp)
     _CRC.pack_into(changed, _CRC_AT, crc32c(memoryview(changed)[CRC_START:]))
     return bytes(changed)

@@ -119,7 +119,12 @@ def _rules(broker: BrokerState, topic: Topic | ErrorCode) -> RecordRules:
     # Producers run on the machine's clock, even if a test moves the broker's by hand: a timestamp is refused only if it
     # is too old, or too far ahead, by both clocks.
     wall_ms, machine_ms = broker.clock.wall_ms(), _MACHINE_CLOCK.wall_ms()
-    return record_rules(topic.configs, earliest_now_ms=min(wall_ms, machine_ms), latest_now_ms=max(wall_ms, machine_ms))
+    return record_rules(
+        topic.configs,
+        append_time_ms=wall_ms,
+        earliest_now_ms=min(wall_ms, machine_ms),
+        latest_now_ms=max(wall_ms, machine_ms),
+    )
 
 
 def _partition(
@@ -159,7 +164,10 @@ def _partition(
         says_start = error.code not in _START_NOT_TOLD and _is_one_batch(records)
         return _refused(data, error, log_start_offset=log.log_start_offset if says_start else _UNKNOWN_OFFSET)
     return PartitionProduceResponse(
-        index=data.index, base_offset=appended.base_offset, log_start_offset=log.log_start_offset
+        index=data.index,
+        base_offset=appended.base_offset,
+        log_append_time_ms=appended.header.max_timestamp if appended.header.is_log_append_time else -1,
+        log_start_offset=log.log_start_offset,
     )
 
 

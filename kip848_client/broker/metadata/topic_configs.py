@@ -36,6 +36,8 @@ MIN_IN_SYNC: Final = "min.insync.replicas"
 CLEANUP_POLICY: Final = "cleanup.policy"
 TIMESTAMP_BEFORE_MAX_MS: Final = "message.timestamp.before.max.ms"
 TIMESTAMP_AFTER_MAX_MS: Final = "message.timestamp.after.max.ms"
+TIMESTAMP_TYPE: Final = "message.timestamp.type"
+LOG_APPEND_TIME: Final = "LogAppendTime"
 PARTITION_RACKS: Final = "kip848.partition.racks"
 """Ours, not Kafka's: where the replicas of each partition are said to be, see `partition_racks`."""
 
@@ -71,10 +73,8 @@ def _policies(text: str) -> str | None:
     return None if chosen <= {"delete", "compact"} else "names a policy other than delete and compact"
 
 
-def _create_time(text: str) -> str | None:
-    if text == "LogAppendTime":
-        return "is not served by this broker, which keeps batches as the producer sent them; use CreateTime"
-    return None if text == "CreateTime" else "is neither CreateTime nor LogAppendTime"
+def _timestamp_type(text: str) -> str | None:
+    return None if text in ("CreateTime", LOG_APPEND_TIME) else f"is neither CreateTime nor {LOG_APPEND_TIME}"
 
 
 def _local_only(text: str) -> str | None:
@@ -115,7 +115,7 @@ _CONFIGS: Final[dict[str, tuple[str, _Check]]] = {
     MAX_MESSAGE_BYTES: ("1048588", _integer(0, _INT32_MAX)),
     TIMESTAMP_AFTER_MAX_MS: ("3600000", _integer(0)),
     TIMESTAMP_BEFORE_MAX_MS: (str(_INT64_MAX), _integer(0)),
-    "message.timestamp.type": ("CreateTime", _create_time),
+    TIMESTAMP_TYPE: ("CreateTime", _timestamp_type),
     "min.cleanable.dirty.ratio": ("0.5", _ratio),
     "min.compaction.lag.ms": ("0", _integer(0)),
     MIN_IN_SYNC: ("1", _integer(1, _INT32_MAX)),
@@ -174,17 +174,23 @@ def config_of(configs: Mapping[str, str], name: str) -> str:
     return configs.get(name, TOPIC_CONFIG_DEFAULTS[name])
 
 
-def record_rules(configs: Mapping[str, str], *, earliest_now_ms: int, latest_now_ms: int) -> RecordRules:
+def record_rules(
+    configs: Mapping[str, str], *, append_time_ms: int, earliest_now_ms: int, latest_now_ms: int
+) -> RecordRules:
     """The demands of a topic with these configurations on single records.
 
     Args:
-        earliest_now_ms: wall-clock time from which timestamps are too old. latest_now_ms: time from which they are too
-            far ahead.
+        append_time_ms: wall-clock time, the timestamp of all records if ``message.timestamp.type`` is LogAppendTime.
+        earliest_now_ms: wall-clock time from which timestamps are too old.
+        latest_now_ms: time from which they are too far ahead.
     """
+    keys_required = "compact" in configs.get(CLEANUP_POLICY, "")
+    if configs.get(TIMESTAMP_TYPE) == LOG_APPEND_TIME:
+        return RecordRules(keys_required=keys_required, append_time_ms=append_time_ms)
     before_ms = int(configs.get(TIMESTAMP_BEFORE_MAX_MS, _INT64_MAX))
     after_ms = int(configs.get(TIMESTAMP_AFTER_MAX_MS, TOPIC_CONFIG_DEFAULTS[TIMESTAMP_AFTER_MAX_MS]))
     return RecordRules(
-        keys_required="compact" in configs.get(CLEANUP_POLICY, ""),
+        keys_required=keys_required,
         timestamp_min=earliest_now_ms - before_ms,
         timestamp_max=latest_now_ms + after_ms,
     )

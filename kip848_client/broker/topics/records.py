@@ -11,10 +11,12 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from kip848_client.broker.metadata.topic_configs import LOG_APPEND_TIME, TIMESTAMP_TYPE, config_of
 from kip848_client.broker.topics.append_watchers import Watch
 from kip848_client.broker.topics.registry import Topic, TopicRegistry
 from kip848_client.errors import BrokerError, ErrorCode, MessageValueError, ProtocolError
 from kip848_client.partitions.partition_log import PartitionLog
+from kip848_client.partitions.producer_batches import RecordRules
 from kip848_client.wire.record_batch import Record, batches_of, build_batch, records_of
 
 __all__ = [
@@ -91,10 +93,14 @@ def append_records(
             )
         placed.setdefault(partition, []).append((row, record))
     written: dict[int, BrokerRecord] = {}
+    append_time_ms = wall_ms if config_of(topic.configs, TIMESTAMP_TYPE) == LOG_APPEND_TIME else None
     for partition, entries in placed.items():
-        appended = topics.append(topic, partition, build_batch([record for _, record in entries]))
+        batch = build_batch([record for _, record in entries])
+        appended = topics.append(topic, partition, batch, rules=RecordRules(append_time_ms=append_time_ms))
         for offset, (row, record) in enumerate(entries, start=appended.base_offset):
-            written[row] = _as_kept(topic.name, partition, msgspec.structs.replace(record, offset=offset))
+            timestamp = record.timestamp if append_time_ms is None else append_time_ms
+            kept = msgspec.structs.replace(record, offset=offset, timestamp=timestamp)
+            written[row] = _as_kept(topic.name, partition, kept)
     return tuple(written[row] for row in range(len(rows)))
 
 

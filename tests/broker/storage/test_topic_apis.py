@@ -267,9 +267,9 @@ def test_validate_only_creates_nothing() -> None:
             "Null value",
         ),
         (
-            a_topic(configs=[{"name": "message.timestamp.type", "value": "LogAppendTime"}]),
+            a_topic(configs=[{"name": "message.timestamp.type", "value": "EventTime"}]),
             ErrorCode.INVALID_CONFIG,
-            "use CreateTime",
+            "neither CreateTime nor LogAppendTime",
         ),
         (
             a_topic(assignments=[assigned(0)]),
