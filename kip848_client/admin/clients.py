@@ -98,7 +98,7 @@ class _LoopThread:
 
 
 class _Client:
-    """What both clients have.
+    """The parts that both clients share.
 
     Args:
         config: bootstrap.servers and security, as for a consumer; other keys of a consumer are allowed.

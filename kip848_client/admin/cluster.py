@@ -1,8 +1,8 @@
 """Sends each question to the broker that can answer it, in as few requests as possible, and again after what may pass.
 
-A question about thousands of groups or partitions is split by coordinator or leader; these answer side by side. What a
-broker refuses because it is no longer the right one, or because it is gone, is located anew and asked again until the
-time of the call is over. Everything here runs in one event loop.
+A question about thousands of groups or partitions is split by coordinator or leader; these answer side by side. If a
+broker is gone, or is no longer the right one, the request is sent to the next one until the time of the call is over.
+Everything here runs in one event loop.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ResponseT = TypeVar("ResponseT", bound=Response)
 
 GROUP: Final = 0
 TRANSACTION: Final = 1
-"""What FindCoordinator looks up."""
+"""The kinds of keys that FindCoordinator looks up."""
 
 TIMEOUT_S_DEFAULT: Final = 30.0
 _PAUSE_S: Final = 0.1

@@ -1,4 +1,4 @@
-"""What an administrator's calls return: frozen values. Times (``_ms``) are milliseconds since 1970."""
+"""Results of an administrator's calls: frozen values. Times (``_ms``) are milliseconds since 1970."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Results(msgspec.Struct, Generic[KeyT, ValueT], frozen=True):
 
 
 class Listing(msgspec.Struct, Generic[KeyT], frozen=True):
-    """What the nodes of the cluster list, sorted by id.
+    """The groups that the nodes of the cluster list, sorted by id.
 
     Args:
         found: of all nodes that answered.
@@ -269,7 +269,7 @@ class OffsetMove(msgspec.Struct, frozen=True):
 
 
 class ResetPlan(msgspec.Struct, frozen=True):
-    """What a reset would commit, sorted by partition. Nothing is committed yet."""
+    """The offsets that a reset would commit, sorted by partition. Nothing is committed yet."""
 
     group_id: str
     moves: tuple[OffsetMove, ...]

@@ -54,7 +54,7 @@ class Kept(NamedTuple):
 
     @classmethod
     def in_folder(cls, folder: Path, config: BrokerConfig, *, placement: Placement, events: BrokerEvents) -> Kept:
-        """What a data folder holds; `close` lets go of it.
+        """The content of a data folder; `close` lets go of it.
 
         Raises:
             DataDirError: the folder cannot be used.

@@ -62,7 +62,7 @@ class Started(NamedTuple):
 
 
 class StartUp(NamedTuple):
-    """What one start needs to know.
+    """The inputs of one start.
 
     Attributes:
         topics: to create, name to number of partitions.

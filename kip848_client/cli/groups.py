@@ -112,7 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _ask(admin: Admin, arguments: argparse.Namespace) -> tuple[Sequence[_Answer], Sequence[Kip848Error]]:
-    """What the cluster answers, and the refusals."""
+    """The answers of the cluster, and the refusals."""
     timeout_s = arguments.timeout
     if arguments.action == "list":
         listing = admin.list_groups(timeout_s=timeout_s)

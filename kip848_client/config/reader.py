@@ -15,7 +15,7 @@ from kip848_client.config.keys import is_secret
 from kip848_client.errors import ConfigError
 
 ConfigValue: TypeAlias = str | int | float | bool | Callable[..., object] | object
-"""What a configuration mapping may hold: as confluent-kafka accepts it."""
+"""Values of a configuration mapping, as confluent-kafka accepts them."""
 
 
 ValueT = TypeVar("ValueT")

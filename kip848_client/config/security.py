@@ -99,7 +99,7 @@ def read_security(reader: ConfigReader, *, hosts: Iterable[str]) -> tuple[Securi
         hosts: of bootstrap.servers.
 
     Returns:
-        What the control plane does, and what to put over the user's keys so that the data plane does the same.
+        The settings of the control plane, and the keys that make the data plane do the same.
 
     Raises:
         ConfigError: a key is missing, does not fit the others, or asks for what the control plane cannot do.

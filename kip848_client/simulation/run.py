@@ -86,7 +86,7 @@ def run(
         keep_history: False keeps counts only, for runs that are long.
 
     Returns:
-        What happened; a broken invariant is in `Report.violation` and not raised.
+        The report; a broken invariant is in `Report.violation` and not raised.
     """
     scenario = settled(scenario, seed=seed)
     read_twice = 0

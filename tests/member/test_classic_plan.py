@@ -58,7 +58,7 @@ def old_member(version: int, *, said: int = -1, user_data: bytes | None = None) 
 
 
 def test_a_later_claim_wins_also_over_two_that_cancel_each_other() -> None:
-    """Whoever was given the partition last reads it; in which order members are listed must not matter."""
+    """The member that got the partition last reads it; the order in which members are listed must not matter."""
     members = [a_member(name, {"t": [0]}, generation=at) for name, at in (("a", 3), ("b", 3), ("c", 5))]
     for order in itertools.permutations(members):
         assert claimed(plan(*order)) == {"a": [], "b": [], "c": [0]}

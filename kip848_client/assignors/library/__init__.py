@@ -1,7 +1,7 @@
 """Ready-made client-side assignors, for what people ask of Kafka consumers. docs/assignors.md shows them, one by one.
 
 All are deterministic (the same group gives the same assignment in every member) and move as little as their goal
-allows. What a member tells about itself travels as JSON in its metadata: small, and readable in a request log.
+allows. A member describes itself by JSON in its metadata: small, and readable in a request log.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ def encode(told: Mapping[str, Json], *, reason: int = 0) -> AssignorMetadata:
 
 
 def decode(member: MemberSpec) -> dict[str, Json]:
-    """What *member* told; nothing if it sent no bytes.
+    """The JSON object of *member*; empty if it sent no bytes.
 
     Raises:
         ValueError: they are not a JSON object; the message names the member.

@@ -29,7 +29,7 @@ class PartitionRun(NamedTuple):
 
 
 class Survey(msgspec.Struct, frozen=True):
-    """What members may keep.
+    """The partitions that members may keep.
 
     Args:
         kept: per member, the valid part of its target; the target itself if all of it is valid.

@@ -43,7 +43,7 @@ class Api(NamedTuple):
     version_min: int
     version_max: int
     requires: Check
-    """What the ACLs must allow; asked only while the broker has ACLs."""
+    """The permissions that a request needs; asked only while the broker has ACLs."""
     handle: Handler
     extension: str
     """The extension that must be on for it; empty if it is always served."""

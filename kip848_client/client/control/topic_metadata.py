@@ -257,7 +257,7 @@ class TopicMetadataRequestManager:
 
 
 def _racks(topic: MetadataResponseTopic, rack_of: Mapping[int, str]) -> tuple[frozenset[str], ...]:
-    """Of each partition the racks of its replicas, in or out of sync, as the Java client counts them."""
+    """The racks of each partition's replicas, in or out of sync, as the Java client counts them."""
     partitions = sorted(topic.partitions, key=lambda each: each.partition_index)
     return tuple(frozenset(rack_of[node] for node in each.replica_nodes if node in rack_of) for each in partitions)
 

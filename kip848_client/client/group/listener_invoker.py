@@ -84,7 +84,7 @@ class ListenerInvoker:
                 lost listener; never for an assigned listener.
 
         Returns:
-            What the listener raised, wrapped, for the caller to raise.
+            The exception of the listener, wrapped, for the caller to raise.
 
         Raises:
             BaseException: what the listener raised, if it is no `Exception` (KeyboardInterrupt); reported as well.

@@ -389,7 +389,7 @@ class Fetcher:
     def unprocessed(
         self, in_hand: Iterable[Message], committed: Mapping[NamedPartition, OffsetAndMetadata]
     ) -> list[Message]:
-        """Those of the records *in_hand* that were not *committed*, and that a seek() will not return anyway."""
+        """The records *in_hand* that were not *committed*, and that a seek() will not return anyway."""
         positions = self.positions()
         left = []
         for message in in_hand:

@@ -264,7 +264,7 @@ class ClassicOutcome:
         )
 
     def time_is_up(self, key: TimerKey) -> None:
-        """Handle a timer that fired. Those of a phase are cancelled when it ends."""
+        """Handle a timer that fired. Timers of a phase are cancelled when it ends."""
         group = self.group
         match key.kind:
             case TimerKind.CLASSIC_SESSION if key.member_id in group.pending_joins:

@@ -150,7 +150,7 @@ def handle_install(
 def _read_assignment(
     prepared: PreparedConnectGroup, message: ConnectGroupInstallAssignmentRequest
 ) -> tuple[dict[str, _Part], Units]:
-    """What each worker should run and which units wait, if it is a legal target for the group as it was prepared.
+    """The units of each worker, and the deferred ones, if they are a legal target for the group as it was prepared.
 
     Raises:
         Refused: INVALID_ASSIGNMENT; names the worker and the unit.

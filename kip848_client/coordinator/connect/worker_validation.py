@@ -1,4 +1,4 @@
-"""What a ConnectGroupHeartbeat must look like before any state is read."""
+"""Checks of a ConnectGroupHeartbeat that need no state."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def read_member_metadata(value: wire.ConsumerGroupMemberMetadataValue) -> Consum
 def read_assignment_metadata(
     value: wire.ConsumerGroupTargetAssignmentMemberValue | wire.ConsumerGroupCurrentMemberAssignmentValue,
 ) -> AssignmentMetadata:
-    """What goes with a target, or with what a member has reached."""
+    """Metadata that goes with a target, or with a member's assignment."""
     if not value.error and not value.metadata_version and not value.metadata_bytes:
         return NO_METADATA
     return AssignmentMetadata(

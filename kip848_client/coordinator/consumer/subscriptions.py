@@ -112,7 +112,7 @@ class Subscriptions(StatePart):
 
 
 class _GroupTopics(msgspec.Struct, eq=False):
-    """What `Subscriptions.of_group` remembers of one group."""
+    """The result that `Subscriptions.of_group` remembers for one group."""
 
     changes: list[str]
     """`ConsumerGroup.metadata_changes` that were read."""

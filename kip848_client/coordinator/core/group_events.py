@@ -28,7 +28,7 @@ names when the event is written."""
 
 
 class EventMember(Protocol):
-    """What an event says of a member."""
+    """The fields of a member in an event."""
 
     @property
     def member_id(self) -> str:

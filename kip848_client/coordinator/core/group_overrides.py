@@ -75,7 +75,7 @@ class GroupConfig(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, config: CoordinatorConfig) -> GroupConfig:
-        """What holds for a group without overrides."""
+        """The values for a group without overrides."""
         return cls(**{field: getattr(config, override.default) for field, override in _overrides().items()})
 
     def properties(self) -> Mapping[str, str]:

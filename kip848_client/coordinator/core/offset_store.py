@@ -97,7 +97,7 @@ class OffsetStore:
         return pending is not None and (topic is None or (topic, partition) in pending)
 
     def pending_of_group(self, group_id: str) -> tuple[PendingOffsetKey, ...]:
-        """What open transactions commit to the group, topics and partitions ascending."""
+        """Offsets that open transactions commit to the group, topics and partitions ascending."""
         return tuple(
             PendingOffsetKey(producer_id=producer_id, group=group_id, topic=topic, partition=partition)
             for (topic, partition), by_producer in sorted(self._pending.get(group_id, {}).items())
@@ -105,7 +105,7 @@ class OffsetStore:
         )
 
     def pending_of_producer(self, producer_id: int) -> tuple[tuple[PendingOffsetKey, PendingOffset], ...]:
-        """What the producer's open transaction commits, in the order in which it was sent."""
+        """Offsets that the producer's open transaction commits, in the order in which they were sent."""
         return tuple(
             (key, self._pending[key.group][key.topic, key.partition][producer_id])
             for key in self._of_producers.get(producer_id, ())

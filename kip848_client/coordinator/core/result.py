@@ -102,7 +102,7 @@ class ResolveRegexes(msgspec.Struct, frozen=True):
 
 
 class CoordinatorResult(msgspec.Struct, frozen=True):
-    """What one event leads to.
+    """The outcome of one event.
 
     Args:
         replies: answers by request id; may answer requests of earlier events, and may be empty.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class TimerKind(enum.StrEnum):
-    """What happens when the time is up."""
+    """The kinds of timers, by the event when their time is up."""
 
     __hash__ = str.__hash__  # Enum's own is Python code, and every heartbeat hashes a key three times
 

@@ -1,4 +1,4 @@
-"""What Prepare and Install share in every kind of group: the check of the sender, and what remains of a target."""
+"""The part of Prepare and Install that all kinds of groups share: check the sender, drop what no longer exists."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class ModernGroup(ABC, Generic[KeyT, MetadataT]):
 
     @property
     def protocol_type(self) -> str:
-        """What its members say they are."""
+        """The protocol type of its members."""
         return self.kind
 
     @property
@@ -170,7 +170,7 @@ class ModernGroup(ABC, Generic[KeyT, MetadataT]):
         return self._holders.get(key, _NO_HOLDERS)
 
     def target_of(self, member_id: str) -> Mapping[KeyT, tuple[int, ...]]:
-        """What a member should own; empty if no target was computed for it yet."""
+        """The target of a member; empty if none was computed for it yet."""
         return self.target.get(member_id, {})
 
     def target_metadata_of(self, member_id: str) -> AssignmentMetadata:

@@ -29,7 +29,7 @@ __all__ = [
 
 
 class ClassicErrorClass(enum.Enum):
-    """What an error code does to the member."""
+    """The reaction of the member to an error code."""
 
     RETRY = "retry"
     """Send the same request again, after the backoff."""

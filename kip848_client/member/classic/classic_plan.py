@@ -145,7 +145,7 @@ class ClassicPlan:
         self._ids: Final = {name: _topic_id(name, topic) for name, topic in self._topics.items()}
         self._names: Final = {topic_id: name for name, topic_id in self._ids.items()}
         self._owners: Final[dict[NamedPartition, GroupMemberData]] = {}
-        """Who has the winning claim to a partition."""
+        """The member with the winning claim to a partition."""
         self._contested: Final[set[NamedPartition]] = set()
         """Partitions that several members of one generation claim."""
         self._left_out = False

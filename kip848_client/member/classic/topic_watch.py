@@ -38,7 +38,7 @@ class TopicWatch:
         self._topics: frozenset[str] = frozenset()
         self._pattern: str | None = None
         self._matched: frozenset[str] = frozenset()
-        """What the pattern matched when the member joined."""
+        """The topics that the pattern matched when the member joined."""
         self._known: Mapping[str, TopicDescription] | None = None
         """The topics of the last assignment; None until the first answer."""
         self._due_ms: int | None = None

@@ -1,4 +1,4 @@
-"""What both protocols stand on: events, effects, time, states, settings, errors and the coordinator's address.
+"""The base of both protocols: events, effects, time, states, settings, errors and the coordinator's address.
 
 Here belongs code that knows neither rebalances nor commits.
 """

@@ -136,7 +136,7 @@ Trigger: TypeAlias = Literal[
     "left",
     "released",
 ]
-"""What moves a member."""
+"""The triggers that move a member."""
 
 Exits: TypeAlias = Mapping[Trigger, Phase]
 

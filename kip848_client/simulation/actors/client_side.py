@@ -57,7 +57,7 @@ VERSIONS: Final[dict[int, tuple[int, int]]] = {
     ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT: (0, 0),
     ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT: (0, 0),
 }
-"""What the simulated brokers offer."""
+"""The APIs and versions that the simulated brokers offer."""
 
 
 class ClientSide:

@@ -83,7 +83,7 @@ class _Moody(_Weighted):
 
 
 OFFERED: Final[tuple[Assignor, ...]] = (advertised(_Weighted()),)
-"""What a process with an assignor of its own offers when it joins."""
+"""The assignors that a process offers when it joins."""
 
 _OWN: Final[dict[str, type[_Weighted]]] = {_Weighted.name: _Weighted, _Moody.name: _Moody}
 _BUILT_IN: Final = {one.name: one for one in (ClassicRange(), RoundRobin(), CooperativeSticky())}

@@ -198,7 +198,7 @@ class TransactionLedger:
             fail("X1", f"of {partition} a reader sees {seen} and not {wanted}")
 
     def _read(self, partition: TransactionPartition, log: PartitionLog) -> list[bytes]:
-        """What a client that reads committed records returns: it drops what the list of aborted transactions names."""
+        """The records that a reader of committed ones returns: it drops those in the list of aborted transactions."""
         known = self._batches.setdefault(partition, [])
         known += map(_batch, log.batches()[len(known) :])
         stable = log.last_stable_offset

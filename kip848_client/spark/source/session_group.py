@@ -74,7 +74,7 @@ class SessionGroup:
                 if not told:
                     _log.info("waiting until another stream of this session, in group %r, has ended", self._group_id)
                     told = True
-                threading.Event().wait(_LOOK_EVERY_S)  # a lock tells nobody when it becomes free
+                threading.Event().wait(_LOOK_EVERY_S)  # a lock does not tell when it becomes free
             self._held.append(held)
 
     def note_asked(self) -> None:

@@ -1,4 +1,4 @@
-"""What a query is asked for, as checked values: options, places, filters, offsets in a checkpoint. Pure.
+"""The settings of a query, as checked values: options, places, filters, offsets in a checkpoint. Pure.
 
 Here belongs what Spark hands over. Not here: anything that asks a broker.
 """

@@ -246,7 +246,7 @@ def test_a_member_that_is_silent_after_the_answer_to_its_join_goes_after_its_ses
 
 
 def test_static_members_of_which_one_is_back_wait_for_the_others_no_longer_than_the_rebalance_timeout() -> None:
-    """Nobody came in the first round; without another timer the one that comes would wait for a session to end."""
+    """No member came in the first round; without another timer the next one would wait for a session to end."""
     h = ClassicHarness()
     for instance in ("i1", "i2"):
         h.join_group(instance=instance, session_ms=1_000_000)
