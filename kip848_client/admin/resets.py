@@ -8,15 +8,13 @@ from os import PathLike
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from kip848_client.admin.cluster import TIMEOUT_S_DEFAULT, Call, Cluster, check
+from kip848_client.admin.cluster import TIMEOUT_S_DEFAULT, Call, Cluster
 from kip848_client.admin.groups import member_count
-from kip848_client.admin.offsets import commit, committed_of
+from kip848_client.admin.offsets import commit_offsets, committed_of
 from kip848_client.admin.results import OffsetMove, ResetPlan, ShiftBy, split
 from kip848_client.admin.topics import EARLIEST, LATEST, Partition, named, offsets_of, timestamp_of
-from kip848_client.errors import ConfigError, IllegalStateError, Kip848Error
-from kip848_client.member.offsets.commit_requests import first_part
-from kip848_client.model import NamedPartition, OffsetAndMetadata
-from kip848_client.plain_text import counted
+from kip848_client.errors import ConfigError, IllegalStateError
+from kip848_client.model import NamedPartition
 
 ResetTo: TypeAlias = Literal["earliest", "latest"] | datetime | int | ShiftBy | Mapping[NamedPartition, int]
 """Where to reset to: an edge, a time, an offset (int), a shift, or an offset for each partition."""
@@ -117,25 +115,8 @@ async def apply_reset(cluster: Cluster, plan: ResetPlan, *, timeout_s: float = T
             nothing was committed.
         Kip848Error: no broker answers.
     """
-    call = cluster.call(timeout_s)
-    left = {move.partition: OffsetAndMetadata(move.new) for move in plan.moves}
-    refused: dict[NamedPartition, int] = {}
-    done = 0
-    while left:
-        part = first_part(left, group_id=plan.group_id)
-        try:
-            codes = await commit(call, plan.group_id, part)
-        except Kip848Error as error:
-            if not done:
-                raise
-            raise Kip848Error(f"offsets of {counted(done, 'partition')} were committed, and then: {error}") from error
-        refused |= codes
-        done += len(part) - len(codes)
-        left = {partition: position for partition, position in left.items() if partition not in part}
-    if refused:
-        where = ", ".join(map(str, refused))
-        said = f"offsets of {plan.group_id!r} were committed for {counted(done, 'partition')}, and not for {where}"
-        check(next(iter(refused.values())), said)
+    offsets = {move.partition: move.new for move in plan.moves}
+    await commit_offsets(cluster, plan.group_id, offsets, timeout_s=timeout_s)
 
 
 def read_offsets(path: str | PathLike[str]) -> dict[NamedPartition, int]:

@@ -32,6 +32,7 @@ from kip848_client.errors import (
     UnsupportedByBrokerError,
 )
 from kip848_client.faults import ALWAYS, answer, error, hold, rewrite
+from kip848_client.model import OffsetAndMetadata
 from kip848_client.testing import NewRecord
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.api_versions import ApiVersionsResponse
@@ -161,6 +162,8 @@ def test_a_reset_is_planned_and_then_applied(orders: EmbeddedBroker, admin: Admi
 
     admin.apply_reset(plan)
     assert orders.groups.committed("billing") == {("orders", 0): 2, ("orders", 1): 10}
+    admin.commit_offsets("copy", {ORDERS_0: OffsetAndMetadata(3, metadata="by hand")})
+    assert admin.committed_offsets(["copy"])["copy"] == {ORDERS_0: OffsetAndMetadata(3, metadata="by hand")}
     assert [move.new for move in admin.plan_reset("billing", ShiftBy(-1)).moves] == [1, 9]
     with pytest.raises(ConfigError, match="no such topic"):
         admin.plan_reset("billing", "latest", partitions=["ordres"])

@@ -8,6 +8,7 @@ import pytest
 
 from kip848_client import Admin, EmbeddedBroker
 from kip848_client.admin import NamedPartition
+from kip848_client.errors import BrokerError, ErrorCode
 from kip848_client.faults import answer
 from kip848_client.wire.messages.list_transactions import ListTransactionsResponse
 from tests.support.transactions import TOPIC, RawProducer, begun
@@ -69,3 +70,18 @@ def test_a_hanging_transaction_is_found_and_aborted(
 
     admin.abort_hanging_transaction(hanging)
     assert stable(admin) == 2
+
+
+def test_offsets_of_an_open_transaction_are_waited_for(producer: RawProducer, admin: Admin) -> None:
+    """A program that begins before them reads records again whose results are about to be committed."""
+    assert producer.add_offsets("g") == 0
+    assert producer.commit_offset("g", 3) == 0
+    partition = NamedPartition(TOPIC, 0)
+    waiting = admin.committed_offsets(["g"], partitions=[partition], require_stable=True, timeout_s=0.3)
+    assert [one.code for one in waiting.errors.values() if isinstance(one, BrokerError)] == [
+        ErrorCode.UNSTABLE_OFFSET_COMMIT
+    ]
+    assert admin.committed_offsets(["g"])["g"] == {}
+
+    producer.end(commit=True)
+    assert admin.committed_offsets(["g"], partitions=[partition], require_stable=True)["g"][partition].offset == 3

@@ -6,11 +6,9 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from kip848_client.client.group.assembly import build_group_member
-from kip848_client.config import parse_consumer_config
+from kip848_client.admin import Admin
 from kip848_client.config.reset import duration_ms
 from kip848_client.errors import NoOffsetForPartitionError
-from kip848_client.member.core.events import LeaveMode
 from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.spark.group.places import OffsetLookup, find_place
 from kip848_client.spark.values.starting import AtTime, Edge, NoMatch, Place
@@ -25,8 +23,9 @@ class GroupOffsets:
     """
 
     def __init__(self, client: Mapping[str, str], *, timeout_ms: int) -> None:
-        self._timeout_ms: Final = timeout_ms
-        self._member = build_group_member(parse_consumer_config(client), records=_Nothing())
+        self._timeout_s: Final = timeout_ms / 1_000
+        self._group_id: Final = client["group.id"]
+        self._admin: Final = Admin(client, await_broker=True)
 
     def committed(self, partitions: Iterable[NamedPartition]) -> Mapping[NamedPartition, OffsetAndMetadata]:
         """The committed offsets; partitions without one are absent.
@@ -34,7 +33,13 @@ class GroupOffsets:
         Raises:
             Kip848Error: no answer.
         """
-        return self._member.committed(partitions, timeout_ms=self._timeout_ms)
+        asked = list(partitions)
+        if not asked:
+            return {}
+        found = self._admin.committed_offsets(
+            [self._group_id], partitions=asked, require_stable=True, timeout_s=self._timeout_s
+        )
+        return found[self._group_id]
 
     def commit(self, offsets: Mapping[NamedPartition, int], *, metadata: str) -> None:
         """Commit without membership, which the group accepts only while it is empty.
@@ -43,11 +48,11 @@ class GroupOffsets:
             Kip848Error: refused, or no answer.
         """
         named = {partition: OffsetAndMetadata(offset, metadata=metadata) for partition, offset in offsets.items()}
-        self._member.commit_sync(named, timeout_ms=self._timeout_ms)
+        self._admin.commit_offsets(self._group_id, named, timeout_s=self._timeout_s)
 
     def close(self) -> None:
         """Close connections."""
-        self._member.close(timeout_ms=1_000, mode=LeaveMode.DEFAULT, release=lambda: None)
+        self._admin.close()
 
 
 def begin_at_committed(
@@ -69,26 +74,3 @@ def begin_at_committed(
     if age_ms is not None:
         place = AtTime(max(0, time.time_ns() // 1_000_000 - age_ms), NoMatch.LATEST)
     return {**known, **find_place(place, others, log)}
-
-
-class _Nothing:
-    """There are no records here."""
-
-    def warm(self, topics: Iterable[str]) -> None:
-        """Nothing to do."""
-
-    def start(self, positions: object) -> None:
-        """Nothing to do."""
-
-    def hold(self, partitions: Iterable[NamedPartition]) -> None:
-        """Nothing to do."""
-
-    def stop(self, partitions: Iterable[NamedPartition]) -> None:
-        """Nothing to do."""
-
-    def stop_all(self) -> None:
-        """Nothing to do."""
-
-    def positions(self) -> Mapping[NamedPartition, OffsetAndMetadata]:
-        """None."""
-        return {}
