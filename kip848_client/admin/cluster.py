@@ -176,7 +176,7 @@ class Call:
         await asyncio.sleep(_PAUSE_S)
         return True
 
-    # Any broker
+    # --- any broker
 
     async def ask_any(
         self, request: Request[ResponseT], code_of: Callable[[ResponseT], int] | None = None
@@ -228,7 +228,7 @@ class Call:
             "speaks"
         )
 
-    # Many brokers
+    # --- many brokers
 
     async def everywhere(self, ask: Callable[[Node], Awaitable[ValueT]]) -> dict[int, ValueT | Kip848Error]:
         """Ask every node of the cluster; node id -> answer.
