@@ -314,7 +314,7 @@ def wrong_calls(consumer: Any) -> Iterator[tuple[Any, str]]:
     for call in (consumer.lag, consumer.cluster_id, partial(consumer.list_topics, "orders")):
         yield partial(call, "1"), "a number of seconds, got '1'"
     for call in (consumer.committed, consumer.offsets_for_times):
-        yield partial(call, [TopicPartition("orders", 0)], "1"), "a number of seconds, got '1'"
+        yield partial(call, [TopicPartition("orders", 0, 0)], "1"), "a number of seconds, got '1'"
     yield lambda: consumer.get_watermark_offsets(TopicPartition("orders", 0), "1"), "a number of seconds, got '1'"
     yield lambda: consumer.consume("5", 0.1), "num_messages is a whole number, got '5'"
     yield lambda: consumer.assign([("orders", 0)]), r"write TopicPartition\('orders', 0\)"
