@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from kip848_client import Consumer
+from kip848_client import Admin, Consumer
+from kip848_client.admin import GroupDescription
 from kip848_client.assignors.library import Weighted
-from kip848_client.errors import UnsupportedGroupProtocolError
-from tests.interop.classic.conftest import Scene, scene_on
+from kip848_client.errors import UnsupportedByBrokerError, UnsupportedGroupProtocolError, UnsupportedVersionError
+from tests.interop.classic.conftest import PARTITIONS, Scene, scene_on
 from tests.interop.conftest import require_kafka
 from tests.interop.old_kafka import OldKafka
 from tests.support.waiting import wait_until
@@ -53,3 +54,30 @@ def test_kip_848_is_refused_with_the_line_to_change(old_scene: Scene) -> None:
         consumer.subscribe([old_scene.topic])
         with pytest.raises(UnsupportedGroupProtocolError, match=r"group\.protocol=classic"):
             wait_until(lambda: consumer.poll(0.1), what="the refusal")
+
+
+def test_an_administrator_asks_what_an_old_cluster_can_answer(old_scene: Scene) -> None:
+    """Lag and resets need no API that came after 2019; what does is named."""
+    member = old_scene.ours(partition_assignment_strategy="range")
+    old_scene.wait_for_owned(member, shares=(PARTITIONS,))
+    old_scene.produce(60)
+    old_scene.wait_until_all_is_read()
+    group_id = old_scene.group_id
+    with Admin({"bootstrap.servers": old_scene.bootstrap_servers}) as admin:
+        assert group_id in {one.group_id for one in admin.list_groups().found}
+        described = admin.describe_groups([group_id, "unheard-of"])
+        lag = admin.lag([group_id])[group_id]
+        admin.commit_offsets(f"{group_id}-copy", {one.partition: 4 for one in lag.progress})
+        admin.apply_reset(admin.plan_reset(f"{group_id}-copy", "latest"))
+        copied = admin.lag([f"{group_id}-copy"])[f"{group_id}-copy"]
+        with pytest.raises(UnsupportedByBrokerError, match="does not serve ListTransactions"):
+            admin.list_transactions()
+        with pytest.raises(UnsupportedVersionError):
+            admin.list_groups(types=["consumer"])
+
+    group = described[group_id]
+    assert isinstance(group, GroupDescription)
+    assert {one.owner for one in lag.progress} == {one.client_id for one in group.members}
+    assert sum(one.end or 0 for one in lag.progress) == 60
+    assert copied.lag == 0
+    assert list(described.errors) == ["unheard-of"]
