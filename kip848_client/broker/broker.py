@@ -497,8 +497,7 @@ class EmbeddedBroker:
         thread, state = run.thread, run.state
         try:
             thread.call(self.faults._detach)
-            if run.fail_over is not None:
-                thread.call(run.fail_over.close)
+            thread.call(run.fail_over.close)
             thread.call(started.stop_working)
             if not abort:
                 thread.call(state.groups.stop_coordinating)
@@ -521,9 +520,7 @@ class EmbeddedBroker:
         return self._live.on_loop(function)
 
     def _run_due(self, state: BrokerState) -> None:
-        fail_over = self._live.current().fail_over
-        if fail_over is not None:
-            fail_over.run_due()
+        self._live.current().fail_over.run_due()
         state.groups.run_due()
         state.transactions.run_due()
         state.cleaner.run_due()

@@ -84,11 +84,6 @@ class Kept(NamedTuple):
         """Repairs of the data folder when it was opened."""
         return () if self.data is None else tuple(self.data.repairs)
 
-    @property
-    def coordinator_epoch(self) -> int:
-        """Of the transaction coordinator of a single node: grows with each start."""
-        return 0 if self.data is None else self.data.coordinator_epoch
-
     def start_again(self) -> None:
         """The broker stopped, and starts with the same memory: leaders are elected anew."""
         self.topics.elect_leaders()

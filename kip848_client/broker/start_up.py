@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
 import secrets
@@ -14,10 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kip848_client.broker.cluster.fail_over import FailOver
 from kip848_client.broker.cluster.nodes import Nodes
 from kip848_client.broker.config import BrokerConfig
-from kip848_client.broker.coordinators.group_host import GroupHost
-from kip848_client.broker.coordinators.group_metrics import GroupMetrics
-from kip848_client.broker.coordinators.group_shards import Groups, GroupShards
-from kip848_client.broker.coordinators.transaction_host import TransactionHost, abort_orphans
+from kip848_client.broker.coordinators.group_shards import GroupShards
+from kip848_client.broker.coordinators.transaction_host import abort_orphans
 from kip848_client.broker.coordinators.transaction_shards import TransactionShards
 from kip848_client.broker.dispatch import Dispatcher
 from kip848_client.broker.events import BrokerEvents
@@ -50,13 +47,13 @@ class Started(NamedTuple):
     """A broker that serves.
 
     Attributes:
-        fail_over: the steps when a node goes or comes back; None if there is a single node.
+        fail_over: the steps when a node goes or comes back.
         stop_working: ends what the dispatcher still does; before the servers stop.
         stop_listening: ends what watches topics and groups; after all else was closed.
     """
 
     state: BrokerState
-    fail_over: FailOver | None
+    fail_over: FailOver
     stop_working: Callable[[], None]
     stop_listening: Callable[[], None]
 
@@ -92,7 +89,20 @@ class StartUp(NamedTuple):
         topics = kept.topics
         racks = {node.node_id: node.rack for node in nodes if node.rack}
         images = TopicImages(topics, clock=self.clock, node_racks=racks)
-        groups, transactions = self._coordinators(kept, images, thread.loop)
+        groups = GroupShards(
+            self.config,
+            log=kept.log,
+            configs=kept.configs,
+            images=images,
+            offsets_topic=kept.offsets_topic,
+            placement=topics.placement,
+            clock=self.clock,
+            journal=self.journal,
+            loop=thread.loop,
+        )
+        transactions = TransactionShards(
+            self.config, log=kept.transaction_log, topics=topics, groups=groups, clock=self.clock, loop=thread.loop
+        )
         access = self._access(kept) if self.config.authorizer else None
         if access is not None:
             images.visible_to = access.visible_to
@@ -130,16 +140,14 @@ class StartUp(NamedTuple):
         dispatcher = self.new_dispatcher(state)
         make_server = self._server_maker(dispatcher, state)
         await nodes.start(make_server)
-        fail_over = None
-        if isinstance(groups, GroupShards) and isinstance(transactions, TransactionShards):
-            fail_over = FailOver(
-                self.config,
-                state=state,
-                groups=groups,
-                transactions=transactions,
-                make_server=make_server,
-                on_event=lambda event, node_id: self.events.write(event, {"node_id": node_id}),
-            )
+        fail_over = FailOver(
+            self.config,
+            state=state,
+            groups=groups,
+            transactions=transactions,
+            make_server=make_server,
+            on_event=lambda event, node_id: self.events.write(event, {"node_id": node_id}),
+        )
         stop_publishing = _publish_metrics(thread, state)
 
         def stop_listening() -> None:
@@ -147,47 +155,6 @@ class StartUp(NamedTuple):
                 stop()
 
         return Started(state, fail_over, dispatcher.close, stop_listening)
-
-    def _coordinators(
-        self, kept: Kept, images: TopicImages, loop: asyncio.AbstractEventLoop
-    ) -> tuple[Groups, TransactionHost | TransactionShards]:
-        """One coordinator for everything on a single node; of several nodes one for each partition."""
-        topics = kept.topics
-        if topics.placement.is_spread:
-            shards = GroupShards(
-                self.config,
-                log=kept.log,
-                configs=kept.configs,
-                images=images,
-                offsets_topic=kept.offsets_topic,
-                placement=topics.placement,
-                clock=self.clock,
-                journal=self.journal,
-                loop=loop,
-            )
-            return shards, TransactionShards(
-                self.config, log=kept.transaction_log, topics=topics, groups=shards, clock=self.clock, loop=loop
-            )
-        groups = GroupHost(
-            self.config,
-            log=kept.log,
-            configs=kept.configs,
-            images=images,
-            offsets_topic=kept.offsets_topic,
-            metrics=GroupMetrics(loop),
-            clock=self.clock,
-            journal=self.journal,
-            loop=loop,
-        )
-        return groups, TransactionHost(
-            self.config,
-            log=kept.transaction_log,
-            topics=topics,
-            groups=groups,
-            clock=self.clock,
-            loop=loop,
-            coordinator_epoch=kept.coordinator_epoch,
-        )
 
     def _access(self, kept: Kept) -> Access:
         return Access(

@@ -17,8 +17,7 @@ from kip848_client.clock import Clock, TimerHandle
 
 if TYPE_CHECKING:
     from kip848_client.broker.cluster.nodes import Node, Nodes
-    from kip848_client.broker.coordinators.group_shards import Groups
-    from kip848_client.broker.coordinators.transaction_host import TransactionHost
+    from kip848_client.broker.coordinators.group_shards import GroupShards
     from kip848_client.broker.coordinators.transaction_shards import TransactionShards
     from kip848_client.broker.metadata.placement import Placement
     from kip848_client.broker.security.access import Access
@@ -58,8 +57,8 @@ class BrokerState(msgspec.Struct, eq=False):
     served: Mapping[int, tuple[int, int]]
     topics: TopicRegistry
     offsets_topic: OffsetsTopic
-    groups: Groups
-    transactions: TransactionHost | TransactionShards
+    groups: GroupShards
+    transactions: TransactionShards
     cleaner: LogCleaner
     journal: Journal
     data_dir: Path | None

@@ -42,7 +42,7 @@ version negotiation are the shell's.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, assert_never
 from uuid import UUID
 
@@ -122,6 +122,7 @@ class GroupCoordinator:
         rng: random.Random,
         assignors: Mapping[str, ServerAssignor] = SERVER_ASSIGNORS,
         kinds: Sequence[type[GroupKind[Any]]] = KINDS,
+        others: Callable[[], Iterable[GroupCoordinator]] = tuple,
     ) -> None:
         missing = [name for name in config.consumer_assignors if name not in assignors]
         if missing:
@@ -133,6 +134,7 @@ class GroupCoordinator:
             rng=rng,
             assignors={name: assignors[name] for name in config.consumer_assignors},
             offsets_only=ClassicGroup,
+            others=lambda: (each._state for each in others() if each is not self),
         )
         self._kinds = self._state.part(Kinds)
         self._kinds.register(kinds)

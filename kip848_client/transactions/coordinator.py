@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -54,7 +54,8 @@ class Outcome(msgspec.Struct, frozen=True):
         producer_id: for the answer; -1 if it has none.
         epoch: likewise.
         transaction: the new state, to be kept and replayed; None if nothing changes.
-        forgotten: the end of another id, to be kept and replayed before *transaction*; None if all stay.
+        forgotten: the end of another id, to be kept and replayed before *transaction* by the coordinator that has it;
+            None if all stay.
     """
 
     error: ErrorCode = ErrorCode.NONE
@@ -84,12 +85,19 @@ class TransactionCoordinator:
     """
 
     def __init__(
-        self, *, timeout_ms_max: int, expiration_ms: int, ids_max: int, new_producer_id: Callable[[], int]
+        self,
+        *,
+        timeout_ms_max: int,
+        expiration_ms: int,
+        ids_max: int,
+        new_producer_id: Callable[[], int],
+        others: Callable[[], Iterable[TransactionCoordinator]] = tuple,
     ) -> None:
         self._timeout_ms_max: Final = timeout_ms_max
         self._ids_max: Final = ids_max
         self._expiration_ms: Final = expiration_ms
         self._new_producer_id: Final = new_producer_id
+        self._others: Final = others
         # The one that was not used for longest comes first.
         self._transactions: Final[OrderedDict[str, Transaction]] = OrderedDict()
         # May hold deadlines that have passed away: what counts is the transaction's own.
@@ -115,11 +123,13 @@ class TransactionCoordinator:
         known = self._transactions.get(transactional_id)
         if known is None:
             forgotten = None
-            if len(self._transactions) >= self._ids_max:
-                idle = next((each for each in self._transactions.values() if each.state in _OVER), None)
-                if idle is None:
+            everyone = [self, *(each for each in self._others() if each is not self)]
+            if sum(len(each._transactions) for each in everyone) >= self._ids_max:
+                idle = [found for each in everyone if (found := each._longest_idle()) is not None]
+                if not idle:
                     return Outcome(ErrorCode.POLICY_VIOLATION)
-                forgotten = Transaction.forgotten(idle.transactional_id)
+                oldest = min(idle, key=lambda found: (found.updated_ms, found.producer_id))
+                forgotten = Transaction.forgotten(oldest.transactional_id)
             new = Transaction(
                 transactional_id=transactional_id,
                 producer_id=self._new_producer_id(),
@@ -318,6 +328,10 @@ class TransactionCoordinator:
         return iter([self._transactions[name] for name in sorted(self._transactions)])
 
     # --- internals
+
+    def _longest_idle(self) -> Transaction | None:
+        """The id without an open transaction that was not used for longest."""
+        return next((each for each in self._transactions.values() if each.state in _OVER), None)
 
     def _writable(self, transactional_id: str, *, producer_id: int, epoch: int) -> tuple[Transaction | None, ErrorCode]:
         if not transactional_id:

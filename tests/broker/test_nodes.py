@@ -642,3 +642,34 @@ def test_a_folder_of_several_nodes_serves_a_single_one_and_the_other_way_round(t
             address = f"127.0.0.1:{broker._ports[coordinator]}"
             with RawConnection(address) as connection:
                 assert heartbeat(connection, "g", epoch=0).error_code == 0
+
+
+def test_transactions_end_after_a_folder_was_served_by_fewer_nodes(tmp_path: Path) -> None:
+    """The partition would refuse the end that a coordinator with a smaller epoch writes, and readers wait for ever."""
+    for nodes in (3, 2, 1):
+        with EmbeddedBroker(nodes=nodes, data_dir=tmp_path) as broker:
+            if TOPIC not in broker.topics:
+                broker.topics.create(TOPIC)
+            for to in (2, 1, 2, 1) if nodes == 3 else ():
+                broker.nodes.move_coordinator(transactional_id="tx", to=to)
+            producer = RawProducer(broker.nodes[1].bootstrap_server, "tx")
+            producer.begin()
+            assert producer.produce(b"a").error_code == 0
+            assert producer.end(commit=True).error_code == 0
+            producer.close()
+            broker.transactions.wait_for("tx", "CompleteCommit", timeout_s=5)
+
+
+@pytest.mark.kip848_broker(topics={TOPIC: 1}, nodes=3, config={"kip848.groups.max": "2", "kip848.members.max": "3"})
+def test_the_nodes_of_a_cluster_share_the_limits_of_groups_and_members(broker: EmbeddedBroker, at: At) -> None:
+    """A client that makes up group ids would get as many groups for each partition as it should get in all."""
+
+    def coordinator_of(group: str) -> RawConnection:
+        return at(broker.nodes.coordinator(group=group))
+
+    for member in ("a", "b", "c"):
+        assert coordinator_of("g").ask(join_request(member, topics=(TOPIC,)), version=1).error_code == ErrorCode.NONE
+    refused = coordinator_of("h").ask(join_request("d", group="h", topics=(TOPIC,)), version=1)
+    assert refused.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert commit_offset(coordinator_of("h"), 1, group="h", topic=TOPIC) == ErrorCode.NONE
+    assert commit_offset(coordinator_of("i"), 1, group="i", topic=TOPIC) == ErrorCode.POLICY_VIOLATION

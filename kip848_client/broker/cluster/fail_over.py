@@ -39,7 +39,7 @@ _RETRY_MS: Final = 500
 
 
 class FailOver:
-    """The events of one cluster of several nodes.
+    """The events of one cluster.
 
     Args:
         make_server: makes the server of a node.

@@ -20,13 +20,13 @@ class BrokerRun(NamedTuple):
     """One run of a broker, from its start to its end.
 
     Attributes:
-        fail_over: the steps when a node goes or comes back; None if there is a single node.
+        fail_over: the steps when a node goes or comes back.
         process_id: of the process that started it.
     """
 
     thread: LoopThread
     state: BrokerState
-    fail_over: FailOver | None
+    fail_over: FailOver
     bootstrap_servers: str
     process_id: int
 
@@ -37,9 +37,7 @@ class LiveBroker:
     def __init__(self) -> None:
         self._run: BrokerRun | None = None
 
-    def begin(
-        self, thread: LoopThread, state: BrokerState, fail_over: FailOver | None, *, bootstrap_servers: str
-    ) -> None:
+    def begin(self, thread: LoopThread, state: BrokerState, fail_over: FailOver, *, bootstrap_servers: str) -> None:
         """The broker runs from now on, in this process."""
         self._run = BrokerRun(thread, state, fail_over, bootstrap_servers, os.getpid())
 

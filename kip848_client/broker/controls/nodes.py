@@ -150,7 +150,7 @@ class BrokerNodes:
 
 
 def _fail_over_of(run: BrokerRun) -> FailOver:
-    if run.fail_over is None:
+    if not run.state.placement.is_spread:
         raise IllegalStateError(
             "this broker has a single node, which only stops as a whole: stop() or crash(). "
             "EmbeddedBroker(nodes=3) has nodes that come and go"

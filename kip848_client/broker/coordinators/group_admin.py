@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kip848_client.broker.coordinators.group_shards import Groups
+from kip848_client.broker.coordinators.group_shards import GroupShards
 from kip848_client.broker.coordinators.snapshots import GroupSnapshot, MemberSnapshot
 from kip848_client.coordinator.core.timers import TimerKind
 from kip848_client.errors import BrokerError, ErrorCode, IllegalStateError, error_for_code
@@ -31,7 +31,7 @@ _JOIN_VERSION: Final = 3
 _TIMEOUT_MS: Final = 60_000
 
 
-def member_of(groups: Groups, group_id: str, name: str) -> MemberSnapshot:
+def member_of(groups: GroupShards, group_id: str, name: str) -> MemberSnapshot:
     """The member with that member id, group instance id or client id.
 
     Raises:
@@ -51,7 +51,7 @@ def member_of(groups: Groups, group_id: str, name: str) -> MemberSnapshot:
     )
 
 
-def remove_member(groups: Groups, group_id: str, name: str) -> None:
+def remove_member(groups: GroupShards, group_id: str, name: str) -> None:
     """Let a member leave.
 
     Raises:
@@ -65,7 +65,7 @@ def remove_member(groups: Groups, group_id: str, name: str) -> None:
     _heartbeat(groups, ConsumerGroupHeartbeatRequest(group_id, member.member_id, _LEAVE_EPOCH))
 
 
-def expire_session(groups: Groups, group_id: str, name: str) -> None:
+def expire_session(groups: GroupShards, group_id: str, name: str) -> None:
     """Let the session of a member run out.
 
     Raises:
@@ -76,7 +76,7 @@ def expire_session(groups: Groups, group_id: str, name: str) -> None:
     groups.let_time_run_out(kind, group_id=group_id, member_id=member.member_id)
 
 
-def expire_assignment(groups: Groups, group_id: str) -> str:
+def expire_assignment(groups: GroupShards, group_id: str) -> str:
     """Let the time of the member run out that is to compute the target; return its id.
 
     Raises:
@@ -90,7 +90,7 @@ def expire_assignment(groups: Groups, group_id: str) -> str:
     return member_id
 
 
-def force_rebalance(groups: Groups, group_id: str) -> int:
+def force_rebalance(groups: GroupShards, group_id: str) -> int:
     """Let a member without subscription join and leave; return the group's epoch afterwards.
 
     It offers the client-side assignors of a member, so that the group stays with its assignor. The epoch of a classic
@@ -140,7 +140,7 @@ def _as_key(key: Any) -> NamedPartition:
     return key if isinstance(key, tuple) else NamedPartition(key.topic, key.partition)  # type: ignore[return-value]
 
 
-def _rebalance_classic(groups: Groups, group: GroupSnapshot) -> int:
+def _rebalance_classic(groups: GroupShards, group: GroupSnapshot) -> int:
     if not group.members:
         raise IllegalStateError(f"classic group {group.group_id!r} has no members that could join again")
     if group.state != "Stable":
@@ -165,7 +165,7 @@ def _rebalance_classic(groups: Groups, group: GroupSnapshot) -> int:
     return group.group_epoch + 1
 
 
-def committed_offsets(groups: Groups, group_id: str) -> dict[NamedPartition, int]:
+def committed_offsets(groups: GroupShards, group_id: str) -> dict[NamedPartition, int]:
     """The committed offsets of a group."""
     response = groups.ask(
         OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=group_id, topics=None),)), api_version=9
@@ -180,7 +180,7 @@ def committed_offsets(groups: Groups, group_id: str) -> dict[NamedPartition, int
     }
 
 
-def _group(groups: Groups, group_id: str) -> GroupSnapshot:
+def _group(groups: GroupShards, group_id: str) -> GroupSnapshot:
     group = groups.snapshot(group_id)
     if group is None:
         known = ", ".join(groups.group_ids()) or "none"
@@ -190,7 +190,7 @@ def _group(groups: Groups, group_id: str) -> GroupSnapshot:
     return group
 
 
-def _heartbeat(groups: Groups, request: ConsumerGroupHeartbeatRequest) -> None:
+def _heartbeat(groups: GroupShards, request: ConsumerGroupHeartbeatRequest) -> None:
     response = groups.submit(request, api_version=1)
     assert isinstance(response, ConsumerGroupHeartbeatResponse)
     if response.error_code:

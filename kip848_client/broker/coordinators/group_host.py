@@ -16,14 +16,13 @@ import itertools
 import logging
 import math
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
 
 from kip848_client.broker.config import BrokerConfig
 from kip848_client.broker.coordinators.group_configs import GroupConfigStore
 from kip848_client.broker.coordinators.group_errors import refusal
 from kip848_client.broker.coordinators.group_metrics import GroupMetrics
-from kip848_client.broker.coordinators.shards import refuse_waiters
 from kip848_client.broker.coordinators.snapshots import GroupSnapshot, classic_snapshot, snapshot_of
 from kip848_client.broker.net.context import RequestContext
 from kip848_client.broker.storage.group_log import GroupLog
@@ -33,7 +32,6 @@ from kip848_client.clock import Clock, ManualClock
 from kip848_client.coordinator.classic.classic_group import ClassicGroupChanged
 from kip848_client.coordinator.consumer.subscriptions import resolve
 from kip848_client.coordinator.core.group_events import to_journal
-from kip848_client.coordinator.core.group_overrides import GroupConfig
 from kip848_client.coordinator.core.inputs import (
     ApiRequest,
     ConfigChanged,
@@ -75,9 +73,6 @@ from kip848_client.wire.messages.group_records import (
 from kip848_client.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from kip848_client.wire.schema import Response
 
-if TYPE_CHECKING:
-    from kip848_client.telemetry import Figure
-
 __all__ = ["GroupHost", "Waiter"]
 
 
@@ -91,7 +86,7 @@ Waiter = tuple[str, Callable[[GroupSnapshot], bool], "concurrent.futures.Future[
 
 
 class GroupHost:
-    """Runs one coordinator: for all groups of a single node, or for one partition of them (`group_shards`).
+    """Runs the coordinator of one partition of ``__consumer_offsets``; which node has which is `group_shards`.
 
     Args:
         log: where its records are kept.
@@ -99,6 +94,7 @@ class GroupHost:
         images: the topics of the broker; every change is passed on to the coordinator.
         offsets_topic: where others read what the log keeps.
         metrics: what operators see of it.
+        others: the coordinators of all partitions, which share the limits of members and groups.
         has: whether a group is this coordinator's.
         acts: whether its node does anything now; a node that hangs lets no time run out.
     """
@@ -115,11 +111,11 @@ class GroupHost:
         clock: Clock,
         journal: Journal,
         loop: asyncio.AbstractEventLoop,
-        has: Callable[[str], bool] = lambda _: True,
-        acts: Callable[[], bool] = lambda: True,
+        others: Callable[[], Iterable[GroupCoordinator]],
+        has: Callable[[str], bool],
+        acts: Callable[[], bool],
     ) -> None:
-        self._coordinator: Final = GroupCoordinator(config.coordinator, rng=random.Random())
-        self._config: Final = config.coordinator
+        self.coordinator: Final = GroupCoordinator(config.coordinator, rng=random.Random(), others=others)
         self._group_log: Final = log
         self._configs: Final = configs
         self._images: Final = images
@@ -151,36 +147,27 @@ class GroupHost:
             DataDirError: the log cannot be read.
             ProtocolError: a record of the log is not what its type says.
         """
-        self._metrics.load_begins()
         known: list[tuple[CoordinatorRecord, KeyAndValue]] = []
         for key, value in self._group_log.load():
             record = decode_record(key, value)
-            if isinstance(record, UnknownRecord):
-                _warn(LogEvent.RECORD_SKIPPED, record_type=record.record_type)
-            else:
-                self._coordinator.replay(record)
-                known.append((record, (key, value)))
+            assert not isinstance(record, UnknownRecord), "a record of no group"
+            self.coordinator.replay(record)
+            known.append((record, (key, value)))
         unpublished = [pair for pair in known if self._offsets_topic.is_empty(group_of(pair[0].key))]
         self._publish(unpublished, wall_ms=self._clock.wall_ms())
         self._refresh_topics()
         for group_id in filter(self._has, self._configs.group_ids()):
             try:
                 change = ConfigChanged(group_id, self._configs.get(group_id))
-                self._perform(self._coordinator.handle(change, now_ms=self._clock.now_ms()))
+                self._perform(self.coordinator.handle(change, now_ms=self._clock.now_ms()))
             except ConfigError as error:  # the broker's own bounds are other ones now
                 _warn(LogEvent.GROUP_CONFIG_IGNORED, group_id=group_id, reason=error)
-        self._coordinator.loaded(now_ms=self._clock.now_ms())
-        self._metrics.loaded()
+        self.coordinator.loaded(now_ms=self._clock.now_ms())
         self._arm_timer()
 
     def stop_coordinating(self) -> None:
         """Answer the requests that wait for others, so that their clients look for a coordinator at once."""
-        self._perform(self._coordinator.handle(CoordinatorStops(), now_ms=self._clock.now_ms()))
-
-    def close(self) -> None:
-        """Stop timers and end all waits."""
-        self._metrics.close()
-        refuse_waiters(self.take_waiters())
+        self._perform(self.coordinator.handle(CoordinatorStops(), now_ms=self._clock.now_ms()))
 
     def take_waiters(self) -> list[Waiter]:
         """Stop: cancel timers, forget requests. Returns the calls that wait for a group, for its next coordinator."""
@@ -228,15 +215,10 @@ class GroupHost:
         if not context.done:
             context.on_cancel(lambda: self._forget(request_id))
 
-    def why_not_here(self, group_id: str, node_id: int) -> ErrorCode:
-        """The error for a request about a group that came to *node_id*; NONE, for there is only this coordinator."""
-        del group_id, node_id
-        return ErrorCode.NONE
-
     def ask(self, message: GroupMessage, *, api_version: int) -> Response:
         """Answer a read-only request of the broker itself."""
         self._refresh_topics()
-        result = self._coordinator.handle(
+        result = self.coordinator.handle(
             ApiRequest(
                 request_id=_INTERNAL_REQUEST_ID,
                 api_version=api_version,
@@ -259,21 +241,17 @@ class GroupHost:
         """The same for a request that may wait for others: None if it does, and the later answer is not heard."""
         self._refresh_topics()
         request = ApiRequest(_INTERNAL_REQUEST_ID, api_version, message, wall_ms=self._clock.wall_ms())
-        result = self._coordinator.handle(request, now_ms=self._clock.now_ms())
+        result = self.coordinator.handle(request, now_ms=self._clock.now_ms())
         self._perform(result)
         answers = (reply.response for reply in result.replies if reply.request_id == _INTERNAL_REQUEST_ID)
         return next(answers, None)
 
-    def end_transaction(self, producer_id: int, partitions: Collection[int], *, commit: bool) -> None:
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
         """Let the offsets count that a producer's transaction has committed, or drop them.
-
-        Args:
-            partitions: the partitions of ``__consumer_offsets`` that keep its groups.
 
         Raises:
             DataDirError: it could not be kept; they are pending as before.
         """
-        del partitions  # one coordinator has them all
         self._submit(TransactionEnded(producer_id, commit))
 
     def let_time_run_out(self, kind: TimerKind, *, group_id: str, member_id: str) -> None:
@@ -283,7 +261,7 @@ class GroupHost:
             IllegalStateError: that timer of the member does not run.
         """
         key, now_ms = TimerKey(kind, group_id, member_id), self._clock.now_ms()
-        if not self._coordinator.let_time_run_out(key, now_ms=now_ms):
+        if not self.coordinator.let_time_run_out(key, now_ms=now_ms):
             raise IllegalStateError(f"no {kind} timer runs for member {member_id!r} of group {group_id!r}")
         self.run_due()
 
@@ -300,28 +278,16 @@ class GroupHost:
             return
         now_ms, ends_s = self._clock.now_ms(), self._loop.time() + for_s
         while self._loop.time() < ends_s:
-            deadline_ms = self._coordinator.deadline_ms()
+            deadline_ms = self.coordinator.deadline_ms()
             if deadline_ms is None or deadline_ms > now_ms:
                 break
             self._refresh_topics()
-            self._perform(self._coordinator.expire(now_ms=now_ms, wall_ms=self._clock.wall_ms()))
+            self._perform(self.coordinator.expire(now_ms=now_ms, wall_ms=self._clock.wall_ms()))
         if self._retention_due_ms <= now_ms:
             self._retention_due_ms = now_ms + self._retention_interval_ms
             self._submit(OffsetRetentionDue(self._clock.wall_ms()))
 
     # --- configuration of groups
-
-    def config_defaults(self) -> Mapping[str, str]:
-        """The configuration of a group without overrides."""
-        return GroupConfig.of(self._config).properties()
-
-    def config_overrides(self, group_id: str) -> Mapping[str, str]:
-        """The overrides of a group, which need not exist."""
-        return self._configs.get(group_id)
-
-    def ids_with_overrides(self) -> Sequence[str]:
-        """Ids of the groups that have overrides, sorted; the groups need not exist."""
-        return self._configs.group_ids()
 
     def set_config_overrides(self, group_id: str, overrides: Mapping[str, str], *, validate_only: bool = False) -> None:
         """Let a group override these and nothing else, from each member's next heartbeat on.
@@ -330,20 +296,12 @@ class GroupHost:
             ConfigError: a name is unknown or a value not allowed.
             DataDirError: it could not be kept; the overrides are as before.
         """
-        result = self._coordinator.handle(ConfigChanged(group_id, overrides), now_ms=self._clock.now_ms())
+        result = self.coordinator.handle(ConfigChanged(group_id, overrides), now_ms=self._clock.now_ms())
         if not validate_only:
             self._configs.replace(group_id, overrides)
             self._perform(result)
 
     # --- for other parts of the broker
-
-    def group_ids(self) -> tuple[str, ...]:
-        """Ids of all groups, sorted."""
-        return tuple(sorted(group.group_id for group in self.listed()))
-
-    def figures(self) -> tuple[Figure, ...]:
-        """Metrics of the coordinator; see `telemetry.COORDINATOR_METRICS`."""
-        return self._metrics.figures(self.listed(), waiting=self.waiting_count)
 
     @property
     def waiting_count(self) -> int:
@@ -358,7 +316,7 @@ class GroupHost:
 
     def snapshot(self, group_id: str) -> GroupSnapshot | None:
         """A group as it is now; None if there is none of that id, or only offsets."""
-        classic = self._coordinator.classic_group(group_id)
+        classic = self.coordinator.classic_group(group_id)
         if classic is not None:
             return classic_snapshot(classic)
         response = self.ask(ConsumerGroupDescribeRequest(group_ids=(group_id,)), api_version=1)
@@ -366,12 +324,12 @@ class GroupHost:
         described = response.groups[0]
         if described.error_code:
             return None
-        flying = self._coordinator.round_in_flight(group_id)
+        flying = self.coordinator.round_in_flight(group_id)
         return snapshot_of(described, computing_member=None if flying is None else flying.member_id)
 
     def offered_assignors(self, group_id: str) -> tuple[Assignor, ...]:
         """The client-side assignors of one member of a group; empty if it has none."""
-        group = self._coordinator.snapshot(group_id)
+        group = self.coordinator.snapshot(group_id)
         member = None if group is None else next(iter(group.members.values()), None)
         return tuple(
             Assignor(
@@ -406,9 +364,9 @@ class GroupHost:
         try:
             self._refresh_topics()
         except DataDirError:
-            self._coordinator.keep_sessions(self._coordinator.handle(request, now_ms=self._clock.now_ms()))
+            self.coordinator.keep_sessions(self.coordinator.handle(request, now_ms=self._clock.now_ms()))
             raise
-        self._perform(self._coordinator.handle(request, now_ms=self._clock.now_ms()))
+        self._perform(self.coordinator.handle(request, now_ms=self._clock.now_ms()))
 
     def _perform(self, result: CoordinatorResult) -> None:
         records, wall_ms = result.records, self._clock.wall_ms()
@@ -418,13 +376,13 @@ class GroupHost:
                 self._group_log.append(written)
             except DataDirError:
                 self._metrics.not_kept()
-                self._coordinator.keep_sessions(result)
+                self.coordinator.keep_sessions(result)
                 raise
             self._metrics.kept(result.events)
             for record in records:
-                self._coordinator.replay(record)
+                self.coordinator.replay(record)
             self._publish(zip(records, written, strict=True), wall_ms=wall_ms)
-        self._coordinator.apply(result)
+        self.coordinator.apply(result)
         for reply in result.replies:
             context = self._waiting.pop(reply.request_id, None)
             if context is not None:
@@ -432,7 +390,7 @@ class GroupHost:
         for task in result.tasks:
             self._loop.call_soon(self._resolve, task)
         for event in result.events if self._writes_events else ():  # an event of a large group costs milliseconds
-            self._journal.write(to_journal(event, ts_ms=wall_ms, topic_name=self._coordinator.topic_name))
+            self._journal.write(to_journal(event, ts_ms=wall_ms, topic_name=self.coordinator.topic_name))
         self._arm_timer_for(result.soft)
         if self._waiters and (
             records or any(isinstance(change, RoundChanged | ClassicGroupChanged) for change in result.soft)
@@ -475,7 +433,7 @@ class GroupHost:
             return
         self._image_is_stale = False
         try:
-            self._perform(self._coordinator.handle(TopicsChanged(self._images.current()), now_ms=self._clock.now_ms()))
+            self._perform(self.coordinator.handle(TopicsChanged(self._images.current()), now_ms=self._clock.now_ms()))
         except DataDirError:
             self._image_is_stale = True  # the next request tries again
             raise
@@ -518,7 +476,7 @@ class GroupHost:
             self._arm_timer()
 
     def _deadline_ms(self) -> int:
-        deadline_ms = self._coordinator.deadline_ms()
+        deadline_ms = self.coordinator.deadline_ms()
         return self._retention_due_ms if deadline_ms is None else min(deadline_ms, self._retention_due_ms)
 
     def _tell_waiters(self) -> None:

@@ -1,4 +1,4 @@
-"""The groups of a cluster of several nodes: one coordinator for each partition of ``__consumer_offsets``, as in Kafka.
+"""The groups of a broker: one coordinator for each partition of ``__consumer_offsets``, as in Kafka.
 
 When they begin and end: `shards`.
 
@@ -14,8 +14,10 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import functools
+import logging
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
@@ -26,7 +28,7 @@ from kip848_client.broker.coordinators.group_host import GroupHost
 from kip848_client.broker.coordinators.group_metrics import GroupMetrics
 from kip848_client.broker.coordinators.shards import ShardLog, Shards, Waiter
 from kip848_client.broker.coordinators.snapshots import GroupSnapshot
-from kip848_client.broker.metadata.placement import GROUP_OFFSETS, Placement, coordinator_partition
+from kip848_client.broker.metadata.placement import GROUP_OFFSETS, NO_LEADER, Placement, coordinator_partition
 from kip848_client.broker.net.context import RequestContext
 from kip848_client.broker.storage.group_log import GroupLog
 from kip848_client.broker.topics.offsets_topic import OffsetsTopic
@@ -37,20 +39,21 @@ from kip848_client.coordinator.core.inputs import GroupMessage
 from kip848_client.coordinator.core.timers import TimerKind
 from kip848_client.errors import BrokerError, DataDirError, ErrorCode
 from kip848_client.journal import Journal
+from kip848_client.logs import BROKER_LOGGER, LogEvent, log_event
 from kip848_client.wire.messages import message_pair
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
-from kip848_client.wire.messages.group_records import UnknownRecord, decode_record, group_of
+from kip848_client.wire.messages.group_records import decode_record_key, group_of
 from kip848_client.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from kip848_client.wire.schema import Response, fields_of
 
 if TYPE_CHECKING:
     from kip848_client.telemetry import Figure
 
-__all__ = ["GroupShards", "Groups"]
+__all__ = ["GroupShards"]
 
 
 class GroupShards(Shards[GroupHost]):
-    """All group coordinators of one cluster. To its callers it looks like one `GroupHost`.
+    """All group coordinators of one cluster. To its callers it looks like one.
 
     Args:
         log: where the records of all partitions are kept.
@@ -82,6 +85,19 @@ class GroupShards(Shards[GroupHost]):
 
     # --- life
 
+    def load(self, partitions: Collection[int] | None = None) -> None:
+        """See `Shards.load`. Overrides of a group that cannot be in force any more are reported now, not at its use."""
+        loading = range(len(self._placed)) if partitions is None else partitions
+        metrics = [self._metrics[node] for node in {self._leader(each) for each in loading} - {NO_LEADER}]
+        for each in metrics:
+            each.load_begins()
+        super().load(partitions)
+        for group_id in self._configs.group_ids():
+            if self._is_served(coordinator_partition(group_id)):
+                self._host(coordinator_partition(group_id))
+        for each in metrics:
+            each.loaded()
+
     def stop_coordinating(self, partitions: Collection[int] | None = None) -> None:
         """Answer the requests that wait for others, so that their clients look for a coordinator at once."""
         for partition, host in self._hosts.items():
@@ -98,22 +114,20 @@ class GroupShards(Shards[GroupHost]):
 
     def handle(self, message: GroupMessage, context: RequestContext) -> None:
         """Give a request to the coordinators of its groups, if they are on the node that it came to."""
-        parts = _parts_of(message, context.api_version)
-        if parts is None:
-            partition = coordinator_partition(_group_of(message))
-            code = self._why_not(partition, context.node_id)
-            if code:
-                context.reply(refusal(message, code=code, api_version=context.api_version))
-            else:
-                self._host(partition).handle(message, context)
+        if _is_about_one_group(type(message), context.api_version):
+            self._handle_at(coordinator_partition(_group_of(message)), message, context)
         elif isinstance(message, ListGroupsRequest):
             context.reply(self._list(message, context))
+        elif len(parts := _parts_of(message)) == 1:
+            self._handle_at(*parts.popitem(), context)
         else:
-            context.reply(_joined(message, [self._part(group_id, part, context) for group_id, part in parts]))
+            answers = [self._part(partition, part, context) for partition, part in parts.items()]
+            context.reply(_joined(message, answers))
 
     def why_not_here(self, group_id: str, node_id: int) -> ErrorCode:
         """The error for a request about a group that came to *node_id*; NONE if it is served there."""
-        return self._why_not(coordinator_partition(group_id), node_id)
+        host = self._host_at(coordinator_partition(group_id), node_id)
+        return host if isinstance(host, ErrorCode) else ErrorCode.NONE
 
     def ask(self, message: GroupMessage, *, api_version: int) -> Response:
         """Answer a read-only request of the broker itself about one group."""
@@ -130,6 +144,9 @@ class GroupShards(Shards[GroupHost]):
     def end_transaction(self, producer_id: int, partitions: Collection[int], *, commit: bool) -> None:
         """See `GroupHost.end_transaction`.
 
+        Args:
+            partitions: those of ``__consumer_offsets`` that keep the groups of the transaction.
+
         Raises:
             BrokerError: a partition has no coordinator now.
         """
@@ -137,7 +154,7 @@ class GroupShards(Shards[GroupHost]):
             if not self._acts(partition):
                 raise _no_coordinator(partition)
         for partition in partitions:
-            self._serving(partition).end_transaction(producer_id, (), commit=commit)
+            self._serving(partition).end_transaction(producer_id, commit=commit)
 
     def let_time_run_out(self, kind: TimerKind, *, group_id: str, member_id: str) -> None:
         """See `GroupHost.let_time_run_out`."""
@@ -166,7 +183,7 @@ class GroupShards(Shards[GroupHost]):
 
     def group_ids(self) -> tuple[str, ...]:
         """Ids of all groups, sorted."""
-        return tuple(sorted(group_id for host in self._hosts.values() for group_id in host.group_ids()))
+        return tuple(sorted(group.group_id for host in self._hosts.values() for group in host.listed()))
 
     def figures(self) -> tuple[Figure, ...]:
         """Metrics of the coordinators, node by node."""
@@ -177,7 +194,7 @@ class GroupShards(Shards[GroupHost]):
                 [group for host in self._led_by(node_id) for group in host.listed()],
                 waiting=sum(host.waiting_count for host in self._led_by(node_id)),
                 partitions=len(self._placement.led_by(GROUP_OFFSETS, node_id)),
-                attributes={"node-id": str(node_id)},
+                attributes={"node-id": str(node_id)} if len(self._metrics) > 1 else {},
             )
         )
 
@@ -210,9 +227,12 @@ class GroupShards(Shards[GroupHost]):
 
     # --- internals
 
-    def _id_of(self, key: bytes, value: bytes | None) -> str | None:
-        record = decode_record(key, value)
-        return None if isinstance(record, UnknownRecord) else group_of(record.key)
+    def _id_of(self, key: bytes) -> str | None:
+        read = decode_record_key(key)
+        if isinstance(read, int):
+            log_event(logging.WARNING, LogEvent.RECORD_SKIPPED, logger=BROKER_LOGGER, record_type=read)
+            return None
+        return group_of(read)
 
     def _wait_again(self, waiter: Waiter) -> None:
         self.add_waiter(*waiter)
@@ -233,14 +253,16 @@ class GroupShards(Shards[GroupHost]):
             clock=self._clock,
             journal=self._journal,
             loop=self._loop,
+            others=lambda: (host.coordinator for host in self._hosts.values()),
             has=lambda group_id: coordinator_partition(group_id) == partition,
             acts=lambda: self._acts(partition),
         )
 
     def _host_of(self, message: GroupMessage, api_version: int) -> GroupHost:
-        parts = _parts_of(message, api_version)
-        group_id = _group_of(message) if parts is None else parts[0][0]
-        return self._serving(coordinator_partition(group_id))
+        if _is_about_one_group(type(message), api_version):
+            return self._serving(coordinator_partition(_group_of(message)))
+        (partition,) = _parts_of(message)
+        return self._serving(partition)
 
     def _list(self, message: ListGroupsRequest, context: RequestContext) -> Response:
         if self._is_loading_at(context.node_id):
@@ -249,13 +271,20 @@ class GroupShards(Shards[GroupHost]):
         groups = [group for answer in answers if isinstance(answer, ListGroupsResponse) for group in answer.groups]
         return ListGroupsResponse(groups=tuple(sorted(groups, key=lambda group: group.group_id)))
 
-    def _part(self, group_id: str, part: GroupMessage, context: RequestContext) -> Response:
-        partition, api_version = coordinator_partition(group_id), context.api_version
-        code = self._why_not(partition, context.node_id)
-        if code:
-            return refusal(part, code=code, api_version=api_version)
+    def _handle_at(self, partition: int, message: GroupMessage, context: RequestContext) -> None:
+        host = self._host_at(partition, context.node_id)
+        if isinstance(host, ErrorCode):
+            context.reply(refusal(message, code=host, api_version=context.api_version))
+        else:
+            host.handle(message, context)
+
+    def _part(self, partition: int, part: GroupMessage, context: RequestContext) -> Response:
+        api_version = context.api_version
+        host = self._host_at(partition, context.node_id)
+        if isinstance(host, ErrorCode):
+            return refusal(part, code=host, api_version=api_version)
         try:
-            return self._host(partition).submit(part, api_version=api_version)
+            return host.submit(part, api_version=api_version)
         except DataDirError as error:
             unavailable = ErrorCode.COORDINATOR_NOT_AVAILABLE
             return refusal(part, code=unavailable, reason=str(error), api_version=api_version)
@@ -267,28 +296,18 @@ def _no_coordinator(partition: int) -> BrokerError:
     )
 
 
-Groups: TypeAlias = GroupHost | GroupShards
-"""The groups of a broker: of a single node, or of several."""
-
-
 def _group_of(message: GroupMessage) -> str:
     group_id: str = getattr(message, "group_id", "")
     return group_id
 
 
-def _parts_of(message: GroupMessage, api_version: int) -> Sequence[tuple[str, GroupMessage]] | None:
-    """One request for each group that a request names; none for a request about all groups.
-
-    Returns:
-        (group id, request about it), or None for a request that is about the group in its field ``group_id``.
-    """
-    if _is_about_one_group(type(message), api_version):
-        return None
-    asked = _named_groups(message)
-    return [
-        (entry if isinstance(entry, str) else entry.group_id, replace(message, **{asked: (entry,)}))
-        for entry in (dict.fromkeys(getattr(message, asked)) if asked else ())
-    ]
+def _parts_of(message: GroupMessage) -> dict[int, GroupMessage]:
+    """The part of a request about several groups for each partition that keeps some of them."""
+    asked = next(iter(message.WIRE.answered_by))
+    entries: dict[int, list[Any]] = {}
+    for entry in getattr(message, asked):
+        entries.setdefault(coordinator_partition(_id_in(entry)), []).append(entry)
+    return {partition: replace(message, **{asked: tuple(part)}) for partition, part in entries.items()}
 
 
 @functools.cache
@@ -296,13 +315,18 @@ def _is_about_one_group(cls: type[GroupMessage], api_version: int) -> bool:
     return any(field.name == "group_id" and field.versions.includes(api_version) for field in fields_of(cls))
 
 
-def _named_groups(message: GroupMessage) -> str:
-    """The field of a request that names several groups; empty if it has none."""
-    return next(iter(message.WIRE.answered_by), "")
-
-
 def _joined(message: GroupMessage, answers: Sequence[Response]) -> Response:
-    """One answer to a request that named several groups."""
-    answered = message.WIRE.answered_by[_named_groups(message)]
-    groups = tuple(group for answer in answers for group in getattr(answer, answered))
+    """One answer to a request that named several groups, in its order."""
+    asked, answered = next(iter(message.WIRE.answered_by.items()))
+    by_id: dict[str, deque[Any]] = {}
+    for answer in answers:
+        for group in getattr(answer, answered):
+            by_id.setdefault(_id_in(group), deque()).append(group)
+    left = (by_id.get(_id_in(entry)) for entry in getattr(message, asked))
+    groups = tuple(of_group.popleft() for of_group in left if of_group)
     return replace(message_pair(message.WIRE.api_key).response(), **{answered: groups})
+
+
+def _id_in(entry: Any) -> str:
+    group_id: str = entry if isinstance(entry, str) else entry.group_id
+    return group_id

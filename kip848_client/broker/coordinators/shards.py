@@ -1,9 +1,9 @@
-"""The coordinators of one internal topic in a cluster of several nodes: one for each partition of it, as in Kafka.
+"""The coordinators of one internal topic: one for each partition of it, as in Kafka. A single node has them all.
 
 An id (of a group, or a transactional id) says its partition, and the node that leads the partition coordinates it. When
 the leader changes, the coordinator of that partition ends with all it had in memory, and the next one replays the
-partition's records: what a crash and a restart are to a single node. A partition that was never used has no coordinator
-and costs nothing.
+partition's records: what a crash and a restart are to the whole broker. A partition that was never used has no
+coordinator and costs nothing.
 
 Does not own: what a coordinator does (`group_shards`, `transaction_shards`).
 
@@ -89,6 +89,7 @@ class Shards(ABC, Generic[HostT]):
         self._topic: Final[CoordinatorTopic] = topic
         self._log: Final = log
         self._placement: Final = placement
+        self._placed: Final = placement.of(topic)
         self._hosts: Final[dict[int, HostT]] = {}
         self._loading: Final[set[int]] = set()
         self._waiters: list[Waiter] = []
@@ -96,7 +97,7 @@ class Shards(ABC, Generic[HostT]):
     # --- what a kind of coordinator decides
 
     @abstractmethod
-    def _id_of(self, key: bytes, value: bytes | None) -> str | None:
+    def _id_of(self, key: bytes) -> str | None:
         """The id that a record of the log is about; None if the record is of an unknown type."""
 
     @abstractmethod
@@ -117,10 +118,10 @@ class Shards(ABC, Generic[HostT]):
             ProtocolError: a record of the log is not what its type says.
         """
         if partitions is None:
-            partitions = range(len(self._placement.of(self._topic)))
+            partitions = range(len(self._placed))
         records: dict[int, list[KeyAndValue]] = {}
         for key, value in self._log.load():
-            its_id = self._id_of(key, value)
+            its_id = self._id_of(key)
             if its_id is not None:
                 records.setdefault(coordinator_partition(its_id), []).append((key, value))
         for partition in partitions:
@@ -161,7 +162,7 @@ class Shards(ABC, Generic[HostT]):
     # --- partitions
 
     def _leader(self, partition: int) -> int:
-        return self._placement.get(self._topic, partition).leader
+        return self._placed[partition].leader
 
     def _led_by(self, node_id: int) -> list[HostT]:
         """The coordinators of a node, by partition."""
@@ -174,11 +175,13 @@ class Shards(ABC, Generic[HostT]):
         """Whether the coordinator of a partition does anything now: its node does not hang."""
         return self._placement.acts(self._topic, partition)
 
-    def _why_not(self, partition: int, node_id: int) -> ErrorCode:
-        """The error for a request about *partition* that came to *node_id*; NONE if it is served there."""
-        if self._leader(partition) != node_id:
+    def _host_at(self, partition: int, node_id: int) -> HostT | ErrorCode:
+        """The coordinator of a partition, or the error for a request about it that came to *node_id*."""
+        if self._placed[partition].leader != node_id:
             return ErrorCode.NOT_COORDINATOR
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if partition in self._loading else ErrorCode.NONE
+        if partition in self._loading:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return self._hosts.get(partition) or self._open(partition, ())
 
     def _is_loading_at(self, node_id: int) -> bool:
         """Whether a node still reads records of some of its partitions."""

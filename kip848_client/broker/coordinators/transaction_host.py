@@ -17,8 +17,7 @@ from typing import Final
 import msgspec
 
 from kip848_client.broker.config import BrokerConfig
-from kip848_client.broker.coordinators.group_shards import Groups
-from kip848_client.broker.coordinators.shards import refuse_waiters
+from kip848_client.broker.coordinators.group_shards import GroupShards
 from kip848_client.broker.coordinators.transaction_admission import TransactionAdmission
 from kip848_client.broker.storage.group_log import GroupLog
 from kip848_client.broker.topics.registry import STORAGE_FAILED, TopicRegistry
@@ -70,13 +69,14 @@ class _End(msgspec.Struct, eq=False):
 
 
 class TransactionHost(TransactionAdmission):
-    """Runs one coordinator: for all ids of a single node, or for one partition of them (`transaction_shards`).
+    """Runs the coordinator of one partition of ``__transaction_state``; which node has which is `transaction_shards`.
 
     Args:
         log: where its records are kept.
         topics: where transactions write.
         groups: whose offsets they commit.
         coordinator_epoch: grows with each node that coordinates these ids after another one.
+        others: the coordinators of all partitions, which share the limit of ids.
         acts: whether its node does anything now; one that hangs aborts nothing.
     """
 
@@ -86,18 +86,21 @@ class TransactionHost(TransactionAdmission):
         *,
         log: GroupLog,
         topics: TopicRegistry,
-        groups: Groups,
+        groups: GroupShards,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
-        coordinator_epoch: int = 0,
-        acts: Callable[[], bool] = lambda: True,
+        coordinator_epoch: int,
+        others: Callable[[], Iterable[TransactionCoordinator]],
+        acts: Callable[[], bool],
     ) -> None:
         self._acts: Final = acts
-        self._coordinator: Final = TransactionCoordinator(
+        self._others: Final = others
+        self.coordinator: Final = TransactionCoordinator(
             timeout_ms_max=config.transaction_timeout_ms_max,
             expiration_ms=config.transactional_id_expiration_ms,
             ids_max=config.transactional_ids_max,
             new_producer_id=topics.new_producer_id,
+            others=others,
         )
         self._log: Final = log
         self._topics: Final = topics
@@ -126,15 +129,11 @@ class TransactionHost(TransactionAdmission):
             ProtocolError: a record of the log is not what its version says.
         """
         for key, value in self._log.load():
-            self._coordinator.replay(transaction_of(key, value))
-        for transaction in self._coordinator:
+            self.coordinator.replay(transaction_of(key, value))
+        for transaction in self.coordinator:
             if transaction.is_ending:
                 self._ends[transaction.transactional_id] = _End(0, set(transaction.partitions))
         self.run_due()
-
-    def close(self) -> None:
-        """Stop timers and end all waits."""
-        refuse_waiters(self.take_waiters())
 
     def take_waiters(self) -> list[Waiter]:
         """Stop: cancel timers. Returns the calls that wait for a transaction, for its next coordinator."""
@@ -144,20 +143,12 @@ class TransactionHost(TransactionAdmission):
         waiters, self._waiters = self._waiters, []
         return waiters
 
-    is_loading: Final = False
-    """Whether records are still read; requests come only afterwards."""
-
-    def at(self, node_id: int) -> TransactionHost:
-        """The service for clients of one node; there is only this one."""
-        del node_id
-        return self
-
     # --- requests
 
     def init_producer_id(self, request: InitProducerIdRequest) -> Outcome:
         """See `TransactionCoordinator.init_producer_id`."""
         return self._do(
-            lambda now_ms: self._coordinator.init_producer_id(
+            lambda now_ms: self.coordinator.init_producer_id(
                 request.transactional_id or "",
                 timeout_ms=request.transaction_timeout_ms,
                 producer_id=request.producer_id,
@@ -171,7 +162,7 @@ class TransactionHost(TransactionAdmission):
     ) -> Outcome:
         """See `TransactionCoordinator.add_partitions`."""
         return self._do(
-            lambda now_ms: self._coordinator.add_partitions(
+            lambda now_ms: self.coordinator.add_partitions(
                 transactional_id, producer_id=producer_id, epoch=epoch, partitions=partitions, now_ms=now_ms
             )
         )
@@ -180,12 +171,12 @@ class TransactionHost(TransactionAdmission):
         self, transactional_id: str, *, producer_id: int, epoch: int, partition: TransactionPartition
     ) -> ErrorCode:
         """See `TransactionCoordinator.verify`."""
-        return self._coordinator.verify(transactional_id, producer_id=producer_id, epoch=epoch, partition=partition)
+        return self.coordinator.verify(transactional_id, producer_id=producer_id, epoch=epoch, partition=partition)
 
     def end(self, transactional_id: str, *, producer_id: int, epoch: int, commit: bool, moves_epoch: bool) -> Outcome:
         """See `TransactionCoordinator.end`."""
         return self._do(
-            lambda now_ms: self._coordinator.end(
+            lambda now_ms: self.coordinator.end(
                 transactional_id,
                 producer_id=producer_id,
                 epoch=epoch,
@@ -199,15 +190,15 @@ class TransactionHost(TransactionAdmission):
 
     def __iter__(self) -> Iterator[Transaction]:
         """The state of every transactional id, by id."""
-        return iter(self._coordinator)
+        return iter(self.coordinator)
 
     def get(self, transactional_id: str) -> Transaction | None:
         """The state of one transactional id, or None."""
-        return self._coordinator.get(transactional_id)
+        return self.coordinator.get(transactional_id)
 
     def snapshots(self) -> tuple[TransactionSnapshot, ...]:
         """All transactional ids, by id."""
-        return tuple(_snapshot_of(transaction) for transaction in self._coordinator)
+        return tuple(_snapshot_of(transaction) for transaction in self.coordinator)
 
     def abort(self, transactional_id: str) -> None:
         """Abort an open transaction and fence its producer.
@@ -216,9 +207,9 @@ class TransactionHost(TransactionAdmission):
             IllegalStateError: there is no such open transaction.
             DataDirError: it could not be kept; the transaction is open as before.
         """
-        outcome = self._coordinator.abort(transactional_id, now_ms=self._clock.wall_ms())
+        outcome = self.coordinator.abort(transactional_id, now_ms=self._clock.wall_ms())
         if outcome.error:
-            known = self._coordinator.get(transactional_id)
+            known = self.coordinator.get(transactional_id)
             seen = "there is no such transactional id" if known is None else f"its state is {known.state.title}"
             raise IllegalStateError(f"{transactional_id!r} has no open transaction to abort: {seen}")
         self._finish(outcome)
@@ -248,11 +239,11 @@ class TransactionHost(TransactionAdmission):
         try:
             if now_ms >= self._check_from_ms:
                 self._check_from_ms = now_ms + self._check_interval_ms
-                while (outcome := self._coordinator.expire(now_ms=now_ms)).transaction is not None:
+                while (outcome := self.coordinator.expire(now_ms=now_ms)).transaction is not None:
                     self._finish(outcome)
             if now_ms >= self._forget_from_ms:
                 self._forget_from_ms = now_ms + self._forget_interval_ms
-                while (outcome := self._coordinator.forget(now_ms=now_ms)).transaction is not None:
+                while (outcome := self.coordinator.forget(now_ms=now_ms)).transaction is not None:
                     self._finish(outcome)
         except DataDirError:  # the data folder has reported it; the work stays due
             self._check_from_ms = self._forget_from_ms = now_ms + _RETRY_MS
@@ -274,8 +265,9 @@ class TransactionHost(TransactionAdmission):
         if transaction is None:
             return
         self._log.append(tuple([record_of(change) for change in outcome.changes]))
-        for change in outcome.changes:
-            self._coordinator.replay(change)
+        if outcome.forgotten is not None:
+            self._coordinator_of(outcome.forgotten).replay(outcome.forgotten)
+        self.coordinator.replay(transaction)
         if transaction.is_ending:
             due_ms = transaction.updated_ms + self._marker_delay_ms
             self._ends[transaction.transactional_id] = _End(due_ms, set(transaction.partitions))
@@ -290,13 +282,17 @@ class TransactionHost(TransactionAdmission):
         if self._waiters:
             self._tell_waiters()
 
+    def _coordinator_of(self, transaction: Transaction) -> TransactionCoordinator:
+        has_it = (each for each in self._others() if each.get(transaction.transactional_id) is not None)
+        return next(has_it, self.coordinator)
+
     def admit(
         self, transactional_id: str, *, producer_id: int, epoch: int, partition: TransactionPartition, is_adding: bool
     ) -> ErrorCode:
         """See `TransactionAdmission.admit`."""
         if is_adding:
             outcome = self._do(
-                lambda now_ms: self._coordinator.add_partitions(
+                lambda now_ms: self.coordinator.add_partitions(
                     transactional_id,
                     producer_id=producer_id,
                     epoch=epoch,
@@ -312,7 +308,7 @@ class TransactionHost(TransactionAdmission):
 
     def _write_end(self, transactional_id: str) -> None:
         """Write the end of a transaction to all its partitions; one that cannot be written now is tried again later."""
-        transaction, end = self._coordinator.get(transactional_id), self._ends[transactional_id]
+        transaction, end = self.coordinator.get(transactional_id), self._ends[transactional_id]
         if transaction is None or not transaction.is_ending:
             del self._ends[transactional_id]
             return
@@ -321,7 +317,7 @@ class TransactionHost(TransactionAdmission):
                 end.left.discard(place)
         try:
             if not end.left:
-                self._finish(self._coordinator.completed(transactional_id, now_ms=self._clock.wall_ms()))
+                self._finish(self.coordinator.completed(transactional_id, now_ms=self._clock.wall_ms()))
                 del self._ends[transactional_id]
                 return
         except DataDirError:  # the data folder has reported it
@@ -360,9 +356,9 @@ class TransactionHost(TransactionAdmission):
     def _run_next(self) -> None:
         """Run again when anything is due."""
         due = [end.due_ms for end in self._ends.values()]
-        if (deadline_ms := self._coordinator.deadline_ms()) is not None:
+        if (deadline_ms := self.coordinator.deadline_ms()) is not None:
             due.append(max(deadline_ms + 1, self._check_from_ms))
-        if (expiration_ms := self._coordinator.expiration_ms()) is not None:
+        if (expiration_ms := self.coordinator.expiration_ms()) is not None:
             due.append(max(expiration_ms, self._forget_from_ms))
         if due:
             self._run_at(min(due))
@@ -387,7 +383,7 @@ class TransactionHost(TransactionAdmission):
         left = []
         for waiter in self._waiters:
             transactional_id, state, future = waiter
-            known = self._coordinator.get(transactional_id)
+            known = self.coordinator.get(transactional_id)
             if known is None or known.state.title != state:
                 left.append(waiter)
             elif future.set_running_or_notify_cancel():

@@ -1,4 +1,4 @@
-"""The transactional ids of a cluster of several nodes: one coordinator for each partition of ``__transaction_state``.
+"""The transactional ids of a broker: one coordinator for each partition of ``__transaction_state``.
 
 When they begin and end: `shards`. A coordinator that has replayed its records writes the ends that were decided and not
 written, and carries the next coordinator epoch.
@@ -37,7 +37,7 @@ __all__ = ["NodeTransactions", "TransactionShards"]
 
 
 class TransactionShards(Shards[TransactionHost], TransactionAdmission):
-    """All transaction coordinators of one cluster. To its callers it looks like one `TransactionHost`."""
+    """All transaction coordinators of one cluster. To its callers it looks like one."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class TransactionShards(Shards[TransactionHost], TransactionAdmission):
         partition = coordinator_partition(transactional_id)
         if not transactional_id:
             node_id = self._leader(partition)  # any node refuses the empty one
-        return self._why_not(partition, node_id) or self._host(partition)
+        return self._host_at(partition, node_id)
 
     def is_loading(self, node_id: int) -> bool:
         """Whether a node still reads the records of some of its ids."""
@@ -129,8 +129,8 @@ class TransactionShards(Shards[TransactionHost], TransactionAdmission):
 
     # --- internals
 
-    def _id_of(self, key: bytes, value: bytes | None) -> str:
-        return decode_transaction_record(key, value)[0].transactional_id
+    def _id_of(self, key: bytes) -> str:
+        return decode_transaction_record(key, None)[0].transactional_id
 
     def _wait_again(self, waiter: Waiter) -> None:
         self.add_waiter(*waiter)
@@ -144,6 +144,7 @@ class TransactionShards(Shards[TransactionHost], TransactionAdmission):
             clock=self._clock,
             loop=self._loop,
             coordinator_epoch=self._placement.get(TRANSACTION_STATE, partition).epoch,
+            others=lambda: (host.coordinator for host in self._hosts.values()),
             acts=lambda: self._acts(partition),
         )
 

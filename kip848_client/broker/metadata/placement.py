@@ -86,11 +86,10 @@ class Placement:
         self._topics: Final[dict[TopicKey, list[PlacedPartition]]] = {}
         self._placed = 0
         self.is_spread: Final = len(self._nodes) > 1
-        """Whether there is more than one node: to a single one every partition belongs."""
-        if self.is_spread:
-            everywhere = self._striped(0, range(COORDINATOR_PARTITIONS), len(self._nodes))
-            for topic in COORDINATOR_TOPICS:
-                self._topics[topic] = [PlacedPartition(replicas, replicas[0]) for replicas in everywhere]
+        """Whether there is more than one node: to a single one every partition of a topic belongs."""
+        everywhere = self._striped(0, range(COORDINATOR_PARTITIONS), len(self._nodes))
+        for topic in COORDINATOR_TOPICS:
+            self._topics[topic] = [PlacedPartition(replicas, replicas[0]) for replicas in everywhere]
 
     # --- who is there
 
@@ -177,6 +176,11 @@ class Placement:
         self._placed += isinstance(topic, uuid.UUID)
         return True
 
+    def lead_after(self, topic: CoordinatorTopic, earlier: Sequence[PlacedPartition]) -> None:
+        """Lead the partitions of a topic with later epochs than those that other nodes led it with."""
+        for placed, before in zip(self._topics[topic], earlier, strict=False):
+            placed.epoch = max(placed.epoch, before.epoch + 1)
+
     def restart(self) -> None:
         """All nodes start again: everything is led where it was, with the next leader epochs."""
         self._halted.clear()
@@ -246,12 +250,12 @@ class Placement:
 
     def get(self, topic: TopicKey, partition: int) -> PlacedPartition:
         """Where a partition is."""
-        if not self.is_spread:
+        if not self.is_spread and isinstance(topic, uuid.UUID):
             return PlacedPartition((self._nodes[0],), self._nodes[0])
         return self._topics[topic][partition]
 
     def of(self, topic: TopicKey) -> Sequence[PlacedPartition]:
-        """Where the partitions of a topic are; empty if there is a single node."""
+        """Where the partitions of a topic are; empty for a topic of clients if there is a single node."""
         return self._topics.get(topic, ())
 
     def in_sync(self, placed: PlacedPartition) -> tuple[int, ...]:
@@ -264,8 +268,6 @@ class Placement:
 
     def coordinator(self, topic: CoordinatorTopic, key: str) -> int:
         """The node that coordinates a group or a transactional id; `NO_LEADER` if none lives."""
-        if not self.is_spread:
-            return self._nodes[0]
         return self._topics[topic][coordinator_partition(key)].leader
 
     def led_by(self, topic: CoordinatorTopic, node_id: int) -> tuple[int, ...]:

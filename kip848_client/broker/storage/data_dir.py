@@ -33,7 +33,7 @@ from uuid import UUID
 import msgspec
 
 from kip848_client.broker.metadata.acls import Acl
-from kip848_client.broker.metadata.placement import TRANSACTION_STATE, PlacedPartition, TopicKey
+from kip848_client.broker.metadata.placement import PlacedPartition, TopicKey
 from kip848_client.broker.metadata.topic_configs import FLUSH_MESSAGES
 from kip848_client.broker.storage.cluster_log import (
     ClusterState,
@@ -223,11 +223,6 @@ class DataDir:
     def placement(self, key: TopicKey) -> Sequence[PlacedPartition]:
         """Where the partitions of a topic were last; empty if that was never written."""
         return self._state.placements.get(key, ())
-
-    @property
-    def coordinator_epoch(self) -> int:
-        """An epoch that no transaction coordinator on this folder was ever above."""
-        return max((placed.epoch + 1 for placed in self.placement(TRANSACTION_STATE)), default=0)
 
     def set_placement(self, key: TopicKey, placed: Sequence[PlacedPartition]) -> None:
         """Remember where the partitions of a topic are, and who leads them.

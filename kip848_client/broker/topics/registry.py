@@ -140,7 +140,9 @@ class TopicRegistry:
         }
         data_dir.elect_leaders()
         for coordinators in COORDINATOR_TOPICS:
-            self.placement.restore(coordinators, data_dir.placement(coordinators))
+            placed = data_dir.placement(coordinators)
+            if not self.placement.restore(coordinators, placed):
+                self.placement.lead_after(coordinators, placed)
         for stored in data_dir.topics():
             placed = data_dir.placement(stored.topic_id)
             for log in logs[stored.topic_id]:

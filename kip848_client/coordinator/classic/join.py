@@ -120,9 +120,7 @@ class _Join:
             has_room = group.state is ClassicState.EMPTY or is_member or len(group.members) < size_max
         is_counted = is_member or member_id in group.pending_joins
         return has_room and (
-            is_counted
-            or self._message.group_instance_id in group.static_members
-            or state.member_count < state.config.members_max
+            is_counted or self._message.group_instance_id in group.static_members or state.has_room_for_member
         )
 
     # --- members without an id

@@ -7,7 +7,7 @@ Hard state comes from records (groups, offsets). Soft state is lost with the pro
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from kip848_client.assignors.server.spec import ServerAssignor
@@ -82,6 +82,7 @@ class CoordinatorState:
 
     Args:
         offsets_only: makes the group of an id that has offsets and no group.
+        others: the states of the coordinators that share the limits of members and groups with this one.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class CoordinatorState:
         rng: random.Random,
         assignors: Mapping[str, ServerAssignor],
         offsets_only: Callable[[str], AnyGroup],
+        others: Callable[[], Iterable[CoordinatorState]] = tuple,
     ) -> None:
         self.config: Final = config
         self.rng: Final = rng
@@ -108,6 +110,7 @@ class CoordinatorState:
         self.group_configs: Final[dict[str, GroupConfig]] = {}
         self._default_group_config: Final = GroupConfig.of(config)
         self._offsets_only: Final = offsets_only
+        self._others: Final = others
         self._parts: Final[dict[type[StatePart], Any]] = {}
 
     def find(self, kind: type[GroupT], group_id: str) -> GroupT | None:
@@ -146,10 +149,15 @@ class CoordinatorState:
         if group_id in self.groups or self.offsets.has_group(group_id):
             return True
         # One that has members and offsets counts more than once; that is looked at only near the limit.
-        groups_max = self.config.groups_max
-        if len(self.groups) + self.offsets.group_count_max < groups_max:
+        groups_max, states = self.config.groups_max, (self, *self._others())
+        if sum(len(state.groups) + state.offsets.group_count_max for state in states) < groups_max:
             return True
-        return len(self.offsets.group_ids() | self.groups.keys()) < groups_max
+        return sum(len(state.offsets.group_ids() | state.groups.keys()) for state in states) < groups_max
+
+    @property
+    def has_room_for_member(self) -> bool:
+        """Whether one more member may join any group."""
+        return sum(state.member_count for state in (self, *self._others())) < self.config.members_max
 
     def put_group(self, group: AnyGroup) -> None:
         """Add a group, or replace it whole."""

@@ -230,7 +230,7 @@ def fenced(message: str) -> Refused:
 def check_room(state: CoordinatorState, group: ModernGroup[Any, Any]) -> None:
     """Refuse a join beyond the limit of members, so that a flood of joins cannot exhaust memory."""
     members_max, groups_max = state.config.members_max, state.config.groups_max
-    if state.member_count >= members_max:
+    if not state.has_room_for_member:
         raise Refused(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
             f"The groups of this broker have {members_max} members, which is its limit (kip848.members.max).",

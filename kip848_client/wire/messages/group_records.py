@@ -55,6 +55,7 @@ __all__ = [
     "encode_record_key",
     "encode_record_value",
     "decode_record",
+    "decode_record_key",
     "group_of",
     "RecordKey",
     "RecordValue",
@@ -378,6 +379,19 @@ def decode_record(key: bytes, value: bytes | None) -> GroupRecord | UnknownRecor
     if value is None:
         return GroupRecord(read_key, None)
     return GroupRecord(read_key, decode_body(value_class, _leading_int16(value, "value"), value, 2))
+
+
+def decode_record_key(key: bytes) -> RecordKey | int:
+    """Read the key of a record of ``__consumer_offsets``, or only its type if we do not know that.
+
+    Raises:
+        ProtocolError: the bytes are not what their type says.
+    """
+    record_type = _leading_int16(key, "key")
+    if record_type not in _PARTS:
+        return record_type
+    read: RecordKey = decode_body(_PARTS[record_type][0], 0, key, 2)
+    return read
 
 
 def _version_to_write(value: RecordValue) -> int:

@@ -14,7 +14,7 @@ import msgspec
 
 from kip848_client.broker.cluster.nodes import Nodes
 from kip848_client.broker.config import BrokerConfig
-from kip848_client.broker.coordinators.transaction_host import TransactionHost
+from kip848_client.broker.coordinators.transaction_shards import TransactionShards
 from kip848_client.broker.net.context import RequestContext, Slices
 from kip848_client.broker.security.scram_users import ScramChanges, Users
 from kip848_client.broker.state import BrokerState
@@ -30,7 +30,7 @@ from kip848_client.wire.schema import Request, Response
 from tests.support.messages import Fields, message
 
 if TYPE_CHECKING:
-    from kip848_client.broker.coordinators.group_host import GroupHost
+    from kip848_client.broker.coordinators.group_shards import GroupShards
 
 
 class ManualTimer(msgspec.Struct, eq=False):
@@ -104,12 +104,12 @@ def a_broker(
         served={},
         topics=registry,
         offsets_topic=OffsetsTopic(registry.watchers),
-        groups=cast("GroupHost", None),
-        transactions=TransactionHost(
+        groups=cast("GroupShards", None),
+        transactions=TransactionShards(
             parsed,
             log=MemoryGroupLog(),
             topics=registry,
-            groups=cast("GroupHost", None),
+            groups=cast("GroupShards", None),
             clock=clock,
             loop=cast("asyncio.AbstractEventLoop", None),
         ),
