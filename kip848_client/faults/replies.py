@@ -74,6 +74,10 @@ _IDENTITY: Final = frozenset(
 )
 """Fields that say which element is answered."""
 
+_NUMBER_NAMES: Final = ("partition_index", "partition_id")
+_TEXT_NAMES: Final = ("group_id", "key", "name", "transactional_id")
+"""Fields of an answer that repeat an element which is a number, or text, in the request."""
+
 _CODES: Final = ("error_code", "partition_error_code")
 
 _UNKNOWN: Final = frozenset(
@@ -178,7 +182,9 @@ class ErrorPlacer:
     def _blank_element(self, element: object, cls: type) -> object:
         if isinstance(element, int | str):
             names = (
-                ("partition_index",) if isinstance(element, int) else ("group_id", "key", "name", "transactional_id")
+                ("partition_index", "partition_id")
+                if isinstance(element, int)
+                else ("group_id", "key", "name", "transactional_id")
             )
             known = {field.name for field in fields_of(cls)}
             return cls(**{name: element for name in names if name in known})

@@ -165,6 +165,37 @@ def test_a_node_that_came_back_is_seen_and_leads_nothing(broker: EmbeddedBroker,
     assert [broker.nodes.leader(TOPIC, number) for number in range(3)] == [1, 2, 3]
 
 
+def test_an_administrator_lets_the_preferred_nodes_lead_again(broker: EmbeddedBroker, at: At) -> None:
+    """After a rolling restart all partitions are led by the nodes that were restarted first."""
+
+    def elect(*partitions: int, topic: str = TOPIC, kind: int = 0) -> list[tuple[int, int]]:
+        named = [{"topic": topic, "partitions": partitions}] if partitions else None
+        answer = at(2).call(ApiKey.ELECT_LEADERS, 2, election_type=kind, topic_partitions=named)
+        assert answer.error_code == (ErrorCode.INVALID_REQUEST if kind > 1 else ErrorCode.NONE)
+        return [
+            (each.partition_id, each.error_code)
+            for found in answer.replica_election_results
+            for each in found.partition_result
+        ]
+
+    broker.nodes.kill(1)
+    assert elect(0) == [(0, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)]
+    broker.nodes.start(1)
+
+    assert elect(1, 2, 3) == [
+        (1, ErrorCode.ELECTION_NOT_NEEDED),
+        (2, ErrorCode.ELECTION_NOT_NEEDED),
+        (3, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+    assert elect(0, topic="nowhere") == [(0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
+    assert elect(0, kind=1) == [(0, ErrorCode.ELECTION_NOT_NEEDED)]
+    assert elect(0, kind=2) == [(0, ErrorCode.INVALID_REQUEST)]
+    assert elect() == [(0, ErrorCode.NONE)]
+    assert elect() == []
+    partition = at(1).ask(MetadataRequest(topics=None), version=12).topics[0].partitions[0]
+    assert (partition.leader_id, partition.leader_epoch) == (1, 2)
+
+
 @pytest.mark.kip848_broker(config={"default.replication.factor": "1"})
 def test_a_partition_without_a_living_replica_says_so(broker: EmbeddedBroker, at: At) -> None:
     """Scenario 42. A service that cannot live with a part of its topic being gone would not be found out."""

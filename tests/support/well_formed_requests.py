@@ -413,6 +413,7 @@ _FIELDS: Final[Mapping[int, Callable[[Scene, int], Fields]]] = {
     ApiKey.DESCRIBE_LOG_DIRS: lambda scene, _: {"topics": [{"topic": scene.topic, "partitions": [0]}]},
     ApiKey.SASL_AUTHENTICATE: lambda *_: {"auth_bytes": b"\0user\0password"},
     ApiKey.CREATE_PARTITIONS: _create_partitions,
+    ApiKey.ELECT_LEADERS: lambda scene, _: {"topic_partitions": [{"topic": scene.topic, "partitions": [0]}]},
     ApiKey.DELETE_GROUPS: lambda scene, _: {"groups_names": [scene.group_with_offsets()]},
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _alter_configs,
     ApiKey.OFFSET_DELETE: lambda scene, _: {
@@ -446,6 +447,7 @@ ROWS: Final[Mapping[int, Row]] = {api_key: partial(_request, api_key) for api_ke
 """API key -> function that makes its request. Computed: a new API needs a row in `_FIELDS`."""
 
 REFUSED: Final[Mapping[int, set[int]]] = {
+    ApiKey.ELECT_LEADERS: {ErrorCode.ELECTION_NOT_NEEDED},
     ApiKey.DESCRIBE_ACLS: {ErrorCode.SECURITY_DISABLED},
     ApiKey.CREATE_ACLS: {ErrorCode.SECURITY_DISABLED},
     ApiKey.DELETE_ACLS: {ErrorCode.SECURITY_DISABLED},
@@ -454,7 +456,8 @@ REFUSED: Final[Mapping[int, set[int]]] = {
     ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT: {ErrorCode.UNKNOWN_MEMBER_ID},
     ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT: {ErrorCode.UNKNOWN_MEMBER_ID},
 }
-"""API key -> error codes of the answer: the broker has no SASL and no authorizer, or the member is not in the group."""
+"""API key -> error codes of the answer: the preferred node leads, the broker has no SASL and no authorizer, or the
+member is not in the group."""
 
 ADVERTISED: Final[tuple[tuple[int, int], ...]] = tuple(
     (api.api_key, version)

@@ -129,6 +129,12 @@ def describe(kind: int, name: str, *keys: str) -> Case:
     return "describe_configs", 4, {"resources": [resource]}
 
 
+def elect(*named: tuple[str, list[int]], kind: int = 0) -> Case:
+    topics = [{"topic": topic, "partitions": partitions} for topic, partitions in named]
+    fields = {"election_type": kind, "topic_partitions": topics, "timeout_ms": 10_000}
+    return "elect_leaders", 2, fields
+
+
 def list_resources(*kinds: int, version: int = 1) -> Case:
     return "list_config_resources", version, {"resource_types": kinds}
 
@@ -226,6 +232,9 @@ CASES: Final[dict[str, Case]] = {
     "describe client metrics": describe(CLIENT_METRICS, "m", "none"),
     "describe client metrics without a name": describe(CLIENT_METRICS, ""),
     "describe a resource that is not known": describe(3, "x"),
+    "elect leaders that lead": elect(("+full", [0, 7]), ("+nowhere", [0])),
+    "elect leaders twice, and of an unknown kind": elect(("+full", [0, 0]), kind=3),
+    "elect any leader where there is one": elect(("+full", [0]), kind=1),
     "list what has client metrics": list_resources(version=0),
     "list brokers and loggers": list_resources(BROKER, BROKER_LOGGER, BROKER),
     "list resources of a type that is not known": list_resources(TOPIC, 3),
