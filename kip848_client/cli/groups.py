@@ -73,7 +73,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         elif name != "list":
             action.add_argument("groups", metavar="GROUP", nargs="+")
         action.add_argument(
-            "--timeout", metavar="SECONDS", type=request_timeout, default=10.0, help="for the whole command (10)"
+            "--timeout",
+            metavar="SECONDS",
+            type=request_timeout,
+            default=10.0,
+            help="for each question, with its retries (10)",
         )
         if name not in {"record", "watch"}:
             action.add_argument("--json", action="store_true", help="print one JSON object")
