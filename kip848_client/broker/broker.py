@@ -13,15 +13,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, NoReturn, Self, TypeVar
 
-import msgspec
-
 from kip848_client.broker.apis import ApiTable, load_apis
+from kip848_client.broker.arguments import ports_of, settings_of, topic_counts
 from kip848_client.broker.cluster.nodes import Nodes
-from kip848_client.broker.config import BrokerConfig, Profile
+from kip848_client.broker.config import Profile
 from kip848_client.broker.controls.acls import BrokerAcls
 from kip848_client.broker.controls.async_waits import AsyncWait, awaited
 from kip848_client.broker.controls.clock import BrokerClock
-from kip848_client.broker.controls.groups import BrokerGroups
+from kip848_client.broker.controls.groups import BrokerGroups, conditions
 from kip848_client.broker.controls.live import LiveBroker
 from kip848_client.broker.controls.nodes import BrokerNodes
 from kip848_client.broker.controls.topics import BrokerTopics
@@ -56,8 +55,6 @@ from kip848_client.broker.topics.records import (
 )
 from kip848_client.broker.topics.topic_names import KnownTopics
 from kip848_client.clock import Clock, SystemClock
-from kip848_client.coordinator.classic.classic_group import ClassicState
-from kip848_client.coordinator.modern.modern_group import GroupState
 from kip848_client.errors import ConfigError, IllegalStateError, MessageValueError, RequestTimeoutError
 from kip848_client.faults import Action, Subject
 from kip848_client.journal import Journal, NullJournal
@@ -66,9 +63,6 @@ __all__ = ["EmbeddedBroker"]
 
 ResultT = TypeVar("ResultT")
 
-
-_GROUP_STATES: Final = tuple(dict.fromkeys(map(str, (*GroupState, *ClassicState))))
-NODES_MAX: Final = 100
 
 load_apis()  # while the module is imported, so that a start takes milliseconds
 
@@ -139,17 +133,7 @@ class EmbeddedBroker:
         connect_groups: bool = False,
         acls: bool = False,
     ) -> None:
-        config = dict(config or {})
-        if acls:
-            config.setdefault("authorizer.class.name", "standard")
-        if connect_groups:
-            config.setdefault("group.coordinator.rebalance.protocols", "classic,consumer,connect")
-        self.config: Final = BrokerConfig.parse(config, profile=profile)
-        if self.config.authorizer and not (acls or self.config.super_user_names or self.config.allow_everyone):
-            raise ConfigError(
-                "authorizer.class.name is set, and no client could do anything: set super.users (User:admin) or "
-                "allow.everyone.if.no.acl.found, or make the broker with acls=True and call broker.acls.allow()"
-            )
+        self.config: Final = settings_of(config, profile=profile, acls=acls, connect_groups=connect_groups)
         check_exposure(host, advertised_host=advertised_host, allow_remote=allow_remote, tls=tls, sasl=sasl)
         self.security_protocol: Final = protocol_name(tls, sasl)
         """The value of ``security.protocol`` for clients."""
@@ -157,20 +141,10 @@ class EmbeddedBroker:
         self._sasl = sasl
         self._apis: Final = ApiTable(extensions=self.config.extensions | ({"sasl"} if sasl is not None else set()))
         self._advertised_host: Final = advertised_host or host
-        if node_id < 0:
-            raise ConfigError(f"node_id {node_id} is negative")
-        if not 1 <= nodes <= NODES_MAX:
-            raise ConfigError(f"nodes={nodes} is not between 1 and {NODES_MAX}")
-        if not 0 <= port <= 65535 - (nodes - 1):
-            which = f"one of the ports {port} to {port + nodes - 1}" if nodes > 1 else f"port {port}"
-            raise ConfigError(f"{which} is not between 0 and 65535")
-        if racks and len(racks) != nodes:
-            raise ConfigError(f"racks names {len(racks)} racks for {nodes} node(s); give one for each, or none")
         self.node_id: Final = node_id
-        # Node id -> its port: 0 before the first start where a free one will do.
-        self._ports = {node_id + place: port + place if port else 0 for place in range(nodes)}
+        self._ports = ports_of(node_id=node_id, nodes=nodes, port=port, racks=racks)
         self._racks: Final = tuple(racks)
-        self._topics_at_start: dict[str, int] = _topic_counts(topics)
+        self._topics_at_start: dict[str, int] = topic_counts(topics)
         self._host: Final = host
         self._data_dir: Final = Path(data_dir) if data_dir is not None else None
         self._clock: Clock = clock or SystemClock()
@@ -418,24 +392,8 @@ class EmbeddedBroker:
             ConfigError: no group is ever in such a state.
             RequestTimeoutError: the time is up; the message shows the current group.
         """
-        if state is not None and state.lower() not in {name.lower() for name in _GROUP_STATES}:
-            raise ConfigError(f"no group is ever {state!r}; its states are {', '.join(_GROUP_STATES)}")
-        return self.groups.wait_for(
-            group_id,
-            lambda group: (
-                (state is None or group.state.lower() == state.lower())
-                and (members is None or len(group.members) == members)
-                and (epoch is None or group.group_epoch >= epoch)
-                and (assignor is None or group.assignor == assignor)
-            ),
-            what=", ".join(
-                f"{name}={value}"
-                for name, value in (("state", state), ("members", members), ("epoch", epoch), ("assignor", assignor))
-                if value is not None
-            )
-            or "to exist",
-            timeout_s=timeout_s,
-        )
+        predicate, what = conditions(state=state, members=members, epoch=epoch, assignor=assignor)
+        return self.groups.wait_for(group_id, predicate, what=what, timeout_s=timeout_s)
 
     def metrics(self) -> dict[str, float]:
         """The current values of the coordinator's metrics: ``name`` or ``name{attribute=value}`` -> value.
@@ -463,17 +421,7 @@ class EmbeddedBroker:
         )
         started = await start_up.run(kept, nodes, thread)
         self._topics_at_start = {}
-        for repair in kept.repairs:
-            self._events.write("data_folder_repaired", msgspec.to_builtins(repair))
-        self._events.write(
-            "broker_started",
-            {
-                "bootstrap_servers": self.bootstrap_servers,
-                "node_id": self.node_id,
-                "nodes": len(nodes),
-                "topics": {topic.name: topic.partition_count for topic in kept.topics},
-            },
-        )
+        self._events.started(kept.topics, kept.repairs, bootstrap_servers=self.bootstrap_servers, nodes=nodes.ports)
         return started
 
     def _open_kept(self) -> Kept:
@@ -543,11 +491,3 @@ class AsyncWaits:
         self.groups: Final = AsyncWait(broker.groups.wait_for)
         self.requests: Final = AsyncWait(broker.requests.wait_for)
         self.transactions: Final = AsyncWait(broker.transactions.wait_for)
-
-
-def _topic_counts(topics: object) -> dict[str, int]:
-    if topics is None:
-        return {}
-    if not isinstance(topics, Mapping):
-        raise TypeError(f'topics is a mapping of names to partition counts, such as {{"orders": 3}}; got {topics!r}')
-    return dict(topics)

@@ -6,18 +6,22 @@ Names and fields of the events: docs/observability.md.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, assert_never
+
+import msgspec
 
 from kip848_client.broker.metadata.acls import Operation, ResourceType
 from kip848_client.broker.net.context import RequestContext
 from kip848_client.broker.net.logged_request import api_title
+from kip848_client.broker.storage.data_dir import Repair
 from kip848_client.broker.topics.registry import (
     PartitionsAdded,
     TopicChange,
     TopicCreated,
     TopicDeleted,
     TopicReconfigured,
+    TopicRegistry,
 )
 from kip848_client.clock import Clock
 from kip848_client.errors import DataDirError
@@ -42,6 +46,24 @@ class BrokerEvents:
                 ts_ms=self._clock.wall_ms(), source="coordinator", event=event, client_id=client_id, fields=fields
             )
         )
+
+    def started(
+        self, topics: TopicRegistry, repairs: Iterable[Repair], *, bootstrap_servers: str, nodes: Collection[int]
+    ) -> None:
+        """The broker serves.
+
+        Args:
+            nodes: ids of its nodes, the lowest first.
+        """
+        for repair in repairs:
+            self.write("data_folder_repaired", msgspec.to_builtins(repair))
+        fields: dict[str, JsonValue] = {
+            "bootstrap_servers": bootstrap_servers,
+            "node_id": next(iter(nodes)),
+            "nodes": len(nodes),
+            "topics": {topic.name: topic.partition_count for topic in topics},
+        }
+        self.write("broker_started", fields)
 
     def storage_failed(self, error: DataDirError) -> None:
         """The data folder cannot be written."""

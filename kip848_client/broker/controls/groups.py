@@ -21,10 +21,14 @@ from kip848_client.broker.coordinators.group_admin import (
     remove_member,
 )
 from kip848_client.broker.coordinators.snapshots import GroupSnapshot
+from kip848_client.coordinator.classic.classic_group import ClassicState
 from kip848_client.coordinator.core.timers import TimerKind
-from kip848_client.errors import RequestTimeoutError
+from kip848_client.coordinator.modern.modern_group import GroupState
+from kip848_client.errors import ConfigError, RequestTimeoutError
 
-__all__ = ["BrokerGroups"]
+__all__ = ["BrokerGroups", "conditions"]
+
+_GROUP_STATES: Final = tuple(dict.fromkeys(map(str, (*GroupState, *ClassicState))))
 
 
 class BrokerGroups:
@@ -144,3 +148,26 @@ class BrokerGroups:
             IllegalStateError: it is a classic group without members.
         """
         return self._live.on_loop(lambda state: force_rebalance(state.groups, group_id))
+
+
+def conditions(
+    *, state: str | None, members: int | None, epoch: int | None, assignor: str | None
+) -> tuple[Callable[[GroupSnapshot], bool], str]:
+    """The arguments of `EmbeddedBroker.wait_for_group` as those of `BrokerGroups.wait_for`: predicate and *what*.
+
+    Raises:
+        ConfigError: no group is ever in such a state.
+    """
+    if state is not None and state.lower() not in {name.lower() for name in _GROUP_STATES}:
+        raise ConfigError(f"no group is ever {state!r}; its states are {', '.join(_GROUP_STATES)}")
+
+    def hold(group: GroupSnapshot) -> bool:
+        return (
+            (state is None or group.state.lower() == state.lower())
+            and (members is None or len(group.members) == members)
+            and (epoch is None or group.group_epoch >= epoch)
+            and (assignor is None or group.assignor == assignor)
+        )
+
+    given = {"state": state, "members": members, "epoch": epoch, "assignor": assignor}
+    return hold, ", ".join(f"{name}={value}" for name, value in given.items() if value is not None) or "to exist"
