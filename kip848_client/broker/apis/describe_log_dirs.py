@@ -29,7 +29,7 @@ from kip848_client.wire.messages.describe_log_dirs import (
 )
 
 API_KEY: Final = ApiKey.DESCRIBE_LOG_DIRS
-VERSIONS: Final = (1, 4)
+VERSIONS: Final = (1, 5)
 
 _MEMORY: Final = "memory:"
 _UNKNOWN_BYTES: Final = -1

@@ -1,6 +1,7 @@
 """DescribeLogDirs (35): the folders of a broker, and how many bytes each partition takes up there.
 
-1: the first one served. 2: flexible. 3: an error for the whole answer. 4: size and free space of the volume.
+1: the first one served. 2: flexible. 3: an error for the whole answer. 4: size and free space of the volume. 5: whether
+new partitions are kept away from the folder, which never happens here.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class DescribeLogDirsRequest(Request["DescribeLogDirsResponse"], frozen=True):
     """The partitions that are asked for; None for all."""
 
     WIRE: ClassVar[MessageSpec] = request(
-        ApiKey.DESCRIBE_LOG_DIRS, "1-4", flexible="2+", answered_by={"topics": "results"}
+        ApiKey.DESCRIBE_LOG_DIRS, "1-5", flexible="2+", answered_by={"topics": "results"}
     )
 
     topics: Annotated[tuple[DescribableLogDirTopic, ...] | None, wire("1+", nullable="1+")] = ()
@@ -72,12 +73,13 @@ class DescribeLogDirsResult(WireStruct, frozen=True):
     topics: Annotated[tuple[DescribeLogDirsTopic, ...], wire("1+")] = ()
     total_bytes: Annotated[Int64, wire("4+", ignorable=True)] = -1
     usable_bytes: Annotated[Int64, wire("4+", ignorable=True)] = -1
+    is_cordoned: Annotated[bool, wire("5+", ignorable=True)] = False
 
 
 class DescribeLogDirsResponse(Response, frozen=True):
     """The folders of the broker."""
 
-    WIRE: ClassVar[MessageSpec] = response(ApiKey.DESCRIBE_LOG_DIRS, "1-4", flexible="2+")
+    WIRE: ClassVar[MessageSpec] = response(ApiKey.DESCRIBE_LOG_DIRS, "1-5", flexible="2+")
 
     throttle_time_ms: Annotated[Int32, wire("1+")] = 0
     error_code: Annotated[Int16, wire("3+", ignorable=True)] = 0
