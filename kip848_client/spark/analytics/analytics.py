@@ -40,7 +40,7 @@ __all__ = ["Analysis", "analyze", "analyze_lines", "analyze_sweep"]
 
 TABLES: Final[Mapping[str, str]] = {
     "groups": "group: all its figures",
-    "members": "member: heartbeats, commits, what it gained, gave up and owned",
+    "members": "member: heartbeats, commits, partitions gained, given up and owned",
     "partitions": "partition of a group: changes of owner, time without a reader",
     "rebalances": "rebalance: start, end, group epochs, reasons, partitions moved, time without a reader",
     "states": "period in which a group was in a state",
