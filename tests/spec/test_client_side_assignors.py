@@ -262,6 +262,24 @@ def test_r264_it_does_not_ask_if_there_is_an_assignment_by_then() -> None:
         member.answer_heartbeat()
 
 
+def test_r264_it_forgets_to_ask_while_it_waits_for_metadata_if_an_assignment_comes() -> None:
+    """The assignment came between the decision to ask and the heartbeat that asks: the epoch would be for nothing."""
+    member = computing()
+    member.finish_assign(error=ASSIGNOR_RAISED)
+    member.answer_install()
+    member.described_at_once = False
+    for _ in range(3):
+        assert next_heartbeat(member).client_assignors is None
+        member.answer_heartbeat()
+    next_heartbeat(member)
+    member.answer_heartbeat(epoch=8, assignment=BOTH)
+    member.finish_metadata(b"")
+    member.reconcile()
+    for _ in range(4):
+        assert next_heartbeat(member).client_assignors is None
+        member.answer_heartbeat()
+
+
 def test_r159_a_request_during_a_heartbeat_goes_with_the_next_one() -> None:
     """The answer to a heartbeat that was written before says nothing about the request."""
     member = stable()

@@ -223,7 +223,7 @@ class AssignorRound:
         if self._context.phase not in MEMBER:
             return
         if response.should_compute_assignment or (response.assignment is not None and not response.assignment.error):
-            self._retry_ms = None  # another assignment is on its way, or there
+            self._forget_retry()  # another assignment is on its way, or there
         self._notices.receive(response.assignment)
         current = self._round
         if current is not None:
@@ -318,6 +318,19 @@ class AssignorRound:
             self._retry_ms = self._retries.ready_ms
         elif current.done is not None:
             self._retries.reset()
+
+    def _forget_retry(self) -> None:
+        """Ask for no other assignment because of a failure, also where that waits for ``metadata()`` or a heartbeat."""
+        self._retry_ms = None
+        if self._asked == RETRY_REASON:
+            self._asked = None
+        if self._carried == RETRY_REASON:
+            self._carried = None
+        if self._next_reason == RETRY_REASON:
+            self._next_reason = None
+        if self._reason == RETRY_REASON:
+            self._reason = None
+            self._advertise()
 
     def _repeat(self, current: _Round) -> None:
         if current.done is None:
