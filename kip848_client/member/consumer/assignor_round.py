@@ -374,17 +374,16 @@ class AssignorRound:
         """Abandon a call that exceeded its limit. No other one is made until it returns: no round waits for that."""
         if self._calls.watch() is not None and self._round is not None and self._round.phase is RoundPhase.COMPUTING:
             self._round = None
-        if self._retry_ms is not None and self._context.due(self._retry_ms):
+        if not self._takes_part:
+            self._retry_ms = None
+        elif self._retry_ms is not None and self._context.due(self._retry_ms):
             self._retry_ms = None
             self._ask(RETRY_REASON)
         self._take_reason()
 
     def advance(self) -> None:
         """Drop calls that are out of date, and make the next call. Must follow the heartbeat of this step."""
-        context = self._context
-        takes_part = self._usable and context.phase in MEMBER
-        if not takes_part:
-            self._retry_ms = None
+        context, takes_part = self._context, self._takes_part
         current = self._round
         if current is not None and not (takes_part and current.incarnation == context.incarnation):
             context.orphan(current.request_id)
@@ -393,6 +392,11 @@ class AssignorRound:
         self._notices.advance()
         if self._calls.free:
             self._call_next()
+
+    @property
+    def _takes_part(self) -> bool:
+        """Whether the member may compute the group's target."""
+        return self._usable and self._context.phase in MEMBER
 
     def _call_next(self) -> None:
         current = self._round
