@@ -130,10 +130,12 @@ mutants: venv
 docs: venv
 	@$(PYTHON) -m tests.support.protocol_document
 
+# The site ships mermaid.js from the package mermaidx, so that its pictures and its search need no network.
 SITE_STAMP := $(VENV)/.site-installed
 $(SITE_STAMP): pyproject.toml $(STAMP)
 	@echo "installing mkdocs into $(VENV) (about 100 MB)"
 	@$(PIP) --group site
+	@$(PIP) --no-deps mermaidx==0.10.1
 	@touch $@
 
 site: $(SITE_STAMP)

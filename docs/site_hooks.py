@@ -5,8 +5,9 @@ Loaded by mkdocs (``hooks`` in mkdocs.yml).
 
 from __future__ import annotations
 
+import ast
 import contextlib
-import importlib
+import importlib.metadata
 import io
 import os
 import re
@@ -26,6 +27,8 @@ from kip848_client.telemetry import COORDINATOR_METRICS, GAUGES, METRICS, WORKER
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 
+MERMAID: Final = "javascripts/mermaid.js"
+
 REFERENCE: Final = {
     "consumers": ("Consumers and workers", ("kip848_client",)),
     "admin": ("Administration", ("kip848_client.admin",)),
@@ -42,8 +45,17 @@ REFERENCE: Final = {
 """Page -> its title, and the public modules that it describes, in the order of the page public-names.md."""
 
 
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Give each example an entry of its own before the reference, and say the version at the foot of each page."""
+    config.copyright = f"kip848_client {importlib.metadata.version('kip848_client')}"
+    entries = [{_title(example): f"examples/{example.stem}.md"} for example in _examples()]
+    assert config.nav is not None
+    config.nav.insert([next(iter(entry)) for entry in config.nav].index("Reference"), {"Examples": entries})
+    return config
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the generated pages, and the examples that pages link to."""
+    """Add the generated pages, the examples, and mermaid, which the theme fetches otherwise."""
     pages = {
         "index.md": _readme(),
         "reference/cli.md": _cli(),
@@ -53,20 +65,44 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     }
     for name, (title, modules) in REFERENCE.items():
         pages[f"reference/{name}.md"] = _reference(title, modules)
+    for example in _examples():
+        pages[f"examples/{example.stem}.md"] = _example(example)
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
-    for example in sorted((ROOT / "examples").glob("*.py")):
-        files.append(File.generated(config, f"examples/{example.name}", abs_src_path=str(example)))
+    mermaid = str(importlib.metadata.distribution("mermaidx").locate_file("mermaidx/assets/mermaid.js"))
+    files.append(File.generated(config, MERMAID, abs_src_path=mermaid))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Let links to examples lead to their copies; name other files of the repository without a link."""
+    """Let links to examples lead to their pages; name other files of the repository without a link."""
     up = "../" * page.file.src_uri.count("/")
-    markdown = re.sub(r"\]\((?:\.\./)+examples/", f"]({up}examples/", markdown)
+    markdown = re.sub(r"\]\((?:\.\./)+examples/(\w+)\.py\)", rf"]({up}examples/\1.md)", markdown)
     markdown = re.sub(r"\]\(\.\./kip848_client/(?:logs|journal)\.py\)", "](reference/events.md)", markdown)
     markdown = re.sub(r"\]\(\.\./kip848_client/telemetry\.py\)", "](reference/metrics.md)", markdown)
     return re.sub(r"\[([^\]]+)\]\((?:\.\./)+(?:tests|benchmarks|kip848_client)/[^)]*\)", r"\1", markdown)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """End what stands before a block of code with one colon, and leave out bases that are not public."""
+    html = html.replace("::</p>", ":</p>")
+    return re.sub(r'<p class="doc doc-class-bases">\s*Bases: <code>(<[^>]*>)*_\w+(<[^>]*>)*</code></p>', "", html)
+
+
+def _examples() -> list[Path]:
+    return sorted((ROOT / "examples").glob("*.py"))
+
+
+def _title(example: Path) -> str:
+    return example.stem.replace("_", " ").capitalize()
+
+
+def _example(example: Path) -> str:
+    """A program's page: what its docstring says, and the program."""
+    code = example.read_text(encoding="utf-8")
+    about = ast.get_docstring(ast.parse(code)) or ""
+    program = code.partition('"""\n')[2] if code.startswith('"""') else code
+    return f'# {_title(example)}\n\n{about}\n\n```python title="examples/{example.name}"\n{program.lstrip()}```\n'
 
 
 def _readme() -> str:
