@@ -16,6 +16,7 @@
 #   make interop-short  in a minute for each, against older ones: KAFKA="4.0.1 4.1.1 4.2.1 4.3.1"
 #   make soak     fifteen minutes of kills, stops, restarts and re-created topics against a real Apache Kafka
 #   make bench    speed, as ratios against peers
+#   make wheel    build the wheel in dist/; nothing else is installed for it
 #   make package  build the wheel, install it into a clean environment, and read README's first page there as a newcomer
 #   make release  build what is published, check it, and install it into a clean environment of each Python from 3.11 on
 
@@ -37,7 +38,7 @@ PYTHON3 ?= $(shell for path in $$(type -ap python3.13 python3.12 python3.11 pyth
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help venv simulate mutants demo demo-spark test test-slow check format docs site transcripts interop interop-short \
-	soak bench package release clean
+	soak bench wheel package release clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -163,6 +164,10 @@ soak: venv
 
 bench: venv
 	$(PYTHON) -m benchmarks
+
+wheel: | $(PYTHON)
+	@$(PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	@ls dist/*.whl
 
 package: venv
 	$(PYTHON) -m tests.packaging.check_wheel
