@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from uuid import UUID
 
 from kip848_client.assignors.server.spec import (
@@ -35,25 +36,33 @@ class RangeAssignor:
             (member for member in spec.subscriptions if member in instance_ids), key=instance_ids.__getitem__
         )
         members = static + sorted(member for member in spec.subscriptions if member not in instance_ids)
-        assignment: dict[str, dict[UUID, tuple[int, ...]]] = {member_id: {} for member_id in members}
         every = tuple(range(max(spec.topics.values(), default=0)))
-        owned = list(assignment.values())
-        for topic_id, subscribers in subscribers_by_topic(members_alike(spec, members)).items():
-            owners = owned if len(subscribers) == len(owned) else [owned[index] for index in subscribers]
-            _cut(topic_id, owners, count=spec.topics[topic_id], every=every)
-        return _reuse(assignment, spec.target)
+        owned: list[dict[UUID, tuple[int, ...]]] = [{} for _ in members]
+        subscribers_of = subscribers_by_topic(members_alike(spec, members))
+        alike: dict[tuple[int, int], dict[UUID, None]] = {}
+        for topic_id, subscribers in subscribers_of.items():
+            # Topics with the same subscribers share one list of them.
+            alike.setdefault((spec.topics[topic_id], id(subscribers)), {})[topic_id] = None
+        for (count, _), topic_ids in alike.items():
+            subscribers = subscribers_of[next(iter(topic_ids))]
+            for member, run in zip(subscribers, _runs(count, len(subscribers), every), strict=False):
+                # A copy of a dict does not ask its keys for their hash, which for a UUID is a call into Python.
+                partitions = dict.fromkeys(topic_ids, run)
+                if owned[member]:
+                    owned[member].update(partitions)
+                else:
+                    owned[member] = partitions
+        return _reuse(dict(zip(members, owned, strict=True)), spec.target)
 
 
-def _cut(topic_id: UUID, owners: list[dict[UUID, tuple[int, ...]]], *, count: int, every: tuple[int, ...]) -> None:
-    floor, larger = divmod(count, len(owners))
+def _runs(count: int, owners: int, every: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """One run for each of the first *owners* that gets any."""
+    floor, larger = divmod(count, owners)
     start = 0
-    for partitions in owners[:larger]:
-        partitions[topic_id] = every[start : start + floor + 1]
-        start += floor + 1
-    if floor:
-        for partitions in owners[larger:]:
-            partitions[topic_id] = every[start : start + floor]
-            start += floor
+    for owner in range(owners if floor else larger):
+        end = start + floor + (owner < larger)
+        yield every[start:end]
+        start = end
 
 
 def _reuse(assignment: dict[str, dict[UUID, tuple[int, ...]]], target: TargetAssignment) -> TargetAssignment:
