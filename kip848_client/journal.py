@@ -68,7 +68,7 @@ COORDINATOR_EVENTS: Final[dict[str, str]] = {
     "data_folder_repaired": "path, what, kept_in: damage found at the start; kept_in has what is no longer served",
     "storage_failed": "error: the data folder cannot be written; repeated every ten seconds",
     "storage_recovered": "the data folder can be written again",
-    "member_joined": "topics, instance_id: a heartbeat of epoch 0",
+    "member_joined": "topics, instance_id, client_host: a heartbeat of epoch 0, or a classic join",
     "member_left": "reason: leave | session_timeout | rebalance_timeout | replaced | static_leave | sync_timeout | "
     "group_too_large | removed (in a recorded log)",
     "member_fenced": "error, sent_epoch: a heartbeat was refused and changed nothing",
@@ -83,7 +83,7 @@ COORDINATOR_EVENTS: Final[dict[str, str]] = {
     "group_state_changed": "old, new",
     "group_converted": "type: consumer | classic; members: those on the classic protocol",
     "classic_generation_began": "protocol, leader, members: a classic group's join phase is complete",
-    "offsets_committed": "offsets: {topic-partition: offset}",
+    "offsets_committed": "offsets: {topic-partition: offset}; sampled: true if others beside it are only counted",
     "commit_refused": "error, offsets",
 }
 CLIENT_EVENTS: Final[dict[str, str]] = {

@@ -27,7 +27,7 @@ from kip848_client.report import Figures, Timeline, build_timelines, figures_of
 from kip848_client.report.html import render_html
 from kip848_client.report.periods import compare_periods, parse_period
 from kip848_client.report.png import draw_timeline
-from kip848_client.report.summary import spread_sentence
+from kip848_client.report.summary import bounds_sentence, duration, spread_sentence
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -110,12 +110,14 @@ def _sentences(figures: Figures) -> list[str]:
     lines = [
         f"group {figures.group_id}: {counted(figures.members, 'member')}, "
         f"{counted(figures.partitions, 'partition')}, {figures.log_ms / 1000:.1f} s of log",
-        f"  {'rebalances':<24} {spread_sentence(figures.rebalance)}",
+        f"  {'rebalances':<24} {spread_sentence(figures.rebalance)}" + _at_least(figures),
         f"  {'until all had their part':<24} {spread_sentence(figures.change)}",
-        f"  {'without a reader':<24} {spread_sentence(figures.without_reader)}",
+        f"  {'without a reader':<24} {spread_sentence(figures.without_reader)}{bounds_sentence(figures.bounds)}",
         f"  {'partitions moved':<24} {figures.moves}, and {figures.bounces} taken away for nothing"
         + ("" if figures.stayed is None else f"; {figures.stayed:.1%} stayed in a rebalance"),
     ]
+    if figures.empty_ms:
+        lines.append(f"  {'empty':<24} {duration(figures.empty_ms)}, when nothing was to be read")
     lines += [f"  {name:<24} {spread_sentence(times)}" for name, times in figures.listener_calls.items()]
     if figures.heartbeats:
         lines.append(f"  {'heartbeats late by':<24} {spread_sentence(figures.late)}")
@@ -130,3 +132,8 @@ def _sentences(figures: Figures) -> list[str]:
     if figures.two_readers:
         lines.append(f"  {'READ BY TWO AT ONCE':<24} {', '.join(figures.two_readers)}")
     return lines
+
+
+def _at_least(figures: Figures) -> str:
+    count = sum(each.at_least for each in figures.rebalances)
+    return f" ({count:,} at least: the join phase of a classic group is not in the log)" if count else ""

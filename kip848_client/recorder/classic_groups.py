@@ -24,6 +24,7 @@ _EMPTY: Final = "Empty"
 
 class _Member(msgspec.Struct, frozen=True):
     client_id: str
+    client_host: str
     instance_id: str | None
     topics: tuple[str, ...]
     assigned: Mapping[str, tuple[int, ...]]
@@ -97,7 +98,11 @@ class RecordedClassicGroup:
             yield self._event("member_left", {"reason": reason}, member_id, before[member_id])
         for member_id, member in self._members.items():
             if member_id not in before:
-                fields: Mapping[str, FactValue] = {"topics": list(member.topics), "instance_id": member.instance_id}
+                fields: Mapping[str, FactValue] = {
+                    "topics": list(member.topics),
+                    "instance_id": member.instance_id,
+                    "client_host": member.client_host,
+                }
                 yield self._event("member_joined", fields, member_id, member)
             if member_id not in before or member.assigned != before[member_id].assigned:
                 yield self._event(
@@ -136,4 +141,4 @@ def _read(member: wire.MemberMetadata) -> _Member:
                 assigned[item.topic] = tuple(item.partitions)
     except ProtocolError:
         pass  # a group of another protocol type, such as Connect's
-    return _Member(member.client_id, member.group_instance_id, topics, assigned)
+    return _Member(member.client_id, member.client_host, member.group_instance_id, topics, assigned)

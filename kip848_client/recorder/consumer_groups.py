@@ -208,7 +208,14 @@ class RecordedGroup:
         topics, regex = member.subscription
         if member.metadata is not None and (before is None or before.metadata is None):
             yield self._event(
-                "member_joined", {"topics": list(topics), "instance_id": member.instance_id}, member_id, member
+                "member_joined",
+                {
+                    "topics": list(topics),
+                    "instance_id": member.instance_id,
+                    "client_host": member.metadata.client_host,
+                },
+                member_id,
+                member,
             )
         elif before is not None and before.subscription != member.subscription:
             yield self._event("subscription_changed", {"topics": list(topics), "regex": regex}, member_id, member)

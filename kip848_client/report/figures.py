@@ -8,9 +8,11 @@ Definitions:
 * A **change** begins with its group epoch and ends when every member that was in the group then has its part of it, or
   of a later epoch, or has left. In a group that never rests a rebalance has many.
 * A partition is **without a reader** from the end of one owner's span to the beginning of the next one's. Before its
-  first owner and after its last one it is not counted. Owning means reading, of members that wrote logs; of others,
-  being counted as the owner by the coordinator. If only members wrote logs, and all of them were stable while none had
-  the partition, a member without a log had it: that time is not counted.
+  first owner, after its last one, and while the group was Empty it is not counted. Owning means reading, of members
+  that wrote logs; of others, being counted as the owner by the coordinator. Where that is only a lower bound, because
+  the owner was removed or the group is a classic one, the commits of both owners give an upper bound
+  (`kip848_client.report.unread`). If only members wrote logs, and all of them were stable while none had the partition,
+  a member without a log had it: that time is not counted.
 * A **move** is a partition whose next owner is another member. A partition that comes back to the member it left is a
   **bounce**: it was taken away for nothing.
 * What **stayed**: of the ownerships that there were when rebalances began, the share that outlasted them. Rebalances
@@ -28,12 +30,17 @@ import itertools
 import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
 from kip848_client.plain_text import counted
-from kip848_client.report.lanes import AT_REST
+from kip848_client.report.lanes import AT_REST, JOINS_NOT_SEEN
 from kip848_client.report.timeline import CommitKey, PartitionLane, Span, Timeline
+
+Rests: TypeAlias = Literal["exact", "at most", "at least"]
+"""What a duration says: at most and at least are bounds."""
+_NO_MEMBERS: Final = frozenset({"Empty", "Dead"})
 
 
 class Percentiles(msgspec.Struct, frozen=True):
@@ -64,8 +71,13 @@ class Rebalance(msgspec.Struct, frozen=True):
 
     @property
     def ms(self) -> float | None:
-        """How long it lasted."""
+        """How long it lasted; at least, if `at_least`."""
         return None if self.end_ms is None else self.end_ms - self.start_ms
+
+    @property
+    def at_least(self) -> bool:
+        """Whether it began earlier than the log says: that of a classic group has no record of its join phase."""
+        return self.reasons[:1] == [JOINS_NOT_SEEN]
 
 
 class Handover(msgspec.Struct, frozen=True):
@@ -73,6 +85,7 @@ class Handover(msgspec.Struct, frozen=True):
 
     Args:
         gap_ms: how long it was without a reader; None if a member without a log had it meanwhile.
+        rests: whether `gap_ms` is exact, or a bound: "at most" rests on the commits of both owners.
     """
 
     partition: str
@@ -80,6 +93,7 @@ class Handover(msgspec.Struct, frozen=True):
     before: str
     after: str
     gap_ms: float | None
+    rests: Rests = "exact"
 
     @property
     def moved(self) -> bool:
@@ -107,6 +121,8 @@ class MemberFigures(msgspec.Struct, frozen=True):
         given: partitions that went to another member.
         returned: partitions that came back to it without another owner in between.
         owned_ms: sum over its partitions.
+        host: the address of its client.
+        since_ms: when the log first has it.
     """
 
     member: str
@@ -118,12 +134,16 @@ class MemberFigures(msgspec.Struct, frozen=True):
     given: int
     returned: int
     owned_ms: float
+    host: str = ""
+    since_ms: float = 0.0
 
 
 class Figures(msgspec.Struct, frozen=True):
     """All figures of one group.
 
     Args:
+        bounds: how many of the times without a reader are bounds: "at most", "at least".
+        empty_ms: how long the group had no members; partitions are not counted as without a reader then.
         notes: sentences about what the log does not show.
     """
 
@@ -146,6 +166,8 @@ class Figures(msgspec.Struct, frozen=True):
     commits: CommitFigures
     marks: Mapping[str, int]
     by_member: Sequence[MemberFigures]
+    bounds: Mapping[str, int] = {}
+    empty_ms: float = 0.0
     notes: Sequence[str] = ()
 
     def to_plain(self) -> dict[str, object]:
@@ -185,6 +207,8 @@ def figures_of(timeline: Timeline) -> Figures:
         commits=_commits(counts.commits),
         marks=dict(sorted(counts.marks.items())),
         by_member=_by_member(timeline, owned.values(), handovers),
+        bounds=Counter(each.rests for each in handovers if each.rests != "exact"),
+        empty_ms=sum(span.end_ms - span.start_ms for span in _empty(timeline)),
         notes=_notes(timeline, handovers),
     )
 
@@ -201,17 +225,39 @@ def handovers_of(timeline: Timeline) -> list[Handover]:
 
 def _handovers(timeline: Timeline, owned: Mapping[str, Sequence[Span]]) -> list[Handover]:
     elsewhere = _with_others(timeline, owned)
-    return [
-        Handover(
-            partition=partition,
-            left_ms=before.end_ms,
-            before=before.text,
-            after=after.text,
-            gap_ms=None if (partition, before.end_ms) in elsewhere else max(0.0, after.start_ms - before.end_ms),
-        )
-        for partition, owners in owned.items()
-        for before, after in itertools.pairwise(owners)
-    ]
+    bounds = {(each.partition, each.left_ms): each for each in timeline.bounds}
+    empty = _empty(timeline)
+    found = []
+    for partition, owners in owned.items():
+        for before, after in itertools.pairwise(owners):
+            place = partition, before.end_ms
+            gap_ms: float | None = None
+            rests: Rests = "exact"
+            if place not in elsewhere:
+                start_ms, end_ms = before.end_ms, after.start_ms
+                bound = None if before.text in timeline.writers else bounds.get(place)
+                if bound is not None:
+                    rests = "at least"
+                    if bound.last_ms is not None and bound.first_ms is not None:
+                        start_ms, end_ms, rests = bound.last_ms, bound.first_ms, "at most"
+                gap_ms = _with_members(empty, start_ms, end_ms)
+            found.append(Handover(partition, before.end_ms, before.text, after.text, gap_ms, rests))
+    return found
+
+
+def _empty(timeline: Timeline) -> list[Span]:
+    """When the group had no members, as its coordinator says: nothing is supposed to be read then."""
+    return [span for span in timeline.states if timeline.coordinated and span.text in _NO_MEMBERS]
+
+
+def _with_members(empty: Sequence[Span], start_ms: float, end_ms: float) -> float:
+    """How much of a period the group had members."""
+    without = 0.0
+    for span in empty[bisect.bisect_right(empty, start_ms, key=lambda each: each.end_ms) :]:
+        if span.start_ms >= end_ms:
+            break
+        without += min(span.end_ms, end_ms) - max(span.start_ms, start_ms)
+    return max(0.0, end_ms - start_ms - without)
 
 
 def _with_others(timeline: Timeline, owned: Mapping[str, Sequence[Span]]) -> set[tuple[str, float]]:
@@ -269,6 +315,8 @@ def _by_member(
             given=given[lane.member],
             returned=returned[lane.member],
             owned_ms=owned_ms[lane.member],
+            host=lane.host,
+            since_ms=lane.since_ms,
         )
         for lane in timeline.members
     ]

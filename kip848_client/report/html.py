@@ -40,6 +40,8 @@ def _plain(timeline: Timeline) -> dict[str, object]:
         "members": [
             {
                 "member": lane.member,
+                "host": lane.host,
+                "since_ms": lane.since_ms,
                 "states": _spans(lane.states),
                 "epochs": [list(epoch) for epoch in lane.epochs],
                 "calls": _spans(lane.calls),

@@ -24,10 +24,13 @@ from kip848_client.report.timeline import (
     Span,
     Timeline,
 )
+from kip848_client.report.unread import CommitTracker
 
 AT_REST: Final = frozenset({"Stable", "Empty", "Dead"})
 """States of a group that is at rest."""
 _CLASSIC_REBALANCE_BEGINS: Final = "PreparingRebalance"
+JOINS_NOT_SEEN: Final = "classic_rebalance (its join phase is not in the log)"
+"""Reason of a rebalance that began earlier than the log says."""
 _NOT_A_MEMBER: Final = frozenset({"UNJOINED", "FATAL"})
 """Public states of a consumer that is no member of the group."""
 
@@ -131,7 +134,10 @@ class LaneBuilder:
         self._writers: set[str] = set()
         self._marks: list[Mark] = []
         self._partitions: set[str] = set()
-        self._members: dict[str, None] = {}
+        self._members: dict[str, float] = {}
+        self._hosts: dict[str, str] = {}
+        self._unread = CommitTracker()
+        self._is_classic = False
         self._revoking_since: dict[str, float] = {}
         self._counts = Counts()
 
@@ -139,7 +145,7 @@ class LaneBuilder:
         """Add the next event of this group, or one that belongs to no group."""
         who = self._names.of(event)
         if event.group_id is not None and (event.member_id or event.client_id):
-            self._members.setdefault(who)
+            self._members.setdefault(who, float(event.ts_ms))
             self._note_epoch(event, who)
             if event.source == "client":
                 self._writers.add(who)
@@ -169,7 +175,7 @@ class LaneBuilder:
             group_id=self._group_id,
             start_ms=self._start_ms,
             end_ms=end_ms,
-            members=[self._member_lane(member) for member in sorted(self._members, key=natural)],
+            members=[self._member_lane(member) for member in self._in_order()],
             partitions=[
                 PartitionLane(partition, self._held.spans(partition), self._read.spans(partition))
                 for partition in sorted(self._partitions, key=natural)
@@ -179,9 +185,14 @@ class LaneBuilder:
             marks=self._marks,
             counts=self._counts,
             changes=list(self._changes.finish()),
+            bounds=self._unread.bounds,
             writers=frozenset(self._writers),
             coordinated=self._inferred is None,
         )
+
+    def _in_order(self) -> list[str]:
+        """The members by time of joining, and those of one time by name."""
+        return sorted(self._members, key=lambda member: (self._members[member], natural(member)))
 
     def _member_lane(self, member: str) -> MemberLane:
         own = self._own_states.spans(member)
@@ -190,6 +201,8 @@ class LaneBuilder:
             states=own or self._coordinator_states.spans(member),
             epochs=self._epochs.get(member, []),
             calls=self._calls.get(member, []),
+            host=self._hosts.get(member, ""),
+            since_ms=self._members[member],
         )
 
     def _note_epoch(self, event: JournalEvent, who: str) -> None:
@@ -205,6 +218,8 @@ class LaneBuilder:
         for lane in self._held.lanes_with(who):
             if lane not in wanted:
                 self._held.end(lane, who, at_ms)
+                # The members of a classic group may have stopped when its rebalance began.
+                self._unread.left(lane, at_ms, seen=not self._is_classic)
         for lane in wanted:
             self._held.begin(lane, who, at_ms)
         state = str(event.fields.get("state"))
@@ -223,6 +238,8 @@ class LaneBuilder:
 
     def _member_joined(self, event: JournalEvent, who: str, at_ms: float) -> None:
         del at_ms
+        if host := event.fields.get("client_host"):
+            self._hosts[who] = str(host).removeprefix("/")
         self._changes.joined(who, event.group_epoch or 0)
 
     def _member_left(self, event: JournalEvent, who: str, at_ms: float) -> None:
@@ -230,6 +247,7 @@ class LaneBuilder:
         if reason != "static_leave":
             for lane in self._held.lanes_with(who):
                 self._held.end(lane, who, at_ms)
+                self._unread.left(lane, at_ms, seen=reason == "leave")
         self._coordinator_states.clear(who, at_ms)
         self._changes.left(who, at_ms)
         if not self._names.speaks_after(self._group_id, who, event.ts_ms):
@@ -264,12 +282,13 @@ class LaneBuilder:
     def _generation_began(self, event: JournalEvent, who: str, at_ms: float) -> None:
         """The join phase is complete. In a recorded log this is the first that is seen of a classic rebalance."""
         del who
-        self._classic_rebalance(event.group_epoch or 0, at_ms)
+        self._is_classic = True
+        self._classic_rebalance(event.group_epoch or 0, at_ms, reason=JOINS_NOT_SEEN)
 
-    def _classic_rebalance(self, generation: int, at_ms: float) -> None:
+    def _classic_rebalance(self, generation: int, at_ms: float, *, reason: str = "classic_rebalance") -> None:
         if not self._is_classic_rebalance:
             self._is_classic_rebalance = True
-            self._bump(at_ms, generation, "classic_rebalance")
+            self._bump(at_ms, generation, reason)
 
     # --- events of clients
 
@@ -346,6 +365,14 @@ class LaneBuilder:
         del at_ms
         end, error = COMMIT_ENDS[event.event], event.fields.get("error")
         self._counts.commits[CommitKey(who, end, str(error or ""))] += 1
+
+    def _commit_accepted(self, event: JournalEvent, who: str, at_ms: float) -> None:
+        """Count the commit, unless it is counted elsewhere; members that commit read."""
+        offsets = event.fields.get("offsets")
+        if event.member_id and isinstance(offsets, dict):
+            self._unread.committed(offsets, at_ms)
+        if not event.fields.get("sampled"):
+            self._commit_ended(event, who, at_ms)
 
     def _commit_failed(self, event: JournalEvent, who: str, at_ms: float) -> None:
         """Count the commit and mark it."""
@@ -434,7 +461,7 @@ HANDLERS: Final[Mapping[str, Callable[[LaneBuilder, JournalEvent, str, float], N
     "heartbeat_sent": LaneBuilder._heartbeat_sent,
     "commit_done": LaneBuilder._commit_ended,
     "commit_failed": LaneBuilder._commit_failed,
-    "offsets_committed": LaneBuilder._commit_ended,
+    "offsets_committed": LaneBuilder._commit_accepted,
     "commit_refused": LaneBuilder._commit_failed,
 }
 """Event -> the function that draws it. Others say only that their member is there."""

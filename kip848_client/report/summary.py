@@ -85,6 +85,13 @@ def spread_sentence(times: Percentiles) -> str:
     return f"{times.count:,}: " + ", ".join(f"{name} {duration(ms)}" for name, ms in parts if ms is not None)
 
 
+def bounds_sentence(bounds: Mapping[str, int]) -> str:
+    """Say how many times without a reader are bounds; empty if none is."""
+    rests = {"at most": "between the commits of both owners", "at least": "no commits around it"}
+    parts = [f"{bounds[name]:,} {name}: {rest}" for name, rest in rests.items() if bounds.get(name)]
+    return f" ({'; '.join(parts)})" if parts else ""
+
+
 def sentences(summary: Summary) -> Iterator[str]:
     """The summary as text, for a terminal."""
     yield summary.title

@@ -20,6 +20,8 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from kip848_client.report.unread import Bound
+
 MarkKind: TypeAlias = Literal["fault", "refusal", "failure", "life"]
 CommitEnd: TypeAlias = Literal["done", "failed", "accepted", "refused"]
 """Outcomes of commits: by the client, and by the coordinator."""
@@ -44,12 +46,18 @@ class PartitionLane(msgspec.Struct, frozen=True):
 class MemberLane(msgspec.Struct, frozen=True):
     """One member: its public states (its states at the coordinator, if it wrote no log of its own), its epochs as
     (time, epoch), and its listener calls.
+
+    Args:
+        host: the address of its client as the coordinator saw it; empty if the log does not say.
+        since_ms: when the log first has it.
     """
 
     member: str
     states: Sequence[Span]
     epochs: Sequence[tuple[float, int]]
     calls: Sequence[Span]
+    host: str = ""
+    since_ms: float = 0.0
 
 
 class CommitKey(NamedTuple):
@@ -105,7 +113,9 @@ class Timeline(msgspec.Struct, frozen=True):
     """All that is known of one group.
 
     Args:
+        members: in the order in which they joined.
         changes: in the order in which they ended.
+        bounds: changes of owner of which the coordinator does not know when the owner before stopped reading.
         writers: members that wrote logs themselves.
         coordinated: the log has the coordinator's side; without it epochs and states are inferred from clients.
     """
@@ -120,5 +130,6 @@ class Timeline(msgspec.Struct, frozen=True):
     marks: Sequence[Mark]
     counts: Counts
     changes: Sequence[Change] = ()
+    bounds: Sequence[Bound] = ()
     writers: frozenset[str] = frozenset()
     coordinated: bool = True

@@ -120,3 +120,55 @@ def test_percentiles_are_durations_that_were_seen() -> None:
     found = percentiles([30.0, 10.0, 20.0])
     assert (found.count, found.p50_ms, found.p90_ms, found.p99_ms, found.max_ms) == (3, 20.0, 30.0, 30.0, 30.0)
     assert percentiles([]).max_ms is None
+
+
+def test_the_commits_around_a_removal_bound_the_time_that_its_partitions_were_unread() -> None:
+    """The coordinator counts a killed member as the owner until its session ends: 1.9 s were told in place of 11.9."""
+    figures = _figures(
+        counted(0, "a", 0, 1),
+        *(said(1_000, "offsets_committed", "a", source="coordinator", offsets={"t-0": 5}),),
+        said(11_000, "member_left", "a", source="coordinator", reason="removed"),
+        counted(12_500, "b", 0, 1),
+        said(12_900, "offsets_committed", "b", source="coordinator", offsets={"t-0": 6, "t-1": 7}),
+    )
+    assert figures.without_reader_by_partition_ms == {"t-0": 11_900.0, "t-1": 1_500.0}
+    assert figures.bounds == {"at most": 1, "at least": 1}
+
+
+def test_a_classic_group_stops_before_its_generation_is_written() -> None:
+    """Its log has no join phase, and said that nothing was unread in a rebalance of 24 ms."""
+    figures = _figures(
+        counted(0, "a", 0),
+        said(900, "offsets_committed", "a", source="coordinator", offsets={"t-0": 5}),
+        said(9_900, "classic_generation_began", source="coordinator", group_epoch=2),
+        said(9_900, "member_left", "a", source="coordinator", reason="removed"),
+        counted(9_924, "b", 0),
+        group_became(9_924, "Stable"),
+        said(10_100, "offsets_committed", "b", source="coordinator", offsets={"t-0": 6}),
+    )
+    assert (figures.without_reader.max_ms, figures.bounds) == (9_200, {"at most": 1})
+    assert [(each.ms, each.at_least) for each in figures.rebalances] == [(24, True)]
+
+
+def test_a_group_without_members_is_empty_and_not_unread() -> None:
+    """A group that was stopped on purpose for 13 minutes led the list of those that stood still."""
+    figures = _figures(
+        *(counted(0, "a", 0), group_became(0, "Stable")),
+        said(900, "offsets_committed", "a", source="coordinator", offsets={"t-0": 5}),
+        said(1_000, "member_left", "a", source="coordinator", reason="removed"),
+        *(group_became(1_000, "Empty"), group_became(781_000, "Reconciling"), counted(781_050, "b", 0)),
+        said(781_200, "offsets_committed", "b", source="coordinator", offsets={"t-0": 6}),
+    )
+    assert (figures.without_reader.max_ms, figures.empty_ms) == (300, 780_000)
+
+
+def test_members_stand_in_the_order_in_which_they_joined() -> None:
+    """Rows by random ids say nothing; the address says which machine it was."""
+    figures = _figures(
+        said(1, "member_joined", "z", source="coordinator", client_host="/10.0.0.1"),
+        said(2, "member_joined", "a", source="coordinator", client_host="/10.0.0.2"),
+    )
+    assert [(each.member, each.host) for each in figures.by_member] == [
+        ("z-client", "10.0.0.1"),
+        ("a-client", "10.0.0.2"),
+    ]

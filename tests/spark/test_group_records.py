@@ -13,9 +13,27 @@ from kip848_client import EmbeddedBroker
 from kip848_client.cli import main
 from kip848_client.cli.watching.offsets_reader import topic_names
 from kip848_client.errors import Kip848Error
-from kip848_client.journal import read_journal
+from kip848_client.journal import parse_line, read_journal
 from kip848_client.report import build_timelines, figures_of
-from kip848_client.spark.analytics.group_records import GroupHistory
+from kip848_client.spark.analytics.group_records import GroupHistory, replay_records
+from kip848_client.wire.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    encode_assignment,
+    encode_subscription,
+)
+from kip848_client.wire.messages.consumer_protocol import TopicPartition as AssignedTopic
+from kip848_client.wire.messages.group_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberMetadata,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    RecordKey,
+    RecordValue,
+    encode_record_key,
+    encode_record_value,
+)
 from tests.recorder.test_command import member, record, settle
 
 if TYPE_CHECKING:
@@ -51,6 +69,8 @@ def test_runs_add_up_to_what_one_recording_has(spark: SparkSession, tmp_path: Pa
     assert (first.commits, second.commits, third.commits) == (1, 1, 0)
     (group,) = analysis.groups.collect()
     assert (group["members"], group["partitions"], group["moves"]) == (2, 6, figures.moves)
+    assert group["accepted"] == 2
+    assert {row["accepted"] for row in analysis.members.collect()} == {None}, "by member it is not known, and not 0"
     assert [tuple(row) for row in analysis.rebalances.select("start_ms", "end_ms", "first_epoch").collect()] == [
         (each.start_ms, each.end_ms, each.first_epoch) for each in figures.rebalances
     ]
@@ -83,3 +103,33 @@ def test_the_command_reads_a_cluster_and_writes_tables_and_a_page(
     html = page.read_text(encoding="utf-8")
     for title in ("Causes of rebalances", "Groups that commit most", "Period by period", "Groups that never rest"):
         assert title in html
+
+
+def test_the_commits_beside_a_departure_are_kept(spark: SparkSession) -> None:
+    """A killed member's partitions counted as read until its session ended, since commits were only counted."""
+    written: list[tuple[int, int, int, bytes, bytes]] = []
+
+    def write(ts_ms: int, key: RecordKey, value: RecordValue) -> None:
+        written.append((0, len(written), ts_ms, encode_record_key(key), encode_record_value(value)))
+
+    def generation(number: int, ts_ms: int, member_id: str) -> None:
+        assigned = encode_assignment(ConsumerProtocolAssignment((AssignedTopic("orders", (0,)),)))
+        wanted = encode_subscription(ConsumerProtocolSubscription(("orders",)))
+        member = MemberMetadata(member_id, client_id=member_id, subscription=wanted, assignment=assigned)
+        value = GroupMetadataValue(protocol_type="consumer", generation=number, protocol="range", members=(member,))
+        write(ts_ms, GroupMetadataKey("billing"), value)
+
+    generation(1, 0, "a")
+    for ts_ms in (100, 200, 300):
+        write(ts_ms, OffsetCommitKey("billing", "orders", 0), OffsetCommitValue(ts_ms))
+    generation(2, 9_000, "b")
+    for ts_ms in (9_100, 9_200):
+        write(ts_ms, OffsetCommitKey("billing", "orders", 0), OffsetCommitValue(ts_ms))
+
+    records = spark.createDataFrame(written, "partition int, offset long, ts_ms long, key binary, value binary")
+    rows = replay_records(records).where("kind = 'event'").orderBy("seq").collect()
+    events = [parse_line(row["text"]) for row in rows]
+    (timeline,) = build_timelines(events)
+    figures = figures_of(timeline)
+    assert [e.ts_ms for e in events if e.event == "offsets_committed"] == [100, 300, 9_100]
+    assert (figures.without_reader.max_ms, figures.bounds, figures.commits.accepted) == (8_800, {"at most": 1}, 0)

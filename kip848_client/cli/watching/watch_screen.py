@@ -143,13 +143,14 @@ def _members(view: GroupView, colours: dict[str, str], *, now_ms: int) -> Table:
     from rich.text import Text
 
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    for name in ("member", "epoch", "state", "since", "owns", "gives up", "waits for", "lag"):
+    for name in ("member", "host", "epoch", "state", "since", "owns", "gives up", "waits for", "lag"):
         table.add_column(name, justify="right" if name in {"epoch", "lag", "since"} else "left")
     for member in view.sorted_members():
         colour = colours[member.name]
         lag = view.lag(member.owned)
         table.add_row(
             Text(member.name, colour),
+            Text(printable(member.host), "dim"),
             "" if member.epoch is None else str(member.epoch),
             Text(printable(member.state).lower().replace("_", " "), "green" if member.state == "STABLE" else "yellow"),
             _ago(now_ms - member.since_ms) if member.since_ms else "",

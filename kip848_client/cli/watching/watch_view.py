@@ -34,12 +34,16 @@ class MemberRow(msgspec.Struct):
 
     Attributes:
         name: client id, printable, with the beginning of the member id if other members have the same client id.
+        host: the address of its client as the coordinator sees it.
+        joined_ms: when it was first seen.
         since_ms: when `owned` last changed.
         pending: partitions that it must give up and still has.
     """
 
     member_id: str
     client_id: str
+    host: str = ""
+    joined_ms: int = 0
     epoch: int | None = None
     state: str = ""
     since_ms: int = 0
@@ -100,7 +104,8 @@ class GroupView:
             self._say(now_ms, f"the group is {group.state}")
         self.epoch = group.group_epoch
         for described in group.members:
-            member = self._member(described.member_id, described.client_id)
+            member = self._member(described.member_id, described.client_id, now_ms)
+            member.host = described.client_host.removeprefix("/")
             member.epoch = described.member_epoch
             member.owned, member.target = frozenset(described.assigned), frozenset(described.target)
             if before.get(member.member_id) != member.owned:
@@ -152,6 +157,8 @@ class GroupView:
                 {
                     "member_id": member.member_id,
                     "client_id": member.client_id,
+                    "host": member.host,
+                    "joined_ms": member.joined_ms,
                     "epoch": member.epoch,
                     "state": member.state,
                     "since_ms": member.since_ms,
@@ -165,8 +172,8 @@ class GroupView:
         }
 
     def sorted_members(self) -> list[MemberRow]:
-        """By name."""
-        return sorted(self.members.values(), key=lambda member: (member.name, member.member_id))
+        """By the time of joining, and those of one time by name."""
+        return sorted(self.members.values(), key=lambda member: (member.joined_ms, member.name, member.member_id))
 
     # --- internals
 
@@ -187,21 +194,23 @@ class GroupView:
                     if member_id in self.members:
                         self.members[member_id].target = _partitions(target)
                     else:
-                        self._member(member_id, None).target = _partitions(target)
+                        self._member(member_id, None, event.ts_ms).target = _partitions(target)
             case "member_joined":
-                self._member(event.member_id or "", event.client_id).since_ms = event.ts_ms
+                member = self._member(event.member_id or "", event.client_id, event.ts_ms)
+                member.since_ms = event.ts_ms
+                member.host = str(fields.get("client_host") or "").removeprefix("/")
                 topics = fields.get("topics")
                 shown = ", ".join(map(str, topics)) if isinstance(topics, list) else ""
-                yield f"{self._member(event.member_id or '', event.client_id).name} joins, wants {shown or 'a pattern'}"
+                yield f"{member.name} joins, wants {shown or 'a pattern'}"
             case "subscription_changed":
-                yield f"{self._member(event.member_id or '', event.client_id).name} wants other topics"
+                yield f"{self._member(event.member_id or '', event.client_id, event.ts_ms).name} wants other topics"
             case "member_left":
                 yield from self._left(event)
             case "member_assignment_changed":
                 yield from self._assigned(event)
 
     def _left(self, event: JournalEvent) -> Iterator[str]:
-        member = self._member(event.member_id or "", event.client_id)
+        member = self._member(event.member_id or "", event.client_id, event.ts_ms)
         reason = str(event.fields.get("reason"))
         if reason == "static_leave":
             yield f"{member.name} is away; its place is kept"
@@ -211,7 +220,7 @@ class GroupView:
         yield f"{member.name} is replaced" if reason == "replaced" else f"{member.name} left"
 
     def _assigned(self, event: JournalEvent) -> Iterator[str]:
-        member = self._member(event.member_id or "", event.client_id)
+        member = self._member(event.member_id or "", event.client_id, event.ts_ms)
         pending = _partitions(event.fields.get("pending_revocation"))
         owned = _partitions(event.fields.get("assigned")) | pending
         member.epoch, member.state = event.member_epoch, str(event.fields.get("state"))
@@ -228,10 +237,10 @@ class GroupView:
         parts += [f"must give up {name_partitions(pending)}"] if pending else []
         yield f"{member.name} {', '.join(parts)}"
 
-    def _member(self, member_id: str, client_id: str | None) -> MemberRow:
+    def _member(self, member_id: str, client_id: str | None, now_ms: int) -> MemberRow:
         member = self.members.get(member_id)
         if member is None:
-            member = self.members[member_id] = MemberRow(member_id, client_id or member_id)
+            member = self.members[member_id] = MemberRow(member_id, client_id or member_id, joined_ms=now_ms)
         elif client_id:
             member.client_id = client_id
         self._rename()

@@ -225,7 +225,11 @@ class _Join:
 
     def _note_join(self, member: ClassicMember) -> None:
         topics = subscribed_topics(self._message.protocol_type, [data for _, data in member.protocols])
-        fields = {"topics": sorted(topics or ()), "instance_id": member.instance_id}
+        fields = {
+            "topics": sorted(topics or ()),
+            "instance_id": member.instance_id,
+            "client_host": member.client_host,
+        }
         self._outcome.note("member_joined", member=member, fields=fields)
 
     def _refuse(self, code: ErrorCode, *, member_id: str = "") -> None:

@@ -327,6 +327,7 @@ class WorkerSteps:
                 fields={
                     "topics": [],
                     "instance_id": updated.metadata.instance_id,
+                    "client_host": updated.metadata.client_host,
                     "worker_id": updated.metadata.worker_id,
                 },
             )

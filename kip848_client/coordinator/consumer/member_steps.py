@@ -379,7 +379,11 @@ def _note_heartbeat(
             "member_joined",
             member=updated,
             group_epoch=group_epoch,
-            fields={"topics": list(metadata.subscribed_topic_names), "instance_id": metadata.instance_id},
+            fields={
+                "topics": list(metadata.subscribed_topic_names),
+                "instance_id": metadata.instance_id,
+                "client_host": metadata.client_host,
+            },
         )
     elif not metadata.subscribes_like(found.member.metadata):
         batch.happened(

@@ -75,8 +75,11 @@ class Analysis:
     The first use of one computes all of them.
     """
 
-    def __init__(self, events: DataFrame, bounds: Bounds, *, group_id: str | None) -> None:
+    def __init__(
+        self, events: DataFrame, bounds: Bounds, *, group_id: str | None, accepted: DataFrame | None = None
+    ) -> None:
         self.bounds: Final = bounds
+        self._accepted = accepted
         self._events = events
         self._group_id = group_id
 
@@ -113,11 +116,18 @@ class Analysis:
     @cached_property
     def groups(self) -> DataFrame:
         """See `TABLES`; so for all that follow."""
-        return self._table("groups")
+        groups = self._table("groups")
+        if self._accepted is None:
+            return groups
+        joined = groups.drop("accepted").join(self._accepted, "group_id", "left").na.fill(0, ["accepted"])
+        return joined.select(*groups.columns)
 
     @cached_property
     def members(self) -> DataFrame:  # noqa: D102
-        return self._table("members")
+        members = self._table("members")
+        if self._accepted is None:
+            return members
+        return members.withColumn("accepted", sf.lit(None).cast("long"))  # counted by group, not by member
 
     @cached_property
     def partitions(self) -> DataFrame:  # noqa: D102
@@ -221,17 +231,18 @@ def analyze_sweep(runs: DataFrame, *, group_id: str | None = None) -> Analysis:
     return analyze_lines(lines, group_id=group_id)
 
 
-def analyze_lines(lines: DataFrame, *, group_id: str | None = None) -> Analysis:
+def analyze_lines(lines: DataFrame, *, group_id: str | None = None, accepted: DataFrame | None = None) -> Analysis:
     """Analyze lines that are a table already.
 
     Args:
         lines: columns value (a line of an event log), file (string), block (long); rows of one file and block in order.
+        accepted: group_id, accepted: how many commits were accepted, if the lines have only some of them.
 
     Raises:
         Kip848Error: there is no event of any group, or of that one.
     """
     events = kept(event_rows(lines))
-    return Analysis(events, _bounds(events, group_id), group_id=group_id)
+    return Analysis(events, _bounds(events, group_id), group_id=group_id, accepted=accepted)
 
 
 def _bounds(events: DataFrame, group_id: str | None) -> Bounds:

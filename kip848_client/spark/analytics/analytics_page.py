@@ -105,7 +105,7 @@ def _tables(analysis: Analysis, late: DataFrame, parts: Sequence[PeriodFigures])
             analysis.rebalances.where("ms is not null"), "ms",
             "Slowest rebalances", ("group", "began", "took", "epochs", "moved", "without a reader", "why"),
             lambda row: (
-                row["group_id"], clock(row["start_ms"]), duration(row["ms"]),
+                row["group_id"], clock(row["start_ms"]), ("at least " if row["at_least"] else "") + duration(row["ms"]),
                 f"{row['first_epoch']} to {row['last_epoch']}", f"{row['moved']:,}",
                 duration(row["without_reader_ms"]),
                 ", ".join(dict.fromkeys(row["reasons"])).replace("_", " "),
@@ -129,7 +129,8 @@ def _tables(analysis: Analysis, late: DataFrame, parts: Sequence[PeriodFigures])
             analysis.ownership.where("gap_ms > 0"), "gap_ms",
             "Longest without a reader", ("group", "partition", "from", "for", "before", "after"),
             lambda row: (
-                row["group_id"], row["partition"], clock(row["end_ms"]), duration(row["gap_ms"]), row["owner"],
+                row["group_id"], row["partition"], clock(row["end_ms"]),
+                ("" if row["rests"] == "exact" else f"{row['rests']} ") + duration(row["gap_ms"]), row["owner"],
                 row["next_owner"],
             ),
         ),

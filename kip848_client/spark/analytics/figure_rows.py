@@ -39,11 +39,12 @@ FIGURE_TABLES: Final[Mapping[str, Mapping[str, pa.DataType]]] = {
     "groups": {
         "log_ms": _MS, "members": _COUNT, "partitions": _COUNT,
         "rebalance": _SPREAD, "rebalances_open": _COUNT, "change": _SPREAD, "without_reader": _SPREAD,
+        "at_most": _COUNT, "at_least": _COUNT, "empty_ms": _MS,
         "moves": _COUNT, "bounces": _COUNT, "stayed": _MS, "two_readers": _TEXTS,
         "heartbeats": _COUNT, "late": _SPREAD, **_COMMITS, **{f"{kind}_marks": _COUNT for kind in _MARK_KINDS},
     },
     "members": {
-        "member": _TEXT, "heartbeats": _COUNT, "late": _SPREAD, **_COMMITS,
+        "member": _TEXT, "host": _TEXT, "since_ms": _MS, "heartbeats": _COUNT, "late": _SPREAD, **_COMMITS,
         "gained": _COUNT, "given": _COUNT, "returned": _COUNT, "owned_ms": _MS,
     },
     "partitions": {
@@ -51,7 +52,8 @@ FIGURE_TABLES: Final[Mapping[str, Mapping[str, pa.DataType]]] = {
         "without_reader_max_ms": _MS, "two_readers": pa.bool_(),
     },
     "rebalances": {
-        "start_ms": _MS, "end_ms": _MS, "ms": _MS, "first_epoch": _COUNT, "last_epoch": _COUNT, "reasons": _TEXTS,
+        "start_ms": _MS, "end_ms": _MS, "ms": _MS, "at_least": pa.bool_(), "first_epoch": _COUNT,
+        "last_epoch": _COUNT, "reasons": _TEXTS,
         "moved": _COUNT, "without_reader_ms": _MS,
     },
     "states": {"state": _TEXT, "start_ms": _MS, "end_ms": _MS},
@@ -59,6 +61,7 @@ FIGURE_TABLES: Final[Mapping[str, Mapping[str, pa.DataType]]] = {
     "changes": {"start_ms": _MS, "end_ms": _MS, "ms": _MS, "epoch": _COUNT, "reason": _TEXT},
     "ownership": {
         "partition": _TEXT, "owner": _TEXT, "start_ms": _MS, "end_ms": _MS, "next_owner": _TEXT, "gap_ms": _MS,
+        "rests": _TEXT,
     },
     "listener_calls": {"callback": _TEXT, "took": _SPREAD},
     "commit_errors": {"member": _TEXT, "end": _TEXT, "error": _TEXT, "count": _COUNT},
@@ -260,6 +263,8 @@ def _tables(timeline: Timeline, figures: Figures, more: Mapping[MarkKind, int]) 
                 for name in ("log_ms", "members", "partitions", "moves", "bounces", "stayed")
             },
             **{name: plain(getattr(figures, name)) for name in ("rebalance", "change", "without_reader", "late")},
+            **{name.replace(" ", "_"): figures.bounds.get(name, 0) for name in ("at most", "at least")},
+            "empty_ms": figures.empty_ms,
             "rebalances_open": sum(each.end_ms is None for each in figures.rebalances),
             "two_readers": list(figures.two_readers),
             "heartbeats": figures.heartbeats,
@@ -272,7 +277,7 @@ def _tables(timeline: Timeline, figures: Figures, more: Mapping[MarkKind, int]) 
         if member.revoked.count:
             yield "revocations", {"member": member.member, "took": plain(member.revoked)}
     for each in figures.rebalances:
-        yield "rebalances", {**plain(each), "ms": each.ms}
+        yield "rebalances", {**plain(each), "ms": each.ms, "at_least": each.at_least}
     for state in timeline.states:
         yield "states", {"state": state.text, "start_ms": state.start_ms, "end_ms": state.end_ms}
     for change in timeline.changes:
@@ -312,5 +317,6 @@ def _tables(timeline: Timeline, figures: Figures, more: Mapping[MarkKind, int]) 
                     "end_ms": owner.end_ms,
                     "next_owner": None if handover is None else handover.after,
                     "gap_ms": None if handover is None else handover.gap_ms,
+                    "rests": None if handover is None else handover.rests,
                 },
             )

@@ -11,6 +11,9 @@
 A partition of the topic is read in order by one task, and `kip848_client.recorder` replays its records. For
 the next run ``state`` keeps the last records of each group, as Kafka's own compaction would leave them. A run counts
 once ``progress.json`` names it: what an interrupted run wrote is written again.
+
+Commits are counted. Events have only those next to a departure or a new generation, which bound the time that
+partitions were unread: the last one of each partition before it, and the first one after it.
 """
 
 from __future__ import annotations
@@ -71,6 +74,9 @@ _BEGINNING: Final = -2
 _ASK_TIMEOUT_S: Final = 30.0
 _BEFORE_ALL: Final = -(2**40)
 _OFFSET_TYPES: Final = frozenset({0, 1})
+_MEMBER_TYPES: Final = frozenset({5, 7, 8})
+"""Records of a member of a consumer group; tombstones of them are a departure."""
+_CLASSIC_GROUP: Final = 2
 _PENDING_OFFSET: Final = 30_848
 
 
@@ -175,7 +181,8 @@ class GroupHistory:
             .sortWithinPartitions("file", "seq")
             .drop("seq")
         )
-        return analyze_lines(lines)
+        accepted = self.commits().groupBy("group_id").agg(sf.sum("commits").alias("accepted"))
+        return analyze_lines(lines, accepted=accepted)
 
     def commits(self) -> DataFrame:
         """Commits by group and minute (`COMMITS_DDL`)."""
@@ -321,6 +328,16 @@ def _replayer(
     return replay
 
 
+class _Samples:
+    """Commits of one group since its last departure: those that are events, and the last one of each partition."""
+
+    __slots__ = ("last", "told")
+
+    def __init__(self) -> None:
+        self.told: set[bytes] = set()
+        self.last: dict[bytes, tuple[int, bytes]] = {}
+
+
 class _Partition:
     """One partition of the topic, record by record."""
 
@@ -335,6 +352,7 @@ class _Partition:
         self._commits: Counter[tuple[str, int]] = Counter()
         self._offsets: Counter[tuple[str, int]] = Counter()
         self._last_commit: tuple[str, int] | None = None
+        self._samples: dict[str, _Samples] = {}
         self._records = 0
         self._events = 0
 
@@ -352,8 +370,10 @@ class _Partition:
         if record_type in _OFFSET_TYPES:
             assert key is not None
             if value is not None:
-                self._count_commit(key, ts_ms)
+                self._commit(key, value, ts_ms)
             return
+        if key is not None and (record_type == _CLASSIC_GROUP or (value is None and record_type in _MEMBER_TYPES)):
+            self._tell_last_commits(_group_of(key))
         if key is not None and record_type != _PENDING_OFFSET:
             self._latest.pop(key, None)
             if value is not None:
@@ -374,26 +394,46 @@ class _Partition:
         for reason, count in self._recorder.counts.skipped.items():
             add("left_out", None, self.number, None, None, None, None, reason, count, None)
 
-    def _count_commit(self, key: bytes, ts_ms: int) -> None:
+    def _commit(self, key: bytes, value: bytes, ts_ms: int) -> None:
         """A commit of several partitions is several records of one time."""
-        end = 4 + (key[2] << 8 | key[3])
-        group_id = key[4:end].decode("utf-8", "replace")
+        group_id = _group_of(key)
         if not self._wants(group_id):
             return
+        samples = self._samples.get(group_id)
+        if samples is None:
+            samples = self._samples[group_id] = _Samples()
+        if key in samples.told:
+            samples.last[key] = ts_ms, value
+        else:
+            samples.told.add(key)
+            self._keep(self._recorder.add(RawRecord(self.number, ts_ms, key, value)))
         place = group_id, ts_ms - ts_ms % _MINUTE_MS
         self._offsets[place] += 1
         if (group_id, ts_ms) != self._last_commit:
             self._last_commit = group_id, ts_ms
             self._commits[place] += 1
 
+    def _tell_last_commits(self, group_id: str) -> None:
+        samples = self._samples.pop(group_id, None)
+        if samples is not None:
+            for key, (ts_ms, value) in samples.last.items():
+                self._keep(self._recorder.add(RawRecord(self.number, ts_ms, key, value)))
+
     def _keep(self, events: Iterable[JournalEvent]) -> None:
         for event in events:
             if not self._is_silent:
+                if event.event == "offsets_committed":
+                    event = msgspec.structs.replace(event, fields={**event.fields, "sampled": True})
                 self._events += 1
                 line = event.to_json()
                 self._rows.add(
                     "event", event.group_id, self.number, self._events, event.ts_ms, None, None, line, None, None
                 )
+
+
+def _group_of(key: bytes) -> str:
+    """The keys of all records of groups begin with the group's id."""
+    return key[4 : 4 + (key[2] << 8 | key[3])].decode("utf-8", "replace")
 
 
 def _filter(groups: tuple[str, ...]) -> Callable[[str], bool]:

@@ -66,7 +66,7 @@ def test_the_event_log_tells_of_joins_targets_and_leaves() -> None:
     assert [(event.event, event.member_id, event.fields) for event in harness.events] == [
         ("group_epoch_bumped", None, {"reason": "group_created"}),
         ("target_assignment_computed", None, {"assignor": "uniform", "members": {"w1": {"A": (-1,), "B": (-1,)}}}),
-        ("member_joined", "w1", {"topics": [], "instance_id": "i", "worker_id": "host"}),
+        ("member_joined", "w1", {"topics": [], "instance_id": "i", "client_host": "/127.0.0.1", "worker_id": "host"}),
         (
             "member_assignment_changed",
             "w1",

@@ -95,11 +95,11 @@ def test_the_life_of_a_classic_group_is_told() -> None:
     h.leave_group(b)
     told = [(event.event, event.member_id, event.group_epoch, dict(event.fields)) for event in h.events]
     assert told == [
-        ("member_joined", a, 0, {"topics": ["foo"], "instance_id": None}),
+        ("member_joined", a, 0, {"topics": ["foo"], "instance_id": None, "client_host": "/127.0.0.1"}),
         ("classic_generation_began", None, 1, {"protocol": "range", "leader": a, "members": [a]}),
         ("group_state_changed", None, 1, {"old": "Empty", "new": "CompletingRebalance"}),
         ("group_state_changed", None, 1, {"old": "CompletingRebalance", "new": "Stable"}),
-        ("member_joined", b, 1, {"topics": ["foo"], "instance_id": None}),
+        ("member_joined", b, 1, {"topics": ["foo"], "instance_id": None, "client_host": "/127.0.0.1"}),
         ("group_state_changed", None, 1, {"old": "Stable", "new": "PreparingRebalance"}),
         ("classic_generation_began", None, 2, {"protocol": "range", "leader": a, "members": [a, b]}),
         ("group_state_changed", None, 2, {"old": "PreparingRebalance", "new": "CompletingRebalance"}),
@@ -119,7 +119,7 @@ def test_a_static_member_of_a_classic_group_that_is_back_is_told() -> None:
     new = h.join_group(instance="i").answer.member_id
     assert [(event.event, event.member_id, dict(event.fields)) for event in h.events] == [
         ("member_left", old, {"reason": "replaced"}),
-        ("member_joined", new, {"topics": ["foo"], "instance_id": "i"}),
+        ("member_joined", new, {"topics": ["foo"], "instance_id": "i", "client_host": "/127.0.0.1"}),
     ]
 
 
@@ -136,7 +136,7 @@ def test_every_event_is_listed_and_can_be_written() -> None:
     assert {line.event for line in lines} <= EVENTS.keys()
     assert all(line.to_json() for line in lines)
     joined = next(line for line in lines if line.event == "member_joined")
-    assert joined.fields == {"topics": ["foo"], "instance_id": None}
+    assert joined.fields == {"topics": ["foo"], "instance_id": None, "client_host": "/127.0.0.1"}
     resubscribed = next(line for line in lines if line.event == "subscription_changed")
     assert resubscribed.fields == {"topics": ["bar", "foo"], "regex": "f.*"}
     target = next(line for line in lines if line.event == "target_assignment_computed")
