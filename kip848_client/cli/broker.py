@@ -22,17 +22,23 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kip848_client.broker.broker import EmbeddedBroker
 from kip848_client.cli.broker_security import add_security_arguments, security_options
 from kip848_client.cli.shared.options import key_value
+from kip848_client.clock import ManualClock
 from kip848_client.errors import ConfigError
 from kip848_client.journal import JsonLinesJournal
 from kip848_client.json_text import to_json
 
+if TYPE_CHECKING:
+    from kip848_client.cli.serving.control_port import ControlPort
+
 _ADDRESS: Final = re.compile(r"(\[(?P<ipv6>[^\[\]]+)\]|(?P<host>[^\[\]]*)):(?P<port>[0-9]{1,5})")
 _COUNT: Final = re.compile(r"[0-9]{1,9}")
+_NO_REQUESTS: Final = {"kip848.request.log.max.entries": "0"}
+"""Without a control port requests cannot be read from outside this process, so they are kept only on demand."""
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -69,6 +75,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ready-file", metavar="FILE", type=Path, help="write a JSON line here once it serves")
     parser.add_argument("--journal", metavar="FILE", type=Path, help="append the event log here, as JSON lines")
     parser.add_argument("--json", action="store_true", help="print the JSON line instead of a sentence")
+    group = parser.add_argument_group("control port")
+    group.add_argument(
+        "--control",
+        metavar="HOST:PORT",
+        help="serve the test kit over HTTP and JSON: topics, faults, groups, nodes, requests",
+    )
+    group.add_argument(
+        "--control-token-file", metavar="FILE", type=Path, help="callers must give the token in this file"
+    )
+    group.add_argument("--manual-clock", action="store_true", help="group timers move only by the call clock/advance")
     add_security_arguments(parser)
 
 
@@ -79,6 +95,9 @@ def run(arguments: argparse.Namespace) -> int:
         ConfigError: an option does not parse, or the broker refuses it.
     """
     host, port = parse_address(arguments.listen)
+    control = None if arguments.control is None else parse_address(arguments.control, option="--control")
+    if control is None and (arguments.manual_clock or arguments.control_token_file is not None):
+        raise ConfigError("--manual-clock and --control-token-file need --control")
     topics = parse_topics(arguments.topic)
     stopped = threading.Event()
 
@@ -96,8 +115,8 @@ def run(arguments: argparse.Namespace) -> int:
                 EmbeddedBroker(
                     topics,
                     profile=arguments.profile,
-                    # Requests cannot be read from outside this process, so they are kept only on demand.
-                    config={"kip848.request.log.max.entries": "0"} | dict(arguments.properties),
+                    config=({} if arguments.control else _NO_REQUESTS) | dict(arguments.properties),
+                    clock=ManualClock() if arguments.manual_clock else None,
                     host=host,
                     port=port,
                     data_dir=arguments.data_dir,
@@ -111,17 +130,19 @@ def run(arguments: argparse.Namespace) -> int:
             )
             for repair in broker.repairs:
                 print(f"kip848 broker: repaired: {repair}", file=sys.stderr)
-            ready = to_json(
-                {
-                    "bootstrap_servers": broker.bootstrap_servers,
-                    "security_protocol": broker.security_protocol,
-                    "node_id": arguments.node_id,
-                    "pid": os.getpid(),
-                }
-            )
+            told = {
+                "bootstrap_servers": broker.bootstrap_servers,
+                "security_protocol": broker.security_protocol,
+                "node_id": arguments.node_id,
+                "pid": os.getpid(),
+            }
+            if control is not None:
+                told["control"] = stack.enter_context(_control_port(broker, control, arguments)).url
+            ready = to_json(told)
             if arguments.ready_file is not None:
                 write_whole(arguments.ready_file, ready + "\n")
-            print(ready if arguments.json else f"serving on {broker.bootstrap_servers}; Ctrl-C stops", flush=True)
+            also = f", control on {told['control']}" if control is not None else ""
+            print(ready if arguments.json else f"serving on {broker.bootstrap_servers}{also}; Ctrl-C stops", flush=True)
             stopped.wait()
     finally:
         for number, handler in before.items():
@@ -143,15 +164,32 @@ def open_journal(path: Path) -> JsonLinesJournal:
         raise ConfigError(f"--journal {path}: {error.strerror}; its folder must be there and writable") from error
 
 
-def parse_address(text: str) -> tuple[str, int]:
+def _control_port(broker: EmbeddedBroker, address: tuple[str, int], arguments: argparse.Namespace) -> ControlPort:
+    from kip848_client.cli.serving.control_port import ControlPort  # here: few need the HTTP server
+
+    path, token = arguments.control_token_file, None
+    if path is not None:
+        try:
+            token = path.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"--control-token-file {path}: {error}") from error
+        if not token:
+            raise ConfigError(f"--control-token-file {path}: it is empty")
+    return ControlPort(broker, *address, token=token)
+
+
+def parse_address(text: str, *, option: str = "--listen") -> tuple[str, int]:
     """Read ``HOST:PORT`` or ``[IPV6]:PORT``.
+
+    Args:
+        option: name of the argument in errors.
 
     Raises:
         ConfigError: no port, or not a port.
     """
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match["port"]) > 65535:
-        raise ConfigError(f"--listen {text!r} is not HOST:PORT or [IPV6]:PORT with a port of 0 to 65535")
+        raise ConfigError(f"{option} {text!r} is not HOST:PORT or [IPV6]:PORT with a port of 0 to 65535")
     return match["ipv6"] or match["host"], int(match["port"])
 
 
