@@ -11,11 +11,11 @@ import concurrent.futures
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final, NoReturn, Self, TypeVar
+from typing import Final, Literal, NoReturn, Self, TypeVar
 
 from kip848_client.broker.apis import ApiTable, load_apis
 from kip848_client.broker.arguments import ports_of, settings_of, topic_counts
-from kip848_client.broker.cluster.nodes import Nodes
+from kip848_client.broker.cluster.nodes import Listener, Nodes
 from kip848_client.broker.config import Profile
 from kip848_client.broker.controls.acls import BrokerAcls
 from kip848_client.broker.controls.async_waits import AsyncWait, awaited
@@ -83,8 +83,11 @@ class EmbeddedBroker:
         node_id: the broker's id, >= 0; the lowest one of several nodes.
         nodes: how many brokers the cluster has; each has its own port, and requests are judged by the one they came to.
         racks: of the nodes, in the order of their ids. Consumers that set ``client.rack`` read from a replica there.
-        allow_remote: needed for a host that is not loopback, together with authentication.
+        allow_remote: needed for a host that is not loopback, together with authentication; ``"anonymous"`` needs none,
+            and is for a network in which every program is trusted, such as that of a compose file.
         advertised_host: the address that clients are given; *host* if None.
+        advertised_port: the port that they are given, of the first node; *port* if None.
+        listeners: further addresses at which every node listens, each with what its clients are told.
         tls: if given, every connection uses TLS.
         sasl: if given, every connection must log in.
         connect_groups: serve `kip848_client.Worker`, which Apache Kafka cannot; the same as ``connect`` in
@@ -126,26 +129,30 @@ class EmbeddedBroker:
         node_id: int = 1,
         nodes: int = 1,
         racks: Sequence[str] = (),
-        allow_remote: bool = False,
+        allow_remote: bool | Literal["anonymous"] = False,
         advertised_host: str | None = None,
+        advertised_port: int | None = None,
+        listeners: Sequence[Listener] = (),
         tls: BrokerTls | None = None,
         sasl: BrokerSasl | None = None,
         connect_groups: bool = False,
         acls: bool = False,
     ) -> None:
         self.config: Final = settings_of(config, profile=profile, acls=acls, connect_groups=connect_groups)
-        check_exposure(host, advertised_host=advertised_host, allow_remote=allow_remote, tls=tls, sasl=sasl)
+        self._listeners: Final = (Listener(host, port, advertised_host, advertised_port), *listeners)
+        for each in self._listeners:
+            check_exposure(
+                each.host, advertised_host=each.advertised_host, allow_remote=allow_remote, tls=tls, sasl=sasl
+            )
         self.security_protocol: Final = protocol_name(tls, sasl)
         """The value of ``security.protocol`` for clients."""
         self._ssl_context: Final = None if tls is None else server_context(tls)
         self._sasl = sasl
         self._apis: Final = ApiTable(extensions=self.config.extensions | ({"sasl"} if sasl is not None else set()))
-        self._advertised_host: Final = advertised_host or host
         self.node_id: Final = node_id
         self._ports = ports_of(node_id=node_id, nodes=nodes, port=port, racks=racks)
         self._racks: Final = tuple(racks)
         self._topics_at_start: dict[str, int] = topic_counts(topics)
-        self._host: Final = host
         self._data_dir: Final = Path(data_dir) if data_dir is not None else None
         self._clock: Clock = clock or SystemClock()
         self._journal: Final[Journal] = journal or NullJournal()
@@ -198,7 +205,7 @@ class EmbeddedBroker:
         """
         if self.running:
             raise IllegalStateError(f"the broker on {self.bootstrap_servers} is already running")
-        nodes = Nodes(self._ports, bind_host=self._host, host=self._advertised_host, racks=self._racks)
+        nodes = Nodes(self._ports, self._listeners, racks=self._racks)
         nodes.bind()
         self._ports = nodes.ports
         thread = LoopThread(f"kip848-broker-{self.port}")
@@ -243,9 +250,13 @@ class EmbeddedBroker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """``host:port`` of every node, for clients; complete once the broker has been started."""
-        host = f"[{self._advertised_host}]" if ":" in self._advertised_host else self._advertised_host
-        return ",".join(f"{host}:{port}" for port in self._ports.values())
+        """``host:port`` of every node at its first listener; complete once the broker has been started."""
+        listener = self._listeners[0]
+        told = listener.advertised_host or listener.host
+        host = f"[{told}]" if ":" in told else told
+        first = listener.advertised_port
+        ports = self._ports.values() if first is None else range(first, first + len(self._ports))
+        return ",".join(f"{host}:{port}" for port in ports)
 
     @property
     def port(self) -> int:

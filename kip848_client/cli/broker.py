@@ -25,6 +25,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 from kip848_client.broker.broker import EmbeddedBroker
+from kip848_client.broker.cluster.nodes import Listener
 from kip848_client.cli.broker_security import add_security_arguments, security_options
 from kip848_client.cli.shared.options import key_value
 from kip848_client.clock import ManualClock
@@ -46,9 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
         "--listen",
-        metavar="HOST:PORT",
-        default="127.0.0.1:0",
-        help="loopback address; port 0 takes a free one, and further nodes take the ports after it",
+        metavar="HOST:PORT[=HOST:PORT]",
+        action="append",
+        default=[],
+        help="loopback address; port 0 takes a free one, and further nodes take the ports after it; after the = what "
+        "clients that come here are told to connect to; may be repeated",
     )
     parser.add_argument("--nodes", metavar="N", type=int, default=1, help="how many brokers the cluster has")
     parser.add_argument(
@@ -94,7 +97,8 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         ConfigError: an option does not parse, or the broker refuses it.
     """
-    host, port = parse_address(arguments.listen)
+    first, *others = [parse_listener(text) for text in arguments.listen or ("127.0.0.1:0",)]
+    advertised_host = arguments.advertised_host or first.advertised_host
     control = None if arguments.control is None else parse_address(arguments.control, option="--control")
     if control is None and (arguments.manual_clock or arguments.control_token_file is not None):
         raise ConfigError("--manual-clock and --control-token-file need --control")
@@ -117,8 +121,11 @@ def run(arguments: argparse.Namespace) -> int:
                     profile=arguments.profile,
                     config=({} if arguments.control else _NO_REQUESTS) | dict(arguments.properties),
                     clock=ManualClock() if arguments.manual_clock else None,
-                    host=host,
-                    port=port,
+                    host=first.host,
+                    port=first.port,
+                    advertised_host=advertised_host,
+                    advertised_port=first.advertised_port,
+                    listeners=others,
                     data_dir=arguments.data_dir,
                     journal=journal,
                     node_id=arguments.node_id,
@@ -191,6 +198,16 @@ def parse_address(text: str, *, option: str = "--listen") -> tuple[str, int]:
     if match is None or int(match["port"]) > 65535:
         raise ConfigError(f"{option} {text!r} is not HOST:PORT or [IPV6]:PORT with a port of 0 to 65535")
     return match["ipv6"] or match["host"], int(match["port"])
+
+
+def parse_listener(text: str) -> Listener:
+    """Read ``HOST:PORT`` or ``HOST:PORT=ADVERTISED_HOST:PORT``.
+
+    Raises:
+        ConfigError: an address is wrong.
+    """
+    address, equals, advertised = text.partition("=")
+    return Listener(*parse_address(address), *(parse_address(advertised) if equals else ()))
 
 
 def parse_topics(texts: Sequence[str], *, option: str = "--topic") -> dict[str, int]:

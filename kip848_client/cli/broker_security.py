@@ -38,6 +38,11 @@ def add_security_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--allow-remote", action="store_true", help="listen on an address that is not loopback; needs authentication"
     )
+    group.add_argument(
+        "--allow-anonymous",
+        action="store_true",
+        help="listen on an address that is not loopback, without a login: only in a network that you trust",
+    )
     group.add_argument("--advertised-host", metavar="HOST", help="what clients are told to connect to")
 
 
@@ -50,8 +55,7 @@ def security_options(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         "tls": _tls(arguments),
         "sasl": _sasl(arguments),
-        "allow_remote": arguments.allow_remote,
-        "advertised_host": arguments.advertised_host,
+        "allow_remote": "anonymous" if arguments.allow_anonymous else arguments.allow_remote,
     }
 
 

@@ -4,6 +4,7 @@ Here belong names for tests of programs that use Kafka. Not here: what has them 
 """
 
 from kip848_client.broker.broker import EmbeddedBroker as EmbeddedBroker
+from kip848_client.broker.cluster.nodes import Listener as Listener
 from kip848_client.broker.cluster.nodes import NodeSnapshot as NodeSnapshot
 from kip848_client.broker.controls.acls import BrokerAcls as BrokerAcls
 from kip848_client.broker.controls.clock import BrokerClock as BrokerClock

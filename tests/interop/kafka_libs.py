@@ -32,7 +32,8 @@ MAVEN_TIMEOUT_S: Final = 600
 
 HOW_TO_ENABLE: Final = (
     "To run these tests, install a Java runtime (17 or later) and Maven, then run pytest again (the first run "
-    "downloads the broker, about 45 MB); or start a broker yourself, for example with `docker compose up -d`, "
+    "downloads the broker, about 45 MB); or start a broker yourself, for example with "
+    "`docker compose --profile kafka up -d kafka`, "
     "and set KIP848_BOOTSTRAP=localhost:9092."
 )
 

@@ -32,7 +32,6 @@ _CONTROLLERS: Final = 2
 
 def handle(broker: BrokerState, request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
     """Describe the brokers; controllers (KIP-919) have no listener of their own here."""
-    del context
     if request.endpoint_type != _BROKERS:
         known = request.endpoint_type == _CONTROLLERS
         return DescribeClusterResponse(
@@ -50,8 +49,8 @@ def handle(broker: BrokerState, request: DescribeClusterRequest, context: Reques
         brokers=tuple(
             DescribeClusterBroker(
                 broker_id=node.node_id,
-                host=node.host,
-                port=node.port,
+                host=node.endpoint(context.listener).host,
+                port=node.endpoint(context.listener).port,
                 rack=node.rack,
                 is_fenced=node.node_id not in broker.placement.living,
             )

@@ -295,7 +295,7 @@ class _Fetch:
         """The addresses of all leaders that the answer names."""
         named = {item.current_leader.leader_id for topic in responses for item in topic.partitions} - {NO_LEADER}
         return tuple(
-            NodeEndpoint(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
+            NodeEndpoint(node.node_id, *node.endpoint(self._context.listener), rack=node.rack)
             for node in map(self._broker.nodes.__getitem__, sorted(named))
         )
 

@@ -35,9 +35,11 @@ def handle(broker: BrokerState, request: FindCoordinatorRequest, context: Reques
     """Answer with the node's address, or an error if no node coordinates the key."""
     if context.api_version >= _FIRST_BATCHED_VERSION:
         return FindCoordinatorResponse(
-            coordinators=tuple(_find(broker, request.key_type, key, found="") for key in request.coordinator_keys)
+            coordinators=tuple(
+                _find(broker, context, request.key_type, key, found="") for key in request.coordinator_keys
+            )
         )
-    only = _find(broker, request.key_type, request.key, found="NONE")
+    only = _find(broker, context, request.key_type, request.key, found="NONE")
     return FindCoordinatorResponse(
         error_code=only.error_code,
         error_message=only.error_message,
@@ -47,7 +49,7 @@ def handle(broker: BrokerState, request: FindCoordinatorRequest, context: Reques
     )
 
 
-def _find(broker: BrokerState, key_type: int, key: str, *, found: str) -> Coordinator:
+def _find(broker: BrokerState, context: RequestContext, key_type: int, key: str, *, found: str) -> Coordinator:
     """The coordinator of one key; *found* is what Kafka writes as the message of a success."""
     topic = _TOPICS.get(key_type)
     if topic is None:
@@ -58,8 +60,8 @@ def _find(broker: BrokerState, key_type: int, key: str, *, found: str) -> Coordi
     node_id = broker.placement.coordinator(topic, key)
     if node_id == NO_LEADER:
         return _none(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "no node lives that could coordinate it")
-    node = broker.nodes[node_id]
-    return Coordinator(key=key, node_id=node_id, host=node.host, port=node.port, error_message=found)
+    host, port = broker.nodes[node_id].endpoint(context.listener)
+    return Coordinator(key=key, node_id=node_id, host=host, port=port, error_message=found)
 
 
 def _none(key: str, error_code: ErrorCode, message: str) -> Coordinator:

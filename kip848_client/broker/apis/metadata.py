@@ -65,7 +65,7 @@ def handle(broker: BrokerState, request: MetadataRequest, context: RequestContex
         return MetadataResponse(topics=tuple(refused))
     return MetadataResponse(
         brokers=tuple(
-            MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
+            MetadataResponseBroker(node.node_id, *node.endpoint(context.listener), rack=node.rack)
             for node in broker.living_nodes()
         ),
         cluster_id=broker.cluster_id,

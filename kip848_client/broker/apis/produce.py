@@ -93,7 +93,9 @@ def handle(broker: BrokerState, request: ProduceRequest, context: RequestContext
     if request.acks != 0:
         return ProduceResponse(
             responses=tuple(responses),
-            node_endpoints=_endpoints(broker, responses) if broker.placement.is_spread else (),
+            node_endpoints=(
+                _endpoints(broker, responses, listener=context.listener) if broker.placement.is_spread else ()
+            ),
         )
     for response in responses:
         for answer in response.partition_responses:
@@ -198,13 +200,15 @@ def _led_elsewhere(
     return replace(refused, current_leader=LeaderIdAndEpoch(leader_id=leader.node_id, leader_epoch=leader.epoch))
 
 
-def _endpoints(broker: BrokerState, responses: Sequence[TopicProduceResponse]) -> tuple[NodeEndpoint, ...]:
+def _endpoints(
+    broker: BrokerState, responses: Sequence[TopicProduceResponse], *, listener: int
+) -> tuple[NodeEndpoint, ...]:
     """The addresses of all leaders that the answer names."""
     named = {partition.current_leader.leader_id for topic in responses for partition in topic.partition_responses} - {
         NO_LEADER
     }
     return tuple(
-        NodeEndpoint(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
+        NodeEndpoint(node.node_id, *node.endpoint(listener), rack=node.rack)
         for node in map(broker.nodes.__getitem__, sorted(named))
     )
 

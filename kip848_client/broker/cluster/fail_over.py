@@ -255,8 +255,8 @@ def node_snapshots(state: BrokerState) -> tuple[NodeSnapshot, ...]:
     return tuple(
         NodeSnapshot(
             node_id=node.node_id,
-            host=node.host,
-            port=node.port,
+            host=node.endpoint().host,
+            port=node.endpoint().port,
             rack=node.rack,
             state=node.state,
             leads=tuple(led[node.node_id]),

@@ -9,7 +9,7 @@ import errno
 import os
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -18,7 +18,7 @@ from kip848_client.errors import ConfigError
 if TYPE_CHECKING:
     from kip848_client.broker.net.server import Server
 
-__all__ = ["Node", "NodeSnapshot", "NodeState", "Nodes"]
+__all__ = ["Endpoint", "Listener", "Node", "NodeSnapshot", "NodeState", "Nodes"]
 
 _BACKLOG: Final = 512
 
@@ -47,23 +47,78 @@ class NodeSnapshot(msgspec.Struct, frozen=True):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class Node:
-    """One node. Its port stays its own while it is stopped, so that it can come back.
+class Endpoint(NamedTuple):
+    """The address of a node, as clients are told."""
+
+    host: str
+    port: int
+
+
+class Listener(msgspec.Struct, frozen=True):
+    """One of the addresses at which every node listens, such as one for a network of containers and one for the host.
 
     Args:
-        bind_host: the address to listen on.
-        host: the address that is sent to clients.
-        port: 0 takes a free one in `bind`.
+        host: the IP address to listen on.
+        port: of the first node, others have the next ones; 0 takes a free one for each.
+        advertised_host: what clients that came here are told; *host* if None.
+        advertised_port: of the first node; *port* if None.
     """
 
-    def __init__(self, node_id: int, *, bind_host: str, host: str, port: int, rack: str | None) -> None:
-        self.node_id: Final = node_id
-        self.host: Final = host
-        self.rack: Final = rack
-        self._bind_host: Final = bind_host
-        self._socket: socket.socket | None = None
+    host: str
+    port: int = 0
+    advertised_host: str | None = None
+    advertised_port: int | None = None
+
+
+class _Door:
+    """A listener of one node."""
+
+    def __init__(self, listener: Listener, *, place: int, port: int) -> None:
+        self._listener: Final = listener
+        self._place: Final = place
         self.port = port
+        self.socket: socket.socket | None = None
+
+    def bind(self) -> None:
+        if self.socket is None:
+            self.socket = _bound(self._listener.host, self.port)
+            self.port = self.socket.getsockname()[1]
+
+    @property
+    def endpoint(self) -> Endpoint:
+        listener = self._listener
+        port = self.port if listener.advertised_port is None else listener.advertised_port + self._place
+        return Endpoint(listener.advertised_host or listener.host, port)
+
+    def cannot_listen(self, error: OSError) -> ConfigError:
+        return _cannot_listen(error, self._listener.host, self.port)
+
+
+class Node:
+    """One node. Its ports stay its own while it is stopped, so that it can come back.
+
+    Args:
+        place: in the order of the nodes, from 0.
+        port: of the first listener; 0 takes a free one in `bind`.
+    """
+
+    def __init__(self, node_id: int, *, listeners: Sequence[Listener], place: int, port: int, rack: str | None) -> None:
+        self.node_id: Final = node_id
+        self.rack: Final = rack
+        self._doors: Final = tuple(
+            _Door(each, place=place, port=port if not number or not each.port else each.port + place)
+            for number, each in enumerate(listeners)
+        )
         self.server: Server | None = None
+
+    def endpoint(self, listener: int = 0) -> Endpoint:
+        """What clients are told that came to a listener."""
+        return self._doors[listener].endpoint
+
+    @property
+    def port(self) -> int:
+        """The port of the first listener; 0 until it is bound, if it takes a free one."""
+        return self._doors[0].port
 
     @property
     def state(self) -> NodeState:
@@ -73,14 +128,13 @@ class Node:
         return "paused" if self.server.paused else "running"
 
     def bind(self) -> None:
-        """Take the port. Connections are refused until the node serves.
+        """Take the ports. Connections are refused until the node serves.
 
         Raises:
             ConfigError: the port is taken.
         """
-        if self._socket is None:
-            self._socket = _bound(self._bind_host, self.port)
-            self.port = self._socket.getsockname()[1]
+        for door in self._doors:
+            door.bind()
 
     async def start(self, server: Server) -> None:
         """Serve on its port.
@@ -89,14 +143,18 @@ class Node:
             ConfigError: the port was taken by another process.
         """
         self.bind()
-        bound, self._socket = self._socket, None
-        assert bound is not None
-        try:
-            bound.listen(_BACKLOG)
-            await server.start(bound)
-        except OSError as error:
-            bound.close()
-            raise _cannot_listen(error, self._bind_host, self.port) from error
+        bound = []
+        for door in self._doors:
+            assert door.socket is not None
+            try:
+                door.socket.listen(_BACKLOG)
+            except OSError as error:
+                self.close()
+                raise door.cannot_listen(error) from error
+            bound.append(door.socket)
+        for door in self._doors:
+            door.socket = None  # they belong to the server now
+        await server.start(*bound)
         self.server = server
 
     async def stop(self, *, abort: bool, reset: bool = False, keep_port: bool) -> None:
@@ -118,23 +176,26 @@ class Node:
             self.close()
 
     def close(self) -> None:
-        """Give the port back."""
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        """Give the ports back."""
+        for door in self._doors:
+            if door.socket is not None:
+                door.socket.close()
+                door.socket = None
 
 
 class Nodes:
     """All nodes of one cluster, by id.
 
     Args:
-        node_ids: ascending, each with its port; 0 takes a free one.
+        node_ids: ascending, each with its port at the first listener; 0 takes a free one.
         racks: of the nodes, in the same order; empty if they have none.
     """
 
-    def __init__(self, node_ids: Mapping[int, int], *, bind_host: str, host: str, racks: Sequence[str] = ()) -> None:
+    def __init__(
+        self, node_ids: Mapping[int, int], listeners: Sequence[Listener], *, racks: Sequence[str] = ()
+    ) -> None:
         self._nodes: Final = {
-            node_id: Node(node_id, bind_host=bind_host, host=host, port=port, rack=racks[place] if racks else None)
+            node_id: Node(node_id, listeners=listeners, place=place, port=port, rack=racks[place] if racks else None)
             for place, (node_id, port) in enumerate(node_ids.items())
         }
 

@@ -43,6 +43,7 @@ class RequestContext:
         client_host: address of the peer, without the port, as Kafka writes it: ``/127.0.0.1``.
         connection_id: number of the connection, unique in the life of the broker.
         node_id: the node that the request came to; -1 if that is not known.
+        listener: the number of the listener that it came to; clients are told the addresses of the same one.
         principal: who sent it, as in ACLs: ``User:alice``.
         now_ms: when the request was read, on the broker's clock.
         cancelled: the connection is gone, so the answer is dropped.
@@ -69,6 +70,7 @@ class RequestContext:
         "correlation_id",
         "cut_to",
         "done",
+        "listener",
         "log_entry",
         "node_id",
         "now_ms",
@@ -91,6 +93,7 @@ class RequestContext:
         connection_id: int,
         now_ms: int,
         node_id: int = -1,
+        listener: int = 0,
         principal: str = ANONYMOUS,
     ) -> None:
         self._complete: Final = complete
@@ -103,6 +106,7 @@ class RequestContext:
         self.connection_id: Final = connection_id
         self.now_ms: Final = now_ms
         self.node_id: Final = node_id
+        self.listener: Final = listener
         self.principal: Final = principal
         self.cancelled = False
         self.done = False
@@ -131,6 +135,7 @@ class RequestContext:
             connection_id=self.connection_id,
             now_ms=self.now_ms,
             node_id=self.node_id,
+            listener=self.listener,
             principal=self.principal,
         )
         if not self.cancelled:

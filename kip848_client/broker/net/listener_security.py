@@ -11,7 +11,7 @@ import re
 import ssl
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Literal
 
 from kip848_client.errors import ConfigError
 from kip848_client.model import Confidential
@@ -154,11 +154,11 @@ def check_exposure(
     host: str,
     *,
     advertised_host: str | None,
-    allow_remote: bool,
+    allow_remote: bool | Literal["anonymous"],
     tls: BrokerTls | None,
     sasl: BrokerSasl | None,
 ) -> None:
-    """Refuse to serve other machines, unless *allow_remote* is set and clients must log in.
+    """Refuse to serve other machines, unless *allow_remote* is set, and clients must log in or it is ``anonymous``.
 
     Raises:
         ConfigError: *host* is not an address, or serving others is not asked for or not safe.
@@ -174,10 +174,11 @@ def check_exposure(
             f"host {host!r} is not loopback: this broker serves its own machine only, unless allow_remote=True "
             "(--allow-remote) is set"
         )
-    if sasl is None and (tls is None or tls.client_ca is None):
+    if sasl is None and (tls is None or tls.client_ca is None) and allow_remote != "anonymous":
         raise ConfigError(
-            f"host {host!r} is not loopback, and serving others needs authentication: give users (BrokerSasl), or "
-            "demand client certificates (BrokerTls.client_ca)"
+            f"host {host!r} is not loopback, and serving others needs authentication: give users (BrokerSasl), demand "
+            'client certificates (BrokerTls.client_ca), or trust the whole network: allow_remote="anonymous" '
+            "(--allow-anonymous)"
         )
     if sasl is not None and tls is None and PlainServer.mechanism in sasl.mechanisms:
         raise ConfigError(f"host {host!r} is not loopback, and PLAIN shows passwords; add TLS, or use SCRAM alone")

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import math
 import socket
@@ -58,7 +59,7 @@ _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 
 
 class Server:
-    """All connections of one listening socket. Lives on the broker's loop.
+    """All connections of one node. Lives on the broker's loop.
 
     Args:
         open_request: makes the context of a frame and starts its handler; raises ProtocolError for other bytes.
@@ -103,22 +104,24 @@ class Server:
         """One buffer for all connections: each takes its bytes out before the next one reads.
         Without it asyncio makes a buffer of this size for each heartbeat, which costs as much as to answer it."""
         self._numbers: Final = numbers or itertools.count(1)
-        self._listener: asyncio.Server | None = None
+        self._listeners: Final[list[asyncio.Server]] = []
         self._sweep_timer: asyncio.TimerHandle | None = None
         shortest = min(config.incomplete_frame_ms_max, config.connection_idle_ms_max, config.authentication_ms_max)
         self._sweep_s: Final = min(max(shortest // 4, _SWEEP_MS_MIN), _SWEEP_MS_MAX) / 1000
 
-    async def start(self, listening: socket.socket) -> None:
-        """Serve on *listening*, which is bound already."""
+    async def start(self, *listening: socket.socket) -> None:
+        """Serve on sockets that are bound already; a connection knows by its number the one to which it came."""
         loop = asyncio.get_running_loop()
         handshake_s = None if self._ssl_context is None else self.config.authentication_ms_max / 1000
-        self._listener = await loop.create_server(
-            lambda: ClientConnection(self),
-            sock=listening,
-            backlog=_BACKLOG,
-            ssl=self._ssl_context,
-            ssl_handshake_timeout=handshake_s,
-        )
+        for listener, each in enumerate(listening):
+            server = await loop.create_server(
+                functools.partial(ClientConnection, self, listener),
+                sock=each,
+                backlog=_BACKLOG,
+                ssl=self._ssl_context,
+                ssl_handshake_timeout=handshake_s,
+            )
+            self._listeners.append(server)
 
     async def stop(self, *, abort: bool = False) -> None:
         """Close the listening socket and every connection.
@@ -126,13 +129,14 @@ class Server:
         Args:
             abort: drop unsent answers, as if the process had died.
         """
-        if self._listener is not None:
-            for listening in self._listener.sockets:
+        for listener in self._listeners:
+            for listening in listener.sockets:
                 asyncio.get_running_loop().remove_reader(listening.fileno())
                 shut_down(listening)
-            # A client accepted in this turn gets its transport in the next, and only from an open listener.
-            await asyncio.sleep(0)
-            self._listener.close()
+        # A client accepted in this turn gets its transport in the next, and only from an open listener.
+        await asyncio.sleep(0)
+        for listener in self._listeners:
+            listener.close()
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
         self._refusals.close()
@@ -144,8 +148,9 @@ class Server:
         for connection in tuple(self._connections):
             connection.close(abort=True)
         await asyncio.sleep(0)
-        if self._listener is not None and self._ssl_context is None:
-            await self._listener.wait_closed()  # with TLS it may wait for a handshake that never ends
+        if self._ssl_context is None:  # with TLS it may wait for a handshake that never ends
+            for listener in self._listeners:
+                await listener.wait_closed()
 
     @property
     def connection_count(self) -> int:
@@ -243,12 +248,14 @@ class ClientConnection(asyncio.BufferedProtocol):
         "_writing_paused",
         "client_host",
         "connection_id",
+        "listener",
         "node_id",
         "principal",
     )
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, listener: int = 0) -> None:
         self._server: Final = server
+        self.listener: Final = listener
         self.node_id: Final = server.node_id
         self._loop: Final = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -366,6 +373,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             connection_id=self.connection_id,
             now_ms=now_ms,
             node_id=node_id,
+            listener=self.listener,
             principal=self.principal,
         )
         self._open.append(context)

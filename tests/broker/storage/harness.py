@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from kip848_client.broker.cluster.nodes import Nodes
+from kip848_client.broker.cluster.nodes import Listener, Nodes
 from kip848_client.broker.config import BrokerConfig
 from kip848_client.broker.coordinators.transaction_shards import TransactionShards
 from kip848_client.broker.net.context import RequestContext, Slices
@@ -96,7 +96,7 @@ def a_broker(
     for name, partitions in (topics or {}).items():
         registry.create(name, partitions)
     return QuietBroker(
-        nodes=Nodes({1: 9092}, bind_host="127.0.0.1", host="127.0.0.1"),
+        nodes=Nodes({1: 9092}, [Listener("127.0.0.1")]),
         cluster_id="a-cluster-of-one-node_",
         clock=clock,
         config=parsed,
