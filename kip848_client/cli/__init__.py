@@ -33,7 +33,7 @@ COMMANDS: Final[dict[str, str]] = {
     "broker": "run the embedded broker until SIGTERM or Ctrl-C",
     "completion": "let a shell complete commands and options",
     "consume": "join a group and print its records",
-    "groups": "list, describe, watch and delete groups; show lag, reset offsets",
+    "groups": "list, describe, watch, export and delete groups; show lag, reset offsets",
     "produce": "write records to a topic: arguments, lines or JSON",
     "report": "turn event logs into figures, a page or a picture: which member read which partition when",
     "simulate": "play a group with faults on a virtual clock, from one seed or thousands",

@@ -11,6 +11,7 @@
     kip848 groups delete billing --bootstrap 127.0.0.1:9092
     kip848 groups list --bootstrap kafka.example:9093 -F login.properties
     kip848 groups watch billing --bootstrap 127.0.0.1:9092
+    kip848 groups export --listen :9848 --bootstrap 127.0.0.1:9092
     kip848 groups record --group 'billing*' --out groups.jsonl --bootstrap 127.0.0.1:9092
 """
 
@@ -35,7 +36,7 @@ from kip848_client.admin.results import raise_all
 from kip848_client.cli.shared.options import request_timeout
 from kip848_client.cli.shared.properties import add_client_arguments, read_properties
 from kip848_client.cli.shared.tables import name_partitions, table
-from kip848_client.cli.watching import groups_record, groups_reset, groups_watch
+from kip848_client.cli.watching import groups_export, groups_record, groups_reset, groups_watch
 from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.json_text import to_json
 from kip848_client.model import NamedPartition
@@ -57,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("reset-offsets", "move the committed offsets of a group that has no members"),
         ("validate-regex", "check a pattern for subscribe() as coordinators read it (RE2), without a broker"),
         ("watch", "watch one group: who owns what, who waits for whom, since when, epochs, lag"),
+        ("export", "serve metrics of the groups to Prometheus: rebalances, unread partitions, lag"),
         ("record", "write the event log of any cluster's groups, for kip848 report"),
     ):
         action = actions.add_parser(name, help=help_text)
@@ -64,6 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             groups_record.add_arguments(action)
         elif name == "watch":
             groups_watch.add_arguments(action)
+        elif name == "export":
+            groups_export.add_arguments(action)
         elif name == "reset-offsets":
             groups_reset.add_arguments(action)
         elif name == "validate-regex":
@@ -79,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             default=10.0,
             help="for each question, with its retries (10)",
         )
-        if name not in {"record", "watch"}:
+        if name not in {"record", "watch", "export"}:
             action.add_argument("--json", action="store_true", help="print one JSON object")
         add_client_arguments(action)
 
@@ -97,6 +101,8 @@ def run(arguments: argparse.Namespace) -> int:
         return groups_record.run(arguments)
     if arguments.action == "watch":
         return groups_watch.run(arguments)
+    if arguments.action == "export":
+        return groups_export.run(arguments)
     if arguments.action == "reset-offsets":
         return groups_reset.run(arguments)
 

@@ -142,6 +142,10 @@ class Recorder:
                 if state is not None:
                     yield from self._render(state.snapshot(), ts_ms)
 
+    def kind_of(self, group_id: str) -> str:
+        """``consumer`` or ``classic``; also ``classic`` for a group that has only committed offsets."""
+        return self._protocol_of(group_id) or "classic"
+
     def name_of(self, topic_id: UUID) -> str | None:
         """Name of a topic id, from the cluster or from committed offsets."""
         return self._topic_name(topic_id) or self._names.get(topic_id)

@@ -38,6 +38,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "shtab": ("cli/completion.py",),
     "matplotlib": ("report/png.py",),
     "rich": ("cli/",),
+    "prometheus_client": ("cli/watching/groups_export.py",),
     "pytest": ("pytest_plugin.py",),
     "lazy_loader": ("__init__.py", "assignors/__init__.py", "spark/__init__.py"),
 }

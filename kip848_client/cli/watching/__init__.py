@@ -1,4 +1,4 @@
-"""The longer commands of ``kip848 groups``: watch, record and reset, and the reading of ``__consumer_offsets``.
+"""The longer commands of ``kip848 groups``: watch, export, record and reset, and the reading of ``__consumer_offsets``.
 
 Here belongs what ``cli/groups.py`` calls. Not here: what the records of groups mean (`kip848_client.recorder`).
 """

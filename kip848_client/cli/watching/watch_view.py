@@ -6,7 +6,7 @@ second; then "since" counts from the first description that shows it.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
@@ -88,6 +88,7 @@ class GroupView:
             return
         if event.event == "offsets_committed":
             self._commits.append(event.ts_ms)
+            self._forget_commits(event.ts_ms)
             return
         self.changes += 1
         if event.group_epoch is not None:
@@ -133,8 +134,7 @@ class GroupView:
 
     def commits_per_s(self, *, now_ms: int) -> float:
         """Commits in the last ten seconds, by the second."""
-        while self._commits and self._commits[0] < now_ms - _COMMIT_WINDOW_MS:
-            self._commits.popleft()
+        self._forget_commits(now_ms)
         return len(self._commits) / (_COMMIT_WINDOW_MS / 1000)
 
     @property
@@ -144,13 +144,15 @@ class GroupView:
         return sorted({partition for member in self.members.values() for partition in member.target} - owned)
 
     def to_plain(self, *, now_ms: int) -> dict[str, object]:
-        """As JSON values."""
+        """As JSON values; docs/report.md describes them."""
         return {
+            "v": 1,
             "ts_ms": now_ms,
             "group_id": self.group_id,
             "state": self.state,
             "state_since_ms": self.state_since_ms,
             "epoch": self.epoch,
+            "unread": _names(self.free),
             "commits_per_s": self.commits_per_s(now_ms=now_ms),
             "lag": self.lag(self.progress),
             "members": [
@@ -246,10 +248,14 @@ class GroupView:
         self._rename()
         return member
 
+    def _forget_commits(self, now_ms: int) -> None:
+        while self._commits and self._commits[0] < now_ms - _COMMIT_WINDOW_MS:
+            self._commits.popleft()
+
     def _rename(self) -> None:
-        names = [member.client_id for member in self.members.values()]
+        names = Counter(member.client_id for member in self.members.values())
         for member in self.members.values():
-            shared = names.count(member.client_id) > 1
+            shared = names[member.client_id] > 1
             member.name = printable(f"{member.client_id} {member.member_id[:8]}" if shared else member.client_id)
 
     def _say(self, ts_ms: int, text: str) -> None:

@@ -1,0 +1,219 @@
+"""State and counters of all groups of a cluster, for a scrape: from the events of a recorder. No output, no clock.
+
+A group is the `GroupView` that ``groups watch`` shows, and counters beside it. Counters and durations begin when the
+history of the groups has been read.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from kip848_client.cli.watching.watch_view import GroupView
+from kip848_client.journal import JournalEvent
+from kip848_client.model import NamedPartition
+
+BUCKETS_S: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+REASONS: Final = frozenset(
+    {
+        *("group created", "member joined", "member left", "subscription changed", "topics changed", "regex resolved"),
+        *("client assignors changed", "assignor changed", "classic rebalance", "unknown"),
+    }
+)
+"""Reasons of rebalances, as label values; any other one is ``other``."""
+_AT_REST: Final = frozenset({"Stable", "Empty", "Dead"})
+_SAMPLES_KEPT: Final = 240
+
+
+class Histogram:
+    """Durations in the buckets of `BUCKETS_S`, which are cumulative when they are shown."""
+
+    def __init__(self) -> None:
+        self._counts: Final = [0] * (len(BUCKETS_S) + 1)
+        self.sum_s = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count one duration."""
+        self._counts[bisect.bisect_left(BUCKETS_S, seconds)] += 1
+        self.sum_s += seconds
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Upper edge and the number of durations up to it."""
+        total = 0
+        shown: list[tuple[str, float]] = []
+        for edge, count in zip([*map(str, BUCKETS_S), "+Inf"], self._counts, strict=True):
+            total += count
+            shown.append((edge, total))
+        return shown
+
+
+class GroupTrack(msgspec.Struct, eq=False):
+    """One group.
+
+    Attributes:
+        kind: its type, as `Admin.list_groups` spells it.
+        rebalancing_since_ms: None while it is at rest.
+        committed: the last committed offset of each partition.
+        unread_ms: sum over its partitions of the time that they had no counted owner, up to `counted_ms`.
+    """
+
+    view: GroupView
+    kind: str
+    rebalancing_since_ms: int | None = None
+    reason: str = ""
+    rebalances: int = 0
+    joins: int = 0
+    departures: int = 0
+    commits: int = 0
+    last_commit_ms: int = 0
+    committed: dict[NamedPartition, int] = msgspec.field(default_factory=dict)
+    unread: int = 0
+    unread_ms: float = 0.0
+    counted_ms: int = 0
+
+    def count_unread(self, now_ms: int) -> None:
+        """Add the time since the last call."""
+        self.unread_ms += self.unread * max(0, now_ms - self.counted_ms)
+        self.counted_ms = max(self.counted_ms, now_ms)
+
+
+class GroupMetrics:
+    """All groups.
+
+    Args:
+        groups_max: how many groups are kept one by one; more of them are only counted.
+    """
+
+    def __init__(self, *, groups_max: int) -> None:
+        self._groups_max = groups_max
+        self.groups: Final[dict[str, GroupTrack]] = {}
+        self.left_out: Final[set[str]] = set()
+        self.durations: Final[dict[str, Histogram]] = {}
+        self.is_live = False
+
+    def take(self, event: JournalEvent, kind: str) -> None:
+        """Add the next event of a group.
+
+        Args:
+            kind: the type of its group, now.
+        """
+        group_id = event.group_id
+        track = None if group_id is None else self._track(group_id, kind)
+        if track is None:
+            return
+        match event.event:
+            case "offsets_committed":
+                self._committed(track, event)
+                return
+            case "group_epoch_bumped" | "classic_generation_began":
+                if track.rebalancing_since_ms is None:
+                    track.rebalancing_since_ms = event.ts_ms
+                    track.reason = _reason(event)
+            case "group_state_changed":
+                self._state_changed(track, str(event.fields.get("new")), event.ts_ms)
+            case "member_joined":
+                track.joins += self.is_live
+            case "member_left":
+                track.departures += self.is_live
+        track.view.take(event)
+        if self.is_live:
+            track.count_unread(event.ts_ms)
+            track.unread = len(track.view.free)
+
+    def begin(self, *, now_ms: int) -> None:
+        """The groups' history has been read: count from now on."""
+        self.is_live = True
+        for track in self.groups.values():
+            track.counted_ms, track.unread = now_ms, len(track.view.free)
+
+    def _track(self, group_id: str, kind: str) -> GroupTrack | None:
+        track = self.groups.get(group_id)
+        if track is None:
+            if len(self.groups) >= self._groups_max:
+                self.left_out.add(group_id)
+                return None
+            track = self.groups[group_id] = GroupTrack(GroupView(group_id), kind)
+            track.view.state = "Empty"  # a group that only commits never says so
+        track.kind = kind
+        return track
+
+    def _committed(self, track: GroupTrack, event: JournalEvent) -> None:
+        offsets = event.fields.get("offsets")
+        track.commits += self.is_live
+        track.last_commit_ms = max(track.last_commit_ms, event.ts_ms)
+        for name, offset in offsets.items() if isinstance(offsets, dict) else ():
+            topic, _, number = name.rpartition("-")
+            if isinstance(offset, int):
+                track.committed[NamedPartition(topic, int(number))] = offset
+
+    def _state_changed(self, track: GroupTrack, state: str, at_ms: int) -> None:
+        if state == "PreparingRebalance" and track.rebalancing_since_ms is None:
+            track.rebalancing_since_ms, track.reason = at_ms, "classic rebalance"
+        if state in _AT_REST and track.rebalancing_since_ms is not None:
+            if self.is_live:
+                track.rebalances += 1
+                self.durations.setdefault(track.reason, Histogram()).add((at_ms - track.rebalancing_since_ms) / 1000)
+            track.rebalancing_since_ms = None
+        if state == "Dead":
+            del self.groups[track.view.group_id]
+
+
+class EndHistory:
+    """The ends of partitions over time, which turn a lag in records into one in seconds."""
+
+    def __init__(self) -> None:
+        self._ends: Final[dict[NamedPartition, deque[tuple[int, int]]]] = {}
+
+    def add(self, ends: Mapping[NamedPartition, int], *, now_ms: int) -> None:
+        """Keep the ends that were asked for now; partitions that are not among them are forgotten."""
+        for partition in self._ends.keys() - ends.keys():
+            del self._ends[partition]
+        for partition, end in ends.items():
+            self._ends.setdefault(partition, deque(maxlen=_SAMPLES_KEPT)).append((now_ms, end))
+
+    def lag(self, partition: NamedPartition, committed: int) -> int | None:
+        """Records between *committed* and the last known end; None if no end is known."""
+        samples = self._ends.get(partition)
+        return None if samples is None else max(0, samples[-1][1] - committed)
+
+    def behind_ms(self, partition: NamedPartition, committed: int, *, now_ms: int) -> float | None:
+        """How long ago the end was where *committed* is; at least, if it was beyond that in all that is kept."""
+        samples = self._ends.get(partition)
+        if samples is None:
+            return None
+        if samples[-1][1] <= committed:
+            return 0.0
+        before: tuple[int, int] | None = None
+        for at_ms, end in samples:
+            if end > committed:
+                if before is None:
+                    return float(now_ms - at_ms)
+                share = (committed - before[1]) / (end - before[1])
+                return now_ms - (before[0] + share * (at_ms - before[0]))
+            before = at_ms, end
+        raise AssertionError("the last end is beyond the committed offset")
+
+
+def by_topic(track: GroupTrack, ends: EndHistory, *, now_ms: int) -> Iterator[tuple[str, int, float, int]]:
+    """Topic, lag, the longest lag in seconds, and partitions of unknown lag."""
+    lags: Counter[str] = Counter()
+    unknown: Counter[str] = Counter()
+    longest_ms: dict[str, float] = {}
+    for partition, committed in track.committed.items():
+        lag, behind_ms = ends.lag(partition, committed), ends.behind_ms(partition, committed, now_ms=now_ms)
+        lags[partition.topic] += lag or 0
+        unknown[partition.topic] += lag is None
+        longest_ms[partition.topic] = max(longest_ms.get(partition.topic, 0.0), behind_ms or 0.0)
+    for topic, lag in lags.items():
+        yield topic, lag, longest_ms[topic] / 1000, unknown[topic]
+
+
+def _reason(event: JournalEvent) -> str:
+    if event.event == "classic_generation_began":
+        return "classic rebalance"
+    reason = str(event.fields.get("reason") or "unknown").partition(" (")[0].replace("_", " ")
+    return reason if reason in REASONS else "other"
