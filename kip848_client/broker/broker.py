@@ -23,6 +23,7 @@ from kip848_client.broker.controls.clock import BrokerClock
 from kip848_client.broker.controls.groups import BrokerGroups, conditions
 from kip848_client.broker.controls.live import LiveBroker
 from kip848_client.broker.controls.nodes import BrokerNodes
+from kip848_client.broker.controls.quotas import BrokerQuotas
 from kip848_client.broker.controls.topics import BrokerTopics
 from kip848_client.broker.controls.transactions import BrokerTransactions
 from kip848_client.broker.coordinators.snapshots import GroupSnapshot
@@ -101,6 +102,7 @@ class EmbeddedBroker:
         transactions: the transactional ids; see `BrokerTransactions`.
         nodes: the brokers of a cluster: kill, stop, start or pause one, move what it leads; see `BrokerNodes`.
         acls: who may do what; see `BrokerAcls`.
+        quotas: how fast clients may be; see `BrokerQuotas.set`.
         clock: lets time pass, with a `ManualClock`; see `BrokerClock.advance`.
         faults: rules that inject faults into requests; see `Faults.on`.
         requests: the requests of clients with their answers; see `RequestLog.of` and `RequestLog.wait_for`.
@@ -178,6 +180,7 @@ class EmbeddedBroker:
         self.transactions: Final = BrokerTransactions(self._live)
         self.nodes: Final = BrokerNodes(self._live)
         self.acls: Final = BrokerAcls(self._live, config=self.config)
+        self.quotas: Final = BrokerQuotas(self._live)
         self.clock: Final = BrokerClock(self._live, self._clock, run_due=self._run_due)
         self.aio: Final = AsyncWaits(self)
 
@@ -458,6 +461,7 @@ class EmbeddedBroker:
             thread.call(self.faults._detach)
             thread.call(run.fail_over.close)
             thread.call(started.stop_working)
+            thread.call(state.throttling.close)
             if not abort:
                 thread.call(state.groups.stop_coordinating)
             thread.run(state.nodes.stop(abort=abort))
@@ -483,6 +487,7 @@ class EmbeddedBroker:
         state.groups.run_due()
         state.transactions.run_due()
         state.cleaner.run_due()
+        state.throttling.run_due()
         self.faults._run_due()
 
     def _fault_injected(self, context: RequestContext, subject: Subject, action: Action) -> None:

@@ -80,6 +80,12 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     authentication_ms_max: Annotated[int, Property("kip848.authentication.max.ms", minimum=1)] = 30_000
     unanswered_requests_max: Annotated[int, Property("kip848.unanswered.requests.max", minimum=1)] = 100
 
+    # Quotas
+    quota_windows: Annotated[int, Property("quota.window.num", minimum=1)] = 11
+    quota_window_s: Annotated[int, Property("quota.window.size.seconds", minimum=1)] = 1
+    controller_quota_windows: Annotated[int, Property("controller.quota.window.num", minimum=1)] = 11
+    controller_quota_window_s: Annotated[int, Property("controller.quota.window.size.seconds", minimum=1)] = 1
+
     # Access
     authorizer: Annotated[str, Property("authorizer.class.name")] = ""
     super_users: Annotated[str, Property("super.users")] = ""

@@ -94,6 +94,7 @@ class Dispatcher:
         if api.open_out is not None:
             opened = api.open_out(self._broker, request, context)
             request, refused = (request, opened) if isinstance(opened, Response) else (opened, None)
+        self._broker.throttling.watch(request, context, connection, size_bytes=len(data))
         self._requests._opened(context, request, size=len(data))
         if refused is not None:
             context.reply(refused)
@@ -156,6 +157,7 @@ class Dispatcher:
             context.refuse(str(error))
 
     def _handle_now(self, api: Api, request: Request[Any], context: RequestContext) -> None:
+        context.begin_work()
         try:
             if (access := self._broker.access) is not None:
                 allowed = access.check(api.requires, request, context)
@@ -180,6 +182,7 @@ class Dispatcher:
             response = _failure_response(context)
             if response is None:
                 raise ProtocolError(f"{api_name(context.api_key)} failed inside the broker") from error
+        context.end_work()
         if response is not None:
             context.reply(response)
 
@@ -200,6 +203,7 @@ class Dispatcher:
     def _go_on(self, work: Slices, context: RequestContext) -> None:
         if self._closed:
             return
+        context.begin_work()
         try:
             response = self._slice(work, context)
         except ProtocolError as error:
@@ -211,6 +215,7 @@ class Dispatcher:
             if response is None:
                 context.refuse(f"{api_name(context.api_key)} failed inside the broker")
                 return
+        context.end_work()
         if response is not None:
             context.reply(response)
 

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kip848_client.broker.config import BrokerConfig
-from kip848_client.broker.coordinators.group_configs import GroupConfigStore
 from kip848_client.broker.events import BrokerEvents
 from kip848_client.broker.metadata.placement import Placement
+from kip848_client.broker.quotas.client_quotas import ClientQuotas
 from kip848_client.broker.security.access import AclStore
 from kip848_client.broker.security.scram_users import ScramChanges
+from kip848_client.broker.storage.config_store import ConfigStore
 from kip848_client.broker.storage.data_dir import DataDir, Repair
 from kip848_client.broker.storage.data_folder import new_cluster_id
 from kip848_client.broker.storage.group_log import GroupLog, MemoryGroupLog
@@ -31,10 +32,11 @@ class Kept(NamedTuple):
     offsets_topic: OffsetsTopic
     log: GroupLog
     transaction_log: GroupLog
-    configs: GroupConfigStore
+    group_configs: ConfigStore
     cluster_id: str
     acls: AclStore
     scram: ScramChanges
+    quotas: ClientQuotas
     data: DataDir | None = None
 
     @classmethod
@@ -46,10 +48,11 @@ class Kept(NamedTuple):
             OffsetsTopic(topics.watchers),
             MemoryGroupLog(),
             MemoryGroupLog(),
-            GroupConfigStore(),
+            ConfigStore("group"),
             new_cluster_id(),
             AclStore(),
             ScramChanges(),
+            ClientQuotas(ConfigStore("client_quota")),
         )
 
     @classmethod
@@ -69,10 +72,11 @@ class Kept(NamedTuple):
                 OffsetsTopic(topics.watchers),
                 data.coordinator_log,
                 data.transaction_log,
-                GroupConfigStore(data),
+                ConfigStore("group", data),
                 data.cluster_id,
                 AclStore(data),
                 ScramChanges(data),
+                ClientQuotas(ConfigStore("client_quota", data)),
                 data,
             )
         except BaseException:

@@ -23,6 +23,7 @@ from kip848_client.broker.metadata.placement import GROUP_OFFSETS
 from kip848_client.broker.net.listener_security import BrokerSasl
 from kip848_client.broker.net.loop_thread import LoopThread
 from kip848_client.broker.net.server import Server
+from kip848_client.broker.quotas.throttling import Throttling
 from kip848_client.broker.security.access import Access
 from kip848_client.broker.security.authentication import Authentication
 from kip848_client.broker.security.scram_users import Users
@@ -92,7 +93,7 @@ class StartUp(NamedTuple):
         groups = GroupShards(
             self.config,
             log=kept.log,
-            configs=kept.configs,
+            configs=kept.group_configs,
             images=images,
             offsets_topic=kept.offsets_topic,
             placement=topics.placement,
@@ -127,6 +128,7 @@ class StartUp(NamedTuple):
             journal=self.journal,
             data_dir=self.data_dir,
             users=Users(self.sasl, kept.scram),
+            throttling=Throttling(kept.quotas, self.config, clock=self.clock, loop=thread.loop),
             access=access,
         )
         for number, placed in enumerate(topics.placement.of(GROUP_OFFSETS)):

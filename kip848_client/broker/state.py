@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kip848_client.broker.coordinators.group_shards import GroupShards
     from kip848_client.broker.coordinators.transaction_shards import TransactionShards
     from kip848_client.broker.metadata.placement import Placement
+    from kip848_client.broker.quotas.throttling import Throttling
     from kip848_client.broker.security.access import Access
     from kip848_client.broker.security.authentication import Authentication
     from kip848_client.broker.security.scram_users import Users
@@ -43,6 +44,7 @@ class BrokerState(msgspec.Struct, eq=False):
         served: API key -> (lowest, highest) version that is served.
         loop: the loop of the broker's own thread; all state here is touched from it alone.
         data_dir: folder of everything durable, or None if memory is all there is.
+        throttling: slows down clients that exceed a quota.
         users: who can log in; empty without logins, unless AlterUserScramCredentials made some.
         authentication: who may use a connection; None admits every client.
         access: who may do what; None if every client may do everything.
@@ -63,6 +65,7 @@ class BrokerState(msgspec.Struct, eq=False):
     journal: Journal
     data_dir: Path | None
     users: Users
+    throttling: Throttling
     authentication: Authentication | None = None
     access: Access | None = None
     fetch_sessions: dict[int, FetchSessions] = msgspec.field(default_factory=dict)

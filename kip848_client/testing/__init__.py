@@ -10,6 +10,8 @@ from kip848_client.broker.controls.acls import BrokerAcls as BrokerAcls
 from kip848_client.broker.controls.clock import BrokerClock as BrokerClock
 from kip848_client.broker.controls.groups import BrokerGroups as BrokerGroups
 from kip848_client.broker.controls.nodes import BrokerNodes as BrokerNodes
+from kip848_client.broker.controls.quotas import BrokerQuotas as BrokerQuotas
+from kip848_client.broker.controls.quotas import ClientQuota as ClientQuota
 from kip848_client.broker.controls.topics import BrokerTopics as BrokerTopics
 from kip848_client.broker.controls.transactions import BrokerTransactions as BrokerTransactions
 from kip848_client.broker.coordinators.snapshots import GroupSnapshot as GroupSnapshot

@@ -428,6 +428,15 @@ _FIELDS: Final[Mapping[int, Callable[[Scene, int], Fields]]] = {
     },
     ApiKey.LIST_CONFIG_RESOURCES: lambda _, version: {"resource_types": [2, 4, 8, 16, 32]} if version else {},
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: lambda scene, _: {"topics": [{"name": scene.topic}]},
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: lambda *_: {"components": [{"entity_type": "user", "match_type": 2, "match": None}]},
+    ApiKey.ALTER_CLIENT_QUOTAS: lambda *_: {
+        "entries": [
+            {
+                "entity": [{"entity_type": "user", "entity_name": "nobody"}],
+                "ops": [{"key": "consumer_byte_rate", "value": 1e9}],
+            }
+        ]
+    },
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: lambda scene, _: {"users": None},
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: lambda scene, _: {
         "upsertions": [

@@ -13,6 +13,7 @@ from kip848_client.broker.apis._budget import Budget
 from kip848_client.broker.apis._permissions import each_topic
 from kip848_client.broker.metadata.acls import Operation
 from kip848_client.broker.net.context import RequestContext, Slices
+from kip848_client.broker.quotas.throttling import MutationQuota
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topics.registry import STORAGE_FAILED
 from kip848_client.errors import BrokerError, DataDirError, ErrorCode
@@ -27,18 +28,20 @@ from kip848_client.wire.messages.create_partitions import (
 API_KEY: Final = ApiKey.CREATE_PARTITIONS
 VERSIONS: Final = (0, 3)
 
+_FIRST_STRICT_VERSION: Final = 3
+
 requires = each_topic(Operation.ALTER)
 
 
 def handle(broker: BrokerState, request: CreatePartitionsRequest, context: RequestContext) -> Slices:
     """Grow what can be grown; what cannot carries its own error."""
-    del context
+    quota = broker.throttling.mutations(context, strict_from=_FIRST_STRICT_VERSION)
     times_named = Counter(topic.name for topic in request.topics)
     budget = Budget()
     results = []
     for topic in request.topics:
         if times_named[topic.name] == 1:
-            results.append(_grow(broker, topic, budget, validate_only=request.validate_only))
+            results.append(_grow(broker, topic, budget, quota, validate_only=request.validate_only))
             yield
     results += [
         CreatePartitionsTopicResult(
@@ -51,7 +54,7 @@ def handle(broker: BrokerState, request: CreatePartitionsRequest, context: Reque
 
 
 def _grow(
-    broker: BrokerState, asked: CreatePartitionsTopic, budget: Budget, *, validate_only: bool
+    broker: BrokerState, asked: CreatePartitionsTopic, budget: Budget, quota: MutationQuota, *, validate_only: bool
 ) -> CreatePartitionsTopicResult:
     try:
         topic = broker.topics.check_add_partitions(asked.name, asked.count)
@@ -67,6 +70,7 @@ def _grow(
                 )
             assignments = [assignment.broker_ids for assignment in asked.assignments]
             broker.placement.check_added(topic.topic_id, assignments)
+        quota.take(asked.count - topic.partition_count)
         if not validate_only:
             broker.topics.add_partitions(asked.name, asked.count, assignments=assignments)
     except BrokerError as error:

@@ -17,6 +17,7 @@ from kip848_client.broker.apis._permissions import TEXTS, TOPIC_FAILED, split
 from kip848_client.broker.metadata.acls import Operation, ResourceType
 from kip848_client.broker.metadata.topic_configs import effective_topic_configs
 from kip848_client.broker.net.context import RequestContext, Slices
+from kip848_client.broker.quotas.throttling import MutationQuota
 from kip848_client.broker.security.access import Narrowed, Permit
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topics.registry import STORAGE_FAILED
@@ -33,6 +34,7 @@ from kip848_client.wire.messages.create_topics import (
 API_KEY: Final = ApiKey.CREATE_TOPICS
 VERSIONS: Final = (2, 7)
 
+_FIRST_STRICT_VERSION: Final = 6
 _DEFAULT: Final = -1
 _SOURCE_TOPIC: Final = 1
 _SOURCE_DEFAULT: Final = 5
@@ -40,13 +42,13 @@ _SOURCE_DEFAULT: Final = 5
 
 def handle(broker: BrokerState, request: CreateTopicsRequest, context: RequestContext) -> Slices:
     """Create what can be created; what cannot carries its own error."""
-    del context
+    quota = broker.throttling.mutations(context, strict_from=_FIRST_STRICT_VERSION)
     times_named = Counter(topic.name for topic in request.topics)
     budget = Budget()
     results = []
     for topic in request.topics:
         if times_named[topic.name] == 1:
-            results.append(_create(broker, topic, budget, validate_only=request.validate_only))
+            results.append(_create(broker, topic, budget, quota, validate_only=request.validate_only))
             yield
     results += [
         _error(name, BrokerError("Duplicate topic name.", code=ErrorCode.INVALID_REQUEST))
@@ -56,13 +58,16 @@ def handle(broker: BrokerState, request: CreateTopicsRequest, context: RequestCo
     return CreateTopicsResponse(topics=tuple(results))
 
 
-def _create(broker: BrokerState, asked: CreatableTopic, budget: Budget, *, validate_only: bool) -> CreatableTopicResult:
+def _create(
+    broker: BrokerState, asked: CreatableTopic, budget: Budget, quota: MutationQuota, *, validate_only: bool
+) -> CreatableTopicResult:
     try:
         partitions = _partition_count(broker, asked)
         budget.take(partitions=partitions)
         configs: dict[str, str | None] = {config.name: config.value for config in asked.configs}
         broker.topics.check_create(asked.name, partitions, configs=configs)
         own = {name: value for name, value in configs.items() if value is not None}
+        quota.take(partitions)
         # Validated only, it has an id all the same, as in Kafka; the one that it gets in the end is another.
         topic_id = (
             uuid.uuid4()

@@ -13,6 +13,7 @@ from typing import Any, Final
 from kip848_client.broker.apis._permissions import TOPIC_FAILED, Outcome, may_on_topic, may_see_topic, name_of, narrow
 from kip848_client.broker.metadata.acls import Operation, ResourceType
 from kip848_client.broker.net.context import RequestContext, Slices
+from kip848_client.broker.quotas.throttling import MutationQuota
 from kip848_client.broker.security.access import Permit
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topics.registry import STORAGE_FAILED, Topic
@@ -29,6 +30,7 @@ from kip848_client.wire.messages.delete_topics import (
 API_KEY: Final = ApiKey.DELETE_TOPICS
 VERSIONS: Final = (1, 6)
 
+_FIRST_STRICT_VERSION: Final = 5
 _FIRST_VERSION_BY_ID: Final = 6
 
 
@@ -37,6 +39,7 @@ def handle(broker: BrokerState, request: DeleteTopicsRequest, context: RequestCo
     asked: Iterable[DeleteTopicState] = request.topics
     if context.api_version < _FIRST_VERSION_BY_ID:
         asked = tuple(DeleteTopicState(name=name) for name in request.topic_names)
+    quota = broker.throttling.mutations(context, strict_from=_FIRST_STRICT_VERSION)
     answers = []
     times_asked = Counter((item.name, item.topic_id) for item in asked)
     ids_given = {item.topic_id for item in asked if item.name is None}
@@ -52,7 +55,7 @@ def handle(broker: BrokerState, request: DeleteTopicsRequest, context: RequestCo
         topic = _find(broker, item)
         if name is not None and isinstance(topic, Topic) and topic.topic_id in ids_given:
             topic = _invalid("The provided topic name maps to an ID that was already supplied.")
-        answers.append(_delete(broker, item, topic, api_version=context.api_version))
+        answers.append(_delete(broker, item, topic, quota, api_version=context.api_version))
         yield
     return DeleteTopicsResponse(responses=tuple(answers))
 
@@ -82,7 +85,7 @@ def _find(broker: BrokerState, asked: DeleteTopicState) -> Topic | BrokerError:
 
 
 def _delete(
-    broker: BrokerState, asked: DeleteTopicState, topic: Topic | BrokerError, *, api_version: int
+    broker: BrokerState, asked: DeleteTopicState, topic: Topic | BrokerError, quota: MutationQuota, *, api_version: int
 ) -> DeletableTopicResult:
     try:
         if isinstance(topic, BrokerError):
@@ -90,6 +93,7 @@ def _delete(
         if not broker.config.delete_topics:
             code = ErrorCode.INVALID_REQUEST if api_version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
             raise BrokerError("delete.topic.enable is false", code=code)
+        quota.take(topic.partition_count)
         broker.topics.delete(topic.name)
     except BrokerError as error:
         return _error(asked, error)

@@ -130,7 +130,9 @@ class _Fetch:
         self._request: Final = request
         self._context: Final = context
         self._by_id: Final = context.api_version >= _FIRST_VERSION_BY_ID
-        self._max_bytes: Final = min(request.max_bytes, broker.config.fetch_bytes_max)
+        limit = broker.throttling.fetch_bytes_max(context)
+        bytes_max = broker.config.fetch_bytes_max if limit is None else min(broker.config.fetch_bytes_max, limit)
+        self._max_bytes: Final = min(request.max_bytes, bytes_max)
         self._committed: Final = request.isolation_level == _READ_COMMITTED
         self._leaders_moved = False
         self._topics: Final = self._resolve()

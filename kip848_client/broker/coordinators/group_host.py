@@ -20,11 +20,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from kip848_client.broker.config import BrokerConfig
-from kip848_client.broker.coordinators.group_configs import GroupConfigStore
 from kip848_client.broker.coordinators.group_errors import refusal
 from kip848_client.broker.coordinators.group_metrics import GroupMetrics
 from kip848_client.broker.coordinators.snapshots import GroupSnapshot, classic_snapshot, snapshot_of
 from kip848_client.broker.net.context import RequestContext
+from kip848_client.broker.storage.config_store import ConfigStore
 from kip848_client.broker.storage.group_log import GroupLog
 from kip848_client.broker.topics.offsets_topic import KeyAndValue, OffsetsTopic
 from kip848_client.broker.topics.topic_images import TopicImages
@@ -104,7 +104,7 @@ class GroupHost:
         config: BrokerConfig,
         *,
         log: GroupLog,
-        configs: GroupConfigStore,
+        configs: ConfigStore,
         images: TopicImages,
         offsets_topic: OffsetsTopic,
         metrics: GroupMetrics,
@@ -156,7 +156,7 @@ class GroupHost:
         unpublished = [pair for pair in known if self._offsets_topic.is_empty(group_of(pair[0].key))]
         self._publish(unpublished, wall_ms=self._clock.wall_ms())
         self._refresh_topics()
-        for group_id in filter(self._has, self._configs.group_ids()):
+        for group_id in filter(self._has, self._configs.names()):
             try:
                 change = ConfigChanged(group_id, self._configs.get(group_id))
                 self._perform(self.coordinator.handle(change, now_ms=self._clock.now_ms()))

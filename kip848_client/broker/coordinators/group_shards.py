@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from kip848_client.broker.config import BrokerConfig
-from kip848_client.broker.coordinators.group_configs import GroupConfigStore
 from kip848_client.broker.coordinators.group_errors import refusal
 from kip848_client.broker.coordinators.group_host import GroupHost
 from kip848_client.broker.coordinators.group_metrics import GroupMetrics
@@ -30,6 +29,7 @@ from kip848_client.broker.coordinators.shards import ShardLog, Shards, Waiter
 from kip848_client.broker.coordinators.snapshots import GroupSnapshot
 from kip848_client.broker.metadata.placement import GROUP_OFFSETS, NO_LEADER, Placement, coordinator_partition
 from kip848_client.broker.net.context import RequestContext
+from kip848_client.broker.storage.config_store import ConfigStore
 from kip848_client.broker.storage.group_log import GroupLog
 from kip848_client.broker.topics.offsets_topic import OffsetsTopic
 from kip848_client.broker.topics.topic_images import TopicImages
@@ -65,7 +65,7 @@ class GroupShards(Shards[GroupHost]):
         config: BrokerConfig,
         *,
         log: GroupLog,
-        configs: GroupConfigStore,
+        configs: ConfigStore,
         images: TopicImages,
         offsets_topic: OffsetsTopic,
         placement: Placement,
@@ -92,7 +92,7 @@ class GroupShards(Shards[GroupHost]):
         for each in metrics:
             each.load_begins()
         super().load(partitions)
-        for group_id in self._configs.group_ids():
+        for group_id in self._configs.names():
             if self._is_served(coordinator_partition(group_id)):
                 self._host(coordinator_partition(group_id))
         for each in metrics:
@@ -172,7 +172,7 @@ class GroupShards(Shards[GroupHost]):
 
     def ids_with_overrides(self) -> Sequence[str]:
         """Ids of the groups that have overrides, sorted; the groups need not exist."""
-        return self._configs.group_ids()
+        return self._configs.names()
 
     def set_config_overrides(self, group_id: str, overrides: Mapping[str, str], *, validate_only: bool = False) -> None:
         """See `GroupHost.set_config_overrides`."""

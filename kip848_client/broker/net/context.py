@@ -6,6 +6,7 @@ connection keeps the contexts in a queue and sends the answered ones from its he
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator
 from typing import Final, Protocol, TypeAlias, TypeVar, cast
 
@@ -54,12 +55,15 @@ class RequestContext:
         log_entry: where the request log keeps this request.
         outlives_eof: the handler waits for a bounded time, so a peer that sends no more gets the answer all the same.
         relayed: the answer of another broker and its very bytes, if this request was passed on.
+        mutation_throttle_ms: how long the client is throttled for what it creates and deletes.
     """
 
     __slots__ = (
         "_amend",
         "_complete",
         "_on_cancel",
+        "_work_began_s",
+        "_worked_s",
         "api_key",
         "api_version",
         "at_work",
@@ -72,6 +76,7 @@ class RequestContext:
         "done",
         "listener",
         "log_entry",
+        "mutation_throttle_ms",
         "node_id",
         "now_ms",
         "outlives_eof",
@@ -117,7 +122,10 @@ class RequestContext:
         self.log_entry: LogEntry | None = None
         self.outlives_eof = False
         self.relayed: tuple[Response, bytes] | None = None
+        self.mutation_throttle_ms = 0
         self._amend: Callable[[Response], Response] | None = None
+        self._worked_s = 0.0
+        self._work_began_s: float | None = None
 
     def fork(self, on_response: Callable[[Response | None], None]) -> RequestContext:
         """A context for handling this request (again) whose answer goes to *on_response* and not to the client.
@@ -163,6 +171,18 @@ class RequestContext:
     def leave_unamended(self) -> None:
         """Send the answer as it is."""
         self._amend = None
+
+    def begin_work(self) -> None:
+        """The handler runs from now on."""
+        self._work_began_s = time.perf_counter()
+
+    def end_work(self) -> None:
+        """The handler has ended, or lets others have their turn."""
+        self._worked_s, self._work_began_s = self.work_s(), None
+
+    def work_s(self) -> float:
+        """How long the handler has run, in seconds; without the time in which it waited."""
+        return self._worked_s + (0.0 if self._work_began_s is None else time.perf_counter() - self._work_began_s)
 
     def refuse(self, reason: str) -> None:
         """Close the connection instead of an answer, after the answers of the requests before this one."""

@@ -9,8 +9,8 @@ connection, and nothing else happens. Limits, all from `BrokerConfig`:
 * a frame longer than ``kip848.request.max.bytes`` is refused as well, except Produce: a decoded request takes many
   times its bytes;
 * a frame that is not complete ``kip848.incomplete.frame.max.ms`` after its first byte closes its connection;
-* after ``kip848.unanswered.requests.max`` open requests, or while the peer does not read its answers, nothing more is
-  read from it;
+* after ``kip848.unanswered.requests.max`` open requests, while the peer does not read its answers, or while it
+  is throttled, nothing more is read from it;
 * more than ``max.connections`` connections, or than the process may have files, are closed at once; idle ones after
   ``connections.max.idle.ms``;
 * after `_TURN_S` of one peer's requests the others have their turn.
@@ -238,6 +238,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         "_half_closed",
         "_last_active_s",
         "_loop",
+        "_mutes",
         "_open",
         "_reading",
         "_resetting",
@@ -267,6 +268,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._cutting = False
         self._reading = True
         self._writing_paused = False
+        self._mutes = 0
         self._closed = False
         self._resetting = False
         self._half_closed = False
@@ -414,6 +416,16 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Close this connection because of a violation."""
         self._server.refuse(self, reason)
 
+    def mute(self) -> None:
+        """Read nothing more from the peer, and handle nothing, until as many calls of `unmute`."""
+        self._mutes += 1
+        self._pause_or_resume_reading()
+
+    def unmute(self) -> None:
+        """Read on, in a turn of the loop of its own."""
+        self._mutes -= 1
+        self._loop.call_soon(self._cut_waiting_frames)
+
     def reset(self) -> None:
         """End the connection by a TCP reset, as when the peer's machine has forgotten it."""
         if self._closed or self._transport is None or self._socket is None:
@@ -500,7 +512,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 )
             if end - start - _LENGTH_BYTES < length:
                 break
-            if self._writing_paused or len(self._open) >= limit or self._is_at_work():
+            if self._mutes or self._writing_paused or len(self._open) >= limit or self._is_at_work():
                 self._frame_waits = True
                 break
             now_s = self._loop.time()
@@ -563,7 +575,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._closed or self._transport is None:
             return
         limit = self._server.config.unanswered_requests_max
-        full = self._writing_paused or self._frame_waits or len(self._open) >= limit
+        full = self._mutes or self._writing_paused or self._frame_waits or len(self._open) >= limit
         if full and self._reading:
             self._reading = False
             self._transport.pause_reading()

@@ -1,4 +1,4 @@
-"""The content of cluster.log: topics, deletions, settings of groups, reserved producer ids; as entries and as a state.
+"""The content of cluster.log: topics, deletions, settings, reserved producer ids; as entries and as a state.
 
 An entry is a JSON object. `ClusterState.replay` is the only way that the state changes, at a start and afterwards.
 Files, and the repair of lost entries, are the business of `data_dir`.
@@ -7,8 +7,9 @@ Files, and the repair of lost entries, are the business of `data_dir`.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -20,6 +21,7 @@ from kip848_client.wire.sasl.scram import ScramCredential
 
 __all__ = [
     "ClusterState",
+    "ConfigKind",
     "CredentialKey",
     "StoredTopic",
     "decode_entry",
@@ -29,7 +31,7 @@ __all__ = [
     "topic_lost",
     "partitions_added",
     "configs_changed",
-    "group_configs_changed",
+    "resource_configs_changed",
     "acls_changed",
     "scram_changed",
     "scram_changes_forgotten",
@@ -41,13 +43,16 @@ __all__ = [
 CredentialKey: TypeAlias = tuple[str, str]
 """A user and a SCRAM mechanism."""
 
+ConfigKind: TypeAlias = Literal["group", "broker", "client_metrics", "client_quota"]
+"""A kind of resource whose settings are kept."""
+
 _ENTRIES: Final = {
     "topic_created",
     "topic_deleted",
     "topic_lost",
     "partitions_added",
     "configs_changed",
-    "group_configs_changed",
+    "resource_configs_changed",
     "acls_changed",
     "scram_changed",
     "scram_changes_forgotten",
@@ -78,7 +83,7 @@ class ClusterState:
     Attributes:
         topics: by id, in the order in which they were created.
         deleted: ids of topics that were deleted.
-        group_configs: group id -> what it overrides.
+        configs: kind of a resource -> its name -> what was set for it.
         acls: who may do what.
         scram: what AlterUserScramCredentials set; None for what it deleted.
         producer_id_end: no producer id from here on was ever handed out.
@@ -89,7 +94,7 @@ class ClusterState:
     def __init__(self) -> None:
         self.topics: dict[UUID, StoredTopic] = {}
         self.deleted: set[UUID] = set()
-        self.group_configs: dict[str, dict[str, str]] = {}
+        self.configs: defaultdict[ConfigKind, dict[str, dict[str, str]]] = defaultdict(dict)
         self.acls: dict[Acl, None] = {}
         self.scram: dict[CredentialKey, ScramCredential | None] = {}
         self.producer_id_end = 0
@@ -101,8 +106,9 @@ class ClusterState:
             yield topic_created(topic)
         for topic_id in sorted(self.deleted):
             yield topic_deleted(topic_id)
-        for group_id, configs in self.group_configs.items():
-            yield group_configs_changed(group_id, configs)
+        for resource, named in self.configs.items():
+            for name, configs in named.items():
+                yield resource_configs_changed(resource, name, configs)
         if self.acls:
             yield acls_changed(added=self.acls, removed=())
         for (user, mechanism), credential in self.scram.items():
@@ -131,10 +137,11 @@ class ClusterState:
             for elected in self.topics.values():
                 elected.leader_epoch += 1
             return
-        if kind == "group_configs_changed":
-            self.group_configs.pop(str(entry["group_id"]), None)
+        if kind == "resource_configs_changed":
+            of_kind = self.configs[msgspec.convert(entry["resource"], ConfigKind)]
+            of_kind.pop(str(entry["name"]), None)
             if configs := _texts(entry["configs"]):
-                self.group_configs[str(entry["group_id"])] = configs
+                of_kind[str(entry["name"])] = configs
             return
         if kind == "acls_changed":
             self.acls.update(dict.fromkeys(msgspec.convert(entry["added"], list[Acl])))
@@ -244,9 +251,9 @@ def topic_deleted(topic_id: UUID) -> dict[str, object]:
     return {"entry": "topic_deleted", "topic_id": str(topic_id)}
 
 
-def group_configs_changed(group_id: str, configs: Mapping[str, str]) -> dict[str, object]:
-    """All that a group overrides."""
-    return {"entry": "group_configs_changed", "group_id": group_id, "configs": dict(configs)}
+def resource_configs_changed(resource: ConfigKind, name: str, configs: Mapping[str, str]) -> dict[str, object]:
+    """All that is set for a group, a broker, metrics of clients, or as a quota."""
+    return {"entry": "resource_configs_changed", "resource": resource, "name": name, "configs": dict(configs)}
 
 
 def acls_changed(*, added: Iterable[Acl], removed: Iterable[Acl]) -> dict[str, object]:

@@ -37,17 +37,18 @@ from kip848_client.broker.metadata.placement import PlacedPartition, TopicKey
 from kip848_client.broker.metadata.topic_configs import FLUSH_MESSAGES
 from kip848_client.broker.storage.cluster_log import (
     ClusterState,
+    ConfigKind,
     CredentialKey,
     StoredTopic,
     acls_changed,
     configs_changed,
     decode_entry,
     encode_entry,
-    group_configs_changed,
     leaders_elected,
     partitions_added,
     partitions_placed,
     producer_ids_reserved,
+    resource_configs_changed,
     scram_changed,
     scram_changes_forgotten,
     topic_created,
@@ -336,15 +337,15 @@ class DataDir:
         """
         self._append_record(topic_id, partition, b"\2" + _INT64.pack(end_offset))
 
-    # --- configuration of groups
+    # --- settings of groups, of brokers and of clients
 
-    def group_configs(self) -> Mapping[str, Mapping[str, str]]:
-        """Group id -> the settings that it overrides."""
-        return self._state.group_configs
+    def configs(self, kind: ConfigKind) -> Mapping[str, Mapping[str, str]]:
+        """Name of a resource -> what was set for it."""
+        return self._state.configs[kind]
 
-    def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
-        """Remember all that a group overrides; nothing is left of it if *configs* is empty."""
-        self._write(group_configs_changed(group_id, configs))
+    def set_configs(self, kind: ConfigKind, name: str, configs: Mapping[str, str]) -> None:
+        """Remember all that is set for a resource; nothing is left of it if *configs* is empty."""
+        self._write(resource_configs_changed(kind, name, configs))
 
     # --- access
 

@@ -188,13 +188,15 @@ class FetchSessions:
                 return response
             if session.epoch != epoch:  # the client has asked again meanwhile, and will not read this answer
                 return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+            if response.throttle_time_ms:  # nothing is in it, so nothing is news
+                return replace(response, session_id=session.session_id)
             return replace(response, session_id=session.session_id, responses=session.news(response))
 
         return OpenedOut(replace(request, topics=session.topics(), forgotten_topics_data=()), complete)
 
     def _open(self, request: FetchRequest, response: FetchResponse, *, by_id: bool, now_ms: int) -> FetchResponse:
         """Open a session with the partitions of its first answer, if there is room."""
-        if response.error_code:
+        if response.error_code or response.throttle_time_ms:
             return response
         session = _Session(self._unused_id(), request, by_id=by_id, now_ms=now_ms)
         if not self._makes_room(len(session.partitions), now_ms=now_ms):

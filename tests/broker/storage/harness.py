@@ -16,8 +16,11 @@ from kip848_client.broker.cluster.nodes import Listener, Nodes
 from kip848_client.broker.config import BrokerConfig
 from kip848_client.broker.coordinators.transaction_shards import TransactionShards
 from kip848_client.broker.net.context import RequestContext, Slices
+from kip848_client.broker.quotas.client_quotas import ClientQuotas
+from kip848_client.broker.quotas.throttling import Throttling
 from kip848_client.broker.security.scram_users import ScramChanges, Users
 from kip848_client.broker.state import BrokerState
+from kip848_client.broker.storage.config_store import ConfigStore
 from kip848_client.broker.storage.data_dir import DataDir
 from kip848_client.broker.storage.group_log import MemoryGroupLog
 from kip848_client.broker.topics.log_cleaner import LogCleaner
@@ -123,6 +126,12 @@ def a_broker(
         journal=NullJournal(),
         data_dir=None,
         users=Users(None, ScramChanges()),
+        throttling=Throttling(
+            ClientQuotas(ConfigStore("client_quota")),
+            parsed,
+            clock=clock,
+            loop=cast("asyncio.AbstractEventLoop", None),
+        ),
     )
 
 

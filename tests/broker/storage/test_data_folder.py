@@ -44,7 +44,7 @@ def a_folder(path: Path) -> TopicRegistry:
             topic = registry.create(name, partitions, configs={"retention.ms": "5"})
             for partition in range(partitions):
                 registry.append(topic, partition, a_batch(b"%s-%d" % (name.encode(), partition)))
-        folder.set_group_configs("group", {"consumer.session.timeout.ms": "9000"})
+        folder.set_configs("group", "group", {"consumer.session.timeout.ms": "9000"})
         registry.new_producer_id()
     return registry
 
@@ -362,7 +362,7 @@ def test_what_undamaged_entries_say_survives_the_damage_of_others(tmp_path: Path
     for _ in range(2):
         with opened(tmp_path) as folder:
             assert [topic.name for topic in folder.topics()] == ["orders"]
-            assert folder.group_configs() == {"group": {"consumer.session.timeout.ms": "9000"}}
+            assert folder.configs("group") == {"group": {"consumer.session.timeout.ms": "9000"}}
     assert not topic_folder(tmp_path, registry, "users").exists()
 
 
