@@ -134,6 +134,14 @@ class LogEvent(enum.StrEnum):
     )
     TIMER_FAILED = "broker.timer_failed", "retry_ms: a bug of this library; the timer is tried again"
     FAULT_RULE_FAILED = "broker.fault_rule_failed", "rule: its function raised, or its result could not be sent"
+    SHARE_STATE_NOT_KEPT = (
+        "broker.share_state_not_kept",
+        "group_id, topic, partition, reason: records of a share group may be delivered once more",
+    )
+    DEAD_LETTERS_NOT_WRITTEN = (
+        "broker.dead_letters_not_written",
+        "group_id, topic, partition, reason: records that a share group gave up are in no dead-letter topic",
+    )
     STORAGE_FAILED = (
         "broker.storage_failed",
         "error: the data folder cannot be written; writes of clients are refused until it can",

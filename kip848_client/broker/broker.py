@@ -464,6 +464,7 @@ class EmbeddedBroker:
             thread.call(state.throttling.close)
             if not abort:
                 thread.call(state.groups.stop_coordinating)
+            thread.call(state.shares.close)
             thread.run(state.nodes.stop(abort=abort))
             thread.call(state.cleaner.close)
             thread.call(state.transactions.close)
@@ -486,6 +487,7 @@ class EmbeddedBroker:
         self._live.current().fail_over.run_due()
         state.groups.run_due()
         state.transactions.run_due()
+        state.shares.run_due()
         state.cleaner.run_due()
         state.throttling.run_due()
         self.faults._run_due()

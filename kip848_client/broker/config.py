@@ -49,6 +49,11 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     fetch_session_slots: Annotated[int, Property("max.incremental.fetch.session.cache.slots")] = 1000
     fetch_bytes_max: Annotated[int, Property("fetch.max.bytes", minimum=1024)] = 57_671_680
 
+    # Share groups
+    share_sessions_max: Annotated[int, Property("group.share.max.share.sessions", minimum=1)] = 2_000
+    creates_dead_letter_topics: Annotated[bool, Property("errors.deadletterqueue.auto.create.topics.enable")] = False
+    dead_letter_prefix: Annotated[str, Property("errors.deadletterqueue.topic.name.prefix")] = "dlq."
+
     # Several nodes
     default_replication_factor: Annotated[int, Property("default.replication.factor", minimum=1, maximum=32_767)] = 3
     election_delay_ms: Annotated[int, Property("kip848.election.delay.ms")] = 0

@@ -15,6 +15,7 @@ from kip848_client.broker.storage.config_store import ConfigStore
 from kip848_client.broker.storage.data_dir import DataDir, Repair
 from kip848_client.broker.storage.data_folder import new_cluster_id
 from kip848_client.broker.storage.group_log import GroupLog, MemoryGroupLog
+from kip848_client.broker.storage.share_state_log import MemoryShareStateLog
 from kip848_client.broker.topics.offsets_topic import OffsetsTopic
 from kip848_client.broker.topics.registry import TopicRegistry
 
@@ -32,6 +33,7 @@ class Kept(NamedTuple):
     offsets_topic: OffsetsTopic
     log: GroupLog
     transaction_log: GroupLog
+    share_state_log: GroupLog
     group_configs: ConfigStore
     cluster_id: str
     acls: AclStore
@@ -48,6 +50,7 @@ class Kept(NamedTuple):
             OffsetsTopic(topics.watchers),
             MemoryGroupLog(),
             MemoryGroupLog(),
+            MemoryShareStateLog(),
             ConfigStore("group"),
             new_cluster_id(),
             AclStore(),
@@ -72,6 +75,7 @@ class Kept(NamedTuple):
                 OffsetsTopic(topics.watchers),
                 data.coordinator_log,
                 data.transaction_log,
+                data.share_state_log,
                 ConfigStore("group", data),
                 data.cluster_id,
                 AclStore(data),

@@ -22,11 +22,13 @@ from kip848_client.broker.kept import Kept
 from kip848_client.broker.metadata.placement import GROUP_OFFSETS
 from kip848_client.broker.net.listener_security import BrokerSasl
 from kip848_client.broker.net.loop_thread import LoopThread
-from kip848_client.broker.net.server import Server
+from kip848_client.broker.net.server import ClientConnection, Server
 from kip848_client.broker.quotas.throttling import Throttling
 from kip848_client.broker.security.access import Access
 from kip848_client.broker.security.authentication import Authentication
 from kip848_client.broker.security.scram_users import Users
+from kip848_client.broker.share.dead_letters import DeadLetterTopics
+from kip848_client.broker.share.share_host import ShareHost
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topics.fetch_sessions import FetchSessions
 from kip848_client.broker.topics.log_cleaner import LogCleaner
@@ -35,6 +37,8 @@ from kip848_client.broker.topics.topic_images import TopicImages
 from kip848_client.clock import Clock
 from kip848_client.errors import BrokerError, ConfigError
 from kip848_client.journal import Journal
+from kip848_client.share_partitions.settings import ShareSettings
+from kip848_client.share_partitions.share_sessions import ShareSessions
 
 if TYPE_CHECKING:
     from kip848_client.telemetry import Figure
@@ -104,6 +108,20 @@ class StartUp(NamedTuple):
         transactions = TransactionShards(
             self.config, log=kept.transaction_log, topics=topics, groups=groups, clock=self.clock, loop=thread.loop
         )
+        shares = ShareHost(
+            log=kept.share_state_log,
+            topics=topics,
+            settings_of=lambda _: ShareSettings(),
+            grave=DeadLetterTopics(
+                topics,
+                clock=self.clock,
+                name_prefix=self.config.dead_letter_prefix,
+                creates_topics=self.config.creates_dead_letter_topics,
+                partitions=self.config.default_partitions,
+            ),
+            clock=self.clock,
+            loop=thread.loop,
+        )
         access = self._access(kept) if self.config.authorizer else None
         if access is not None:
             images.visible_to = access.visible_to
@@ -118,6 +136,7 @@ class StartUp(NamedTuple):
             offsets_topic=kept.offsets_topic,
             groups=groups,
             transactions=transactions,
+            shares=shares,
             cleaner=LogCleaner(
                 topics,
                 clock=self.clock,
@@ -138,6 +157,7 @@ class StartUp(NamedTuple):
         self._create_topics(topics)
         groups.load()
         transactions.load()
+        shares.load()
         abort_orphans(topics, transactions, now_ms=self.clock.wall_ms())
         dispatcher = self.new_dispatcher(state)
         make_server = self._server_maker(dispatcher, state)
@@ -197,18 +217,25 @@ class StartUp(NamedTuple):
             )
             authentication.open_request = dispatcher.open_request
 
+        def on_gone(connection: ClientConnection) -> None:
+            if authentication is not None:
+                authentication.forget(connection)
+            for ended in state.share_sessions[connection.node_id].connection_gone(connection.connection_id):
+                state.shares.session_ended(ended, node_id=connection.node_id)
+
         def make_server(node_id: int) -> Server:
             state.fetch_sessions[node_id] = FetchSessions(
                 slots=self.config.fetch_session_slots,
                 session_partitions_max=self.config.request_elements_max,
                 new_id=lambda: secrets.randbits(31),
             )
+            state.share_sessions[node_id] = ShareSessions(sessions_max=self.config.share_sessions_max)
             return Server(
                 self.config,
                 open_request=dispatcher.open_request if authentication is None else authentication.admit,
                 encode=dispatcher.encode,
                 on_refused=self.events.connection_refused,
-                on_gone=None if authentication is None else authentication.forget,
+                on_gone=on_gone,
                 ssl_context=self.ssl_context,
                 authenticated=authentication is None,
                 node_id=node_id,

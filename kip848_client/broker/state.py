@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from kip848_client.broker.security.access import Access
     from kip848_client.broker.security.authentication import Authentication
     from kip848_client.broker.security.scram_users import Users
+    from kip848_client.broker.share.share_host import ShareHost
     from kip848_client.broker.topics.fetch_sessions import FetchSessions
     from kip848_client.broker.topics.log_cleaner import LogCleaner
     from kip848_client.broker.topics.offsets_topic import OffsetsTopic
     from kip848_client.broker.topics.registry import TopicRegistry
     from kip848_client.journal import Journal
+    from kip848_client.share_partitions.share_sessions import ShareSessions
 
 __all__ = ["BrokerState"]
 
@@ -49,6 +51,7 @@ class BrokerState(msgspec.Struct, eq=False):
         authentication: who may use a connection; None admits every client.
         access: who may do what; None if every client may do everything.
         fetch_sessions: of each node, since it was started last.
+        share_sessions: the same for share groups.
     """
 
     nodes: Nodes
@@ -61,6 +64,7 @@ class BrokerState(msgspec.Struct, eq=False):
     offsets_topic: OffsetsTopic
     groups: GroupShards
     transactions: TransactionShards
+    shares: ShareHost
     cleaner: LogCleaner
     journal: Journal
     data_dir: Path | None
@@ -69,6 +73,7 @@ class BrokerState(msgspec.Struct, eq=False):
     authentication: Authentication | None = None
     access: Access | None = None
     fetch_sessions: dict[int, FetchSessions] = msgspec.field(default_factory=dict)
+    share_sessions: dict[int, ShareSessions] = msgspec.field(default_factory=dict)
 
     @property
     def placement(self) -> Placement:

@@ -478,13 +478,22 @@ class PartitionLog:
         end = self._stable_count() if committed else len(self._batches)
         return self._positions[end] - self._positions[self._index_of(offset)]
 
-    def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True, committed: bool = False) -> bytes:
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        at_least_one: bool = True,
+        committed: bool = False,
+        last_offset: int | None = None,
+    ) -> bytes:
         """Whole batches from the one that holds *offset*; the reader skips the records before it.
 
         Args:
             max_bytes: no further batch is begun beyond this many bytes.
             at_least_one: return the first batch even if it alone is longer than *max_bytes*.
             committed: nothing from the last stable offset on.
+            last_offset: nothing after the batch that holds this offset.
 
         Raises:
             BrokerError: OFFSET_OUT_OF_RANGE.
@@ -496,6 +505,8 @@ class PartitionLog:
         end = bisect_right(self._positions, self._positions[first] + max_bytes, lo=first) - 1
         if committed and self._open:
             end = min(end, self._stable_count())
+        if last_offset is not None:
+            end = min(end, self._index_of(last_offset) + 1)
         if end <= first:
             return self._batches[first] if at_least_one else b""
         return self._batches[first] if end == first + 1 else b"".join(self._batches[first:end])

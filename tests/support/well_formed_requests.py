@@ -350,6 +350,15 @@ def _acl_filter(scene: Scene, _: int) -> Fields:
     }
 
 
+def _share_session(scene: Scene) -> dict[str, Any]:
+    """A session of a group that nobody has joined."""
+    return {
+        "group_id": f"{scene.prefix}sharing",
+        "member_id": str(uuid.uuid4()),
+        "topics": [{"topic_id": scene.topic_id, "partitions": [{}]}],
+    }
+
+
 def _create_acls(scene: Scene, _: int) -> Fields:
     who = {"principal": "User:alice", "host": "*", "operation": 3, "permission_type": 3}
     return {"creations": [{"resource_type": TOPIC_RESOURCE, "resource_name": scene.topic} | who]}
@@ -426,6 +435,11 @@ _FIELDS: Final[Mapping[int, Callable[[Scene, int], Fields]]] = {
         "group_ids": [scene.members_group],
         "include_authorized_operations": True,
     },
+    ApiKey.SHARE_FETCH: lambda scene, _: (
+        _share_session(scene)
+        | {"max_wait_ms": 100, "min_bytes": 1, "max_bytes": 1_000_000, "max_records": 500, "batch_size": 500}
+    ),
+    ApiKey.SHARE_ACKNOWLEDGE: lambda scene, _: _share_session(scene) | {"share_session_epoch": 1},
     ApiKey.LIST_CONFIG_RESOURCES: lambda _, version: {"resource_types": [2, 4, 8, 16, 32]} if version else {},
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: lambda scene, _: {"topics": [{"name": scene.topic}]},
     ApiKey.DESCRIBE_CLIENT_QUOTAS: lambda *_: {"components": [{"entity_type": "user", "match_type": 2, "match": None}]},
@@ -460,13 +474,15 @@ REFUSED: Final[Mapping[int, set[int]]] = {
     ApiKey.DESCRIBE_ACLS: {ErrorCode.SECURITY_DISABLED},
     ApiKey.CREATE_ACLS: {ErrorCode.SECURITY_DISABLED},
     ApiKey.DELETE_ACLS: {ErrorCode.SECURITY_DISABLED},
+    ApiKey.SHARE_FETCH: {ErrorCode.UNKNOWN_SERVER_ERROR},
+    ApiKey.SHARE_ACKNOWLEDGE: {ErrorCode.SHARE_SESSION_NOT_FOUND},
     ApiKey.SASL_HANDSHAKE: {ErrorCode.ILLEGAL_SASL_STATE},
     ApiKey.SASL_AUTHENTICATE: {ErrorCode.ILLEGAL_SASL_STATE},
     ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT: {ErrorCode.UNKNOWN_MEMBER_ID},
     ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT: {ErrorCode.UNKNOWN_MEMBER_ID},
 }
-"""API key -> error codes of the answer: the preferred node leads, the broker has no SASL and no authorizer, or the
-member is not in the group."""
+"""API key -> error codes of the answer: the preferred node leads, the broker has no SASL and no authorizer, the
+member is not in the group, or has no share session."""
 
 ADVERTISED: Final[tuple[tuple[int, int], ...]] = tuple(
     (api.api_key, version)

@@ -11,7 +11,6 @@ from kip848_client.wire.messages import SUPPORTED_API_KEYS, message_pair
 from kip848_client.wire.schema import (
     BOOL,
     FLOAT64,
-    RECORDS,
     STRING,
     UUID,
     ZERO_UUID,
@@ -85,7 +84,7 @@ def _structs(cls: type, version: int, limits: Limits) -> st.SearchStrategy[Any]:
 
 def _values(kind: WireType, field: FieldSpec, version: int, limits: Limits) -> st.SearchStrategy[Any]:
     values = _present(kind, field, version, limits)
-    if field.nullable.includes(version) or kind is RECORDS:
+    if field.nullable.includes(version):
         return st.none() | values
     return values
 

@@ -280,6 +280,10 @@ class Placement:
         """A node does nothing from now on, and the others have not noticed: it stays the leader of its partitions."""
         self._halted.add(node_id)
 
+    def is_active(self, node_id: int) -> bool:
+        """Whether a node lives and is not halted."""
+        return node_id in self._living and node_id not in self._halted
+
     def go_on(self, node_id: int) -> None:
         """A node that was halted does something again."""
         self._halted.discard(node_id)

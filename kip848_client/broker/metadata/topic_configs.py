@@ -18,6 +18,7 @@ from kip848_client.partitions.producer_batches import RecordRules
 
 __all__ = [
     "TOPIC_CONFIG_DEFAULTS",
+    "DEAD_LETTERS_ENABLED",
     "FLUSH_MESSAGES",
     "MAX_MESSAGE_BYTES",
     "MIN_IN_SYNC",
@@ -30,6 +31,7 @@ __all__ = [
     "config_of",
 ]
 
+DEAD_LETTERS_ENABLED: Final = "errors.deadletterqueue.group.enable"
 FLUSH_MESSAGES: Final = "flush.messages"
 MAX_MESSAGE_BYTES: Final = "max.message.bytes"
 MIN_IN_SYNC: Final = "min.insync.replicas"
@@ -101,7 +103,7 @@ _CONFIGS: Final[dict[str, tuple[str, _Check]]] = {
     "compression.type": ("producer", _one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")),
     "compression.zstd.level": ("3", _integer(-131_072, 22)),
     "delete.retention.ms": ("86400000", _integer(0)),
-    "errors.deadletterqueue.group.enable": ("false", _BOOLEAN),
+    DEAD_LETTERS_ENABLED: ("false", _BOOLEAN),
     "file.delete.delay.ms": ("60000", _integer(0)),
     FLUSH_MESSAGES: (str(_INT64_MAX), _integer(1)),
     "flush.ms": (str(_INT64_MAX), _integer(0)),

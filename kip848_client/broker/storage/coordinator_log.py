@@ -8,12 +8,14 @@ from __future__ import annotations
 import contextlib
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from kip848_client.broker.storage.entry_file import EntryFile
 from kip848_client.errors import DataDirCorruptError, DataDirError
 
 __all__ = ["CoordinatorLog", "COMPACT_FROM_RECORDS"]
+
+KeyAndValue: TypeAlias = tuple[bytes, bytes | None]
 
 COMPACT_FROM_RECORDS: Final = 10_000
 """A coordinator log with fewer records is not worth compacting."""
@@ -26,6 +28,9 @@ class CoordinatorLog:
     """The coordinator's records, in the order in which they were decided.
 
     The records of one decision are one entry: after a crash either all of them are there or none.
+
+    Args:
+        latest: the records that still count; by default the last one of each key.
     """
 
     def __init__(
@@ -34,10 +39,12 @@ class CoordinatorLog:
         *,
         load: Callable[[EntryFile], Sequence[memoryview]],
         append: Callable[[EntryFile, bytes], None],
+        latest: Callable[[Iterable[KeyAndValue]], list[KeyAndValue]] | None = None,
     ) -> None:
         self._file = file
         self._load = load
         self._append = append
+        self._latest = latest or _latest
 
     def load(self) -> Iterator[tuple[bytes, bytes | None]]:
         """Yield every (key, value); a value of None is a tombstone.
@@ -61,7 +68,7 @@ class CoordinatorLog:
                     position=0,
                 ) from error
         if len(records) >= COMPACT_FROM_RECORDS:
-            latest = _latest(records)
+            latest = self._latest(records)
             if len(latest) <= len(records) // 2:
                 with contextlib.suppress(DataDirError):  # on a full disk it stays as long as it is
                     self._file.rewrite(_pack_records([record]) for record in latest)

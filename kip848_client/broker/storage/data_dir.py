@@ -58,6 +58,7 @@ from kip848_client.broker.storage.cluster_log import (
 from kip848_client.broker.storage.coordinator_log import CoordinatorLog
 from kip848_client.broker.storage.data_folder import SetAside, claim_folder, release_folder
 from kip848_client.broker.storage.entry_file import EntryFile, sync_folder
+from kip848_client.broker.storage.share_state_log import since_snapshots
 from kip848_client.broker.storage.topic_folder import KIND_RECORDS, TopicFile, TopicFolder, topic_folders
 from kip848_client.errors import BrokerError, DataDirCorruptError, DataDirError
 from kip848_client.partitions.partition_log import PartitionLog
@@ -69,6 +70,7 @@ __all__ = ["DataDir", "Repair", "NEVER_FLUSH"]
 _KIND_CLUSTER: Final = b"c"
 _KIND_COORDINATOR: Final = b"o"
 _KIND_TRANSACTIONS: Final = b"t"
+_KIND_SHARE_STATES: Final = b"s"
 
 _BATCH: Final = 0
 _LOG_START: Final = 1
@@ -112,6 +114,7 @@ class DataDir:
         cluster_id: the same for the life of the folder.
         coordinator_log: the records of the group coordinator.
         transaction_log: the records of the transaction coordinator.
+        share_state_log: what is kept of the partitions of share groups.
         repairs: what was repaired so far; more may come while partitions are loaded.
         on_write_failed: called with the first of several writes that fail, and again every ten seconds.
         on_write_recovered: called when as much could be written as was refused.
@@ -142,6 +145,12 @@ class DataDir:
             EntryFile(path / "transactions.log", kind=_KIND_TRANSACTIONS),
             load=self._load_entries,
             append=self._append_decision,
+        )
+        self.share_state_log: Final = CoordinatorLog(
+            EntryFile(path / "share-states.log", kind=_KIND_SHARE_STATES),
+            load=self._load_entries,
+            append=self._append_decision,
+            latest=since_snapshots,
         )
         self._open_files: OrderedDict[tuple[UUID, int], EntryFile] = OrderedDict()
 
@@ -181,6 +190,7 @@ class DataDir:
         self._cluster.close()
         self.coordinator_log.close()
         self.transaction_log.close()
+        self.share_state_log.close()
         if self._lock_fd >= 0:
             release_folder(self._lock_fd)
             self._lock_fd = -1

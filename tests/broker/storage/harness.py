@@ -34,6 +34,7 @@ from tests.support.messages import Fields, message
 
 if TYPE_CHECKING:
     from kip848_client.broker.coordinators.group_shards import GroupShards
+    from kip848_client.broker.share.share_host import ShareHost
 
 
 class ManualTimer(msgspec.Struct, eq=False):
@@ -116,6 +117,7 @@ def a_broker(
             clock=clock,
             loop=cast("asyncio.AbstractEventLoop", None),
         ),
+        shares=cast("ShareHost", None),
         cleaner=LogCleaner(
             registry,
             clock=clock,

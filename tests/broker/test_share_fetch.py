@@ -1,0 +1,293 @@
+"""ShareFetch and ShareAcknowledge over the wire: sessions, waiting, locks, and what survives a node."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kip848_client import EmbeddedBroker
+from kip848_client.broker.state import BrokerState
+from kip848_client.clock import ManualClock
+from kip848_client.errors import ErrorCode
+from kip848_client.wire.api_keys import ApiKey
+from tests.support.messages import message
+from tests.support.raw_connection import RawConnection
+from tests.support.waiting import wait_until
+
+TOPIC, GROUP = "jobs", "workers"
+ACCEPT, RELEASE = 1, 2
+
+pytestmark = pytest.mark.kip848_broker(topics={TOPIC: 1})
+
+
+def prepare(broker: EmbeddedBroker, *, start_offset: int = 0, topic: str = TOPIC) -> uuid.UUID:
+    """Let the group read the topic from an offset, as the first heartbeat of a member does."""
+
+    def initialize(state: BrokerState) -> uuid.UUID:
+        found = state.topics.find(topic)
+        state.shares.initialize(GROUP, found.topic_id, 0, state_epoch=1, start_offset=start_offset)
+        return found.topic_id
+
+    return broker._on_loop(initialize)
+
+
+@pytest.fixture
+def topic_id(broker: EmbeddedBroker) -> uuid.UUID:
+    for number in range(10):
+        broker.produce(TOPIC, f"job {number}")
+    return prepare(broker)
+
+
+class Worker:
+    """A member of the group, on a connection of its own, that reads one partition."""
+
+    def __init__(self, broker: EmbeddedBroker, topic_id: uuid.UUID, member_id: str) -> None:
+        node = broker.nodes[broker.nodes.leader(TOPIC, 0)]
+        self.connection = RawConnection(f"{node.host}:{node.port}")
+        self.topic_id, self.member_id, self.epoch = topic_id, member_id, 0
+
+    def fetch(self, *acknowledged: tuple[int, int, int], **fields: Any) -> Any:
+        self.send(*acknowledged, **fields)
+        return self.read()
+
+    def send(self, *acknowledged: tuple[int, int, int], version: int = 2, **fields: Any) -> None:
+        self.request = share_fetch(self, acknowledged, fields)
+        self.epoch = max(self.epoch, fields.get("share_session_epoch", self.epoch)) + 1
+        self.connection.send(self.request, version=version)
+
+    def read(self) -> Any:
+        return self.connection.read(self.request)
+
+    def take(self, *acknowledged: tuple[int, int, int], **fields: Any) -> list[tuple[int, int, int]]:
+        """What a fetch acquires: first and last offset, and delivery count."""
+        return acquired(self.fetch(*acknowledged, **fields))
+
+    def acknowledge(self, *said: tuple[int, int, int], epoch: int | None = None, version: int = 2) -> Any:
+        answer = self.connection.call(
+            ApiKey.SHARE_ACKNOWLEDGE,
+            version,
+            group_id=GROUP,
+            member_id=self.member_id,
+            share_session_epoch=self.epoch if epoch is None else epoch,
+            topics=[{"topic_id": self.topic_id, "partitions": [{"acknowledgement_batches": batches(said)}]}],
+        )
+        self.epoch += 1
+        return answer
+
+
+def share_fetch(worker: Worker, acknowledged: tuple[tuple[int, int, int], ...], fields: dict[str, Any]) -> Any:
+    partition = {"partition_index": 0, "acknowledgement_batches": batches(acknowledged)}
+    return message(
+        ApiKey.SHARE_FETCH,
+        {
+            "group_id": GROUP,
+            "member_id": worker.member_id,
+            "share_session_epoch": worker.epoch,
+            "min_bytes": 1,
+            "max_bytes": 1_000_000,
+            "max_records": 500,
+            "batch_size": 500,
+            "topics": [{"topic_id": worker.topic_id, "partitions": [partition]}],
+        }
+        | fields,
+    )
+
+
+def batches(said: tuple[tuple[int, int, int], ...]) -> list[dict[str, Any]]:
+    return [{"first_offset": first, "last_offset": last, "acknowledge_types": [kind]} for first, last, kind in said]
+
+
+def acquired(answer: Any) -> list[tuple[int, int, int]]:
+    assert answer.error_code == 0, answer
+    return [
+        (each.first_offset, each.last_offset, each.delivery_count)
+        for topic in answer.responses
+        for partition in topic.partitions
+        for each in partition.acquired_records
+    ]
+
+
+def shown(broker: EmbeddedBroker) -> Any:
+    (partition,) = broker._on_loop(lambda state: state.shares.snapshots(GROUP))
+    return partition
+
+
+@pytest.fixture
+def worker(broker: EmbeddedBroker, topic_id: uuid.UUID) -> Iterator[Worker]:
+    worker = Worker(broker, topic_id, "worker-1")
+    yield worker
+    worker.connection.close()
+
+
+@pytest.fixture
+def other(broker: EmbeddedBroker, topic_id: uuid.UUID) -> Iterator[Worker]:
+    other = Worker(broker, topic_id, "worker-2")
+    yield other
+    other.connection.close()
+
+
+def test_a_member_gets_records_and_acknowledges_them_on_its_next_fetch(broker: EmbeddedBroker, worker: Worker) -> None:
+    """The way of every worker: fetch, work, and say so with the next fetch."""
+    answer = worker.fetch()
+    assert acquired(answer) == [(0, 9, 1)]
+    assert answer.acquisition_lock_timeout_ms == 30_000
+    assert len(answer.responses[0].partitions[0].records) > 0
+    again = worker.fetch((0, 9, ACCEPT))
+    assert again.responses[0].partitions[0].acknowledge_error_code == 0
+    assert shown(broker).start_offset == 10
+
+
+def test_a_waiting_fetch_is_answered_by_a_produce(broker: EmbeddedBroker, worker: Worker) -> None:
+    """An idle worker gets the next job at once, and not at the end of its wait."""
+    worker.take()
+    worker.send(max_wait_ms=30_000)
+    wait_until(lambda: broker._on_loop(lambda state: len(state.topics.watchers)) == 1)
+    broker.produce(TOPIC, "one more")
+    assert acquired(worker.read()) == [(10, 10, 1)]
+
+
+def test_a_waiting_fetch_is_answered_by_a_release(broker: EmbeddedBroker, worker: Worker, other: Worker) -> None:
+    """A job that one worker gives back goes to another that waits."""
+    worker.take()
+    other.send(max_wait_ms=30_000)
+    wait_until(lambda: broker._on_loop(lambda state: len(state.topics.watchers)) == 1)
+    worker.acknowledge((4, 5, RELEASE))
+    assert acquired(other.read()) == [(4, 5, 2)]
+
+
+def test_the_death_of_a_connection_frees_its_records(broker: EmbeddedBroker, worker: Worker, other: Worker) -> None:
+    """The jobs of a worker that crashed are not lost until the lock ends."""
+    worker.take()
+    other.send(max_wait_ms=30_000)
+    wait_until(lambda: broker._on_loop(lambda state: len(state.topics.watchers)) == 1)
+    worker.connection.close()
+    assert acquired(other.read()) == [(0, 9, 2)]
+
+
+def test_the_last_request_of_a_session_frees_its_records(worker: Worker, other: Worker) -> None:
+    """A worker that stops gives back what it did not finish."""
+    worker.take()
+    assert worker.acknowledge((0, 2, ACCEPT), epoch=-1).error_code == 0
+    assert other.take() == [(3, 9, 2)]
+    assert worker.acknowledge((3, 3, ACCEPT)).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+
+
+@pytest.mark.kip848_broker(topics={TOPIC: 1}, clock=ManualClock())
+def test_a_lock_ends_on_the_clock_of_the_broker(broker: EmbeddedBroker, worker: Worker, other: Worker) -> None:
+    """A test of a worker that hangs moves the clock instead of waiting for half a minute."""
+    worker.take()
+    assert shown(broker).in_flight[0].owner == "worker-1"
+    broker.clock.advance(30_000)
+    assert other.take() == [(0, 9, 2)]
+    answer = worker.acknowledge((0, 9, ACCEPT))
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.INVALID_RECORD_STATE
+
+
+def test_sessions_refuse_what_does_not_follow(worker: Worker) -> None:
+    """A client that lost count opens a new session; a broker that guesses would lose acknowledgements."""
+    assert worker.fetch(share_session_epoch=3).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+    worker.epoch = 0
+    assert worker.fetch((0, 0, ACCEPT)).error_code == ErrorCode.INVALID_REQUEST
+    worker.epoch = 0
+    worker.take()
+    assert worker.acknowledge(epoch=0).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+    assert worker.fetch(share_session_epoch=7).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+    assert worker.fetch(group_id=None).error_code == ErrorCode.INVALID_REQUEST
+    assert worker.fetch(member_id="").error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.kip848_broker(topics={TOPIC: 1}, config={"group.share.max.share.sessions": 1})
+def test_a_node_has_a_limit_of_sessions(worker: Worker, other: Worker) -> None:
+    worker.take()
+    assert other.fetch().error_code == ErrorCode.SHARE_SESSION_LIMIT_REACHED
+
+
+def test_a_partition_that_no_member_joined_for_has_no_state(broker: EmbeddedBroker) -> None:
+    """As Kafka: only the heartbeat of a member makes the state that a fetch needs."""
+    topic = broker._on_loop(lambda state: state.topics.find(TOPIC))
+    worker = Worker(broker, topic.topic_id, "worker-1")
+    (answered,) = worker.fetch().responses
+    assert answered.partitions[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    unknown = Worker(broker, uuid.uuid4(), "worker-2")
+    (answered,) = unknown.fetch().responses
+    assert answered.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    for each in (worker, unknown):
+        each.connection.close()
+
+
+def test_a_new_start_fences_the_records_in_flight(broker: EmbeddedBroker, topic_id: uuid.UUID, worker: Worker) -> None:
+    """After an operator has reset the group, nothing that was fetched before may count."""
+    worker.take()
+    broker._on_loop(lambda state: state.shares.initialize(GROUP, topic_id, 0, state_epoch=2, start_offset=5))
+    answer = worker.acknowledge((0, 9, ACCEPT))
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert worker.take() == [(5, 9, 1)]
+
+
+def test_a_topic_that_is_created_again_begins_anew(broker: EmbeddedBroker, worker: Worker) -> None:
+    """Offsets of the old topic say nothing about the new one."""
+    worker.take()
+    broker.topics.delete(TOPIC)
+    assert broker._on_loop(lambda state: state.shares.snapshots(GROUP)) == ()
+    broker.topics.create(TOPIC, 1)
+    broker.produce(TOPIC, "new")
+    fresh = Worker(broker, prepare(broker), "worker-1")
+    assert fresh.take() == [(0, 0, 1)]
+    fresh.connection.close()
+
+
+def test_records_deleted_by_retention_are_skipped(broker: EmbeddedBroker, worker: Worker) -> None:
+    broker._on_loop(lambda state: state.topics.delete_records(state.topics.find(TOPIC), 0, 6))
+    assert worker.take() == []
+    assert worker.take() == [(6, 9, 1)]
+
+
+def test_accepted_records_stay_accepted_after_a_restart(tmp_path: Path) -> None:
+    """A broker that forgets makes all workers do all jobs again."""
+    with EmbeddedBroker({TOPIC: 1}, data_dir=tmp_path) as broker:
+        for number in range(10):
+            broker.produce(TOPIC, f"job {number}")
+        topic_id = prepare(broker)
+        before = Worker(broker, topic_id, "worker-1")
+        before.take()
+        before.acknowledge((2, 4, ACCEPT))
+        before.acknowledge((7, 7, RELEASE))
+    before.connection.close()
+    with EmbeddedBroker({TOPIC: 1}, data_dir=tmp_path) as broker:
+        after = Worker(broker, topic_id, "worker-1")
+        assert after.take() == [(0, 1, 1), (5, 6, 1), (7, 7, 2), (8, 9, 1)]
+        after.connection.close()
+
+
+@pytest.mark.kip848_broker(topics={TOPIC: 1}, nodes=2)
+def test_the_next_leader_knows_what_was_accepted(
+    broker: EmbeddedBroker, topic_id: uuid.UUID, worker: Worker, other: Worker
+) -> None:
+    """A node dies with records in hand: its successor delivers them, and none that was accepted."""
+    worker.take()
+    worker.acknowledge((0, 4, ACCEPT))
+    other.send(max_wait_ms=30_000)
+    wait_until(lambda: broker._on_loop(lambda state: len(state.topics.watchers)) == 1)
+    broker.nodes.kill(broker.nodes.leader(TOPIC, 0))
+    survivor = Worker(broker, topic_id, "worker-1")
+    assert survivor.take() == [(5, 9, 1)]
+    survivor.connection.close()
+
+
+@pytest.mark.kip848_broker(topics={TOPIC: 1}, nodes=2)
+def test_a_member_that_asks_another_node_learns_the_leader(
+    broker: EmbeddedBroker, topic_id: uuid.UUID, worker: Worker
+) -> None:
+    """A leader that moves must not cost a worker its half minute."""
+    worker.take()
+    old = broker.nodes.leader(TOPIC, 0)
+    new = next(node.node_id for node in broker.nodes if node.node_id != old)
+    broker.nodes.move_leader(TOPIC, 0, to=new)
+    answer = worker.fetch()
+    (partition,) = answer.responses[0].partitions
+    assert (partition.error_code, partition.current_leader.leader_id) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, new)
+    assert [node.node_id for node in answer.node_endpoints] == [new]
