@@ -474,6 +474,24 @@ def test_r82_a_second_call_of_the_listener_waits_too() -> None:
     assert member.readable == ["t-0", "t-1"]
 
 
+def test_r82_a_run_that_follows_waits_too() -> None:
+    """It revokes another partition, and must not make readable what may be another member's."""
+    member = assigning()
+    member.advance(INTERVAL_MS)
+    member.answer_heartbeat(epoch=2, assignment={"t": [1]})
+    contradicted(member)
+    member.finish_call("assigned", "t-1")
+    member.fail_heartbeat()
+    member.advance(INTERVAL_MS)
+    member.expect_heartbeat(full=True)
+    member.poll()
+    member.finish_call("revoked", "t-0")
+    member.finish_call("assigned")
+    assert member.readable == []
+    member.answer_heartbeat(epoch=3, assignment={"t": [1]})
+    assert member.readable == ["t-1"]
+
+
 @pytest.mark.parametrize("callback_returns_first", [True, False])
 def test_r82_what_the_answer_leaves_out_is_not_read(callback_returns_first: bool) -> None:
     """It was given to another member while the callback was running, or the answer on its way."""

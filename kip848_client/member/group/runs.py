@@ -156,8 +156,10 @@ class Runs(ABC):
 
         self.run = None
         self.unconfirmed = frozenset()
-        # If a heartbeat contradicted the run during the callback, the next answer says what of it may be fetched.
-        self.reported_unowned = run.added if self._contradicted(run) else frozenset()
+        # If a heartbeat contradicted this run or an earlier one, the next answer says what of it may be fetched.
+        self.reported_unowned = context.owned & (
+            self.reported_unowned | (run.added if self._contradicted(run) else frozenset())
+        )
         # This includes partitions that an earlier run paused and that were assigned again before they were revoked.
         self.held_back = frozenset()
         self._positions.release(context.owned - self.reported_unowned)
