@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig, Property, properties_of
 from kip848_client.errors import ConfigError
@@ -148,6 +149,24 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
             else:
                 raise ConfigError(f"broker property {name!r} is not known{_suggestion(name)}")
         return cls(coordinator=CoordinatorConfig.from_properties(for_coordinator, profile=profile), **values)
+
+    def changed_by(self, properties: Mapping[str, str]) -> BrokerConfig:
+        """These settings with other values for some whole numbers, by Kafka's names.
+
+        Raises:
+            ConfigError: a value does not parse or is outside its range.
+        """
+        of_coordinator = {item.name: (field, item) for field, item in properties_of(CoordinatorConfig).items()}
+        own: dict[str, Any] = {}
+        theirs: dict[str, Any] = {}
+        for name, value in properties.items():
+            if name in of_coordinator:
+                field, item = of_coordinator[name]
+                theirs[field] = _parse(item, value, default=0)
+            else:
+                field = _FIELDS[name]
+                own[field] = _parse(_PROPERTIES[field], value, default=0)
+        return replace(self, coordinator=replace(self.coordinator, **theirs), **own)
 
     def properties(self) -> dict[str, str]:
         """All settings under Kafka's names, as text (what DescribeConfigs shows)."""

@@ -39,6 +39,7 @@ class Kept(NamedTuple):
     acls: AclStore
     scram: ScramChanges
     quotas: ClientQuotas
+    broker_configs: ConfigStore
     data: DataDir | None = None
 
     @classmethod
@@ -56,6 +57,7 @@ class Kept(NamedTuple):
             AclStore(),
             ScramChanges(),
             ClientQuotas(ConfigStore("client_quota")),
+            ConfigStore("broker"),
         )
 
     @classmethod
@@ -81,6 +83,7 @@ class Kept(NamedTuple):
                 AclStore(data),
                 ScramChanges(data),
                 ClientQuotas(ConfigStore("client_quota", data)),
+                ConfigStore("broker", data),
                 data,
             )
         except BaseException:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kip848_client.broker.cluster.fail_over import FailOver
+from kip848_client.broker.cluster.live_settings import LiveSettings
 from kip848_client.broker.cluster.nodes import Nodes
 from kip848_client.broker.config import BrokerConfig
 from kip848_client.broker.coordinators.group_shards import GroupShards
@@ -125,6 +126,13 @@ class StartUp(NamedTuple):
         access = self._access(kept) if self.config.authorizer else None
         if access is not None:
             images.visible_to = access.visible_to
+        cleaner = LogCleaner(
+            topics,
+            clock=self.clock,
+            loop=thread.loop,
+            retention_interval_ms=self.config.retention_check_interval_ms,
+            compaction_interval_ms=self.config.cleaner_backoff_ms,
+        )
         state = BrokerState(
             nodes=nodes,
             cluster_id=kept.cluster_id,
@@ -137,16 +145,19 @@ class StartUp(NamedTuple):
             groups=groups,
             transactions=transactions,
             shares=shares,
-            cleaner=LogCleaner(
-                topics,
-                clock=self.clock,
-                loop=thread.loop,
-                retention_interval_ms=self.config.retention_check_interval_ms,
-                compaction_interval_ms=self.config.cleaner_backoff_ms,
-            ),
+            cleaner=cleaner,
             journal=self.journal,
             data_dir=self.data_dir,
             users=Users(self.sasl, kept.scram),
+            settings=LiveSettings(
+                self.config,
+                kept.broker_configs,
+                nodes=nodes,
+                topics=topics,
+                cleaner=cleaner,
+                groups=groups,
+                data=kept.data,
+            ),
             throttling=Throttling(kept.quotas, self.config, clock=self.clock, loop=thread.loop),
             access=access,
         )
@@ -231,7 +242,7 @@ class StartUp(NamedTuple):
             )
             state.share_sessions[node_id] = ShareSessions(sessions_max=self.config.share_sessions_max)
             return Server(
-                self.config,
+                state.settings.config(node_id),
                 open_request=dispatcher.open_request if authentication is None else authentication.admit,
                 encode=dispatcher.encode,
                 on_refused=self.events.connection_refused,

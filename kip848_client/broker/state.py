@@ -16,6 +16,7 @@ from kip848_client.broker.config import BrokerConfig
 from kip848_client.clock import Clock, TimerHandle
 
 if TYPE_CHECKING:
+    from kip848_client.broker.cluster.live_settings import LiveSettings
     from kip848_client.broker.cluster.nodes import Node, Nodes
     from kip848_client.broker.coordinators.group_shards import GroupShards
     from kip848_client.broker.coordinators.transaction_shards import TransactionShards
@@ -46,7 +47,9 @@ class BrokerState(msgspec.Struct, eq=False):
         served: API key -> (lowest, highest) version that is served.
         loop: the loop of the broker's own thread; all state here is touched from it alone.
         data_dir: folder of everything durable, or None if memory is all there is.
+        config: the settings of the start; those that changed since are in *settings*.
         throttling: slows down clients that exceed a quota.
+        settings: those of the brokers that can change while they run.
         users: who can log in; empty without logins, unless AlterUserScramCredentials made some.
         authentication: who may use a connection; None admits every client.
         access: who may do what; None if every client may do everything.
@@ -70,6 +73,7 @@ class BrokerState(msgspec.Struct, eq=False):
     data_dir: Path | None
     users: Users
     throttling: Throttling
+    settings: LiveSettings
     authentication: Authentication | None = None
     access: Access | None = None
     fetch_sessions: dict[int, FetchSessions] = msgspec.field(default_factory=dict)

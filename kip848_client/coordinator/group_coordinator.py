@@ -140,6 +140,10 @@ class GroupCoordinator:
         self._kinds.register(kinds)
         self._handlers = routes_by_message((*_ROUTES, *(row for kind in kinds for row in kind.ROUTES)))
 
+    def set_config(self, config: CoordinatorConfig) -> None:
+        """Use other settings from now on. Groups with overrides need a `ConfigChanged` each."""
+        self._state.set_config(config)
+
     # --- events
 
     def handle(self, request: GroupRequest, *, now_ms: int) -> CoordinatorResult:

@@ -9,11 +9,13 @@ import pytest
 from kip848_client import EmbeddedBroker
 from kip848_client.broker.apis._configs import ConfigResourceType, ConfigSource
 from kip848_client.broker.apis.incremental_alter_configs import ConfigOperation
+from kip848_client.broker.cluster.live_settings import LIVE_SETTINGS
 from kip848_client.errors import ConfigError, ErrorCode
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.describe_configs import (
     DescribeConfigsResult,
 )
+from kip848_client.wire.record_batch import Record, build_batch
 from tests.support.group_requests import heartbeat, join
 from tests.support.raw_connection import RawConnection
 
@@ -89,6 +91,7 @@ def test_a_group_shows_what_the_broker_sets_for_all_under_the_brokers_name() -> 
     assert [(synonym.name, synonym.value, synonym.source) for synonym in found.synonyms] == [
         (SESSION, "500", ConfigSource.DYNAMIC_GROUP),
         ("group.consumer.session.timeout.ms", "3000", ConfigSource.STATIC_BROKER),
+        ("group.consumer.session.timeout.ms", "10000", ConfigSource.DEFAULT),
     ]
     assert (other.value, other.config_source) == ("3000", ConfigSource.STATIC_BROKER)
 
@@ -182,7 +185,7 @@ def test_validate_only_checks_and_changes_nothing(connection: RawConnection, kin
     assert value_of(connection, kind, name, key) == before
 
 
-def test_the_broker_shows_its_properties_read_only_and_what_was_set() -> None:
+def test_the_broker_shows_its_properties_and_what_was_set() -> None:
     """A bug report says with which settings it was found."""
     with EmbeddedBroker(config={"num.partitions": 7}) as broker:
         with RawConnection(broker.bootstrap_servers) as connection:
@@ -192,9 +195,83 @@ def test_the_broker_shows_its_properties_read_only_and_what_was_set() -> None:
                 ConfigSource.STATIC_BROKER,
             )
             assert found["max.connections"].config_source == ConfigSource.DEFAULT
-            assert all(item.read_only for item in found.values())
+            assert {name for name, item in found.items() if not item.read_only} == LIVE_SETTINGS
             assert describe(connection, ConfigResourceType.BROKER, "").configs == ()
             assert describe(connection, ConfigResourceType.BROKER, "2").error_code == ErrorCode.INVALID_REQUEST
+
+
+def refusal_of_large_record(connection: RawConnection) -> int:
+    """The error code for a record of 2,000 bytes."""
+    data = [{"index": 0, "records": build_batch([Record(bytes(2_000), None)])}]
+    topic = {"name": "orders", "partition_data": data}
+    answer = connection.call(ApiKey.PRODUCE, 9, acks=1, timeout_ms=1000, topic_data=[topic])
+    return int(answer.responses[0].partition_responses[0].error_code)
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["memory", "folder"])
+def test_settings_of_a_broker_change_at_once_and_outlive_it(tmp_path: Path, durable: bool) -> None:
+    """An operator lowers a limit in an incident; a restart must not bring the old one back."""
+    key, node, everywhere = "message.max.bytes", (ConfigResourceType.BROKER, "1"), (ConfigResourceType.BROKER, "")
+    running = EmbeddedBroker({"orders": 1}, data_dir=tmp_path if durable else None)
+    with running, RawConnection(running.bootstrap_servers) as connection:
+        assert alter(connection, *everywhere, (ConfigOperation.SET, key, "1000")) == ErrorCode.NONE
+        assert refusal_of_large_record(connection) == ErrorCode.MESSAGE_TOO_LARGE
+        assert alter(connection, *node, (ConfigOperation.SET, key, "5000")) == ErrorCode.NONE
+        assert refusal_of_large_record(connection) == ErrorCode.NONE
+        assert alter(connection, *node, (ConfigOperation.DELETE, key, None)) == ErrorCode.NONE
+    again = EmbeddedBroker({"orders": 1}, data_dir=tmp_path) if durable else running
+    with again, RawConnection(again.bootstrap_servers) as connection:
+        assert refusal_of_large_record(connection) == ErrorCode.MESSAGE_TOO_LARGE
+        shown = describe(connection, *node, key, synonyms=True).configs[0]
+        assert [(each.value, each.source) for each in shown.synonyms] == [
+            ("1000", ConfigSource.DYNAMIC_DEFAULT_BROKER),
+            ("1048588", ConfigSource.DEFAULT),
+        ]
+        topic = (ConfigResourceType.TOPIC, "orders")
+        assert value_of(connection, *topic, "max.message.bytes") == ("1000", ConfigSource.DYNAMIC_DEFAULT_BROKER)
+        assert [item.name for item in describe(connection, *everywhere).configs] == [key]
+
+
+def test_a_limit_of_connections_changes_for_one_node() -> None:
+    """A node that is flooded is relieved alone; what nodes share cannot differ from node to node."""
+    with EmbeddedBroker(nodes=2) as broker:
+        first, second = (RawConnection(each) for each in broker.bootstrap_servers.split(","))
+        with first, second:
+            node = (ConfigResourceType.BROKER, "1")
+            assert alter(first, *node, (ConfigOperation.SET, "max.connections", "1")) == ErrorCode.NONE
+            assert alter(first, *node, (ConfigOperation.SET, "message.max.bytes", "1")) == ErrorCode.INVALID_REQUEST
+            assert alter(second, *node, (ConfigOperation.SET, "max.connections", "5")) == ErrorCode.INVALID_REQUEST
+            servers = broker.bootstrap_servers.split(",")
+            with RawConnection(servers[0]) as refused, RawConnection(servers[1]) as served:
+                assert refused.is_closed_by_peer()
+                assert describe(served, ConfigResourceType.BROKER, "2").error_code == ErrorCode.NONE
+
+
+def test_the_interval_between_targets_changes_for_groups_that_are_there(
+    broker: EmbeddedBroker, connection: RawConnection
+) -> None:
+    """An operator calms a group that rebalances all the time, also if it overrides other settings."""
+    everywhere, key = (ConfigResourceType.BROKER, ""), "group.consumer.assignment.interval.ms"
+    broker.groups.set_config("g", {SESSION: "500"})
+    assert connection.ask(join("m1"), version=1).error_code == ErrorCode.NONE
+    assert alter(connection, *everywhere, (ConfigOperation.SET, key, "15000")) == ErrorCode.NONE
+    inherited = value_of(connection, ConfigResourceType.GROUP, "g", "consumer.assignment.interval.ms")
+    assert inherited == ("15000", ConfigSource.DYNAMIC_DEFAULT_BROKER)
+    before = broker.wait_for_group("g", members=1).assignment_epoch
+    assert connection.ask(join("m2"), version=1).error_code == ErrorCode.NONE
+    group = broker.wait_for_group("g", members=2)
+    assert (group.group_epoch > before, group.assignment_epoch) == (True, before)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("num.partitions", "3"), ("no.such.setting", "1"), ("message.max.bytes", "many"), ("message.max.bytes", "-1")],
+)
+def test_what_a_broker_cannot_change_is_refused(connection: RawConnection, key: str, value: str) -> None:
+    """A change that is accepted and does nothing costs the next incident."""
+    kind = ConfigResourceType.BROKER
+    assert alter(connection, kind, "", (ConfigOperation.SET, key, value)) == ErrorCode.INVALID_REQUEST
+    assert describe(connection, kind, "").configs == ()
 
 
 def listed(broker: EmbeddedBroker, *types: int, version: int = 1) -> list[tuple[int, str]]:

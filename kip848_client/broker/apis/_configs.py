@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
+from kip848_client.broker.cluster.live_settings import ALL_NODES
 from kip848_client.broker.metadata.topic_configs import TOPIC_CONFIG_DEFAULTS, check_topic_configs
 from kip848_client.broker.metadata.topic_name_rules import check_topic_name
 from kip848_client.broker.state import BrokerState
@@ -35,6 +36,8 @@ class ConfigSource(enum.IntEnum):
     """The source of a value."""
 
     DYNAMIC_TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
     DYNAMIC_GROUP = 8
@@ -156,8 +159,13 @@ Change = Callable[[Mapping[str, str], Mapping[str, str]], dict[str, str]]
 """Called with the present overrides of a resource and the defaults; returns the new overrides."""
 
 
-def change_configs(broker: BrokerState, resource: Resource, change: Change, *, validate_only: bool) -> None:
+def change_configs(
+    broker: BrokerState, resource: Resource, change: Change, *, node_id: int, validate_only: bool
+) -> None:
     """Replace the overrides of *resource* by what *change* returns.
+
+    Args:
+        node_id: the node that was asked.
 
     Raises:
         BrokerError: there is no such resource, it cannot be changed here, or a setting of a topic is not allowed.
@@ -178,7 +186,10 @@ def change_configs(broker: BrokerState, resource: Resource, change: Change, *, v
             overrides = change(broker.groups.config_overrides(name), broker.groups.config_defaults())
             broker.groups.set_config_overrides(name, overrides, validate_only=validate_only)
         case ConfigResourceType.BROKER:
-            raise invalid_request("this broker's configuration is fixed at its start; give it there")
+            if name != ALL_NODES:
+                check_node_id(node_id, name)
+            settings = change(broker.settings.changed(name), broker.settings.static.properties())
+            broker.settings.replace(name, settings, validate_only=validate_only)
         case ConfigResourceType.CLIENT_METRICS if not resource.configs:
             pass  # a request without settings asks for nothing
         case _:
@@ -254,6 +265,8 @@ def check_node_id(node_id: int, name: str) -> None:
     Raises:
         BrokerError: INVALID_REQUEST.
     """
+    if not name.removeprefix("-").isdecimal():
+        raise invalid_request(f"Node id must be an integer, but it is: {name}")
     if name != str(node_id):
         raise BrokerError(
             f"Unexpected broker id, expected {node_id}, but received {name}", code=ErrorCode.INVALID_REQUEST

@@ -1,4 +1,4 @@
-"""AlterConfigs (33): replace all overrides of topics and groups. A setting that is left out goes back to its default.
+"""AlterConfigs (33): replace all overrides of topics, groups and brokers. What is left out is reset.
 
 This is the older API. IncrementalAlterConfigs changes only the settings that it names.
 
@@ -30,11 +30,14 @@ requires = alter_configs
 
 def handle(broker: BrokerState, request: AlterConfigsRequest, context: RequestContext) -> Slices:
     """Change each resource; one that cannot be changed carries its own error."""
-    del context
 
     def alter(resource: AlterConfigsResource) -> None:
         change_configs(
-            broker, resource, lambda _own, _defaults: _given(resource.configs), validate_only=request.validate_only
+            broker,
+            resource,
+            lambda _own, _defaults: _given(resource.configs),
+            node_id=context.node_id,
+            validate_only=request.validate_only,
         )
 
     return AlterConfigsResponse(responses=(yield from alter_each(request.resources, alter)))

@@ -22,12 +22,12 @@ from kip848_client.broker.apis._configs import (
     unsupported,
 )
 from kip848_client.broker.apis._permissions import each_config
+from kip848_client.broker.cluster.live_settings import ALL_NODES, LIVE_SETTINGS
 from kip848_client.broker.config import BrokerConfig
 from kip848_client.broker.metadata.acls import Operation
 from kip848_client.broker.metadata.topic_configs import (
     MAX_MESSAGE_BYTES,
     TOPIC_CONFIG_DEFAULTS,
-    effective_topic_configs,
 )
 from kip848_client.broker.net.context import RequestContext, Slices
 from kip848_client.broker.state import BrokerState
@@ -45,16 +45,24 @@ from kip848_client.wire.messages.describe_configs import (
 API_KEY: Final = ApiKey.DESCRIBE_CONFIGS
 VERSIONS: Final = (1, 4)
 
+_DEFAULTS: Final = BrokerConfig().properties()
+
 requires = each_config(Operation.DESCRIBE_CONFIGS)
 
 
-class _Entry(NamedTuple):
+class _Source(NamedTuple):
+    """A value of a setting, the name under which it is set, and its source."""
+
+    name: str
     value: str
     source: ConfigSource
-    default: str
-    default_source: ConfigSource = ConfigSource.DEFAULT
-    default_name: str | None = None
-    """Name under which the default is set, if it is another one."""
+
+
+class _Entry(NamedTuple):
+    """A setting: where it is set, the value in force first, and the default last."""
+
+    synonyms: tuple[_Source, ...]
+    read_only: bool = False
 
 
 def handle(broker: BrokerState, request: DescribeConfigsRequest, context: RequestContext) -> Slices:
@@ -84,14 +92,13 @@ def _describe(
             resource_type=asked.resource_type,
             resource_name=asked.resource_name,
         )
-    read_only = asked.resource_type == ConfigResourceType.BROKER
     return DescribeConfigsResult(
         error_code=ErrorCode.NONE,
         error_message="",  # not null: Kafka's word for success here
         resource_type=asked.resource_type,
         resource_name=asked.resource_name,
         configs=tuple(
-            _result(name, entry, read_only=read_only, with_synonyms=with_synonyms)
+            _result(name, entry, with_synonyms=with_synonyms)
             for name, entry in sorted(entries.items())
             if not asked.configuration_keys or name in asked.configuration_keys
         ),
@@ -101,7 +108,7 @@ def _describe(
 def _entries(broker: BrokerState, node_id: int, asked: DescribeConfigsResource) -> Mapping[str, _Entry]:
     match asked.resource_type:
         case ConfigResourceType.TOPIC:
-            return _topic_entries(broker, asked.resource_name)
+            return _topic_entries(broker, node_id, asked.resource_name)
         case ConfigResourceType.BROKER:
             return _broker_entries(broker, node_id, asked.resource_name)
         case ConfigResourceType.BROKER_LOGGER:
@@ -112,77 +119,72 @@ def _entries(broker: BrokerState, node_id: int, asked: DescribeConfigsResource) 
                 raise BrokerError("Client metrics subscription name must not be empty", code=ErrorCode.INVALID_REQUEST)
             return {}
         case ConfigResourceType.GROUP:
-            return _group_entries(broker, asked.resource_name)
+            return _group_entries(broker, node_id, asked.resource_name)
         case _:
             raise unsupported(asked.resource_type)
 
 
-def _topic_entries(broker: BrokerState, name: str) -> Mapping[str, _Entry]:
+def _topic_entries(broker: BrokerState, node_id: int, name: str) -> Mapping[str, _Entry]:
     own = topic_of(broker.topics, name).configs
-    limit = broker.topics.message_bytes_max
-    inherited = effective_topic_configs({}, message_bytes_max=limit)
-
-    def inherited_source(key: str) -> ConfigSource:
-        is_set = key == MAX_MESSAGE_BYTES and inherited[key] != TOPIC_CONFIG_DEFAULTS[key]
-        return ConfigSource.STATIC_BROKER if is_set else ConfigSource.DEFAULT
-
+    defaults: dict[str, tuple[_Source, ...]] = {
+        key: (_Source(key, default, ConfigSource.DEFAULT),) for key, default in TOPIC_CONFIG_DEFAULTS.items()
+    }
+    defaults[MAX_MESSAGE_BYTES] = _of_broker(broker, node_id, "message.max.bytes")
     return {
-        key: _Entry(
-            value=own.get(key, default),
-            source=ConfigSource.DYNAMIC_TOPIC if key in own else inherited_source(key),
-            default=default,
-            default_source=inherited_source(key),
-        )
-        for key, default in inherited.items()
+        key: _Entry(((_Source(key, own[key], ConfigSource.DYNAMIC_TOPIC),) if key in own else ()) + inherited)
+        for key, inherited in defaults.items()
     }
 
 
 def _broker_entries(broker: BrokerState, node_id: int, name: str) -> Mapping[str, _Entry]:
-    if not name:
-        return {}  # the defaults of all brokers that were set at run time: there are none
+    if name == ALL_NODES:
+        return {
+            key: _Entry((_Source(key, value, ConfigSource.DYNAMIC_DEFAULT_BROKER),))
+            for key, value in broker.settings.changed(ALL_NODES).items()
+        }
     check_node_id(node_id, name)
-    defaults = BrokerConfig().properties()
     return {
-        key: _Entry(value=value, source=_source_of_property(value, defaults[key]), default=defaults[key])
-        for key, value in broker.config.properties().items()
+        key: _Entry(_of_broker(broker, node_id, key), read_only=key not in LIVE_SETTINGS)
+        for key in broker.config.properties()
     }
 
 
-def _group_entries(broker: BrokerState, group_id: str) -> Mapping[str, _Entry]:
+def _group_entries(broker: BrokerState, node_id: int, group_id: str) -> Mapping[str, _Entry]:
     check_group_name(group_id)
     own = broker.groups.config_overrides(group_id)
-    properties = BrokerConfig().properties()
-    entries = {}
-    for key, default in broker.groups.config_defaults().items():
-        property_name = f"group.{key}"
-        inherited = _source_of_property(default, properties[property_name])
-        entries[key] = _Entry(
-            value=own.get(key, default),
-            source=ConfigSource.DYNAMIC_GROUP if key in own else inherited,
-            default=default,
-            default_source=inherited,
-            default_name=property_name,
+    return {
+        key: _Entry(
+            ((_Source(key, own[key], ConfigSource.DYNAMIC_GROUP),) if key in own else ())
+            + _of_broker(broker, node_id, f"group.{key}")
         )
-    return entries
+        for key in broker.groups.config_defaults()
+    }
 
 
-def _source_of_property(value: str, default: str) -> ConfigSource:
-    return ConfigSource.DEFAULT if value == default else ConfigSource.STATIC_BROKER
+def _of_broker(broker: BrokerState, node_id: int, key: str) -> tuple[_Source, ...]:
+    """Where a setting of a node is set, the value in force first."""
+    settings = broker.settings
+    static, default = settings.static.properties()[key], _DEFAULTS[key]
+    found = [
+        (settings.changed(str(node_id)).get(key), ConfigSource.DYNAMIC_BROKER),
+        (settings.changed(ALL_NODES).get(key), ConfigSource.DYNAMIC_DEFAULT_BROKER),
+        (None if static == default else static, ConfigSource.STATIC_BROKER),
+        (default, ConfigSource.DEFAULT),
+    ]
+    return tuple(_Source(key, value, source) for value, source in found if value is not None)
 
 
-def _result(name: str, entry: _Entry, *, read_only: bool, with_synonyms: bool) -> DescribeConfigsResourceResult:
-    synonyms = []
-    if with_synonyms:
-        if entry.source != entry.default_source:
-            synonyms.append(DescribeConfigsSynonym(name=name, value=entry.value, source=entry.source))
-        default_name = entry.default_name or name
-        synonyms.append(DescribeConfigsSynonym(name=default_name, value=entry.default, source=entry.default_source))
+def _result(name: str, entry: _Entry, *, with_synonyms: bool) -> DescribeConfigsResourceResult:
+    in_force, default = entry.synonyms[0], entry.synonyms[-1]
     return DescribeConfigsResourceResult(
         name=name,
-        value=entry.value,
-        read_only=read_only,
-        config_source=entry.source,
-        synonyms=tuple(synonyms),
-        config_type=type_of(name, entry.default),
+        value=in_force.value,
+        read_only=entry.read_only,
+        config_source=in_force.source,
+        synonyms=tuple(
+            DescribeConfigsSynonym(name=each.name, value=each.value, source=each.source)
+            for each in (entry.synonyms if with_synonyms else ())
+        ),
+        config_type=type_of(name, default.value),
         documentation=None,
     )

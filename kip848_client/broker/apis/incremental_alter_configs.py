@@ -1,6 +1,6 @@
-"""IncrementalAlterConfigs (44): set and delete single settings of topics and groups.
+"""IncrementalAlterConfigs (44): set and delete single settings of topics, groups and brokers.
 
-Each resource changes as a whole or not at all. The broker's own configuration is fixed at its start.
+Each resource changes as a whole or not at all. Of a broker only `LIVE_SETTINGS` can be changed.
 
 Source:
     apache/kafka ``ConfigAdminManager``, ``ConfigurationControlManager.incrementalAlterConfigs``; KIP-339.
@@ -50,7 +50,6 @@ class ConfigOperation(enum.IntEnum):
 
 def handle(broker: BrokerState, request: IncrementalAlterConfigsRequest, context: RequestContext) -> Slices:
     """Change each resource; one that cannot be changed carries its own error."""
-    del context
 
     def alter(resource: AlterConfigsResource) -> None:
         if resource.resource_type == ConfigResourceType.BROKER_LOGGER and not resource.configs:
@@ -59,6 +58,7 @@ def handle(broker: BrokerState, request: IncrementalAlterConfigsRequest, context
             broker,
             resource,
             lambda own, defaults: _altered(own, resource.configs, defaults=defaults),
+            node_id=context.node_id,
             validate_only=request.validate_only,
         )
 

@@ -31,6 +31,7 @@ from kip848_client.broker.topics.topic_images import TopicImages
 from kip848_client.clock import Clock, ManualClock
 from kip848_client.coordinator.classic.classic_group import ClassicGroupChanged
 from kip848_client.coordinator.consumer.subscriptions import resolve
+from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
 from kip848_client.coordinator.core.group_events import to_journal
 from kip848_client.coordinator.core.inputs import (
     ApiRequest,
@@ -156,14 +157,17 @@ class GroupHost:
         unpublished = [pair for pair in known if self._offsets_topic.is_empty(group_of(pair[0].key))]
         self._publish(unpublished, wall_ms=self._clock.wall_ms())
         self._refresh_topics()
+        self._send_overrides()
+        self.coordinator.loaded(now_ms=self._clock.now_ms())
+        self._arm_timer()
+
+    def _send_overrides(self) -> None:
         for group_id in filter(self._has, self._configs.names()):
             try:
                 change = ConfigChanged(group_id, self._configs.get(group_id))
                 self._perform(self.coordinator.handle(change, now_ms=self._clock.now_ms()))
             except ConfigError as error:  # the broker's own bounds are other ones now
                 _warn(LogEvent.GROUP_CONFIG_IGNORED, group_id=group_id, reason=error)
-        self.coordinator.loaded(now_ms=self._clock.now_ms())
-        self._arm_timer()
 
     def stop_coordinating(self) -> None:
         """Answer the requests that wait for others, so that their clients look for a coordinator at once."""
@@ -288,6 +292,11 @@ class GroupHost:
             self._submit(OffsetRetentionDue(self._clock.wall_ms()))
 
     # --- configuration of groups
+
+    def set_config(self, config: CoordinatorConfig) -> None:
+        """Use other settings from now on."""
+        self.coordinator.set_config(config)
+        self._send_overrides()
 
     def set_config_overrides(self, group_id: str, overrides: Mapping[str, str], *, validate_only: bool = False) -> None:
         """Let a group override these and nothing else, from each member's next heartbeat on.

@@ -74,7 +74,7 @@ class GroupShards(Shards[GroupHost]):
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         super().__init__(GROUP_OFFSETS, log=log, placement=placement)
-        self._config: Final = config
+        self._config = config
         self._configs: Final = configs
         self._images: Final = images
         self._offsets_topic: Final = offsets_topic
@@ -161,6 +161,12 @@ class GroupShards(Shards[GroupHost]):
         self._serving(coordinator_partition(group_id)).let_time_run_out(kind, group_id=group_id, member_id=member_id)
 
     # --- configuration of groups
+
+    def set_config(self, config: BrokerConfig) -> None:
+        """Use other settings from now on."""
+        self._config = config
+        for host in self._hosts.values():
+            host.set_config(config.coordinator)
 
     def config_defaults(self) -> Mapping[str, str]:
         """The configuration of a group without overrides."""

@@ -93,7 +93,7 @@ class Server:
         `resume`."""
         self.encrypted: Final = ssl_context is not None
         self._ssl_context: Final = ssl_context
-        self.config: Final = config
+        self.config = config
         self.open_request: Final = open_request
         self.encode: Final = encode
         self._refusals: Final = Refusals(on_refused)

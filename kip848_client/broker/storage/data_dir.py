@@ -128,7 +128,7 @@ class DataDir:
         self.on_write_recovered: Callable[[], None] = _ignore
         self._refused_size = 0
         self._tell_again_s = -math.inf
-        self._flush_messages: Final = flush_messages
+        self.flush_messages = flush_messages
         self._unflushed: dict[tuple[UUID, int], int] = {}
         self._unflushed_decisions = 0
         self._flushed_topics: set[UUID] = set()
@@ -306,7 +306,7 @@ class DataDir:
             DataDirError: it was not written.
         """
         to_disk = False
-        flush_messages = self._state.topics[topic_id].configs.get(FLUSH_MESSAGES, self._flush_messages)
+        flush_messages = self._state.topics[topic_id].configs.get(FLUSH_MESSAGES, self.flush_messages)
         if flush_messages != NEVER_FLUSH:
             unflushed = self._unflushed.get((topic_id, partition), 0) + records
             to_disk = unflushed >= int(flush_messages)
@@ -549,7 +549,7 @@ class DataDir:
     # --- writing
 
     def _write(self, entry: dict[str, object]) -> None:
-        self._append(self._cluster, encode_entry(entry), to_disk=self._flush_messages < NEVER_FLUSH)
+        self._append(self._cluster, encode_entry(entry), to_disk=self.flush_messages < NEVER_FLUSH)
         self._state.replay(entry)
 
     def _make_topic_folder(self, topic_id: UUID) -> None:
@@ -594,7 +594,7 @@ class DataDir:
 
     def _append_decision(self, file: EntryFile, payload: bytes) -> None:
         self._unflushed_decisions += 1
-        to_disk = self._unflushed_decisions >= self._flush_messages
+        to_disk = self._unflushed_decisions >= self.flush_messages
         self._append(file, payload, to_disk=to_disk)
         if to_disk:
             self._unflushed_decisions = 0

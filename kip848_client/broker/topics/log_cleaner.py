@@ -52,7 +52,7 @@ class _Job(msgspec.Struct, eq=False):
 
     run: Callable[[], object]
     interval_ms: int
-    due_ms: int
+    due_ms: int = 0
 
 
 class LogCleaner:
@@ -75,14 +75,10 @@ class LogCleaner:
         self._topics = topics
         self._clock = clock
         self._loop = loop
-        self._jobs: Final = [
-            _Job(job, interval_ms, clock.now_ms() + interval_ms)
-            for job, interval_ms in (
-                (self.apply_retention, retention_interval_ms),
-                (self._compact_dirty_topics, compaction_interval_ms),
-            )
-            if interval_ms
-        ]
+        self._retention: Final = _Job(self.apply_retention, retention_interval_ms)
+        self._compaction: Final = _Job(self._compact_dirty_topics, compaction_interval_ms)
+        for job in (self._retention, self._compaction):
+            job.due_ms = clock.now_ms() + job.interval_ms
         self._timer: asyncio.TimerHandle | None = None
         # Tombstone -> when a pass first saw it as the last record of its key.
         self._tombstones: dict[tuple[UUID, int, int], int] = {}
@@ -94,9 +90,16 @@ class LogCleaner:
         if self._timer is not None:
             self._timer.cancel()
 
+    def compact_every(self, interval_ms: int) -> None:
+        """Compact in that interval from now on; with 0 on request only."""
+        if interval_ms != self._compaction.interval_ms:
+            self._compaction.interval_ms = interval_ms
+            self._compaction.due_ms = self._clock.now_ms() + interval_ms
+            self._arm_timer()
+
     def run_due(self) -> None:
         """Clean if it is time."""
-        for job in self._jobs:
+        for job in self._running():
             if self._clock.now_ms() < job.due_ms:
                 continue
             job.due_ms = self._clock.now_ms() + job.interval_ms
@@ -203,10 +206,13 @@ class LogCleaner:
         self._cleaned_bytes[place] = log.size_bytes - (len(after[-1]) if after else 0)
         return gone
 
+    def _running(self) -> list[_Job]:
+        return [job for job in (self._retention, self._compaction) if job.interval_ms]
+
     def _arm_timer(self) -> None:
         self.close()
-        if self._jobs and not isinstance(self._clock, ManualClock):
-            delay_ms = max(min(job.due_ms for job in self._jobs) - self._clock.now_ms(), 1)
+        if (jobs := self._running()) and not isinstance(self._clock, ManualClock):
+            delay_ms = max(min(job.due_ms for job in jobs) - self._clock.now_ms(), 1)
             self._timer = self._loop.call_later(delay_ms / 1000, self.run_due)
 
 

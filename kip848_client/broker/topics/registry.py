@@ -119,7 +119,7 @@ class TopicRegistry:
         message_bytes_max: int = MESSAGE_BYTES_MAX_DEFAULT,
         placement: Placement | None = None,
     ) -> None:
-        self.message_bytes_max: Final = message_bytes_max
+        self.message_bytes_max = message_bytes_max
         self.placement: Final = placement or Placement((_ONLY_NODE,))
         self._data_dir = data_dir
         self._new_id = new_id

@@ -94,7 +94,7 @@ class CoordinatorState:
         offsets_only: Callable[[str], AnyGroup],
         others: Callable[[], Iterable[CoordinatorState]] = tuple,
     ) -> None:
-        self.config: Final = config
+        self.config = config
         self.rng: Final = rng
         self.assignors: Final = assignors
         """The assignors of ``group.consumer.assignors``, in that order."""
@@ -108,7 +108,7 @@ class CoordinatorState:
         self.topics_created_version = 0
         """`TopicsImage.version` at which the last topic was created."""
         self.group_configs: Final[dict[str, GroupConfig]] = {}
-        self._default_group_config: Final = GroupConfig.of(config)
+        self._default_group_config = GroupConfig.of(config)
         self._offsets_only: Final = offsets_only
         self._others: Final = others
         self._parts: Final[dict[type[StatePart], Any]] = {}
@@ -139,6 +139,11 @@ class CoordinatorState:
         if not image.by_id.keys() <= self.image.by_id.keys():
             self.topics_created_version = image.version
         self.image = image
+
+    def set_config(self, config: CoordinatorConfig) -> None:
+        """Use other settings for groups without overrides; those with overrides are resolved by the caller."""
+        self.config = config
+        self._default_group_config = GroupConfig.of(config)
 
     def group_config(self, group_id: str) -> GroupConfig:
         """The settings in force for a group."""

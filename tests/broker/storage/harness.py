@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from kip848_client.broker.cluster.live_settings import LiveSettings
 from kip848_client.broker.cluster.nodes import Listener, Nodes
 from kip848_client.broker.config import BrokerConfig
 from kip848_client.broker.coordinators.transaction_shards import TransactionShards
@@ -99,8 +100,16 @@ def a_broker(
     registry = TopicRegistry(data_dir, new_id=lambda: next(ids), message_bytes_max=parsed.message_bytes_max)
     for name, partitions in (topics or {}).items():
         registry.create(name, partitions)
+    nodes = Nodes({1: 9092}, [Listener("127.0.0.1")])
+    cleaner = LogCleaner(
+        registry,
+        clock=clock,
+        loop=cast("asyncio.AbstractEventLoop", None),
+        retention_interval_ms=0,
+        compaction_interval_ms=0,
+    )
     return QuietBroker(
-        nodes=Nodes({1: 9092}, [Listener("127.0.0.1")]),
+        nodes=nodes,
         cluster_id="a-cluster-of-one-node_",
         clock=clock,
         config=parsed,
@@ -118,12 +127,15 @@ def a_broker(
             loop=cast("asyncio.AbstractEventLoop", None),
         ),
         shares=cast("ShareHost", None),
-        cleaner=LogCleaner(
-            registry,
-            clock=clock,
-            loop=cast("asyncio.AbstractEventLoop", None),
-            retention_interval_ms=0,
-            compaction_interval_ms=0,
+        cleaner=cleaner,
+        settings=LiveSettings(
+            parsed,
+            ConfigStore("broker"),
+            nodes=nodes,
+            topics=registry,
+            cleaner=cleaner,
+            groups=cast("GroupShards", None),
+            data=data_dir,
         ),
         journal=NullJournal(),
         data_dir=None,

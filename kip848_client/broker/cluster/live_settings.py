@@ -1,0 +1,124 @@
+"""Settings of brokers that change while they run: of one node, or of all of them as a default.
+
+Only these change; Kafka can change some more, and none of the others that are here. Nodes share their logs and
+coordinators, so in a cluster only ``max.connections`` can differ from node to node.
+
+Source:
+    apache/kafka ``DynamicBrokerConfig``; KIP-226.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from kip848_client.broker.cluster.nodes import Nodes
+from kip848_client.broker.config import PROPERTY_NAMES, BrokerConfig
+from kip848_client.broker.coordinators.group_shards import GroupShards
+from kip848_client.broker.storage.config_store import ConfigStore
+from kip848_client.broker.topics.log_cleaner import LogCleaner
+from kip848_client.broker.topics.registry import TopicRegistry
+from kip848_client.errors import BrokerError, ConfigError, ErrorCode
+
+if TYPE_CHECKING:
+    from kip848_client.broker.storage.data_dir import DataDir
+
+__all__ = ["ALL_NODES", "LIVE_SETTINGS", "LiveSettings"]
+
+ALL_NODES: Final = ""
+"""The name of the default for all nodes; a node's name is its id."""
+
+_OF_EACH_NODE: Final = frozenset({"max.connections"})
+LIVE_SETTINGS: Final = _OF_EACH_NODE | {
+    "group.consumer.assignment.interval.ms",
+    "log.cleaner.backoff.ms",
+    "log.flush.interval.messages",
+    "message.max.bytes",
+}
+
+
+class LiveSettings:
+    """The settings in force, node by node.
+
+    Args:
+        static: the settings that the broker was started with.
+        store: what was changed since, and by earlier starts.
+        data: the data folder; None without one.
+    """
+
+    def __init__(
+        self,
+        static: BrokerConfig,
+        store: ConfigStore,
+        *,
+        nodes: Nodes,
+        topics: TopicRegistry,
+        cleaner: LogCleaner,
+        groups: GroupShards,
+        data: DataDir | None,
+    ) -> None:
+        self.static: Final = static
+        self._store: Final = store
+        self._nodes: Final = nodes
+        self._topics: Final = topics
+        self._cleaner: Final = cleaner
+        self._groups: Final = groups
+        self._data: Final = data
+        self._applied = static
+        self._apply()
+
+    def changed(self, name: str) -> Mapping[str, str]:
+        """The settings that were changed for a node, or for `ALL_NODES`."""
+        return self._store.get(name)
+
+    def config(self, node_id: int) -> BrokerConfig:
+        """The settings of a node that are in force."""
+        return self.static.changed_by({**self.changed(ALL_NODES), **self.changed(str(node_id))})
+
+    def replace(self, name: str, settings: Mapping[str, str], *, validate_only: bool) -> None:
+        """Change these, and nothing else, for a node or for `ALL_NODES`.
+
+        Raises:
+            BrokerError: INVALID_REQUEST: a setting cannot be changed so, or not to this value.
+            DataDirError: it could not be kept; everything is as before.
+        """
+        self._check(name, settings)
+        if not validate_only:
+            self._store.replace(name, settings)
+            self._apply()
+
+    def _check(self, name: str, settings: Mapping[str, str]) -> None:
+        fixed = [key for key in settings if key in PROPERTY_NAMES and key not in LIVE_SETTINGS]
+        if fixed:
+            raise _invalid(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+        unknown = [key for key in settings if key not in LIVE_SETTINGS]
+        if unknown:
+            raise _invalid(f"this broker has no setting {unknown[0]}; it can change {', '.join(sorted(LIVE_SETTINGS))}")
+        shared = [key for key in settings if key not in _OF_EACH_NODE]
+        if shared and name != ALL_NODES and len(self._nodes) > 1:
+            raise _invalid(f"all nodes of this cluster share {shared[0]}; change the default of all brokers")
+        for key, value in settings.items():
+            try:
+                self.static.changed_by({key: value})
+            except ConfigError as error:
+                raise _invalid(
+                    f"Invalid value {value} for configuration {key}: {str(error).rpartition(': ')[2]}"
+                ) from error
+
+    def _apply(self) -> None:
+        configs = {node.node_id: self.config(node.node_id) for node in self._nodes}
+        for node in self._nodes:
+            if node.server is not None:
+                node.server.config = configs[node.node_id]
+        shared = next(iter(configs.values()))
+        self._topics.message_bytes_max = shared.message_bytes_max
+        self._cleaner.compact_every(shared.cleaner_backoff_ms)
+        if shared.coordinator != self._applied.coordinator:
+            self._groups.set_config(shared)
+        if self._data is not None:
+            self._data.flush_messages = shared.flush_messages
+        self._applied = shared
+
+
+def _invalid(message: str) -> BrokerError:
+    return BrokerError(message, code=ErrorCode.INVALID_REQUEST)
