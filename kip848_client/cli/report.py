@@ -16,18 +16,24 @@ import argparse
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
+from typing import Final
 
 from kip848_client.cli.report_periods import tell_comparison
 from kip848_client.cli.report_spark import add_spark_arguments, run_spark
+from kip848_client.cli.report_what_if import savings
 from kip848_client.errors import ConfigError, Kip848Error, join_names
 from kip848_client.journal import read_journal
 from kip848_client.json_text import to_json
 from kip848_client.plain_text import counted, printable
 from kip848_client.report import Figures, Timeline, build_timelines, figures_of
+from kip848_client.report.findings import Finding, findings_of, worst_first
 from kip848_client.report.html import render_html
-from kip848_client.report.periods import compare_periods, parse_period
+from kip848_client.report.periods import clock, compare_periods, parse_period
 from kip848_client.report.png import draw_timeline
 from kip848_client.report.summary import bounds_sentence, duration, spread_sentence
+
+_SHOWN: Final = 30
+"""Findings in the terminal."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="count what began in this time (2026-11-09..2026-11-16, in UTC); again, and they are compared",
     )
+    parser.add_argument(
+        "--what-if", action="store_true", help="play what other settings would have saved in the worst stand-stills"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_spark_arguments(parser)
 
@@ -55,6 +64,10 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         Kip848Error: a file cannot be read or written, or is not an event log; no such group.
     """
+    if arguments.spark and arguments.what_if:
+        raise ConfigError(
+            "--what-if does not go with --spark: kip848 sweep --like GROUP asks for the shape of a group"
+        )
     if arguments.spark:
         return run_spark(arguments)
     if arguments.bootstrap is not None:
@@ -80,11 +93,16 @@ def run(arguments: argparse.Namespace) -> int:
             raise
         raise Kip848Error(f"the picture cannot be written: {error}") from error
     figures = [figures_of(timeline) for timeline in timelines]
+    findings = worst_first(chain.from_iterable(findings_of(timeline) for timeline in timelines))
     if arguments.json:
-        print(to_json({"groups": [each.to_plain() for each in figures]}))
+        plain: dict[str, object] = {"findings": findings, "groups": [each.to_plain() for each in figures]}
+        print(to_json(plain | {"what_if": list(savings(timelines, findings))} if arguments.what_if else plain))
         return 0
     for each in figures:
         print("\n".join(map(printable, _sentences(each))))
+    print("\n".join(map(printable, _findings(findings))))
+    if arguments.what_if:
+        print("\n".join(map(printable, savings(timelines, findings))))
     for path in (arguments.html, arguments.png):
         if path is not None:
             print(f"written: {path}")
@@ -137,3 +155,11 @@ def _sentences(figures: Figures) -> list[str]:
 def _at_least(figures: Figures) -> str:
     count = sum(each.at_least for each in figures.rebalances)
     return f" ({count:,} at least: the join phase of a classic group is not in the log)" if count else ""
+
+
+def _findings(findings: Sequence[Finding]) -> list[str]:
+    lines = ["what went wrong, the worst first:"] if findings else ["nothing went wrong"]
+    lines += [f"  {clock(each.start_ms)}  {each.group_id}: {each.text}" for each in findings[:_SHOWN]]
+    if len(findings) > _SHOWN:
+        lines.append(f"  and {len(findings) - _SHOWN:,} more: --html or --json")
+    return lines

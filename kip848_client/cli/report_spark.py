@@ -108,6 +108,9 @@ def run_spark(arguments: argparse.Namespace) -> int:
         print(to_json({**summary.to_plain(), **comparison.to_plain()}))
         return 0
     print("\n".join(map(printable, sentences(summary))))
+    found = next(table for table in summary.tables if table.links or table.title.startswith("What went wrong"))
+    print(f"{found.title}:" if found.rows else "nothing went wrong")
+    print("\n".join(printable(f"  {when}  {group}: {text}") for when, group, text in found.rows))
     malformed = next(table for table in summary.tables if table.header[1] == "line")
     for row in malformed.rows:
         print(printable(f"    {row[0]}:{row[1]}: {row[2]}"))

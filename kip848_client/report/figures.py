@@ -86,6 +86,7 @@ class Handover(msgspec.Struct, frozen=True):
     Args:
         gap_ms: how long it was without a reader; None if a member without a log had it meanwhile.
         rests: whether `gap_ms` is exact, or a bound: "at most" rests on the commits of both owners.
+        since_ms: when that time begins.
     """
 
     partition: str
@@ -94,6 +95,7 @@ class Handover(msgspec.Struct, frozen=True):
     after: str
     gap_ms: float | None
     rests: Rests = "exact"
+    since_ms: float = 0.0
 
     @property
     def moved(self) -> bool:
@@ -233,15 +235,16 @@ def _handovers(timeline: Timeline, owned: Mapping[str, Sequence[Span]]) -> list[
             place = partition, before.end_ms
             gap_ms: float | None = None
             rests: Rests = "exact"
+            start_ms = before.end_ms
             if place not in elsewhere:
-                start_ms, end_ms = before.end_ms, after.start_ms
+                end_ms = after.start_ms
                 bound = None if before.text in timeline.writers else bounds.get(place)
                 if bound is not None:
                     rests = "at least"
                     if bound.last_ms is not None and bound.first_ms is not None:
                         start_ms, end_ms, rests = bound.last_ms, bound.first_ms, "at most"
                 gap_ms = _with_members(empty, start_ms, end_ms)
-            found.append(Handover(partition, before.end_ms, before.text, after.text, gap_ms, rests))
+            found.append(Handover(partition, before.end_ms, before.text, after.text, gap_ms, rests, start_ms))
     return found
 
 

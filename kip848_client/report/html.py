@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import html
+import itertools
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 
 from kip848_client.json_text import to_json
 from kip848_client.report.figures import figures_of
+from kip848_client.report.findings import findings_of, worst_first
 from kip848_client.report.timeline import Span, Timeline
 
 
@@ -19,10 +21,16 @@ def render_html(timelines: Sequence[Timeline]) -> str:
     """
     title = "Groups " + ", ".join(timeline.group_id for timeline in timelines)
     data = to_json([_plain(timeline) for timeline in timelines])
-    # Names come from logs: nothing in them may end the script element.
-    safe = data.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    findings = worst_first(itertools.chain.from_iterable(findings_of(timeline) for timeline in timelines))
     page = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
-    return page.replace("__TITLE__", html.escape(title), 1).replace("__DATA__", safe, 1)
+    # From the last one to the first: a name may look like a placeholder, and stands behind those that are left.
+    page = page.replace("__DATA__", _safe(data), 1).replace("__FINDINGS__", _safe(to_json(findings)), 1)
+    return page.replace("__TITLE__", html.escape(title), 1)
+
+
+def _safe(data: str) -> str:
+    """Names come from logs: nothing in them may end the script element."""
+    return data.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _plain(timeline: Timeline) -> dict[str, object]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 from kip848_client.journal import JournalEvent, JsonValue
 from kip848_client.report.changes import ChangeTracker
+from kip848_client.report.lives import Arrival, LifeTracker
 from kip848_client.report.names import MemberNames
 from kip848_client.report.timeline import (
     CommitEnd,
@@ -137,6 +138,7 @@ class LaneBuilder:
         self._members: dict[str, float] = {}
         self._hosts: dict[str, str] = {}
         self._unread = CommitTracker()
+        self._lives = LifeTracker()
         self._is_classic = False
         self._revoking_since: dict[str, float] = {}
         self._counts = Counts()
@@ -171,6 +173,8 @@ class LaneBuilder:
     def finish(self, *, end_ms: float) -> Timeline:
         """The log ends: return all that is known of the group."""
         self._end_all(end_ms)
+        for who, since_ms in self._revoking_since.items():
+            self._lives.revoked(who, since_ms, end_ms, end="open")
         return Timeline(
             group_id=self._group_id,
             start_ms=self._start_ms,
@@ -186,6 +190,7 @@ class LaneBuilder:
             counts=self._counts,
             changes=list(self._changes.finish()),
             bounds=self._unread.bounds,
+            lives=self._lives.finish(),
             writers=frozenset(self._writers),
             coordinated=self._inferred is None,
         )
@@ -231,21 +236,29 @@ class LaneBuilder:
         if state == "STABLE":
             self._changes.stable(who, _epoch_of(event), at_ms)
 
-    def _has_revoked(self, who: str, at_ms: float) -> None:
+    def _has_revoked(self, who: str, at_ms: float, *, end: Literal["done", "gone"] = "done") -> None:
         since_ms = self._revoking_since.pop(who, None)
         if since_ms is not None:
+            self._lives.revoked(who, since_ms, at_ms, end=end)
             self._counts.revoked_ms[who].append(at_ms - since_ms)
 
     def _member_joined(self, event: JournalEvent, who: str, at_ms: float) -> None:
-        del at_ms
-        if host := event.fields.get("client_host"):
-            self._hosts[who] = str(host).removeprefix("/")
+        host = str(event.fields.get("client_host") or "").removeprefix("/")
+        if host:
+            self._hosts[who] = host
+        instance_id = event.fields.get("instance_id")
+        client = f"{event.client_id or who} ({host})" if host else event.client_id or who
+        self._lives.joined(
+            Arrival(at_ms, who, event.member_id or "", client, None if instance_id is None else str(instance_id))
+        )
         self._changes.joined(who, event.group_epoch or 0)
 
     def _member_left(self, event: JournalEvent, who: str, at_ms: float) -> None:
         reason = str(event.fields.get("reason"))
+        held = self._held.lanes_with(who)
+        self._lives.left(who, event.member_id or "", at_ms, reason=reason, partitions=len(held))
         if reason != "static_leave":
-            for lane in self._held.lanes_with(who):
+            for lane in held:
                 self._held.end(lane, who, at_ms)
                 self._unread.left(lane, at_ms, seen=reason == "leave")
         self._coordinator_states.clear(who, at_ms)
@@ -255,7 +268,19 @@ class LaneBuilder:
             self._own_states.clear(who, at_ms)
         kind: MarkKind = "failure" if reason.endswith("timeout") else "life"
         self._keep_mark(at_ms, who, kind, f"leaves the group: {reason.replace('_', ' ')}")
-        self._has_revoked(who, at_ms)
+        self._has_revoked(who, at_ms, end="gone")
+
+    def _target_computed(self, event: JournalEvent, who: str, at_ms: float) -> None:
+        del who
+        assignor, members = event.fields.get("assignor"), event.fields.get("members")
+        self._lives.assigned_by(None if assignor is None else str(assignor), at_ms)
+        if isinstance(members, dict):
+            self._lives.targets(name for target in members.values() for name in _flat(target))
+
+    def _converted(self, event: JournalEvent, who: str, at_ms: float) -> None:
+        del who
+        self._is_classic = event.fields.get("type") == "classic"
+        self._lives.switched(f"the group became a {event.fields.get('type')} group", at_ms)
 
     def _epoch_bumped(self, event: JournalEvent, who: str, at_ms: float) -> None:
         del who
@@ -283,6 +308,8 @@ class LaneBuilder:
         """The join phase is complete. In a recorded log this is the first that is seen of a classic rebalance."""
         del who
         self._is_classic = True
+        protocol = event.fields.get("protocol")
+        self._lives.assigned_by(None if protocol is None else str(protocol), at_ms)
         self._classic_rebalance(event.group_epoch or 0, at_ms, reason=JOINS_NOT_SEEN)
 
     def _classic_rebalance(self, generation: int, at_ms: float, *, reason: str = "classic_rebalance") -> None:
@@ -371,6 +398,7 @@ class LaneBuilder:
         offsets = event.fields.get("offsets")
         if event.member_id and isinstance(offsets, dict):
             self._unread.committed(offsets, at_ms)
+            self._lives.committed(who, at_ms, sampled=bool(event.fields.get("sampled")))
         if not event.fields.get("sampled"):
             self._commit_ended(event, who, at_ms)
 
@@ -448,6 +476,8 @@ HANDLERS: Final[Mapping[str, Callable[[LaneBuilder, JournalEvent, str, float], N
     "member_left": LaneBuilder._member_left,
     "group_epoch_bumped": LaneBuilder._epoch_bumped,
     "group_state_changed": LaneBuilder._group_state_changed,
+    "target_assignment_computed": LaneBuilder._target_computed,
+    "group_converted": LaneBuilder._converted,
     "classic_generation_began": LaneBuilder._generation_began,
     "member_joined": LaneBuilder._member_joined,
     "state_changed": LaneBuilder._state_changed,

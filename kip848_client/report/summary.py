@@ -7,6 +7,7 @@ text for a terminal, as JSON, and as one self-contained HTML page.
 from __future__ import annotations
 
 import html
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import Final
@@ -30,11 +31,24 @@ class Bar(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True):
-    """A table of a page; cells are shown as they are."""
+    """A table of a page; cells are shown as they are.
+
+    Args:
+        links: where the first cell of each row leads to; of none if it is empty.
+    """
 
     title: str
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
+    links: Sequence[str] = ()
+
+
+class Picture(msgspec.Struct, frozen=True):
+    """A part of a group's history, drawn as SVG; `anchor` is its name for links."""
+
+    anchor: str
+    title: str
+    svg: str
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -46,6 +60,7 @@ class Summary(msgspec.Struct, frozen=True):
         spreads: durations by name.
         charts: bars by title.
         alarming: names of `totals` that are bad news if they are not 0.
+        pictures: at the end of the page.
     """
 
     title: str
@@ -55,11 +70,12 @@ class Summary(msgspec.Struct, frozen=True):
     charts: Mapping[str, Sequence[Bar]]
     tables: Sequence[Table]
     alarming: frozenset[str] = frozenset()
+    pictures: Sequence[Picture] = ()
 
     def to_plain(self) -> dict[str, object]:
         """As JSON values."""
         plain: dict[str, object] = msgspec.to_builtins(self)
-        del plain["alarming"]
+        del plain["alarming"], plain["pictures"]
         return plain
 
 
@@ -135,6 +151,8 @@ def _body(summary: Summary) -> Iterator[str]:
     yield "</div>"
     for table in summary.tables:
         yield from _table(table)
+    for picture in summary.pictures:
+        yield f'<h2 id="{html.escape(picture.anchor)}">{html.escape(picture.title)}</h2>{picture.svg}'
 
 
 def _table(table: Table) -> Iterator[str]:
@@ -143,8 +161,12 @@ def _table(table: Table) -> Iterator[str]:
         yield '<p class="soft">none</p>'
         return
     yield "<table><tr>" + _cells("th", table.header) + "</tr>"
-    for row in table.rows:
-        yield "<tr>" + _cells("td", row) + "</tr>"
+    for row, link in itertools.zip_longest(table.rows, table.links):
+        if link is None:
+            yield "<tr>" + _cells("td", row) + "</tr>"
+        else:
+            first = f'<td><a href="{html.escape(link)}">{html.escape(row[0])}</a></td>'
+            yield f"<tr>{first}{_cells('td', row[1:])}</tr>"
     yield "</table>"
 
 

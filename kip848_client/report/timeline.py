@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from kip848_client.report.lives import Lives
 from kip848_client.report.unread import Bound
 
 MarkKind: TypeAlias = Literal["fault", "refusal", "failure", "life"]
@@ -131,5 +132,6 @@ class Timeline(msgspec.Struct, frozen=True):
     counts: Counts
     changes: Sequence[Change] = ()
     bounds: Sequence[Bound] = ()
+    lives: Lives = Lives()
     writers: frozenset[str] = frozenset()
     coordinated: bool = True

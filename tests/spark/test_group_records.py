@@ -15,6 +15,7 @@ from kip848_client.cli.watching.offsets_reader import topic_names
 from kip848_client.errors import Kip848Error
 from kip848_client.journal import parse_line, read_journal
 from kip848_client.report import build_timelines, figures_of
+from kip848_client.spark.analytics.analytics import analyze_lines
 from kip848_client.spark.analytics.group_records import GroupHistory, replay_records
 from kip848_client.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -131,5 +132,8 @@ def test_the_commits_beside_a_departure_are_kept(spark: SparkSession) -> None:
     events = [parse_line(row["text"]) for row in rows]
     (timeline,) = build_timelines(events)
     figures = figures_of(timeline)
+    lines = [(row["text"], "all", 0) for row in rows]
+    (found,) = analyze_lines(spark.createDataFrame(lines, "value string, file string, block long")).findings.collect()
+    assert (found["kind"], found["ms"], found["rests"]) == ("stand-still", 8_800, "at most")
     assert [e.ts_ms for e in events if e.event == "offsets_committed"] == [100, 300, 9_100]
     assert (figures.without_reader.max_ms, figures.bounds, figures.commits.accepted) == (8_800, {"at most": 1}, 0)

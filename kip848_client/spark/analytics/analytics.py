@@ -43,6 +43,8 @@ TABLES: Final[Mapping[str, str]] = {
     "members": "member: heartbeats, commits, partitions gained, given up and owned",
     "partitions": "partition of a group: changes of owner, time without a reader",
     "rebalances": "rebalance: start, end, group epochs, reasons, partitions moved, time without a reader",
+    "findings": "thing that went wrong: kind, start, length and what that rests on, partitions, cause, clients, "
+    "sentence; the worst have the highest badness",
     "states": "period in which a group was in a state",
     "revocations": "member: how long it took to give partitions up when it was told to",
     "changes": "group epoch: start, when every member had its part, reason",
@@ -136,6 +138,10 @@ class Analysis:
     @cached_property
     def rebalances(self) -> DataFrame:  # noqa: D102
         return self._table("rebalances")
+
+    @cached_property
+    def findings(self) -> DataFrame:  # noqa: D102
+        return self._table("findings")
 
     @cached_property
     def states(self) -> DataFrame:  # noqa: D102

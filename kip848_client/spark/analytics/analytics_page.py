@@ -7,12 +7,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlparse
 
+from pyspark.sql import Window
 from pyspark.sql import functions as sf
 
 from kip848_client.report.figures import Percentiles
 from kip848_client.report.lanes import AT_REST
+from kip848_client.report.minute import minute_svg
 from kip848_client.report.periods import CAUSES, Comparison, PeriodFigures, clock, equal_parts
-from kip848_client.report.summary import Bar, Summary, Table, duration, duration_or_dash
+from kip848_client.report.summary import Bar, Picture, Summary, Table, duration, duration_or_dash
+from kip848_client.report.timeline import Span
 from kip848_client.spark.analytics.analytics import Analysis
 from kip848_client.spark.analytics.analytics_columns import cause_of, percentiles_of
 from kip848_client.spark.analytics.analytics_periods import compare_periods
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
 
 _WORST: Final = 20
 _PERIODS: Final = 24
+_AROUND_MS: Final = 30_000
+_DRAWN: Final = 200
+"""Periods of ownership in the picture of a moment, those first that end in it."""
 _RESTLESS_SHARE: Final = 0.5
 _EDGES_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 300_000, 1_800_000)
 _TWO: Final = "partitions read by two"
@@ -44,6 +50,7 @@ def summarize(analysis: Analysis, parts: Sequence[PeriodFigures] | None = None) 
     if parts is None:
         parts = in_parts(analysis).periods
     late = analysis.heartbeats
+    findings, pictures = _findings(analysis)
     rebalances = analysis.rebalances
     gaps = analysis.ownership.where("gap_ms > 0")
     return Summary(
@@ -64,9 +71,48 @@ def summarize(analysis: Analysis, parts: Sequence[PeriodFigures] | None = None) 
             "Rebalances over time": [Bar(clock(each.start_ms), each.rebalances) for each in parts],
             "Causes of rebalances": _causes(rebalances),
         },
-        tables=_tables(analysis, late, parts),
+        tables=[findings, *_tables(analysis, late, parts)],
         alarming=frozenset({_TWO, _MALFORMED}),
+        pictures=pictures,
     )
+
+
+def _findings(analysis: Analysis) -> tuple[Table, list[Picture]]:
+    """What went wrong, worst first, with a picture of each moment."""
+    worst = analysis.findings.orderBy(sf.desc("badness"), "start_ms", "group_id").limit(_WORST).collect()
+    windows = [
+        (index, row["group_id"], row["start_ms"] - _AROUND_MS, row["start_ms"] + (row["ms"] or 0.0) + _AROUND_MS)
+        for index, row in enumerate(worst)
+    ]
+    owners: dict[int, dict[str, list[Span]]] = {}
+    if windows:
+        spark = analysis.ownership.sparkSession
+        around = spark.createDataFrame(windows, "finding int, group_id string, from_ms double, to_ms double")
+        seen = (
+            analysis.ownership.join(sf.broadcast(around), "group_id")
+            .where("start_ms < to_ms and end_ms > from_ms")
+            .withColumn("gap", sf.expr("end_ms between from_ms and to_ms and next_owner is not null"))
+        )
+        few = Window.partitionBy("finding").orderBy(sf.desc("gap"), "partition", "start_ms")
+        for row in seen.withColumn("place", sf.row_number().over(few)).where(f"place <= {_DRAWN}").collect():
+            span = Span(row["start_ms"], row["end_ms"], row["owner"])
+            owners.setdefault(row["finding"], {}).setdefault(row["partition"], []).append(span)
+    pictures = [
+        Picture(
+            f"finding-{index}",
+            f"{row['group_id']}: {row['text']}",
+            minute_svg(
+                owners.get(index, {}),
+                start_ms=windows[index][2],
+                end_ms=windows[index][3],
+                marked=(row["start_ms"], row["start_ms"] + (row["ms"] or 0.0)),
+            ),
+        )
+        for index, row in enumerate(worst)
+    ]
+    rows = [(clock(row["start_ms"]), row["group_id"], row["text"]) for row in worst]
+    links = [f"#finding-{index}" for index in range(len(worst))]
+    return Table("What went wrong, the worst first", ("when", "group", "what"), rows, links), pictures
 
 
 def _totals(analysis: Analysis) -> dict[str, int]:

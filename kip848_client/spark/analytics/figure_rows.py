@@ -17,6 +17,7 @@ from pyspark.sql import functions as sf
 
 from kip848_client.journal import JournalEvent
 from kip848_client.report.figures import Figures, figures_of, handovers_of, owners_of
+from kip848_client.report.findings import findings_of
 from kip848_client.report.lanes import LaneBuilder
 from kip848_client.report.timeline import Mark, MarkKind, Timeline
 from kip848_client.spark.analytics.event_rows import clean
@@ -56,6 +57,10 @@ FIGURE_TABLES: Final[Mapping[str, Mapping[str, pa.DataType]]] = {
         "last_epoch": _COUNT, "reasons": _TEXTS,
         "moved": _COUNT, "without_reader_ms": _MS,
     },
+    "findings": {
+        "kind": _TEXT, "start_ms": _MS, "ms": _MS, "rests": _TEXT, "partitions": _COUNT, "why": _TEXT, "who": _TEXTS,
+        "text": _TEXT, "badness": _MS,
+    },
     "states": {"state": _TEXT, "start_ms": _MS, "end_ms": _MS},
     "revocations": {"member": _TEXT, "took": _SPREAD},
     "changes": {"start_ms": _MS, "end_ms": _MS, "ms": _MS, "epoch": _COUNT, "reason": _TEXT},
@@ -79,6 +84,8 @@ _READ: Final = (
 )  # fmt: skip
 _ORDER: Final = ("ts_ms", "file", "block", "line")
 _EVENTS_BETWEEN_DRAINS: Final = 1_000
+_RANK: Final = 1e15
+"""Distance of two kinds of findings in `badness`: more milliseconds, times partitions, than any of them lasts."""
 _Row = tuple[str, str, dict[str, Any]]
 """Group, table, and the columns of one row."""
 
@@ -278,6 +285,9 @@ def _tables(timeline: Timeline, figures: Figures, more: Mapping[MarkKind, int]) 
             yield "revocations", {"member": member.member, "took": plain(member.revoked)}
     for each in figures.rebalances:
         yield "rebalances", {**plain(each), "ms": each.ms, "at_least": each.at_least}
+    for finding in findings_of(timeline, figures):
+        rank, less = finding.badness
+        yield "findings", {**plain(finding), "who": list(finding.who), "badness": -rank * _RANK - less}
     for state in timeline.states:
         yield "states", {"state": state.text, "start_ms": state.start_ms, "end_ms": state.end_ms}
     for change in timeline.changes:

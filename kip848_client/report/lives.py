@@ -1,0 +1,167 @@
+"""The lives of a group's members: joins, departures and the commits before them, and changes of assignor or protocol.
+
+A record of a departure does not say why the member went. Its commits do: a member that leaves commits up to its end,
+and one that died was silent until its session was over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, Literal
+
+import msgspec
+
+KEPT_MS: Final = 1_000.0
+_COMMITS_MIN: Final = 3
+"""A member with fewer commits has no interval."""
+
+
+class Arrival(msgspec.Struct, frozen=True):
+    """A member joined. `client` is its client id and host, which a process that is started again has, too."""
+
+    at_ms: float
+    who: str
+    member_id: str
+    client: str
+    instance_id: str | None
+
+
+class Departure(msgspec.Struct, frozen=True):
+    """A member left or was removed.
+
+    Args:
+        reason: of the event; ``removed`` in a recorded log.
+        partitions: that it was counted as the owner of.
+        silent_ms: since its last commit; None if the log has none.
+        interval_ms: the usual time between its commits; None if there were too few, or not all are in the log.
+    """
+
+    at_ms: float
+    who: str
+    member_id: str
+    client: str
+    instance_id: str | None
+    reason: str
+    partitions: int
+    silent_ms: float | None
+    interval_ms: float | None
+
+
+class Revocation(msgspec.Struct, frozen=True):
+    """A member was told to give partitions up; shorter ones than `KEPT_MS` are left out.
+
+    Args:
+        end: ``done``, ``gone`` (the member went), or ``open`` at the end of the log.
+    """
+
+    start_ms: float
+    ms: float
+    who: str
+    client: str
+    end: Literal["done", "gone", "open"]
+
+
+class Switch(msgspec.Struct, frozen=True):
+    """The group changed its assignor or its protocol."""
+
+    at_ms: float
+    text: str
+
+
+class Lives(msgspec.Struct, frozen=True):
+    """All of one group, in order of time.
+
+    Args:
+        target: the partitions that members get; None if the log does not say.
+    """
+
+    arrivals: list[Arrival] = msgspec.field(default_factory=list)
+    departures: list[Departure] = msgspec.field(default_factory=list)
+    switches: list[Switch] = msgspec.field(default_factory=list)
+    revocations: list[Revocation] = msgspec.field(default_factory=list)
+    target: frozenset[str] | None = None
+
+
+class _Commits:
+    __slots__ = ("count", "first_ms", "last_ms", "sampled")
+
+    def __init__(self, at_ms: float) -> None:
+        self.first_ms = self.last_ms = at_ms
+        self.count = 0
+        self.sampled = False
+
+
+class LifeTracker:
+    """Collects the lives of one group. Its methods are called in order of time."""
+
+    def __init__(self) -> None:
+        self._lives = Lives()
+        self._members: dict[str, Arrival] = {}
+        self._commits: dict[str, _Commits] = {}
+        self._assignor: str | None = None
+        self._target: frozenset[str] | None = None
+
+    def joined(self, arrival: Arrival) -> None:
+        """A member joined."""
+        self._members[arrival.who] = arrival
+        self._lives.arrivals.append(arrival)
+
+    def committed(self, who: str, at_ms: float, *, sampled: bool) -> None:
+        """A member's commit was accepted.
+
+        Args:
+            sampled: others beside it are not in the log.
+        """
+        commits = self._commits.get(who)
+        if commits is None:
+            commits = self._commits[who] = _Commits(at_ms)
+        commits.last_ms = max(commits.last_ms, at_ms)
+        commits.count += 1
+        commits.sampled |= sampled
+
+    def left(self, who: str, member_id: str, at_ms: float, *, reason: str, partitions: int) -> None:
+        """A member left or was removed."""
+        arrival = self._members.get(who) or Arrival(at_ms, who, member_id, who, None)
+        commits = self._commits.pop(who, None)
+        interval_ms: float | None = None
+        if commits is not None and commits.count >= _COMMITS_MIN and not commits.sampled:
+            interval_ms = (commits.last_ms - commits.first_ms) / (commits.count - 1)
+        self._lives.departures.append(
+            Departure(
+                at_ms=at_ms,
+                who=who,
+                member_id=member_id,
+                client=arrival.client,
+                instance_id=arrival.instance_id,
+                reason=reason,
+                partitions=partitions,
+                silent_ms=None if commits is None else at_ms - commits.last_ms,
+                interval_ms=interval_ms,
+            )
+        )
+
+    def revoked(self, who: str, start_ms: float, at_ms: float, *, end: Literal["done", "gone", "open"]) -> None:
+        """A member gave up what it was told to, or did not."""
+        if at_ms - start_ms >= KEPT_MS:
+            arrival = self._members.get(who)
+            client = who if arrival is None else arrival.client
+            self._lives.revocations.append(Revocation(start_ms, at_ms - start_ms, who, client, end))
+
+    def assigned_by(self, assignor: str | None, at_ms: float) -> None:
+        """A target was computed, by this assignor."""
+        if assignor and assignor != self._assignor:
+            if self._assignor is not None:
+                self.switched(f"assignor {self._assignor} became {assignor}", at_ms)
+            self._assignor = assignor
+
+    def targets(self, partitions: Iterable[str]) -> None:
+        """The partitions that members get from now on."""
+        self._target = frozenset(partitions)
+
+    def switched(self, text: str, at_ms: float) -> None:
+        """The group changed."""
+        self._lives.switches.append(Switch(at_ms, text))
+
+    def finish(self) -> Lives:
+        """The log ends."""
+        return msgspec.structs.replace(self._lives, target=self._target)

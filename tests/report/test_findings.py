@@ -1,0 +1,161 @@
+"""The questions of somebody who is on call: what stood still, for how long, why, and whose fault it was."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kip848_client.cli import main
+from kip848_client.journal import JournalEvent, JsonValue
+from kip848_client.report import build_timelines
+from kip848_client.report.findings import Finding, findings_of
+from tests.report.logs import bumped, counted, group_became, said
+
+
+def _found(*events: JournalEvent) -> list[Finding]:
+    (timeline,) = build_timelines(events)
+    return findings_of(timeline)
+
+
+def _told(finding: Finding) -> tuple[str, str, float | None, str, int]:
+    return finding.kind, finding.why, finding.ms, finding.rests, finding.partitions
+
+
+def joined(ts_ms: int, member: str, host: str = "/10.0.0.1", instance_id: str | None = None) -> JournalEvent:
+    return said(
+        ts_ms, "member_joined", member, source="coordinator", topics=["t"], client_host=host, instance_id=instance_id
+    )
+
+
+def committed(ts_ms: int, member: str, *indexes: int) -> JournalEvent:
+    offsets: dict[str, JsonValue] = {f"t-{index}": ts_ms for index in indexes}
+    return said(ts_ms, "offsets_committed", member, source="coordinator", offsets=offsets)
+
+
+def left(ts_ms: int, member: str, reason: str = "removed") -> JournalEvent:
+    return said(ts_ms, "member_left", member, source="coordinator", reason=reason)
+
+
+def _a_death(*, last_commit_ms: int) -> list[JournalEvent]:
+    """``a`` commits every second until *last_commit_ms* and is removed at 20,000; ``b`` takes over."""
+    return [
+        *(joined(0, "a"), joined(0, "b", "/10.0.0.2"), counted(0, "a", 0, 1), counted(0, "b", 2)),
+        group_became(0, "Stable"),
+        *(committed(at, "a", 0, 1) for at in range(1_000, last_commit_ms + 1, 1_000)),
+        *(left(20_000, "a"), bumped(20_000, 2, "member_left"), group_became(20_000, "Reconciling")),
+        *(counted(21_500, "b", 0, 1, 2), group_became(21_500, "Stable"), committed(22_000, "b", 0, 1, 2)),
+    ]
+
+
+def test_a_member_that_was_silent_before_it_was_removed_has_died() -> None:
+    """A record of a removal does not say whether the member left or was killed; its commits do."""
+    (finding,) = _found(*_a_death(last_commit_ms=8_000))
+    assert _told(finding) == ("stand-still", "died", 14_000, "at most", 2)
+    assert list(finding.who) == ["a-client (10.0.0.1)"]
+    assert finding.text == (
+        "2 of 3 partitions had no reader for at most 14.00 s: a-client (10.0.0.1) died or lost its connection "
+        "(silent for 12.00 s before)"
+    )
+
+
+def test_a_member_that_committed_until_its_end_has_left() -> None:
+    """A scale-down is no failure of a machine."""
+    (finding,) = _found(*_a_death(last_commit_ms=20_000))
+    assert _told(finding) == ("stand-still", "left", 2_000, "at most", 2)
+
+
+def test_the_same_member_that_is_back_was_too_slow_between_two_polls() -> None:
+    """A process that was started again has another member id."""
+    (finding,) = _found(*_a_death(last_commit_ms=20_000), joined(25_000, "a"))
+    assert (finding.why, finding.text.partition(": ")[2]) == (
+        "late poll",
+        "a-client (10.0.0.1) was too slow between two polls, and came back after 5.00 s",
+    )
+
+
+def test_members_that_are_started_again_one_after_the_other_are_a_deploy() -> None:
+    """Its stand-stills are one question, and not one for each member."""
+    events = [group_became(0, "Stable")]
+    for number, name in enumerate("ab"):
+        begin = 10_000 + 20_000 * number
+        events += [joined(0, name, f"/10.0.0.{number}"), counted(0, name, number)]
+        events += [left(begin, name, "leave"), group_became(begin, "Reconciling")]
+        again = said(begin + 3_000, "member_joined", f"{name}2", source="coordinator", client_host=f"/10.0.0.{number}")
+        events += [
+            msgspec.structs.replace(again, client_id=f"{name}-client"),
+            counted(begin + 3_000, f"{name}2", number),
+        ]
+        events += [group_became(begin + 3_000, "Stable")]
+    found = _found(*events)
+    assert [_told(each) for each in found] == [("stand-still", "deploy", 3_000, "exact", 1)] * 2
+
+
+def test_a_client_that_comes_and_goes_is_flapping() -> None:
+    """Each of its visits makes all others give partitions up."""
+    events = [joined(0, "b", "/10.0.0.2"), counted(0, "b", 0), group_became(0, "Stable")]
+    for number in range(4):
+        at = 10_000 * number
+        events += [joined(at, "a"), left(at + 5_000, "a", "leave")]
+    (finding,) = _found(*events)
+    assert finding.text == "a-client (10.0.0.1) joined 4 times in 30.00 s, and went 4 times"
+
+
+def test_what_a_member_does_not_give_up_and_what_no_member_has_is_found() -> None:
+    """A group that waits for one member looks busy, and nothing else is wrong with it."""
+    target: JsonValue = {"a": {"t": [0]}, "b": {"t": [1, 2]}}
+    events = [
+        *(joined(0, "a"), joined(0, "b", "/10.0.0.2"), counted(0, "a", 0, 1), group_became(0, "Stable")),
+        *(bumped(1_000, 2), group_became(1_000, "Reconciling")),
+        said(1_000, "target_assignment_computed", source="coordinator", assignor="range", members=target),
+        said(
+            *(1_000, "member_assignment_changed", "a"),
+            source="coordinator",
+            state="UNREVOKED_PARTITIONS",
+            assigned={"t": [0]},
+            pending_revocation={"t": [1]},
+        ),
+        committed(31_000, "a", 0),
+    ]
+    nothing, stuck = _found(*events)
+    assert _told(nothing) == ("no reader", "", 31_000, "at least", 1)
+    assert nothing.text.endswith("for at least 31.00 s: t-2")
+    assert stuck.text == (
+        "a-client (10.0.0.1) had not given up partitions at the end of the log, 30.00 s after it was told to"
+    )
+
+
+def test_static_members_that_expire_and_changes_of_the_assignor_are_found() -> None:
+    """Both explain why partitions moved although no member was added."""
+    members: JsonValue = {"a": {"t": [0]}}
+    events = [
+        *(joined(0, "a", instance_id="i-1"), counted(0, "a", 0), group_became(0, "Stable")),
+        said(1, "target_assignment_computed", source="coordinator", assignor="range", members=members),
+        *(left(10_000, "a", "static_leave"), left(55_000, "a"), group_became(55_000, "Empty")),
+        said(60_000, "target_assignment_computed", source="coordinator", assignor="uniform", members=members),
+    ]
+    assert [each.text for each in _found(*events)] == [
+        "static member i-1 of a-client (10.0.0.1) was removed after 45.00 s",
+        "assignor range became uniform",
+    ]
+
+
+def test_a_group_at_rest_has_no_findings() -> None:
+    """Nothing is invented."""
+    assert _found(joined(0, "a"), counted(0, "a", 0), group_became(0, "Stable"), committed(9_000, "a", 0)) == []
+
+
+def test_what_other_settings_would_have_saved_is_played_with_the_groups_own_shape(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A shorter session finds a dead member sooner; nobody should have to guess by how much."""
+    log = tmp_path / "log.jsonl"
+    log.write_text("".join(f"{each.to_json()}\n" for each in _a_death(last_commit_ms=8_000)), encoding="utf-8")
+    assert main(["report", str(log), "--what-if"]) == 0
+    told = capsys.readouterr().out
+    assert "what went wrong, the worst first:\n  8.000 s  orders: 2 of 3 partitions had no reader for at most" in told
+    assert "if a node dies (a group on KIP-848 of 2 members and 3 partitions" in told
+    longest = {name: float(s) for name, s in re.findall(r"  (\S[\w= ]+\S) +one partition unread for ([\d.]+) s", told)}
+    assert longest["session=10000"] < 15 < 40 < longest["as it is"]
