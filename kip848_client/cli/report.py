@@ -65,9 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
         Kip848Error: a file cannot be read or written, or is not an event log; no such group.
     """
     if arguments.spark and arguments.what_if:
-        raise ConfigError(
-            "--what-if does not go with --spark: kip848 sweep --like GROUP asks for the shape of a group"
-        )
+        raise ConfigError("--what-if does not go with --spark: kip848 sweep --like GROUP asks for the shape of a group")
     if arguments.spark:
         return run_spark(arguments)
     if arguments.bootstrap is not None:

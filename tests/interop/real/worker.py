@@ -102,7 +102,7 @@ def main(client: str, path: str, topics: str, configuration: str) -> None:
             from confluent_kafka import Consumer as LibrdkafkaConsumer
             from confluent_kafka import KafkaException
 
-            consumer, errors = LibrdkafkaConsumer(conf | {"group.protocol": "consumer"}), (KafkaException,)
+            consumer, errors = LibrdkafkaConsumer({"group.protocol": "consumer"} | conf), (KafkaException,)
         worker = Worker(consumer, errors, name=conf["client.id"], descriptor=descriptor)
         signal.signal(signal.SIGTERM, worker.stop)
         try:
