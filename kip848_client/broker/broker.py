@@ -42,6 +42,7 @@ from kip848_client.broker.net.listener_security import (
 )
 from kip848_client.broker.net.loop_thread import LoopThread
 from kip848_client.broker.net.request_log import RequestLog
+from kip848_client.broker.share.share_group import ShareGroupSnapshot, share_group
 from kip848_client.broker.start_up import Started, StartUp
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.storage.data_dir import Repair
@@ -396,7 +397,8 @@ class EmbeddedBroker:
 
         Args:
             state: as Kafka names it, case does not matter: ``Empty``, ``Assigning``, ``Reconciling`` or ``Stable``; of
-                a classic group ``Empty``, ``PreparingRebalance``, ``CompletingRebalance`` or ``Stable``.
+                a classic group ``Empty``, ``PreparingRebalance``, ``CompletingRebalance`` or ``Stable``; of a share
+                group ``Empty`` or ``Stable``.
             members: the exact number of members.
             epoch: the group epoch, or the generation of a classic group, is at least this.
             assignor: the assignor in use, a server-side one or a client-side one that all members offer; the protocol
@@ -408,6 +410,13 @@ class EmbeddedBroker:
         """
         predicate, what = conditions(state=state, members=members, epoch=epoch, assignor=assignor)
         return self.groups.wait_for(group_id, predicate, what=what, timeout_s=timeout_s)
+
+    def share_group(self, group_id: str) -> ShareGroupSnapshot | None:
+        """A share group as it is now: its members, and of each partition the start offset and the records in flight.
+
+        None if there is no share group of this id.
+        """
+        return self._on_loop(lambda state: share_group(state.groups, state.shares, group_id))
 
     def metrics(self) -> dict[str, float]:
         """The current values of the coordinator's metrics: ``name`` or ``name{attribute=value}`` -> value.

@@ -36,6 +36,7 @@ from kip848_client.broker.topics.log_cleaner import LogCleaner
 from kip848_client.broker.topics.registry import TopicRegistry
 from kip848_client.broker.topics.topic_images import TopicImages
 from kip848_client.clock import Clock
+from kip848_client.coordinator.core.group_overrides import GroupConfig
 from kip848_client.errors import BrokerError, ConfigError
 from kip848_client.journal import Journal
 from kip848_client.share_partitions.settings import ShareSettings
@@ -95,6 +96,20 @@ class StartUp(NamedTuple):
         topics = kept.topics
         racks = {node.node_id: node.rack for node in nodes if node.rack}
         images = TopicImages(topics, clock=self.clock, node_racks=racks)
+        shares = ShareHost(
+            log=kept.share_state_log,
+            topics=topics,
+            settings_of=lambda group_id: _share_settings(groups.group_config(group_id)),
+            grave=DeadLetterTopics(
+                topics,
+                clock=self.clock,
+                name_prefix=self.config.dead_letter_prefix,
+                creates_topics=self.config.creates_dead_letter_topics,
+                partitions=self.config.default_partitions,
+            ),
+            clock=self.clock,
+            loop=thread.loop,
+        )
         groups = GroupShards(
             self.config,
             log=kept.log,
@@ -105,23 +120,10 @@ class StartUp(NamedTuple):
             clock=self.clock,
             journal=self.journal,
             loop=thread.loop,
+            share_states=shares,
         )
         transactions = TransactionShards(
             self.config, log=kept.transaction_log, topics=topics, groups=groups, clock=self.clock, loop=thread.loop
-        )
-        shares = ShareHost(
-            log=kept.share_state_log,
-            topics=topics,
-            settings_of=lambda _: ShareSettings(),
-            grave=DeadLetterTopics(
-                topics,
-                clock=self.clock,
-                name_prefix=self.config.dead_letter_prefix,
-                creates_topics=self.config.creates_dead_letter_topics,
-                partitions=self.config.default_partitions,
-            ),
-            clock=self.clock,
-            loop=thread.loop,
         )
         access = self._access(kept) if self.config.authorizer else None
         if access is not None:
@@ -272,3 +274,16 @@ def _publish_metrics(thread: LoopThread, state: BrokerState) -> Callable[[], Non
     # Figures of several nodes say themselves which node is theirs.
     own = {} if state.placement.is_spread else {"node-id": str(next(iter(state.nodes)).node_id)}
     return publish_coordinator(figures, attributes={"cluster-id": state.cluster_id, **own})
+
+
+def _share_settings(config: GroupConfig) -> ShareSettings:
+    return ShareSettings(
+        record_lock_duration_ms=config.share_record_lock_duration_ms,
+        delivery_count_limit=config.share_delivery_count_limit,
+        partition_max_record_locks=config.share_partition_max_record_locks,
+        auto_offset_reset=config.share_auto_offset_reset,
+        isolation_level=config.share_isolation_level,
+        renew_acknowledge_enable=config.share_renew_acknowledge_enable,
+        dead_letter_topic=config.dead_letter_topic,
+        dead_letter_copy_record=config.dead_letter_copy_record,
+    )

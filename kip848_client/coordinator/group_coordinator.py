@@ -63,6 +63,7 @@ from kip848_client.coordinator.core.inputs import (
     GroupRequest,
     OffsetRetentionDue,
     RegexResolved,
+    ShareStateInitialized,
     TopicsChanged,
     TransactionEnded,
 )
@@ -76,6 +77,7 @@ from kip848_client.coordinator.core.result import (
     GroupConfigReplaced,
     TopicsReplaced,
 )
+from kip848_client.coordinator.core.result_batch import Batch
 from kip848_client.coordinator.core.timers import ArmedTimer, TimerKey, TimerKind
 from kip848_client.coordinator.core.topics_image import TopicsImage
 from kip848_client.coordinator.group_image import GroupImage, image_of
@@ -83,6 +85,8 @@ from kip848_client.coordinator.kinds import KINDS
 from kip848_client.coordinator.modern.assignment_round import AssignmentRound, Rounds
 from kip848_client.coordinator.modern.modern_group import ModernGroup
 from kip848_client.coordinator.offsets import offset_commit, offset_deletion, offset_fetch
+from kip848_client.coordinator.share import begun_partitions
+from kip848_client.coordinator.share.share_group import ShareGroup
 from kip848_client.errors import ConfigError
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.group_records import (
@@ -166,6 +170,8 @@ class GroupCoordinator:
                 return CoordinatorResult(soft=(GroupConfigReplaced(group_id, config),))
             case RegexResolved():
                 return subscriptions.regex_resolved(self._state, request)
+            case ShareStateInitialized():
+                return begun_partitions.initialized(self._state, request)
             case TransactionEnded():
                 return offset_commit.end_transaction(self._state, request)
             case OffsetRetentionDue(wall_ms):
@@ -278,6 +284,10 @@ class GroupCoordinator:
         """The group itself, not a copy: read it only. Checkers compare it after every event."""
         return self._state.find(ConsumerGroup, group_id)
 
+    def share_group(self, group_id: str) -> ShareGroup | None:
+        """The share group itself, not a copy: read it only. None if there is none of this id."""
+        return self._state.find(ShareGroup, group_id)
+
     def connect_groups(self) -> tuple[str, ...]:
         """Ids of the connect groups, ascending."""
         return self._ids_of(ConnectGroup)
@@ -324,12 +334,15 @@ class GroupCoordinator:
         )
 
     def _topics_changed(self, image: TopicsImage) -> CoordinatorResult:
-        """Let the kinds mark what the change concerns, and delete the offsets of deleted topics."""
+        """Let the kinds mark what the change concerns, and delete what was kept of deleted topics."""
         state = self._state
         changed = image.changed_since(state.image)
-        gone = [topic.name for topic in state.image.topics if topic.topic_id not in image.by_id]
+        gone = [topic for topic in state.image.topics if topic.topic_id not in image.by_id]
+        gone_ids = frozenset(topic.topic_id for topic in gone)
+        batch = Batch("")
         due = [change for kind in self._kinds.all() for change in kind.topics_changed(changed)]
-        return CoordinatorResult(
-            records=tuple(offset_deletion.offsets_of_topics(state, gone)),
-            soft=(TopicsReplaced(image), *due),
-        )
+        batch.records += offset_deletion.offsets_of_topics(state, [topic.name for topic in gone])
+        batch.soft += (TopicsReplaced(image), *due)
+        for kind in self._kinds.all() if gone else ():
+            batch.add(kind.topics_gone(gone_ids))
+        return batch.result()

@@ -8,6 +8,7 @@ from kip848_client.coordinator.classic.classic_kind import ClassicKind
 from kip848_client.coordinator.connect.connect_kind import ConnectKind
 from kip848_client.coordinator.consumer.consumer_kind import ConsumerKind
 from kip848_client.coordinator.core.kind import GroupKind
+from kip848_client.coordinator.share.share_kind import ShareKind
 
-KINDS: Final[tuple[type[GroupKind[Any]], ...]] = (ClassicKind, ConsumerKind, ConnectKind)
+KINDS: Final[tuple[type[GroupKind[Any]], ...]] = (ClassicKind, ConsumerKind, ShareKind, ConnectKind)
 """All kinds of groups, in the order in which they are loaded."""

@@ -25,9 +25,10 @@ from kip848_client.recorder.consumer_groups import RecordedGroup
 from kip848_client.wire.messages import group_records as wire
 from kip848_client.wire.messages.connect_group_records import ConnectGroupRecordKey
 from kip848_client.wire.messages.group_records import GroupRecord, UnknownRecord, decode_record, group_of
+from kip848_client.wire.messages.share_group_records import ShareGroupRecordKey
 
 _OTHER_TYPES: Final[Mapping[int, str]] = {
-    **dict.fromkeys(range(9, 16), "share"),
+    9: "share",
     **dict.fromkeys(range(17, 25), "streams"),
 }
 """Record types of groups that are counted and not recorded. All their keys begin with the group's id."""
@@ -176,8 +177,9 @@ class Recorder:
         if isinstance(decoded, UnknownRecord):
             self._count_other(_OTHER_TYPES.get(decoded.record_type), decoded)
             return None
-        if isinstance(decoded.key, ConnectGroupRecordKey):
-            self._count_other("connect", UnknownRecord(decoded.key.WIRE.api_key, record.key, record.value))
+        if isinstance(decoded.key, ConnectGroupRecordKey | ShareGroupRecordKey):
+            kind = "connect" if isinstance(decoded.key, ConnectGroupRecordKey) else "share"
+            self._count_other(kind, UnknownRecord(decoded.key.WIRE.api_key, record.key, record.value))
             return None
         return decoded
 

@@ -101,6 +101,7 @@ class ShareStates:
             ShareState(
                 state_epoch,
                 start_offset,
+                delivery_complete_count=-1 if start_offset == -1 else 0,
                 snapshot_epoch=0 if before is None else before.snapshot_epoch + 1,
                 created_ms=wall_ms,
             ),

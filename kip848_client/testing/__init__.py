@@ -25,6 +25,8 @@ from kip848_client.broker.net.logged_request import AnsweredError as AnsweredErr
 from kip848_client.broker.net.logged_request import LoggedRequest as LoggedRequest
 from kip848_client.broker.net.request_log import RequestLog as RequestLog
 from kip848_client.broker.proxy.fault_proxy import FaultProxy as FaultProxy
+from kip848_client.broker.share.share_group import ShareGroupSnapshot as ShareGroupSnapshot
+from kip848_client.broker.share.share_host import SharePartitionSnapshot as SharePartitionSnapshot
 from kip848_client.broker.topics.records import BrokerRecord as BrokerRecord
 from kip848_client.broker.topics.records import NewRecord as NewRecord
 from kip848_client.clock import ManualClock as ManualClock
@@ -50,4 +52,5 @@ from kip848_client.faults.subject import GROUP_APIS as GROUP_APIS
 from kip848_client.faults.subject import HEARTBEAT_APIS as HEARTBEAT_APIS
 from kip848_client.faults.subject import OpaqueRequest as OpaqueRequest
 from kip848_client.model import NamedPartition as NamedPartition
+from kip848_client.share_partitions.share_partition import InFlightRecords as InFlightRecords
 from kip848_client.wire.api_keys import ApiKey as ApiKey

@@ -42,9 +42,12 @@ from kip848_client.coordinator import (
 from kip848_client.coordinator.classic.classic_group import ClassicGroup, to_value
 from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
 from kip848_client.coordinator.consumer.consumer_heartbeat import steady_member, take_steps
+from kip848_client.coordinator.core.inputs import ShareStateInitialized
 from kip848_client.coordinator.core.offset_store import CommittedOffset
+from kip848_client.coordinator.core.result import DeleteShareState, InitializeShareState
 from kip848_client.coordinator.modern.assignment_round import AssignmentRound
 from kip848_client.coordinator.modern.modern_group import ModernGroup
+from kip848_client.coordinator.share.share_group import ShareGroup
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages import message_pair
@@ -76,6 +79,7 @@ from kip848_client.wire.messages.group_records import (
 )
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
+from kip848_client.wire.messages.share_group_records import ShareGroupMetadataKey
 from kip848_client.wire.schema import Request, Response
 from tests.support.messages import build
 
@@ -126,6 +130,8 @@ class Harness:
         self.events: list[GroupEvent] = []
         self.results: list[CoordinatorResult] = []
         self.tasks: list[ResolveRegexes] = []
+        self.share_state: list[InitializeShareState | DeleteShareState] = []
+        """What the share partitions were told; it is done at once."""
         self.answers: dict[int, Response] = {}
         """Of requests, by their number; a request without one is parked."""
         self.image = TopicsImage()
@@ -321,6 +327,10 @@ class Harness:
         self._compare_told_states(result, before)
         group_ids = {*before, *self._group_ids()}
         assert _state(self._follower, group_ids) == _state(self.coordinator, group_ids)
+        for change in result.share_state:
+            self.share_state.append(change)
+            if isinstance(change, InitializeShareState):
+                self.step(ShareStateInitialized(change.group_id, tuple(change.starts)))
         self.events += result.events
         self.tasks += result.tasks
         self.results.append(result)
@@ -413,7 +423,7 @@ class Harness:
         live = self.state()
         assert _state(self._load(self.log), self._group_ids()) == live
         assert _state(self._load(compacted(self.log)), self._group_ids()) == live
-        deletions = (ConsumerGroupMetadataKey, ConnectGroupMetadataKey, GroupMetadataKey)
+        deletions = (ConsumerGroupMetadataKey, ConnectGroupMetadataKey, ShareGroupMetadataKey, GroupMetadataKey)
         if not any(isinstance(record.key, deletions) and record.value is None for record in self.log):
             assert _state(self._load([*self.log, *self.log]), self._group_ids()) == live
 
@@ -487,8 +497,8 @@ class Harness:
         return {self.group_id, *self.coordinator.groups()}
 
 
-def _modern_groups(coordinator: GroupCoordinator) -> list[ModernGroup[Any, Any]]:
-    return [group for group in coordinator._state.groups.values() if isinstance(group, ModernGroup)]
+def _modern_groups(coordinator: GroupCoordinator) -> list[ModernGroup[Any, Any] | ShareGroup]:
+    return [group for group in coordinator._state.groups.values() if isinstance(group, ModernGroup | ShareGroup)]
 
 
 def told(response: ConsumerGroupHeartbeatResponse) -> Assignment:
@@ -502,6 +512,7 @@ class CoordinatorStateImage(msgspec.Struct, frozen=True):
 
     connect: Mapping[str, object]
     groups: Mapping[str, GroupImage | None]
+    share: Mapping[str, object]
     offsets: Mapping[str, Mapping[str, Mapping[int, CommittedOffset]]]
 
 
@@ -516,6 +527,7 @@ def _state(coordinator: GroupCoordinator, group_ids: Iterable[str]) -> Coordinat
     return CoordinatorStateImage(
         connect={group_id: _connect_group(coordinator, group_id) for group_id in coordinator.connect_groups()},
         groups={group_id: coordinator.snapshot(group_id) for group_id in ids},
+        share={group.group_id: vars(group) for group in _modern_groups(coordinator) if isinstance(group, ShareGroup)},
         offsets={group_id: coordinator.committed(group_id) for group_id in ids},
     )
 

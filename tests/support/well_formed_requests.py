@@ -435,11 +435,31 @@ _FIELDS: Final[Mapping[int, Callable[[Scene, int], Fields]]] = {
         "group_ids": [scene.members_group],
         "include_authorized_operations": True,
     },
+    ApiKey.SHARE_GROUP_HEARTBEAT: lambda scene, _: {
+        "group_id": f"{scene.prefix}workers",
+        "member_id": str(uuid.uuid4()),
+        "subscribed_topic_names": [scene.topic],
+    },
+    ApiKey.SHARE_GROUP_DESCRIBE: lambda scene, _: {
+        "group_ids": [f"{scene.prefix}no-workers"],
+        "include_authorized_operations": True,
+    },
     ApiKey.SHARE_FETCH: lambda scene, _: (
         _share_session(scene)
         | {"max_wait_ms": 100, "min_bytes": 1, "max_bytes": 1_000_000, "max_records": 500, "batch_size": 500}
     ),
     ApiKey.SHARE_ACKNOWLEDGE: lambda scene, _: _share_session(scene) | {"share_session_epoch": 1},
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: lambda scene, _: {
+        "groups": [{"group_id": scene.members_group, "topics": [{"topic_name": scene.topic, "partitions": [0]}]}]
+    },
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: lambda scene, _: {
+        "group_id": f"{scene.prefix}moved-workers",
+        "topics": [{"topic_name": scene.topic, "partitions": [{}]}],
+    },
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: lambda scene, _: {
+        "group_id": f"{scene.prefix}no-workers",
+        "topics": [{"topic_name": scene.topic}],
+    },
     ApiKey.LIST_CONFIG_RESOURCES: lambda _, version: {"resource_types": [2, 4, 8, 16, 32]} if version else {},
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: lambda scene, _: {"topics": [{"name": scene.topic}]},
     ApiKey.DESCRIBE_CLIENT_QUOTAS: lambda *_: {"components": [{"entity_type": "user", "match_type": 2, "match": None}]},
@@ -474,6 +494,8 @@ REFUSED: Final[Mapping[int, set[int]]] = {
     ApiKey.DESCRIBE_ACLS: {ErrorCode.SECURITY_DISABLED},
     ApiKey.CREATE_ACLS: {ErrorCode.SECURITY_DISABLED},
     ApiKey.DELETE_ACLS: {ErrorCode.SECURITY_DISABLED},
+    ApiKey.SHARE_GROUP_DESCRIBE: {ErrorCode.GROUP_ID_NOT_FOUND},
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: {ErrorCode.GROUP_ID_NOT_FOUND},
     ApiKey.SHARE_FETCH: {ErrorCode.UNKNOWN_SERVER_ERROR},
     ApiKey.SHARE_ACKNOWLEDGE: {ErrorCode.SHARE_SESSION_NOT_FOUND},
     ApiKey.SASL_HANDSHAKE: {ErrorCode.ILLEGAL_SASL_STATE},

@@ -94,7 +94,8 @@ def type_of(name: str, default: str) -> ConfigType:
     except ValueError:
         pass
     else:
-        return ConfigType.INT if name in _INTS or name.startswith(("consumer.", "group.")) else ConfigType.LONG
+        is_int = name in _INTS or name.startswith(("consumer.", "group.", "share."))
+        return ConfigType.INT if is_int else ConfigType.LONG
     try:
         float(default)
     except ValueError:

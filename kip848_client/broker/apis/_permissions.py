@@ -236,6 +236,50 @@ def read_group_and_topics(permit: Permit, request: Any) -> Outcome:
     return read_topics(permit, request) if refused_group is None else refused_group
 
 
+def read_group_and_see_subscription(permit: Permit, request: Any) -> Outcome:
+    """READ on the group, DESCRIBE on each topic that a heartbeat subscribes to."""
+    refused = read_group(permit, request)
+    if refused is not None:
+        return refused
+    names = request.subscribed_topic_names or ()
+    if all(permit.may(Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names):
+        permit.remember_member(request.group_id)
+        return None
+    return refusal(request, code=TOPIC_FAILED, api_version=permit.context.api_version)
+
+
+def describe_groups_and_topics(
+    permit: Permit, request: Any, refused_group: Callable[..., Any], assignments_of: Callable[[Any], Iterable[Any]]
+) -> Narrowed[Any]:
+    """DESCRIBE on each group, and on all topics in its members' assignments."""
+    kept, refused = split(
+        request.group_ids,
+        lambda group_id: permit.may(Operation.DESCRIBE, ResourceType.GROUP, group_id),
+        lambda group_id: refused_group(group_id=group_id, error_code=GROUP_FAILED),
+    )
+
+    def judge(group: Any) -> Any:
+        names = {
+            topic.topic_name
+            for member in group.members
+            for assignment in assignments_of(member)
+            for topic in assignment.topic_partitions
+        }
+        if all(permit.may(Operation.DESCRIBE, ResourceType.TOPIC, name) for name in sorted(names)):
+            return with_group_operations(permit, group)
+        return replace(
+            group,
+            members=(),
+            error_code=TOPIC_FAILED,
+            error_message="The group has described topic(s) that the client is not authorized to describe.",
+        )
+
+    def complete(response: Any) -> Any:
+        return replace(response, groups=(*map(judge, response.groups), *refused))
+
+    return Narrowed(replace(request, group_ids=kept), complete)
+
+
 def visible(permit: Permit, topics: Iterable[Any]) -> tuple[Any, ...]:
     """The topics of an answer that the sender may know of."""
     return tuple(topic for topic in topics if may_see_topic(permit, name_of(permit, topic) or ""))

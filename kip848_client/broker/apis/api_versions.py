@@ -31,6 +31,9 @@ requires = nothing
 GROUP_VERSION: Final = "group.version"
 """Kafka's feature for the consumer group protocol; level 1 = the protocol of KIP-848 is on."""
 
+SHARE_VERSION: Final = "share.version"
+"""Kafka's feature for share groups; level 2 = with dead-letter topics (KIP-1191)."""
+
 TRANSACTION_VERSION: Final = "transaction.version"
 """Kafka's feature for transactions; level 2 = each end of one moves the producer's epoch on (KIP-890)."""
 
@@ -43,7 +46,7 @@ _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handle(broker: BrokerState, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
-    """List the served APIs and the features ``group.version`` (finalised at 1) and ``transaction.version``."""
+    """List the served APIs and the features: ``group.version`` 1, ``share.version`` 2 and ``transaction.version``."""
     if context.api_version >= 3 and not (
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
@@ -56,10 +59,14 @@ def handle(broker: BrokerState, request: ApiVersionsRequest, context: RequestCon
     # KAFKA-17492: clients below version 4 cannot read a supported feature whose minimum is 0.
     supported = (
         SupportedFeatureKey(name=GROUP_VERSION, min_version=0, max_version=1),
+        SupportedFeatureKey(name=SHARE_VERSION, min_version=0, max_version=2),
         SupportedFeatureKey(name=TRANSACTION_VERSION, min_version=0, max_version=2),
     )
     level = broker.config.transaction_version
-    finalized = [FinalizedFeatureKey(name=GROUP_VERSION, max_version_level=1, min_version_level=1)]
+    finalized = [
+        FinalizedFeatureKey(name=GROUP_VERSION, max_version_level=1, min_version_level=1),
+        FinalizedFeatureKey(name=SHARE_VERSION, max_version_level=2, min_version_level=2),
+    ]
     if level:
         finalized.append(
             FinalizedFeatureKey(name=TRANSACTION_VERSION, max_version_level=level, min_version_level=level)

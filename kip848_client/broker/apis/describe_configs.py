@@ -155,9 +155,13 @@ def _group_entries(broker: BrokerState, node_id: int, group_id: str) -> Mapping[
     return {
         key: _Entry(
             ((_Source(key, own[key], ConfigSource.DYNAMIC_GROUP),) if key in own else ())
-            + _of_broker(broker, node_id, f"group.{key}")
+            + (
+                _of_broker(broker, node_id, f"group.{key}")
+                if f"group.{key}" in _DEFAULTS
+                else (_Source(key, default, ConfigSource.DEFAULT),)
+            )
         )
-        for key in broker.groups.config_defaults()
+        for key, default in broker.groups.config_defaults().items()
     }
 
 

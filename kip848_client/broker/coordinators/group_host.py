@@ -16,13 +16,19 @@ import itertools
 import logging
 import math
 import random
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from kip848_client.broker.config import BrokerConfig
 from kip848_client.broker.coordinators.group_errors import refusal
 from kip848_client.broker.coordinators.group_metrics import GroupMetrics
-from kip848_client.broker.coordinators.snapshots import GroupSnapshot, classic_snapshot, snapshot_of
+from kip848_client.broker.coordinators.snapshots import (
+    GroupSnapshot,
+    classic_snapshot,
+    share_snapshot,
+    snapshot_of,
+)
 from kip848_client.broker.net.context import RequestContext
 from kip848_client.broker.storage.config_store import ConfigStore
 from kip848_client.broker.storage.group_log import GroupLog
@@ -41,6 +47,7 @@ from kip848_client.coordinator.core.inputs import (
     GroupRequest,
     OffsetRetentionDue,
     RegexResolved,
+    ShareStateInitialized,
     TopicsChanged,
     TransactionEnded,
 )
@@ -48,13 +55,15 @@ from kip848_client.coordinator.core.result import (
     ArmTimer,
     CoordinatorRecord,
     CoordinatorResult,
+    DeleteShareState,
+    InitializeShareState,
     ResolveRegexes,
     SoftChange,
 )
 from kip848_client.coordinator.core.timers import TimerKey, TimerKind
 from kip848_client.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.coordinator.modern.assignment_round import RoundChanged
-from kip848_client.errors import ConfigError, DataDirError, ErrorCode, IllegalStateError
+from kip848_client.errors import BrokerError, ConfigError, DataDirError, ErrorCode, IllegalStateError
 from kip848_client.journal import Journal, NullJournal
 from kip848_client.logs import BROKER_LOGGER, LogEvent, log_event
 from kip848_client.wire.messages.connect_group_records import ConnectGroupRecordKey
@@ -72,9 +81,10 @@ from kip848_client.wire.messages.group_records import (
     group_of,
 )
 from kip848_client.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from kip848_client.wire.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
 from kip848_client.wire.schema import Response
 
-__all__ = ["GroupHost", "Waiter"]
+__all__ = ["GroupHost", "ShareStates", "Waiter"]
 
 
 _INTERNAL_REQUEST_ID: Final = 0
@@ -84,6 +94,23 @@ _RETRY_MS: Final = 500
 """Pause after a timer whose records could not be kept."""
 
 Waiter = tuple[str, Callable[[GroupSnapshot], bool], "concurrent.futures.Future[GroupSnapshot]"]
+
+
+class ShareStates(Protocol):
+    """The state of share partitions, as far as their groups' coordinators change it."""
+
+    def initialize(
+        self, group_id: str, topic_id: uuid.UUID, partition: int, *, state_epoch: int, start_offset: int = -1
+    ) -> None:
+        """Make the state, or begin it anew.
+
+        Raises:
+            BrokerError: there is one with a higher epoch.
+            DataDirError: it could not be kept.
+        """
+
+    def delete(self, group_id: str, topic_id: uuid.UUID, partition: int) -> None:
+        """Delete the state, if there is any."""
 
 
 class GroupHost:
@@ -98,6 +125,7 @@ class GroupHost:
         others: the coordinators of all partitions, which share the limits of members and groups.
         has: whether a group is this coordinator's.
         acts: whether its node does anything now; a node that hangs lets no time run out.
+        share_states: the state of share partitions.
     """
 
     def __init__(
@@ -115,6 +143,7 @@ class GroupHost:
         others: Callable[[], Iterable[GroupCoordinator]],
         has: Callable[[str], bool],
         acts: Callable[[], bool],
+        share_states: ShareStates,
     ) -> None:
         self.coordinator: Final = GroupCoordinator(config.coordinator, rng=random.Random(), others=others)
         self._group_log: Final = log
@@ -123,6 +152,7 @@ class GroupHost:
         self._offsets_topic: Final = offsets_topic
         self._has: Final = has
         self._acts: Final = acts
+        self._share_states: Final = share_states
         self._clock: Final = clock
         self._journal: Final = journal
         self._writes_events: Final = not isinstance(journal, NullJournal)
@@ -328,6 +358,10 @@ class GroupHost:
         classic = self.coordinator.classic_group(group_id)
         if classic is not None:
             return classic_snapshot(classic)
+        if self.coordinator.share_group(group_id) is not None:
+            shared = self.ask(ShareGroupDescribeRequest(group_ids=(group_id,)), api_version=1)
+            assert isinstance(shared, ShareGroupDescribeResponse)
+            return share_snapshot(shared.groups[0])
         response = self.ask(ConsumerGroupDescribeRequest(group_ids=(group_id,)), api_version=1)
         assert isinstance(response, ConsumerGroupDescribeResponse)
         described = response.groups[0]
@@ -392,6 +426,8 @@ class GroupHost:
                 self.coordinator.replay(record)
             self._publish(zip(records, written, strict=True), wall_ms=wall_ms)
         self.coordinator.apply(result)
+        for change in result.share_state:
+            self._change_share_state(change)
         for reply in result.replies:
             context = self._waiting.pop(reply.request_id, None)
             if context is not None:
@@ -405,6 +441,24 @@ class GroupHost:
             records or any(isinstance(change, RoundChanged | ClassicGroupChanged) for change in result.soft)
         ):
             self._tell_waiters()
+
+    def _change_share_state(self, change: InitializeShareState | DeleteShareState) -> None:
+        states, group_id = self._share_states, change.group_id
+        if isinstance(change, DeleteShareState):
+            for topic_id, partition in change.partitions:
+                states.delete(group_id, topic_id, partition)
+            return
+        failed = False
+        try:
+            for (topic_id, partition), start_offset in change.starts.items():
+                states.initialize(
+                    group_id, topic_id, partition, state_epoch=change.state_epoch, start_offset=start_offset
+                )
+        except BrokerError as error:
+            failed = True
+            _warn(LogEvent.SHARE_STATE_REFUSED, group_id=group_id, reason=error)
+        done = ShareStateInitialized(group_id, tuple(change.starts), failed=failed)
+        self._perform(self.coordinator.handle(done, now_ms=self._clock.now_ms()))
 
     def _publish(self, records: Iterable[tuple[CoordinatorRecord, KeyAndValue]], *, wall_ms: int) -> None:
         """Add records to the topic that others read, by group."""

@@ -15,6 +15,7 @@ import asyncio
 import concurrent.futures
 import functools
 import logging
+import uuid
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -23,7 +24,7 @@ from msgspec.structs import replace
 
 from kip848_client.broker.config import BrokerConfig
 from kip848_client.broker.coordinators.group_errors import refusal
-from kip848_client.broker.coordinators.group_host import GroupHost
+from kip848_client.broker.coordinators.group_host import GroupHost, ShareStates
 from kip848_client.broker.coordinators.group_metrics import GroupMetrics
 from kip848_client.broker.coordinators.shards import ShardLog, Shards, Waiter
 from kip848_client.broker.coordinators.snapshots import GroupSnapshot
@@ -34,10 +35,10 @@ from kip848_client.broker.storage.group_log import GroupLog
 from kip848_client.broker.topics.offsets_topic import OffsetsTopic
 from kip848_client.broker.topics.topic_images import TopicImages
 from kip848_client.clock import Clock
-from kip848_client.coordinator.core.group_overrides import GroupConfig
+from kip848_client.coordinator.core.group_overrides import GroupConfig, resolve_group_config
 from kip848_client.coordinator.core.inputs import GroupMessage
 from kip848_client.coordinator.core.timers import TimerKind
-from kip848_client.errors import BrokerError, DataDirError, ErrorCode
+from kip848_client.errors import BrokerError, ConfigError, DataDirError, ErrorCode
 from kip848_client.journal import Journal
 from kip848_client.logs import BROKER_LOGGER, LogEvent, log_event
 from kip848_client.wire.messages import message_pair
@@ -58,6 +59,7 @@ class GroupShards(Shards[GroupHost]):
     Args:
         log: where the records of all partitions are kept.
         placement: which node leads which partition.
+        share_states: the state of share partitions.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class GroupShards(Shards[GroupHost]):
         clock: Clock,
         journal: Journal,
         loop: asyncio.AbstractEventLoop,
+        share_states: ShareStates,
     ) -> None:
         super().__init__(GROUP_OFFSETS, log=log, placement=placement)
         self._config = config
@@ -82,6 +85,8 @@ class GroupShards(Shards[GroupHost]):
         self._journal: Final = journal
         self._loop: Final = loop
         self._metrics: Final = {node: GroupMetrics(loop) for node in placement.nodes}
+        self._group_configs: Final[dict[str, tuple[Mapping[str, str], GroupConfig]]] = {}
+        self._share_states: Final = share_states
 
     # --- life
 
@@ -172,6 +177,18 @@ class GroupShards(Shards[GroupHost]):
         """The configuration of a group without overrides."""
         return GroupConfig.of(self._config.coordinator).properties()
 
+    def group_config(self, group_id: str) -> GroupConfig:
+        """The settings in force for a group, which need not exist; overrides that are not allowed now do not count."""
+        overrides = self._configs.get(group_id)
+        known = self._group_configs.get(group_id)
+        if known is None or known[0] != overrides:
+            try:
+                config = resolve_group_config(overrides, config=self._config.coordinator)
+            except ConfigError:
+                config = GroupConfig.of(self._config.coordinator)
+            known = self._group_configs[group_id] = (overrides, config)
+        return known[1]
+
     def config_overrides(self, group_id: str) -> Mapping[str, str]:
         """The overrides of a group, which need not exist."""
         return self._configs.get(group_id)
@@ -208,6 +225,12 @@ class GroupShards(Shards[GroupHost]):
         """A group as it is now; None if there is none of that id, only offsets, or no coordinator of it now."""
         host = self._hosts.get(coordinator_partition(group_id))
         return None if host is None else host.snapshot(group_id)
+
+    def share_partitions(self, group_id: str) -> Mapping[uuid.UUID, tuple[int, ...]]:
+        """Topic id -> partitions that a share group has begun; empty if there is no such group."""
+        group = self._serving(coordinator_partition(group_id)).coordinator.share_group(group_id)
+        begun = {} if group is None else group.partitions.initialized
+        return {topic_id: tuple(sorted(topic.partitions)) for topic_id, topic in begun.items()}
 
     def offered_assignors(self, group_id: str) -> tuple[Assignor, ...]:
         """See `GroupHost.offered_assignors`."""
@@ -262,6 +285,7 @@ class GroupShards(Shards[GroupHost]):
             others=lambda: (host.coordinator for host in self._hosts.values()),
             has=lambda group_id: coordinator_partition(group_id) == partition,
             acts=lambda: self._acts(partition),
+            share_states=self._share_states,
         )
 
     def _host_of(self, message: GroupMessage, api_version: int) -> GroupHost:

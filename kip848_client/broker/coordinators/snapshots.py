@@ -15,6 +15,7 @@ from kip848_client.coordinator.classic.classic_group import ClassicGroup, Classi
 from kip848_client.errors import ProtocolError
 from kip848_client.model import NamedPartition, describe_partitions
 from kip848_client.wire.messages import consumer_group_describe as wire
+from kip848_client.wire.messages import share_group_describe
 from kip848_client.wire.messages.consumer_protocol import CONSUMER_PROTOCOL, decode_assignment, decode_subscription
 
 __all__ = ["GroupSnapshot", "MemberSnapshot"]
@@ -53,9 +54,11 @@ class MemberSnapshot(msgspec.Struct, frozen=True):
 class GroupSnapshot(msgspec.Struct, frozen=True):
     """A group at one moment.
 
+    In a share group a partition may be assigned to several members, and what is assigned is the target.
+
     Attributes:
         state: ``Empty``, ``Assigning``, ``Reconciling``, ``Stable`` or ``Dead``; a classic group is ``Empty``,
-            ``PreparingRebalance``, ``CompletingRebalance`` or ``Stable``.
+            ``PreparingRebalance``, ``CompletingRebalance`` or ``Stable``, a share group ``Empty`` or ``Stable``.
         group_epoch: grows with every change of members, subscriptions or topics; the generation of a classic group.
         assignment_epoch: the group epoch that the target was computed for.
         assignor: name of the assignor in use; of a client-side one if all members offer it. In a classic
@@ -63,7 +66,7 @@ class GroupSnapshot(msgspec.Struct, frozen=True):
         members: by member id, ascending.
         computing_member: id of the member that was asked to compute the next target with its client-side assignor;
             None if none was.
-        type: ``consumer`` or ``classic``.
+        type: ``consumer``, ``classic`` or ``share``.
         leader: id of the member that assigns the partitions of a classic group; None in a consumer group.
     """
 
@@ -100,7 +103,8 @@ class GroupSnapshot(msgspec.Struct, frozen=True):
         shown = [f"{member} (classic)" if is_mixed and member.classic else str(member) for member in self.members]
         members = "; ".join(shown) or "no members"
         computing = f", {self.computing_member!r} computes" if self.computing_member else ""
-        kind, epoch = ("classic group", "generation") if self.type == "classic" else ("group", "epoch")
+        kind = "group" if self.type == "consumer" else f"{self.type} group"
+        epoch = "generation" if self.type == "classic" else "epoch"
         return f"{kind} {self.group_id!r} is {self.state} at {epoch} {self.group_epoch}{computing}: {members}"
 
 
@@ -115,6 +119,20 @@ def snapshot_of(group: wire.DescribedGroup, *, computing_member: str | None = No
         assignor=group.assignor_name,
         members=tuple(sorted(map(_member, group.members), key=lambda member: member.member_id)),
         computing_member=computing_member,
+    )
+
+
+def share_snapshot(group: share_group_describe.DescribedGroup) -> GroupSnapshot:
+    """Turn one group of a ShareGroupDescribe answer, that has no error, into a value."""
+    assert not group.error_code, group
+    return GroupSnapshot(
+        group_id=group.group_id,
+        state=group.group_state,
+        group_epoch=group.group_epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor=group.assignor_name,
+        members=tuple(sorted(map(_share_member, group.members), key=lambda member: member.member_id)),
+        type="share",
     )
 
 
@@ -176,7 +194,24 @@ def _member(member: wire.Member) -> MemberSnapshot:
     )
 
 
-def _partitions(assignment: wire.Assignment) -> frozenset[NamedPartition]:
+def _share_member(member: share_group_describe.Member) -> MemberSnapshot:
+    assigned = _partitions(member.assignment)
+    return MemberSnapshot(
+        member_id=member.member_id,
+        instance_id=None,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        rack_id=member.rack_id,
+        member_epoch=member.member_epoch,
+        subscribed_topics=frozenset(member.subscribed_topic_names),
+        subscribed_regex=None,
+        assigned=assigned,
+        target=assigned,
+        classic=False,
+    )
+
+
+def _partitions(assignment: wire.Assignment | share_group_describe.Assignment) -> frozenset[NamedPartition]:
     return frozenset(
         NamedPartition(topic.topic_name, partition)
         for topic in assignment.topic_partitions

@@ -20,6 +20,14 @@ MigrationPolicy = Literal["disabled", "downgrade", "upgrade", "bidirectional"]
 """Conversions of a live group: none, only to a classic group, only to a consumer group, or both."""
 
 _INT32_MAX: Final = 2**31 - 1
+_SHARE_BOUNDED: Final = {
+    "session.timeout.ms": "session_timeout_ms",
+    "heartbeat.interval.ms": "heartbeat_interval_ms",
+    "record.lock.duration.ms": "record_lock_duration_ms",
+    "delivery.count.limit": "delivery_count_limit",
+    "partition.max.record.locks": "partition_max_record_locks",
+}
+"""Settings of share groups that have a least and a greatest value: end of the property's name -> of the field's."""
 
 
 class Property(msgspec.Struct, frozen=True):
@@ -70,6 +78,42 @@ class CoordinatorConfig(msgspec.Struct, frozen=True):
     connect_session_timeout_ms: Annotated[int, Property("group.connect.session.timeout.ms", minimum=1)] = 10_000
     connect_heartbeat_interval_ms: Annotated[int, Property("group.connect.heartbeat.interval.ms", minimum=1)] = 100
     connect_max_size: Annotated[int, Property("group.connect.max.size", minimum=1)] = _INT32_MAX
+    share_session_timeout_ms: Annotated[int, Property("group.share.session.timeout.ms", minimum=1)] = 10_000
+    share_min_session_timeout_ms: Annotated[int, Property("group.share.min.session.timeout.ms", minimum=1)] = 100
+    share_max_session_timeout_ms: Annotated[int, Property("group.share.max.session.timeout.ms", minimum=1)] = 60_000
+    share_heartbeat_interval_ms: Annotated[int, Property("group.share.heartbeat.interval.ms", minimum=1)] = 100
+    share_min_heartbeat_interval_ms: Annotated[int, Property("group.share.min.heartbeat.interval.ms", minimum=1)] = 10
+    share_max_heartbeat_interval_ms: Annotated[int, Property("group.share.max.heartbeat.interval.ms", minimum=1)] = (
+        15_000
+    )
+    share_assignment_interval_ms: Annotated[int, Property("group.share.assignment.interval.ms", maximum=15_000)] = 0
+    share_max_size: Annotated[int, Property("group.share.max.size", minimum=1, maximum=1_000)] = 200
+    share_record_lock_duration_ms: Annotated[
+        int, Property("group.share.record.lock.duration.ms", minimum=100, maximum=3_600_000)
+    ] = 30_000
+    """How long a member may keep a record before others get it."""
+    share_min_record_lock_duration_ms: Annotated[
+        int, Property("group.share.min.record.lock.duration.ms", minimum=100, maximum=30_000)
+    ] = 100
+    share_max_record_lock_duration_ms: Annotated[
+        int, Property("group.share.max.record.lock.duration.ms", minimum=30_000, maximum=3_600_000)
+    ] = 3_600_000
+    share_delivery_count_limit: Annotated[int, Property("group.share.delivery.count.limit", minimum=2, maximum=10)] = 5
+    share_min_delivery_count_limit: Annotated[
+        int, Property("group.share.min.delivery.count.limit", minimum=2, maximum=5)
+    ] = 2
+    share_max_delivery_count_limit: Annotated[
+        int, Property("group.share.max.delivery.count.limit", minimum=5, maximum=25)
+    ] = 10
+    share_partition_max_record_locks: Annotated[
+        int, Property("group.share.partition.max.record.locks", minimum=100, maximum=10_000)
+    ] = 2_000
+    share_min_partition_max_record_locks: Annotated[
+        int, Property("group.share.min.partition.max.record.locks", minimum=100, maximum=2_000)
+    ] = 100
+    share_max_partition_max_record_locks: Annotated[
+        int, Property("group.share.max.partition.max.record.locks", minimum=2_000, maximum=10_000)
+    ] = 4_000
     classic_initial_rebalance_delay_ms: Annotated[int, Property("group.initial.rebalance.delay.ms")] = 0
     """How long an empty classic group waits for more members before its first generation."""
     classic_min_session_timeout_ms: Annotated[int, Property("group.min.session.timeout.ms", minimum=1)] = 100
@@ -132,6 +176,18 @@ class CoordinatorConfig(msgspec.Struct, frozen=True):
             minimum=self.consumer_min_heartbeat_interval_ms,
             maximum=self.consumer_max_heartbeat_interval_ms,
         )
+        for name, field in _SHARE_BOUNDED.items():
+            _check_between(
+                f"group.share.{name}",
+                getattr(self, f"share_{field}"),
+                minimum=getattr(self, f"share_min_{field}"),
+                maximum=getattr(self, f"share_max_{field}"),
+            )
+        if self.share_heartbeat_interval_ms >= self.share_session_timeout_ms:
+            raise ConfigError(
+                f"group.share.heartbeat.interval.ms ({self.share_heartbeat_interval_ms}) must be less than "
+                f"group.share.session.timeout.ms ({self.share_session_timeout_ms}); a ninth of it is usual"
+            )
         if unknown := sorted({"classic", "consumer"} ^ ({*self.protocols} - {"connect"})):
             raise ConfigError(
                 f"group.coordinator.rebalance.protocols must be classic,consumer or classic,consumer,connect; "
@@ -235,6 +291,13 @@ _KAFKA: Final = CoordinatorConfig(
     consumer_assignment_interval_ms=1_000,
     consumer_regex_refresh_min_interval_ms=10_000,
     client_assignors=False,
+    share_session_timeout_ms=45_000,
+    share_min_session_timeout_ms=45_000,
+    share_heartbeat_interval_ms=5_000,
+    share_min_heartbeat_interval_ms=5_000,
+    share_assignment_interval_ms=1_000,
+    share_min_record_lock_duration_ms=15_000,
+    share_max_record_lock_duration_ms=60_000,
     connect_session_timeout_ms=45_000,
     connect_heartbeat_interval_ms=5_000,
     classic_initial_rebalance_delay_ms=3_000,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TypeAlias
+from uuid import UUID
 
 import msgspec
 
@@ -80,11 +81,25 @@ class RegexResolved(msgspec.Struct, frozen=True):
     wall_ms: int
 
 
+class ShareStateInitialized(msgspec.Struct, frozen=True):
+    """The state of share partitions was made, as `result.InitializeShareState` asked.
+
+    Args:
+        partitions: (topic id, partition) of each.
+        failed: it could not be made.
+    """
+
+    group_id: str
+    partitions: tuple[tuple[UUID, int], ...]
+    failed: bool = False
+
+
 GroupRequest: TypeAlias = (
     ApiRequest
     | TopicsChanged
     | ConfigChanged
     | RegexResolved
+    | ShareStateInitialized
     | TransactionEnded
     | OffsetRetentionDue
     | CoordinatorStops

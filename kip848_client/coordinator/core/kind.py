@@ -158,6 +158,11 @@ class GroupKind(ABC, Generic[GroupT]):
         del names
         return ()
 
+    def topics_gone(self, topic_ids: frozenset[UUID]) -> CoordinatorResult:
+        """Topics were deleted."""
+        del topic_ids
+        return CoordinatorResult()
+
     def stopped(self) -> CoordinatorResult:
         """Answer the requests that are parked, since another coordinator takes over."""
         return CoordinatorResult()
@@ -169,6 +174,10 @@ class GroupKind(ABC, Generic[GroupT]):
         self, group: GroupT, leaving: Sequence[MemberIdentity], *, now_ms: int, wall_ms: int
     ) -> tuple[Sequence[ErrorCode], CoordinatorResult]:
         """Remove members (LeaveGroup, also by an administrator); returns an error code for each, and the result."""
+
+    def delete(self, group: GroupT) -> CoordinatorResult:
+        """End a group without members; its offsets are seen to."""
+        return CoordinatorResult(records=tuple(group.tombstones()))
 
     def classic_side(self, group: GroupT) -> ClassicSide | None:
         """The handler of the classic protocol for a group of this kind; None: classic members are refused."""

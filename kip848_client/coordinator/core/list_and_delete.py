@@ -11,7 +11,7 @@ from typing import Final
 
 from kip848_client.coordinator.core.coordinator_state import AnyGroup, CoordinatorState
 from kip848_client.coordinator.core.inputs import ApiRequest
-from kip848_client.coordinator.core.kind import timeless
+from kip848_client.coordinator.core.kind import Kinds, timeless
 from kip848_client.coordinator.core.offset_store import offset_tombstone, pending_tombstone
 from kip848_client.coordinator.core.result import CoordinatorResult, Reply
 from kip848_client.coordinator.core.result_batch import Batch
@@ -81,7 +81,7 @@ def _delete_group(state: CoordinatorState, batch: Batch, group_id: str) -> Error
         for partition in sorted(partitions)
     ]
     batch.records += [pending_tombstone(key) for key in state.offsets.pending_of_group(group_id)]
-    batch.records += group.tombstones()
+    batch.add(state.part(Kinds).of(group).delete(group))
     return ErrorCode.NONE
 
 

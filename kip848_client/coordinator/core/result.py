@@ -6,6 +6,7 @@ The shell works through a `CoordinatorResult` in this order, and drops it whole 
     for record in result.records:
         coordinator.replay(record)    # hard state
     coordinator.apply(result)         # soft state: timers, topics image, ...
+    change(result.share_state)        # of share partitions, if the shell has any
     send(result.replies)              # nothing is seen before it is durable
     start(result.tasks)               # see `subscriptions.resolve`
     write(result.events)
@@ -13,7 +14,9 @@ The shell works through a `CoordinatorResult` in this order, and drops it whole 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol, TypeAlias
+from uuid import UUID
 
 import msgspec
 
@@ -101,6 +104,26 @@ class ResolveRegexes(msgspec.Struct, frozen=True):
     image: TopicsImage
 
 
+class InitializeShareState(msgspec.Struct, frozen=True):
+    """Make the state of share partitions, or begin it anew, and hand in `inputs.ShareStateInitialized`.
+
+    Args:
+        state_epoch: the group epoch; state of a higher one refuses.
+        starts: (topic id, partition) -> its start offset; -1: where ``share.auto.offset.reset`` says.
+    """
+
+    group_id: str
+    state_epoch: int
+    starts: Mapping[tuple[UUID, int], int]
+
+
+class DeleteShareState(msgspec.Struct, frozen=True):
+    """Delete the state of share partitions, as far as there is any."""
+
+    group_id: str
+    partitions: tuple[tuple[UUID, int], ...]
+
+
 class CoordinatorResult(msgspec.Struct, frozen=True):
     """The outcome of one event.
 
@@ -109,6 +132,7 @@ class CoordinatorResult(msgspec.Struct, frozen=True):
         records: one atomic batch, in the order in which Kafka writes them.
         soft: changes of soft state, for `GroupCoordinator.apply`.
         tasks: work for the shell, to be started after the replies.
+        share_state: what the share partitions have to do, before the replies.
         events: what happened, for the event log.
     """
 
@@ -116,4 +140,5 @@ class CoordinatorResult(msgspec.Struct, frozen=True):
     records: tuple[CoordinatorRecord, ...] = ()
     soft: tuple[SoftChange, ...] = ()
     tasks: tuple[ResolveRegexes, ...] = ()
+    share_state: tuple[InitializeShareState | DeleteShareState, ...] = ()
     events: tuple[GroupEvent, ...] = ()

@@ -10,6 +10,8 @@ from kip848_client.coordinator.core.result import (
     CancelTimer,
     CoordinatorRecord,
     CoordinatorResult,
+    DeleteShareState,
+    InitializeShareState,
     Reply,
     ResolveRegexes,
     SoftChange,
@@ -20,13 +22,14 @@ from kip848_client.coordinator.core.timers import TimerKey, TimerKind
 class Batch:
     """Records, soft changes and facts of one event, for one group."""
 
-    __slots__ = ("events", "group_id", "records", "replies", "soft", "tasks")
+    __slots__ = ("events", "group_id", "records", "replies", "share_state", "soft", "tasks")
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
         self.records: list[CoordinatorRecord] = []
         self.soft: list[SoftChange] = []
         self.tasks: list[ResolveRegexes] = []
+        self.share_state: list[InitializeShareState | DeleteShareState] = []
         self.events: list[GroupEvent] = []
         self.replies: list[Reply] = []
         """Replies to requests of earlier events."""
@@ -62,9 +65,10 @@ class Batch:
         self.soft += [CancelTimer(TimerKey(kind, self.group_id, member_id)) for kind in TimerKind]
 
     def add(self, result: CoordinatorResult) -> None:
-        """Add the result of the same event for the classic group that this group was, or becomes."""
+        """Add another result of the same event, as of the classic group that this group was or becomes."""
         self.records += result.records
         self.soft += result.soft
+        self.share_state += result.share_state
         self.events += result.events
         self.replies += result.replies
 
@@ -75,5 +79,6 @@ class Batch:
             records=tuple(self.records),
             soft=tuple(self.soft),
             tasks=tuple(self.tasks),
+            share_state=tuple(self.share_state),
             events=tuple(self.events),
         )

@@ -204,7 +204,7 @@ class MixedGroup(ClassicSide, Generic[KeyT, MetadataT, SaidT]):
                     f"The {self.group.kind} group {group.group_id} has reached its maximum capacity of {self.size_max} "
                     "members.",
                 )
-            check_room(state, group)
+            check_room(state, group.group_id)
         if message.protocol_type != self.protocol_type or not any(
             group.classic_protocols.get(protocol.name, 0) == group.classic_count for protocol in message.protocols
         ):

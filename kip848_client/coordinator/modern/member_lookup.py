@@ -99,7 +99,7 @@ def find_member(
                 f"The consumer group {group.group_id} has reached its maximum capacity of {size_max} members.",
             )
         if message.member_epoch == JOIN_EPOCH:
-            check_room(state, group)
+            check_room(state, group.group_id)
     if message.instance_id is not None:
         return _find_static(group, message, member_id=member_id, known=known, owned=owned)
     if known is not None:
@@ -227,7 +227,7 @@ def fenced(message: str) -> Refused:
     return Refused(ErrorCode.FENCED_MEMBER_EPOCH, message)
 
 
-def check_room(state: CoordinatorState, group: ModernGroup[Any, Any]) -> None:
+def check_room(state: CoordinatorState, group_id: str) -> None:
     """Refuse a join beyond the limit of members, so that a flood of joins cannot exhaust memory."""
     members_max, groups_max = state.config.members_max, state.config.groups_max
     if not state.has_room_for_member:
@@ -235,7 +235,7 @@ def check_room(state: CoordinatorState, group: ModernGroup[Any, Any]) -> None:
             ErrorCode.GROUP_MAX_SIZE_REACHED,
             f"The groups of this broker have {members_max} members, which is its limit (kip848.members.max).",
         )
-    if not state.has_room_for_group(group.group_id):
+    if not state.has_room_for_group(group_id):
         raise Refused(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
             f"This broker has {groups_max} groups, which is its limit (kip848.groups.max).",

@@ -10,7 +10,7 @@ import msgspec
 
 from kip848_client.coordinator.core.coordinator_state import CoordinatorState
 from kip848_client.coordinator.core.inputs import ApiRequest
-from kip848_client.coordinator.core.kind import kind_with_offsets, timeless
+from kip848_client.coordinator.core.kind import Kinds, timeless
 from kip848_client.coordinator.core.offset_store import CommittedOffset
 from kip848_client.coordinator.core.refusal import Refused
 from kip848_client.coordinator.core.result import CoordinatorResult, Reply
@@ -108,11 +108,16 @@ def _fetch_group(
 
 
 def _check_member(state: CoordinatorState, group: OffsetFetchRequestGroup) -> None:
-    """Raise `Refused` if the sender names a member and may not fetch; the group's kind decides."""
+    """Raise `Refused` if the sender names a member and may not fetch; the group's kind decides.
+
+    A group of a kind without offsets has committed nothing: that is no error, as in Kafka.
+    """
     stored = state.groups.get(group.group_id)
     if stored is None:
         return
-    kind = kind_with_offsets(state, stored)
+    kind = state.part(Kinds).of(stored)
+    if not kind.HAS_OFFSETS:
+        return
     if group.member_id is not None or group.member_epoch >= 0:
         kind.check_fetch(stored, member_id=group.member_id or "", member_epoch=group.member_epoch)
 

@@ -1,9 +1,9 @@
 """Keys and values of the records in ``__consumer_offsets`` that offsets, classic and consumer groups need.
 
 Owns their layouts and their bytes. A key starts with the record's type (int16), a value with its version (int16).
-Types: 0 and 1 OffsetCommit, 2 GroupMetadata, 3 to 8 and 16 of KIP-848's consumer groups; share and streams groups
-(9 to 15, 17 and up) are not ours and come out as `UnknownRecord`. The layouts of connect groups' records, which are
-ours alone, are in `connect_group_records`.
+Types: 0 and 1 OffsetCommit, 2 GroupMetadata, 3 to 8 and 16 of KIP-848's consumer groups; streams groups (17 and up)
+are not ours and come out as `UnknownRecord`. The layouts of share groups' records (10 to 15) are in
+`share_group_records`, those of connect groups, which are ours alone, in `connect_group_records`.
 
 Tags from 10000 on are ours (client-side assignors, which Apache Kafka never shipped); others skip them.
 
@@ -22,6 +22,7 @@ import msgspec
 from kip848_client.errors import ProtocolError
 from kip848_client.wire.compiler.compiler import decode_body, encode_body
 from kip848_client.wire.messages import connect_group_records as connect
+from kip848_client.wire.messages import share_group_records as share
 from kip848_client.wire.messages.group_record_keys import (
     ClassicProtocol,
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -292,8 +293,8 @@ GroupRecordValue = (
 )
 
 
-RecordKey = GroupRecordKey | connect.ConnectGroupRecordKey
-RecordValue = GroupRecordValue | connect.ConnectGroupRecordValue
+RecordKey = GroupRecordKey | share.ShareGroupRecordKey | connect.ConnectGroupRecordKey
+RecordValue = GroupRecordValue | share.ShareGroupRecordValue | connect.ConnectGroupRecordValue
 
 
 class GroupRecord(msgspec.Struct, frozen=True):
@@ -321,6 +322,12 @@ _PARTS: Final[dict[int, tuple[type[RecordKey], type[RecordValue]]]] = {
     6: (ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue),
     7: (ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue),
     8: (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
+    10: (share.ShareGroupMemberMetadataKey, share.ShareGroupMemberMetadataValue),
+    11: (share.ShareGroupMetadataKey, share.ShareGroupMetadataValue),
+    12: (share.ShareGroupTargetAssignmentMetadataKey, share.ShareGroupTargetAssignmentMetadataValue),
+    13: (share.ShareGroupTargetAssignmentMemberKey, share.ShareGroupTargetAssignmentMemberValue),
+    14: (share.ShareGroupCurrentMemberAssignmentKey, share.ShareGroupCurrentMemberAssignmentValue),
+    15: (share.ShareGroupStatePartitionMetadataKey, share.ShareGroupStatePartitionMetadataValue),
     16: (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
     30_848: (PendingOffsetKey, PendingOffsetValue),
     30_850: (connect.ConnectGroupMetadataKey, connect.ConnectGroupMetadataValue),

@@ -114,7 +114,7 @@ def test_a_consumer_group_is_no_connect_group_and_the_other_way_round() -> None:
     assert joined.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert committed["t", 0] == ErrorCode.GROUP_ID_NOT_FOUND
     assert in_transaction.topics[0].partitions[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
-    assert harness.fetch(None) == ErrorCode.GROUP_ID_NOT_FOUND
+    assert harness.fetch(None) == {}
     assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
