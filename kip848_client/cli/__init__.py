@@ -39,6 +39,7 @@ COMMANDS: Final[dict[str, str]] = {
     "simulate": "play a group with faults on a virtual clock, from one seed or thousands",
     "sweep": "play many thousands of seeds on Spark, and keep the results as Parquet",
     "topics": "create, list, describe and delete topics; print their records",
+    "transactions": "show open transactions and whom they hold back; abort them",
 }
 """Subcommand -> its line in the help. Each is the module of that name in this package, if it is there."""
 
