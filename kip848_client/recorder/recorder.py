@@ -7,9 +7,8 @@ group in one millisecond count as one, except that commits are told apart by the
 
 from __future__ import annotations
 
-import struct
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -22,17 +21,11 @@ from kip848_client.model import ZERO_UUID
 from kip848_client.recorder.classic_groups import RecordedClassicGroup
 from kip848_client.recorder.commits import commit_events
 from kip848_client.recorder.consumer_groups import RecordedGroup
+from kip848_client.recorder.other_groups import KINDS, RecordedOtherGroup, read_key
 from kip848_client.wire.messages import group_records as wire
 from kip848_client.wire.messages.connect_group_records import ConnectGroupRecordKey
 from kip848_client.wire.messages.group_records import GroupRecord, UnknownRecord, decode_record, group_of
 from kip848_client.wire.messages.share_group_records import ShareGroupRecordKey
-
-_OTHER_TYPES: Final[Mapping[int, str]] = {
-    9: "share",
-    **dict.fromkeys(range(17, 25), "streams"),
-}
-"""Record types of groups that are counted and not recorded. All their keys begin with the group's id."""
-_INT16: Final = struct.Struct(">h")
 
 
 class RawRecord(NamedTuple):
@@ -55,7 +48,7 @@ class RecordCounts(msgspec.Struct):
     Attributes:
         records: all of them.
         tombstones: how many of them delete something.
-        other_groups: ids of groups of another type (``share``, ``streams``), by type.
+        other_groups: ids of groups of another type (``connect``), by type.
         skipped: records that were left out, by reason.
     """
 
@@ -99,6 +92,7 @@ class Recorder:
         self._open: dict[int, _Decision] = {}
         self._consumer: dict[str, RecordedGroup] = {}
         self._classic: dict[str, RecordedClassicGroup] = {}
+        self._others: dict[str, RecordedOtherGroup] = {}
         self.counts: Final = RecordCounts()
 
     def add(self, record: RawRecord) -> Iterator[JournalEvent]:
@@ -115,6 +109,8 @@ class Recorder:
         ):
             yield from self.end_of_partition(record.partition)
             open_ = None
+        if decoded is None:
+            yield from self._other_group_written(record)
         if decoded is None or group_id is None or not self._is_wanted(group_id):
             return
         if open_ is None:
@@ -138,14 +134,15 @@ class Recorder:
 
     def snapshot(self, *, ts_ms: int) -> Iterator[JournalEvent]:
         """Yield the events that describe all groups as they are now; a log that begins now begins with them."""
-        for group_id in sorted({*self._consumer, *self._classic}):
-            for state in (self._consumer.get(group_id), self._classic.get(group_id)):
+        for group_id in sorted({*self._consumer, *self._classic, *self._others}):
+            for state in (self._consumer.get(group_id), self._classic.get(group_id), self._others.get(group_id)):
                 if state is not None:
                     yield from self._render(state.snapshot(), ts_ms)
 
     def kind_of(self, group_id: str) -> str:
-        """``consumer`` or ``classic``; also ``classic`` for a group that has only committed offsets."""
-        return self._protocol_of(group_id) or "classic"
+        """``consumer``, ``classic``, ``share`` or ``streams``; a group that has only committed is ``classic``."""
+        other = self._others.get(group_id)
+        return self._protocol_of(group_id) or (other.kind if other else "classic")
 
     def name_of(self, topic_id: UUID) -> str | None:
         """Name of a topic id, from the cluster or from committed offsets."""
@@ -175,24 +172,34 @@ class Recorder:
             counts.skipped["damaged"] += 1
             return None
         if isinstance(decoded, UnknownRecord):
-            self._count_other(_OTHER_TYPES.get(decoded.record_type), decoded)
+            if decoded.record_type not in KINDS:
+                counts.skipped[f"unknown record type {decoded.record_type}"] += 1
             return None
-        if isinstance(decoded.key, ConnectGroupRecordKey | ShareGroupRecordKey):
-            kind = "connect" if isinstance(decoded.key, ConnectGroupRecordKey) else "share"
-            self._count_other(kind, UnknownRecord(decoded.key.WIRE.api_key, record.key, record.value))
+        if isinstance(decoded.key, ConnectGroupRecordKey):
+            counts.skipped["connect groups"] += 1
+            if self._is_wanted(decoded.key.group_id):
+                counts.other_groups.setdefault("connect", set()).add(decoded.key.group_id)
+            return None
+        if isinstance(decoded.key, ShareGroupRecordKey):
             return None
         return decoded
 
-    def _count_other(self, kind: str | None, record: UnknownRecord) -> None:
-        if kind is None:
-            self.counts.skipped[f"unknown record type {record.record_type}"] += 1
-            return
-        self.counts.skipped[f"{kind} groups"] += 1
-        if len(record.key) >= 4:
-            (length,) = _INT16.unpack_from(record.key, 2)
-            group_id = record.key[4 : 4 + max(length, 0)].decode("utf-8", "replace")
-            if self._is_wanted(group_id):
-                self.counts.other_groups.setdefault(kind, set()).add(group_id)
+    def _other_group_written(self, record: RawRecord) -> Iterator[JournalEvent]:
+        """A record of a share group or a streams group; there are no events about others."""
+        try:
+            key = None if record.key is None else read_key(record.key)
+            if key is None or not self._is_wanted(key.group_id):
+                return
+            group = self._others.get(key.group_id)
+            if group is None:
+                if record.value is None:
+                    return
+                group = self._others[key.group_id] = RecordedOtherGroup(KINDS[key.record_type], key.group_id)
+            yield from self._render(group.written(key, record.value), record.timestamp_ms)
+            if not group.exists:
+                del self._others[key.group_id]
+        except ProtocolError:
+            self.counts.skipped["damaged"] += 1
 
     def _decide(self, decision: _Decision) -> Iterator[JournalEvent]:
         if not decision.has_classic_record:
