@@ -24,6 +24,7 @@ from kip848_client.broker.controls.groups import BrokerGroups, conditions
 from kip848_client.broker.controls.live import LiveBroker
 from kip848_client.broker.controls.nodes import BrokerNodes
 from kip848_client.broker.controls.quotas import BrokerQuotas
+from kip848_client.broker.controls.shares import BrokerShares
 from kip848_client.broker.controls.topics import BrokerTopics
 from kip848_client.broker.controls.transactions import BrokerTransactions
 from kip848_client.broker.coordinators.snapshots import GroupSnapshot
@@ -101,6 +102,7 @@ class EmbeddedBroker:
         topics: the topics by name, and what changes them; see `BrokerTopics`.
         groups: the groups, and what time or an operator may do to them; see `BrokerGroups`.
         transactions: the transactional ids; see `BrokerTransactions`.
+        shares: the records in flight of share groups; see `BrokerShares`.
         nodes: the brokers of a cluster: kill, stop, start or pause one, move what it leads; see `BrokerNodes`.
         acls: who may do what; see `BrokerAcls`.
         quotas: how fast clients may be; see `BrokerQuotas.set`.
@@ -179,6 +181,7 @@ class EmbeddedBroker:
         self.topics: Final = BrokerTopics(self._live)
         self.groups: Final = BrokerGroups(self._live)
         self.transactions: Final = BrokerTransactions(self._live)
+        self.shares: Final = BrokerShares(self._live)
         self.nodes: Final = BrokerNodes(self._live)
         self.acls: Final = BrokerAcls(self._live, config=self.config)
         self.quotas: Final = BrokerQuotas(self._live)
@@ -518,3 +521,4 @@ class AsyncWaits:
         self.groups: Final = AsyncWait(broker.groups.wait_for)
         self.requests: Final = AsyncWait(broker.requests.wait_for)
         self.transactions: Final = AsyncWait(broker.transactions.wait_for)
+        self.shares: Final = AsyncWait(broker.shares.wait_for)

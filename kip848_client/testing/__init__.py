@@ -12,6 +12,7 @@ from kip848_client.broker.controls.groups import BrokerGroups as BrokerGroups
 from kip848_client.broker.controls.nodes import BrokerNodes as BrokerNodes
 from kip848_client.broker.controls.quotas import BrokerQuotas as BrokerQuotas
 from kip848_client.broker.controls.quotas import ClientQuota as ClientQuota
+from kip848_client.broker.controls.shares import BrokerShares as BrokerShares
 from kip848_client.broker.controls.topics import BrokerTopics as BrokerTopics
 from kip848_client.broker.controls.transactions import BrokerTransactions as BrokerTransactions
 from kip848_client.broker.coordinators.snapshots import GroupSnapshot as GroupSnapshot
@@ -53,4 +54,5 @@ from kip848_client.faults.subject import HEARTBEAT_APIS as HEARTBEAT_APIS
 from kip848_client.faults.subject import OpaqueRequest as OpaqueRequest
 from kip848_client.model import NamedPartition as NamedPartition
 from kip848_client.share_partitions.share_partition import InFlightRecords as InFlightRecords
+from kip848_client.share_partitions.share_partition import RecordState as RecordState
 from kip848_client.wire.api_keys import ApiKey as ApiKey

@@ -12,7 +12,8 @@ import pytest
 from kip848_client import EmbeddedBroker
 from kip848_client.broker.state import BrokerState
 from kip848_client.clock import ManualClock
-from kip848_client.errors import ErrorCode
+from kip848_client.errors import ErrorCode, RequestTimeoutError
+from kip848_client.faults import lose_reply
 from kip848_client.wire.api_keys import ApiKey
 from tests.support.messages import message
 from tests.support.raw_connection import RawConnection
@@ -112,7 +113,7 @@ def acquired(answer: Any) -> list[tuple[int, int, int]]:
 
 
 def shown(broker: EmbeddedBroker) -> Any:
-    (partition,) = broker._on_loop(lambda state: state.shares.snapshots(GROUP))
+    (partition,) = broker.shares.partitions(GROUP)
     return partition
 
 
@@ -232,7 +233,7 @@ def test_a_topic_that_is_created_again_begins_anew(broker: EmbeddedBroker, worke
     """Offsets of the old topic say nothing about the new one."""
     worker.take()
     broker.topics.delete(TOPIC)
-    assert broker._on_loop(lambda state: state.shares.snapshots(GROUP)) == ()
+    assert broker.shares.partitions(GROUP) == ()
     broker.topics.create(TOPIC, 1)
     broker.produce(TOPIC, "new")
     fresh = Worker(broker, prepare(broker), "worker-1")
@@ -291,3 +292,33 @@ def test_a_member_that_asks_another_node_learns_the_leader(
     (partition,) = answer.responses[0].partitions
     assert (partition.error_code, partition.current_leader.leader_id) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, new)
     assert [node.node_id for node in answer.node_endpoints] == [new]
+
+
+def test_the_test_kit_shows_the_records_in_flight_and_ends_their_locks(
+    broker: EmbeddedBroker, worker: Worker, other: Worker
+) -> None:
+    """A test of a worker that hangs needs to see who has what, and must not wait for half a minute."""
+    worker.take(max_records=3, share_acquire_mode=1)
+    (partition,) = broker.shares.partitions(GROUP)
+    assert (partition.start_offset, partition.end_offset, partition.unfinished) == (0, 3, 10)
+    (held,) = partition.in_flight
+    assert (held.first_offset, held.last_offset, held.owner, held.delivery_count) == (0, 2, "worker-1", 1)
+    assert held.lock_deadline_ms is not None
+    assert broker.shares.expire_record_locks(GROUP, TOPIC, 0) == 3
+    assert other.take() == [(0, 2, 2), (3, 9, 1)]
+    other.acknowledge((0, 9, ACCEPT))
+    (done,) = broker.shares.wait_for(GROUP, lambda partitions: partitions[0].unfinished == 0)
+    assert done.start_offset == 10
+    with pytest.raises(RequestTimeoutError, match="all released"):
+        broker.shares.wait_for(GROUP, lambda partitions: False, what="all released", timeout_s=0.01)
+
+
+def test_an_acknowledgement_whose_answer_was_lost_counts_once(
+    broker: EmbeddedBroker, worker: Worker, other: Worker
+) -> None:
+    """The case that people fear: the job is done, the worker does not know it, and it must not be done again."""
+    worker.take()
+    broker.faults.on("ShareAcknowledge", lose_reply(), times=1)
+    with pytest.raises(EOFError):
+        worker.acknowledge((0, 4, ACCEPT))
+    assert other.take() == [(5, 9, 2)]

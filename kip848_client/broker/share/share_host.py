@@ -11,6 +11,7 @@ Lives on the broker's loop. Locks end on the loop's time, or by `run_due` on a `
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import logging
 import uuid
 from collections.abc import Callable, Iterable
@@ -18,6 +19,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from kip848_client.broker.coordinators.shards import refuse_waiters
 from kip848_client.broker.share.dead_letters import DeadLetterTopics
 from kip848_client.broker.storage.group_log import GroupLog
 from kip848_client.broker.topics.registry import Topic, TopicChange, TopicDeleted, TopicRegistry
@@ -44,6 +46,11 @@ _UNINITIALIZED: Final = -1
 _FENCED: Final = (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH)
 
 Settings: TypeAlias = Callable[[str], ShareSettings]
+Waiter: TypeAlias = tuple[
+    str,
+    "Callable[[tuple[SharePartitionSnapshot, ...]], bool]",
+    "concurrent.futures.Future[tuple[SharePartitionSnapshot, ...]]",
+]
 
 
 class SharePartitionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,13 +59,15 @@ class SharePartitionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         start_offset: the SPSO: every record before it is done with; None if no member has read from it yet.
         end_offset: the SPEO: no record from it on was acquired yet; None if no node has it in memory.
-        in_flight: the records between the two.
+        unfinished: records from the SPSO on that are neither accepted nor archived.
+        in_flight: the records between SPSO and SPEO.
     """
 
     topic: str
     partition: int
     start_offset: int | None
     end_offset: int | None
+    unfinished: int
     in_flight: tuple[InFlightRecords, ...]
 
 
@@ -116,6 +125,7 @@ class ShareHost:
         self._states: Final = ShareStates()
         self._live: Final[dict[ShareKey, LivePartition]] = {}
         self._closed = False
+        self._waiters: list[Waiter] = []
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms: int | None = None
         self._unsubscribe: Final = topics.subscribe(self._topic_changed)
@@ -139,6 +149,8 @@ class ShareHost:
         """Stop timers, and free nothing any more: what members have, they have until the next start."""
         self._closed = True
         self._unsubscribe()
+        waiters, self._waiters = self._waiters, []
+        refuse_waiters(waiters)
         if self._timer is not None:
             self._timer.cancel()
 
@@ -237,6 +249,7 @@ class ShareHost:
         ends_ms = self._clock.now_ms() + self.settings_of(live.key.group_id).record_lock_duration_ms
         live.locks_end_ms = ends_ms if live.locks_end_ms is None else min(live.locks_end_ms, ends_ms)
         self._arm()
+        self._changed(live)
 
     def acknowledge(
         self, live: LivePartition, member_id: str, acknowledgements: Iterable[AcknowledgementBatch]
@@ -291,20 +304,53 @@ class ShareHost:
             topic = self._topics.get_by_id(key.topic_id)
             if key.group_id != group_id or topic is None:
                 continue
-            live, state = self.get(key), self._states.get(key)
-            kept = None if state is None or state.start_offset < 0 else state.start_offset
-            found.append(
-                SharePartitionSnapshot(
-                    topic=topic.name,
-                    partition=key.partition,
-                    start_offset=kept if live is None else live.partition.start_offset,
-                    end_offset=None if live is None else live.partition.end_offset,
-                    in_flight=() if live is None else live.partition.in_flight(),
-                )
-            )
+            found.append(self._snapshot(key, topic))
         return tuple(sorted(found, key=lambda each: (each.topic, each.partition)))
 
+    def add_waiter(
+        self,
+        group_id: str,
+        predicate: Callable[[tuple[SharePartitionSnapshot, ...]], bool],
+        future: concurrent.futures.Future[tuple[SharePartitionSnapshot, ...]],
+    ) -> None:
+        """Resolve *future* with the first snapshot of a group's partitions for which *predicate* holds."""
+        self._waiters.append((group_id, predicate, future))
+        self._tell_waiters(group_id)
+
     # --- internals
+
+    def _snapshot(self, key: ShareKey, topic: Topic) -> SharePartitionSnapshot:
+        live, state, log = self.get(key), self._states.get(key), topic.partitions[key.partition]
+        kept = None if state is None or state.start_offset < 0 else state.start_offset
+        start = kept if live is None else live.partition.start_offset
+        done = live.partition.delivery_complete_count if live else max(state.delivery_complete_count, 0) if state else 0
+        return SharePartitionSnapshot(
+            topic=topic.name,
+            partition=key.partition,
+            start_offset=start,
+            end_offset=None if live is None else live.partition.end_offset,
+            unfinished=log.high_watermark - max(log.log_start_offset if start is None else start, 0) - done,
+            in_flight=() if live is None else live.partition.in_flight(),
+        )
+
+    def _tell_waiters(self, group_id: str) -> None:
+        left = []
+        for waiter in self._waiters:
+            group, predicate, future = waiter
+            if future.cancelled():
+                continue
+            snapshots = self.snapshots(group) if group == group_id else ()
+            try:
+                fulfilled = group == group_id and predicate(snapshots)
+            except Exception as error:  # noqa: BLE001 - the predicate is a test's; it fails there and not here
+                if future.set_running_or_notify_cancel():
+                    future.set_exception(error)
+                continue
+            if not fulfilled:
+                left.append(waiter)
+            elif future.set_running_or_notify_cancel():
+                future.set_result(snapshots)
+        self._waiters = left
 
     def _first_start(self, group_id: str, log: PartitionLog) -> int:
         """Where a group begins that has no offset, by its ``share.auto.offset.reset``."""
@@ -346,6 +392,7 @@ class ShareHost:
             raise BrokerError(str(error), code=ErrorCode.UNKNOWN_SERVER_ERROR) from error
         partition.settle(change, kept=True)
         self._bury(live, change.dead_letters)
+        self._changed(live)
 
     def _keep_or_log(self, live: LivePartition, change: Change) -> None:
         """Keep a change that no request waits for. If the disk is full the records are free all the same."""
@@ -385,6 +432,10 @@ class ShareHost:
     def _append(self, record: ShareRecord) -> None:
         self._log.append([encode_share_state_record(*record)])
         self._states.replay(record)
+
+    def _changed(self, live: LivePartition) -> None:
+        if self._waiters:
+            self._tell_waiters(live.key.group_id)
 
     def _drop(self, key: ShareKey) -> None:
         live = self._live.pop(key, None)

@@ -22,6 +22,7 @@ from kip848_client.broker.controls.acls import BrokerAcls
 from kip848_client.broker.controls.clock import BrokerClock
 from kip848_client.broker.controls.groups import BrokerGroups
 from kip848_client.broker.controls.nodes import BrokerNodes
+from kip848_client.broker.controls.shares import BrokerShares
 from kip848_client.broker.controls.topics import BrokerTopics
 from kip848_client.broker.controls.transactions import BrokerTransactions
 from kip848_client.broker.net.faults import FaultRule
@@ -35,11 +36,12 @@ _ROOMS: Final[dict[str, type]] = {
     "topics": BrokerTopics,
     "groups": BrokerGroups,
     "transactions": BrokerTransactions,
+    "shares": BrokerShares,
     "nodes": BrokerNodes,
     "acls": BrokerAcls,
     "clock": BrokerClock,
 }
-_NOT_IN_JSON: Final = {"acls/remove"}
+_NOT_IN_JSON: Final = {"acls/remove", "shares/wait_for"}
 """Methods of these rooms that take objects."""
 
 
