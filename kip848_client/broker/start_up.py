@@ -233,8 +233,8 @@ class StartUp(NamedTuple):
         def on_gone(connection: ClientConnection) -> None:
             if authentication is not None:
                 authentication.forget(connection)
-            for ended in state.share_sessions[connection.node_id].connection_gone(connection.connection_id):
-                state.shares.session_ended(ended, node_id=connection.node_id)
+            gone = state.share_sessions[connection.node_id].connection_gone(connection.connection_id)
+            state.shares.connection_gone(gone, node_id=connection.node_id)
 
         def make_server(node_id: int) -> Server:
             state.fetch_sessions[node_id] = FetchSessions(

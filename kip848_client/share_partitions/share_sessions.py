@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from kip848_client.errors import BrokerError, ErrorCode
 
-__all__ = ["FINAL_EPOCH", "OPENING_EPOCH", "EndedSession", "ReadPartition", "ShareSessions"]
+__all__ = ["FINAL_EPOCH", "OPENING_EPOCH", "EndedSession", "GoneConnection", "ReadPartition", "ShareSessions"]
 
 OPENING_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
@@ -34,13 +34,23 @@ class EndedSession(NamedTuple):
 
     Attributes:
         partitions: from which the member may have records.
-        is_last: no other member of the group has a session on the node.
     """
 
     group_id: str
     member_id: str
     partitions: tuple[ReadPartition, ...]
-    is_last: bool
+
+
+class GoneConnection(NamedTuple):
+    """What the end of a connection means.
+
+    Attributes:
+        ended: the session that was open on it.
+        left_group: the group of which no member has a session on the node any more.
+    """
+
+    ended: EndedSession | None
+    left_group: str | None
 
 
 class _Session:
@@ -63,6 +73,8 @@ class ShareSessions:
     def __init__(self, *, sessions_max: int) -> None:
         self._sessions_max: Final = sessions_max
         self._sessions: Final[dict[tuple[str, str], _Session]] = {}
+        self._last_opened: Final[dict[int, tuple[str, str]]] = {}
+        """Group and member by connection, also after the session has ended."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -103,6 +115,7 @@ class ShareSessions:
                     code=ErrorCode.SHARE_SESSION_LIMIT_REACHED,
                 )
             session = self._sessions[key] = _Session(named, connection_id)
+            self._last_opened[connection_id] = key
             return tuple(session.partitions)
         session = self._step(key, epoch)
         for partition in named:
@@ -160,13 +173,16 @@ class ShareSessions:
         session = self._sessions.pop((group_id, member_id), None)
         if session is None:
             return None
-        is_last = not any(group == group_id for group, _ in self._sessions)
-        return EndedSession(group_id, member_id, tuple(session.partitions), is_last)
+        return EndedSession(group_id, member_id, tuple(session.partitions))
 
-    def connection_gone(self, connection_id: int) -> tuple[EndedSession, ...]:
-        """End the sessions of a connection."""
-        theirs = [key for key, session in self._sessions.items() if session.connection_id == connection_id]
-        return tuple(ended for key in theirs if (ended := self.end(*key)) is not None)
+    def connection_gone(self, connection_id: int) -> GoneConnection:
+        """End the session that was opened last on a connection."""
+        key = self._last_opened.pop(connection_id, None)
+        if key is None:
+            return GoneConnection(None, None)
+        session = self._sessions.get(key)
+        ended = self.end(*key) if session is not None and session.connection_id == connection_id else None
+        return GoneConnection(ended, None if any(group == key[0] for group, _ in self._sessions) else key[0])
 
     def _find(self, key: tuple[str, str]) -> _Session:
         session = self._sessions.get(key)

@@ -36,7 +36,7 @@ from kip848_client.share_partitions.share_partition import (
     InFlightRecords,
     SharePartition,
 )
-from kip848_client.share_partitions.share_sessions import EndedSession
+from kip848_client.share_partitions.share_sessions import EndedSession, GoneConnection
 from kip848_client.share_partitions.share_state import ShareKey, ShareRecord, ShareState, ShareStates
 from kip848_client.wire.messages.share_state_records import decode_share_state_record, encode_share_state_record
 
@@ -266,7 +266,7 @@ class ShareHost:
         live.wake()
 
     def session_ended(self, ended: EndedSession, *, node_id: int) -> None:
-        """Free the records of a member whose session is over; forget the partitions of a group without sessions."""
+        """Free the records of a member whose session is over."""
         if self._closed or not self._topics.placement.is_active(node_id):
             return
         settings = self.settings_of(ended.group_id)
@@ -274,11 +274,15 @@ class ShareHost:
             live = self.get(ShareKey(ended.group_id, topic_id, partition))
             if live is not None:
                 self._keep_or_log(live, live.partition.release(ended.member_id, settings=settings))
-        if ended.is_last:
-            for key in tuple(self._live):
-                leads = self._topics.placement.get(key.topic_id, key.partition).leader == node_id
-                if key.group_id == ended.group_id and leads:
-                    self._drop(key)
+
+    def connection_gone(self, gone: GoneConnection, *, node_id: int) -> None:
+        """Free the records of its member; forget the partitions of a group whose members all are gone."""
+        if gone.ended is not None:
+            self.session_ended(gone.ended, node_id=node_id)
+        for key in tuple(self._live) if gone.left_group is not None else ():
+            leads = self._topics.placement.get(key.topic_id, key.partition).leader == node_id
+            if key.group_id == gone.left_group and leads:
+                self._drop(key)
 
     # --- for tests
 
