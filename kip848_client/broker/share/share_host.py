@@ -58,7 +58,7 @@ class SharePartitionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         start_offset: the SPSO: every record before it is done with; None if no member has read from it yet.
-        end_offset: the SPEO: no record from it on was acquired yet; None if no node has it in memory.
+        end_offset: the SPEO: no record from it on was acquired yet; None if no member has read from it yet.
         unfinished: records from the SPSO on that are neither accepted nor archived.
         in_flight: the records between SPSO and SPEO.
     """
@@ -325,16 +325,18 @@ class ShareHost:
 
     def _snapshot(self, key: ShareKey, topic: Topic) -> SharePartitionSnapshot:
         live, state, log = self.get(key), self._states.get(key), topic.partitions[key.partition]
-        kept = None if state is None or state.start_offset < 0 else state.start_offset
-        start = kept if live is None else live.partition.start_offset
-        done = live.partition.delivery_complete_count if live else max(state.delivery_complete_count, 0) if state else 0
+        partition = None if live is None else live.partition
+        if partition is None and state is not None and state.start_offset >= 0:
+            partition = SharePartition(start_offset=state.start_offset, batches=state.batches)
+        start = log.log_start_offset if partition is None else partition.start_offset
+        done = 0 if partition is None else partition.delivery_complete_count
         return SharePartitionSnapshot(
             topic=topic.name,
             partition=key.partition,
-            start_offset=start,
-            end_offset=None if live is None else live.partition.end_offset,
-            unfinished=log.high_watermark - max(log.log_start_offset if start is None else start, 0) - done,
-            in_flight=() if live is None else live.partition.in_flight(),
+            start_offset=None if partition is None else start,
+            end_offset=None if partition is None else partition.end_offset,
+            unfinished=max(log.high_watermark - start - done, 0),
+            in_flight=() if partition is None else partition.in_flight(),
         )
 
     def _tell_waiters(self, group_id: str) -> None:

@@ -24,6 +24,7 @@ import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.KafkaShareConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
@@ -43,6 +44,8 @@ import org.apache.kafka.common.serialization.StringSerializer;
  * produce ADDRESS TOPIC COUNT PARTITIONS          "acked PARTITION OFFSET" for every record
  * consume ADDRESS GROUP TOPIC|^PATTERN [KEY=VALUE...]  "assigned P,P", "revoked P,P", "record PARTITION OFFSET VALUE";
  *                                                  ends, committing and leaving, when standard input ends
+ * share ADDRESS GROUP TOPIC                       "took PARTITION OFFSET COUNT ..." for the records of a poll, and "done
+ *                                                  PARTITION OFFSET ..." once they are accepted; ends as consume does
  * transact ADDRESS TOPIC                          a commit with an offset of group g, an abort, a zombie and its
  *                                                  successor; then "read VALUES" of what is committed in partition 0
  * admin ADDRESS                                    a tour of the administrator's calls, one line each
@@ -53,6 +56,7 @@ public final class JavaClient {
         switch (arguments[0]) {
             case "produce" -> produce(arguments);
             case "consume" -> consume(arguments);
+            case "share" -> share(arguments[1], arguments[2], arguments[3]);
             case "transact" -> transact(arguments[1], arguments[2]);
             case "admin" -> admin(arguments[1]);
             case "assign" -> assign();
@@ -128,6 +132,30 @@ public final class JavaClient {
             }
         }
         say("closed");
+    }
+
+    private static void share(String address, String group, String topic) throws Exception {
+        Properties properties = properties(address);
+        properties.put("group.id", group);
+        try (KafkaShareConsumer<String, String> consumer = new KafkaShareConsumer<>(properties)) {
+            consumer.setAcknowledgementCommitCallback((offsets, error) -> {
+                StringBuilder line = new StringBuilder(error == null ? "done" : "refused " + error);
+                offsets.forEach((place, done) ->
+                    done.forEach(offset -> line.append(" " + place.partition() + " " + offset)));
+                say(line.toString());
+            });
+            consumer.subscribe(List.of(topic));
+            while (System.in.available() == 0) {
+                StringBuilder line = new StringBuilder("took");
+                for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(200))) {
+                    line.append(" " + record.partition() + " " + record.offset() + " " + record.deliveryCount().get());
+                }
+                if (line.length() > 4) {
+                    say(line.toString());
+                    consumer.commitSync();
+                }
+            }
+        }
     }
 
     private static void transact(String address, String topic) {
