@@ -25,6 +25,7 @@ from kip848_client.broker.controls.live import LiveBroker
 from kip848_client.broker.controls.nodes import BrokerNodes
 from kip848_client.broker.controls.quotas import BrokerQuotas
 from kip848_client.broker.controls.shares import BrokerShares
+from kip848_client.broker.controls.telemetry import BrokerTelemetry
 from kip848_client.broker.controls.topics import BrokerTopics
 from kip848_client.broker.controls.transactions import BrokerTransactions
 from kip848_client.broker.coordinators.snapshots import GroupSnapshot
@@ -105,6 +106,7 @@ class EmbeddedBroker:
         shares: the records in flight of share groups; see `BrokerShares`.
         nodes: the brokers of a cluster: kill, stop, start or pause one, move what it leads; see `BrokerNodes`.
         acls: who may do what; see `BrokerAcls`.
+        telemetry: metrics that clients pushed; see `BrokerTelemetry.wait_for`.
         quotas: how fast clients may be; see `BrokerQuotas.set`.
         clock: lets time pass, with a `ManualClock`; see `BrokerClock.advance`.
         faults: rules that inject faults into requests; see `Faults.on`.
@@ -185,6 +187,7 @@ class EmbeddedBroker:
         self.nodes: Final = BrokerNodes(self._live)
         self.acls: Final = BrokerAcls(self._live, config=self.config)
         self.quotas: Final = BrokerQuotas(self._live)
+        self.telemetry: Final = BrokerTelemetry(self._live)
         self.clock: Final = BrokerClock(self._live, self._clock, run_due=self._run_due)
         self.aio: Final = AsyncWaits(self)
 
@@ -444,6 +447,7 @@ class EmbeddedBroker:
             served=self._apis.versions,
             follow_topics=self._known_topics.follow,
             new_dispatcher=self._new_dispatcher,
+            on_push=self.telemetry._took,
         )
         started = await start_up.run(kept, nodes, thread)
         self._topics_at_start = {}
@@ -520,5 +524,6 @@ class AsyncWaits:
         self.wait_for_records: Final = awaited(broker.wait_for_records)
         self.groups: Final = AsyncWait(broker.groups.wait_for)
         self.requests: Final = AsyncWait(broker.requests.wait_for)
+        self.telemetry: Final = AsyncWait(broker.telemetry.wait_for)
         self.transactions: Final = AsyncWait(broker.transactions.wait_for)
         self.shares: Final = AsyncWait(broker.shares.wait_for)

@@ -92,6 +92,10 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     controller_quota_windows: Annotated[int, Property("controller.quota.window.num", minimum=1)] = 11
     controller_quota_window_s: Annotated[int, Property("controller.quota.window.size.seconds", minimum=1)] = 1
 
+    # Metrics of clients
+    client_telemetry: Annotated[bool, Property("kip848.client.telemetry.enable")] = False
+    telemetry_bytes_max: Annotated[int, Property("telemetry.max.bytes", minimum=1)] = 1_048_576
+
     # Access
     authorizer: Annotated[str, Property("authorizer.class.name")] = ""
     super_users: Annotated[str, Property("super.users")] = ""
@@ -123,7 +127,11 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def extensions(self) -> frozenset[str]:
         """The extensions that are on; each brings private APIs."""
-        on = {"client_assignors": self.coordinator.client_assignors, "connect": self.coordinator.connect_groups}
+        on = {
+            "client_assignors": self.coordinator.client_assignors,
+            "connect": self.coordinator.connect_groups,
+            "telemetry": self.client_telemetry,
+        }
         return frozenset(name for name, is_on in on.items() if is_on)
 
     @classmethod

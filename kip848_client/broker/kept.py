@@ -40,6 +40,7 @@ class Kept(NamedTuple):
     scram: ScramChanges
     quotas: ClientQuotas
     broker_configs: ConfigStore
+    client_metrics: ConfigStore
     data: DataDir | None = None
 
     @classmethod
@@ -58,6 +59,7 @@ class Kept(NamedTuple):
             ScramChanges(),
             ClientQuotas(ConfigStore("client_quota")),
             ConfigStore("broker"),
+            ConfigStore("client_metrics"),
         )
 
     @classmethod
@@ -84,6 +86,7 @@ class Kept(NamedTuple):
                 ScramChanges(data),
                 ClientQuotas(ConfigStore("client_quota", data)),
                 ConfigStore("broker", data),
+                ConfigStore("client_metrics", data),
                 data,
             )
         except BaseException:

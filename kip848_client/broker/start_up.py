@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kip848_client.broker.client_telemetry import ClientTelemetry, MetricsPush
 from kip848_client.broker.cluster.fail_over import FailOver
 from kip848_client.broker.cluster.live_settings import LiveSettings
 from kip848_client.broker.cluster.nodes import Nodes
@@ -71,6 +72,7 @@ class StartUp(NamedTuple):
     Attributes:
         topics: to create, name to number of partitions.
         follow_topics: learns the names of all topics; returns what ends that.
+        on_push: called with the metrics that a client pushes.
         new_dispatcher: makes what answers requests, for the state of this start.
     """
 
@@ -85,6 +87,7 @@ class StartUp(NamedTuple):
     served: Mapping[int, tuple[int, int]]
     follow_topics: Callable[[TopicRegistry], Callable[[], None]]
     new_dispatcher: Callable[[BrokerState], Dispatcher]
+    on_push: Callable[[MetricsPush], None]
 
     async def run(self, kept: Kept, nodes: Nodes, thread: LoopThread) -> Started:
         """Serve. Runs on the broker's loop.
@@ -159,6 +162,12 @@ class StartUp(NamedTuple):
                 cleaner=cleaner,
                 groups=groups,
                 data=kept.data,
+            ),
+            telemetry=ClientTelemetry(
+                kept.client_metrics,
+                clock=self.clock,
+                push_bytes_max=self.config.telemetry_bytes_max,
+                on_push=self.on_push,
             ),
             throttling=Throttling(kept.quotas, self.config, clock=self.clock, loop=thread.loop),
             access=access,
@@ -235,6 +244,8 @@ class StartUp(NamedTuple):
                 authentication.forget(connection)
             gone = state.share_sessions[connection.node_id].connection_gone(connection.connection_id)
             state.shares.connection_gone(gone, node_id=connection.node_id)
+            if self.config.client_telemetry:
+                state.telemetry.forget(connection.connection_id)
 
         def make_server(node_id: int) -> Server:
             state.fetch_sessions[node_id] = FetchSessions(

@@ -16,6 +16,7 @@ from kip848_client.broker.config import BrokerConfig
 from kip848_client.clock import Clock, TimerHandle
 
 if TYPE_CHECKING:
+    from kip848_client.broker.client_telemetry import ClientTelemetry
     from kip848_client.broker.cluster.live_settings import LiveSettings
     from kip848_client.broker.cluster.nodes import Node, Nodes
     from kip848_client.broker.coordinators.group_shards import GroupShards
@@ -50,6 +51,7 @@ class BrokerState(msgspec.Struct, eq=False):
         config: the settings of the start; those that changed since are in *settings*.
         throttling: slows down clients that exceed a quota.
         settings: those of the brokers that can change while they run.
+        telemetry: takes the metrics of clients.
         users: who can log in; empty without logins, unless AlterUserScramCredentials made some.
         authentication: who may use a connection; None admits every client.
         access: who may do what; None if every client may do everything.
@@ -74,6 +76,7 @@ class BrokerState(msgspec.Struct, eq=False):
     users: Users
     throttling: Throttling
     settings: LiveSettings
+    telemetry: ClientTelemetry
     authentication: Authentication | None = None
     access: Access | None = None
     fetch_sessions: dict[int, FetchSessions] = msgspec.field(default_factory=dict)

@@ -4,6 +4,7 @@ Here belong names for tests of programs that use Kafka. Not here: what has them 
 """
 
 from kip848_client.broker.broker import EmbeddedBroker as EmbeddedBroker
+from kip848_client.broker.client_telemetry import MetricsPush as MetricsPush
 from kip848_client.broker.cluster.nodes import Listener as Listener
 from kip848_client.broker.cluster.nodes import NodeSnapshot as NodeSnapshot
 from kip848_client.broker.controls.acls import BrokerAcls as BrokerAcls
@@ -13,6 +14,7 @@ from kip848_client.broker.controls.nodes import BrokerNodes as BrokerNodes
 from kip848_client.broker.controls.quotas import BrokerQuotas as BrokerQuotas
 from kip848_client.broker.controls.quotas import ClientQuota as ClientQuota
 from kip848_client.broker.controls.shares import BrokerShares as BrokerShares
+from kip848_client.broker.controls.telemetry import BrokerTelemetry as BrokerTelemetry
 from kip848_client.broker.controls.topics import BrokerTopics as BrokerTopics
 from kip848_client.broker.controls.transactions import BrokerTransactions as BrokerTransactions
 from kip848_client.broker.coordinators.snapshots import GroupSnapshot as GroupSnapshot

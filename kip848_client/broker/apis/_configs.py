@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
+from kip848_client.broker.client_telemetry import SUBSCRIPTION_DEFAULTS
 from kip848_client.broker.cluster.live_settings import ALL_NODES
 from kip848_client.broker.metadata.topic_configs import TOPIC_CONFIG_DEFAULTS, check_topic_configs
 from kip848_client.broker.metadata.topic_name_rules import check_topic_name
@@ -28,7 +29,6 @@ class ConfigResourceType(enum.IntEnum):
     BROKER_LOGGER = 8
     """This broker has no settings of this kind, and answers with an empty list."""
     CLIENT_METRICS = 16
-    """Likewise empty."""
     GROUP = 32
 
 
@@ -40,6 +40,7 @@ class ConfigSource(enum.IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    DYNAMIC_CLIENT_METRICS = 7
     DYNAMIC_GROUP = 8
 
 
@@ -65,6 +66,9 @@ LIST_CONFIGS: Final = frozenset(
 """Configurations whose value is a list: only these can be appended to and subtracted from."""
 
 
+_LISTS_SET_AS_A_WHOLE: Final = frozenset({"match", "metrics"})
+"""Lists of client metrics, which Kafka does not append to."""
+
 _INTS: Final = frozenset(
     {
         *("compression.gzip.level", "compression.lz4.level", "compression.zstd.level"),
@@ -78,6 +82,7 @@ _INTS: Final = frozenset(
         ),
         *("sasl.server.max.receive.size", "segment.bytes", "segment.index.bytes", "socket.request.max.bytes"),
         "connection.failed.authentication.delay.ms",
+        "interval.ms",
     }
 )
 """Whole numbers that Kafka keeps in 32 bits, beside those of groups."""
@@ -85,7 +90,7 @@ _INTS: Final = frozenset(
 
 def type_of(name: str, default: str) -> ConfigType:
     """The type of a configuration, derived from its name and its default."""
-    if name in LIST_CONFIGS:
+    if name in LIST_CONFIGS or name in _LISTS_SET_AS_A_WHOLE:
         return ConfigType.LIST
     if default in ("true", "false"):
         return ConfigType.BOOLEAN
@@ -191,8 +196,9 @@ def change_configs(
                 check_node_id(node_id, name)
             settings = change(broker.settings.changed(name), broker.settings.static.properties())
             broker.settings.replace(name, settings, validate_only=validate_only)
-        case ConfigResourceType.CLIENT_METRICS if not resource.configs:
-            pass  # a request without settings asks for nothing
+        case ConfigResourceType.CLIENT_METRICS:
+            subscription = change(broker.telemetry.subscriptions.get(name), SUBSCRIPTION_DEFAULTS)
+            broker.telemetry.replace(name, subscription, validate_only=validate_only)
         case _:
             raise unsupported(resource.resource_type)
 
@@ -276,9 +282,6 @@ def check_node_id(node_id: int, name: str) -> None:
 
 def unsupported(resource_type: int) -> BrokerError:
     """The error for a resource that has no configuration here."""
-    kinds: Mapping[int, str] = {
-        ConfigResourceType.BROKER_LOGGER: "broker loggers",
-        ConfigResourceType.CLIENT_METRICS: "client metrics",
-    }
-    what = kinds.get(resource_type, f"resources of type {resource_type}")
+    is_logger = resource_type == ConfigResourceType.BROKER_LOGGER
+    what = "broker loggers" if is_logger else f"resources of type {resource_type}"
     return BrokerError(f"this broker has no configuration of {what}", code=ErrorCode.INVALID_REQUEST)

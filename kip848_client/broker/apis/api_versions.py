@@ -51,6 +51,10 @@ def handle(broker: BrokerState, request: ApiVersionsRequest, context: RequestCon
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    if context.api_version >= 3:
+        broker.telemetry.remember_software(
+            context.connection_id, request.client_software_name, request.client_software_version
+        )
     if (request.cluster_id is None) != (request.node_id == -1):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     if request.cluster_id is not None and (request.cluster_id, request.node_id) != (broker.cluster_id, context.node_id):

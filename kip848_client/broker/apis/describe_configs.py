@@ -22,6 +22,7 @@ from kip848_client.broker.apis._configs import (
     unsupported,
 )
 from kip848_client.broker.apis._permissions import each_config
+from kip848_client.broker.client_telemetry import SUBSCRIPTION_DEFAULTS
 from kip848_client.broker.cluster.live_settings import ALL_NODES, LIVE_SETTINGS
 from kip848_client.broker.config import BrokerConfig
 from kip848_client.broker.metadata.acls import Operation
@@ -63,6 +64,7 @@ class _Entry(NamedTuple):
 
     synonyms: tuple[_Source, ...]
     read_only: bool = False
+    shows_default: bool = True
 
 
 def handle(broker: BrokerState, request: DescribeConfigsRequest, context: RequestContext) -> Slices:
@@ -115,9 +117,7 @@ def _entries(broker: BrokerState, node_id: int, asked: DescribeConfigsResource) 
             check_node_id(node_id, asked.resource_name)
             return {}
         case ConfigResourceType.CLIENT_METRICS:
-            if not asked.resource_name:
-                raise BrokerError("Client metrics subscription name must not be empty", code=ErrorCode.INVALID_REQUEST)
-            return {}
+            return _subscription_entries(broker, asked.resource_name)
         case ConfigResourceType.GROUP:
             return _group_entries(broker, node_id, asked.resource_name)
         case _:
@@ -165,6 +165,20 @@ def _group_entries(broker: BrokerState, node_id: int, group_id: str) -> Mapping[
     }
 
 
+def _subscription_entries(broker: BrokerState, name: str) -> Mapping[str, _Entry]:
+    if not name:
+        raise BrokerError("Client metrics subscription name must not be empty", code=ErrorCode.INVALID_REQUEST)
+    own = broker.telemetry.subscriptions.get(name)
+    return {
+        key: _Entry(
+            ((_Source(key, own[key], ConfigSource.DYNAMIC_CLIENT_METRICS),) if key in own else ())
+            + (_Source(key, default, ConfigSource.DEFAULT),),
+            shows_default=False,
+        )
+        for key, default in SUBSCRIPTION_DEFAULTS.items()
+    }
+
+
 def _of_broker(broker: BrokerState, node_id: int, key: str) -> tuple[_Source, ...]:
     """Where a setting of a node is set, the value in force first."""
     settings = broker.settings
@@ -188,6 +202,7 @@ def _result(name: str, entry: _Entry, *, with_synonyms: bool) -> DescribeConfigs
         synonyms=tuple(
             DescribeConfigsSynonym(name=each.name, value=each.value, source=each.source)
             for each in (entry.synonyms if with_synonyms else ())
+            if entry.shows_default or each.source != ConfigSource.DEFAULT
         ),
         config_type=type_of(name, default.value),
         documentation=None,

@@ -1,6 +1,6 @@
-"""ListConfigResources (74): the topics, nodes and groups that have a configuration (KIP-1142).
+"""ListConfigResources (74): the topics, nodes, groups and client metrics that have a configuration (KIP-1142).
 
-A group is listed if it overrides a setting. Version 0 asks for client metrics, of which there are none here.
+A group is listed if it overrides a setting. Version 0 asks for client metrics.
 
 Source:
     apache/kafka ``KafkaApis.handleListConfigResources``.
@@ -63,7 +63,7 @@ def _names(broker: BrokerState, resource_type: ConfigResourceType) -> Iterable[s
         case ConfigResourceType.GROUP:
             return broker.groups.ids_with_overrides()
         case ConfigResourceType.CLIENT_METRICS:
-            return ()
+            return broker.telemetry.subscriptions.names()
         case ConfigResourceType.BROKER_LOGGER | ConfigResourceType.BROKER:
             return (str(node.node_id) for node in broker.living_nodes())
         case ConfigResourceType.TOPIC:

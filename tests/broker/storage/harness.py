@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from kip848_client.broker.client_telemetry import ClientTelemetry
 from kip848_client.broker.cluster.live_settings import LiveSettings
 from kip848_client.broker.cluster.nodes import Listener, Nodes
 from kip848_client.broker.config import BrokerConfig
@@ -140,6 +141,12 @@ def a_broker(
         journal=NullJournal(),
         data_dir=None,
         users=Users(None, ScramChanges()),
+        telemetry=ClientTelemetry(
+            ConfigStore("client_metrics"),
+            clock=clock,
+            push_bytes_max=parsed.telemetry_bytes_max,
+            on_push=lambda _: None,
+        ),
         throttling=Throttling(
             ClientQuotas(ConfigStore("client_quota")),
             parsed,
