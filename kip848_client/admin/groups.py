@@ -24,6 +24,7 @@ from kip848_client.admin.results import (
     WorkerDescription,
     split,
 )
+from kip848_client.admin.share_groups import share_group, starts_of
 from kip848_client.admin.topics import LATEST, offsets_of
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import BrokerError, ConfigError, Kip848Error, ProtocolError
@@ -39,6 +40,7 @@ from kip848_client.wire.messages.describe_configs import DescribeConfigsRequest,
 from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest
 from kip848_client.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kip848_client.wire.messages.list_groups import ListGroupsRequest
+from kip848_client.wire.messages.share_group_describe import ShareGroupDescribeRequest
 
 Description: TypeAlias = GroupDescription | ConnectGroupDescription | OtherGroupDescription
 
@@ -238,7 +240,7 @@ async def _describe(call: Call, group_ids: Iterable[str]) -> dict[str, Descripti
 
 
 async def _describe_at(node: Node, group_ids: Sequence[str]) -> Mapping[str, Description | Kip848Error]:
-    """Ask about them as consumer groups, about the remaining ones as classic groups, and then as groups of workers."""
+    """Ask about them as consumer groups, about the remaining ones as classic groups, share groups, and workers."""
     found: dict[str, Description | Kip848Error] = {
         group_id: refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r}: there is none") for group_id in group_ids
     }
@@ -257,6 +259,11 @@ async def _describe_at(node: Node, group_ids: Sequence[str]) -> Mapping[str, Des
             elif not classic.error_code and classic.group_state != DEAD:
                 found[classic.group_id] = _classic_group(classic)
         left = _missing(found)
+    if left and node.highest(ApiKey.SHARE_GROUP_DESCRIBE) >= 1:
+        for shared in (await node.send(ShareGroupDescribeRequest(group_ids=left))).groups:
+            if shared.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
+                found[shared.group_id] = share_group(shared)
+        left = _missing(found)
     if left and node.highest(ApiKey.CONNECT_GROUP_DESCRIBE) >= 0:
         for workers in (await node.send(ConnectGroupDescribeRequest(group_ids=left))).groups:
             if not workers.error_code:
@@ -264,8 +271,8 @@ async def _describe_at(node: Node, group_ids: Sequence[str]) -> Mapping[str, Des
     return found
 
 
-async def member_count(call: Call, group_id: str) -> int:
-    """How many members a group has; 0 if there is no such group.
+async def size_and_type(call: Call, group_id: str) -> tuple[int, str]:
+    """How many members a group has, and its type; 0 and blank if there is no such group.
 
     Raises:
         Kip848Error: it may not be described.
@@ -273,10 +280,10 @@ async def member_count(call: Call, group_id: str) -> int:
     one = (await _describe(call, [group_id]))[group_id]
     match one:
         case GroupDescription(members=members) | ConnectGroupDescription(workers=members):
-            return len(members)
+            return len(members), one.type
         case Kip848Error() if not _is_missing(one):
             raise one
-    return 0
+    return 0, ""
 
 
 def _is_missing(one: object) -> bool:
@@ -313,15 +320,20 @@ async def _progress(
     call: Call, groups: Mapping[str, Description | Kip848Error]
 ) -> dict[str, tuple[Progress, ...] | Kip848Error]:
     """The progress of each group: three questions for all of them, split by coordinators and leaders."""
-    committed = await committed_of(call, groups)
+    shared = [key for key, one in groups.items() if isinstance(one, GroupDescription) and one.type == "share"]
+    committed = await committed_of(call, [key for key in groups if key not in shared])
+    starts = await starts_of(call, shared)
     owners: dict[str, dict[NamedPartition, str]] = {}
     for group_id, group in groups.items():
         members = group.members if isinstance(group, GroupDescription) else ()
-        owners[group_id] = {partition: member.client_id for member in members for partition in member.assigned}
+        owners[group_id] = _owners(members)
     named: dict[str, list[NamedPartition]] = {}
     for group_id, offsets in committed.items():
         if not isinstance(offsets, Kip848Error):
             named[group_id] = sorted(offsets.keys() | owners[group_id].keys())
+    for group_id, begun in starts.items():
+        if not isinstance(begun, Kip848Error):
+            named[group_id] = sorted(begun.keys() | owners[group_id].keys())
     every = {partition for partitions in named.values() for partition in partitions}
     ends = split(await offsets_of(call, dict.fromkeys(every, LATEST), brief=True)).values
     found: dict[str, tuple[Progress, ...] | Kip848Error] = {}
@@ -333,7 +345,25 @@ async def _progress(
         found[group_id] = tuple(
             Progress(one, at.get(one), ends.get(one), owners[group_id].get(one)) for one in named[group_id]
         )
+    for group_id, begun in starts.items():
+        if isinstance(begun, Kip848Error):
+            found[group_id] = begun
+            continue
+        found[group_id] = tuple(
+            Progress(one, start, ends.get(one), owners[group_id].get(one), left, is_shared=True)
+            for one in named[group_id]
+            for start, left in [begun.get(one, (None, None))]
+        )
     return found
+
+
+def _owners(members: Iterable[MemberDescription]) -> dict[NamedPartition, str]:
+    """Client id of the member that owns each partition; of a share group, of all members that have it."""
+    owners: dict[NamedPartition, set[str]] = {}
+    for member in members:
+        for partition in member.assigned:
+            owners.setdefault(partition, set()).add(member.client_id)
+    return {partition: ",".join(sorted(clients)) for partition, clients in owners.items()}
 
 
 def _consumer_group(group: described.DescribedGroup) -> GroupDescription:

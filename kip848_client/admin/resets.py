@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from kip848_client.admin.cluster import TIMEOUT_S_DEFAULT, Call, Cluster
-from kip848_client.admin.groups import member_count
+from kip848_client.admin.groups import size_and_type
 from kip848_client.admin.offsets import commit_offsets, committed_of
 from kip848_client.admin.results import OffsetMove, ResetPlan, ShiftBy, split
+from kip848_client.admin.share_groups import alter_starts, starts_of
 from kip848_client.admin.topics import EARLIEST, LATEST, Partition, named, offsets_of, timestamp_of
 from kip848_client.errors import ConfigError, IllegalStateError
 from kip848_client.model import NamedPartition
@@ -28,7 +29,7 @@ async def plan_reset(
     partitions: Iterable[str | Partition] | None = None,
     timeout_s: float = TIMEOUT_S_DEFAULT,
 ) -> ResetPlan:
-    """Plan to move the committed offsets of a group. Nothing is committed; `apply_reset` does that.
+    """Plan to move the committed offsets of a group, or the start offsets of a share group; `apply_reset` does it.
 
     Args:
         to: ``"earliest"``, ``"latest"``, a `datetime` (the first record since then, or the end), an offset, `ShiftBy`,
@@ -46,8 +47,14 @@ async def plan_reset(
         Kip848Error: no broker answers.
     """
     call = cluster.call(timeout_s)
-    committed = split(await committed_of(call, [group_id]))[group_id]
-    if members := await member_count(call, group_id):
+    members, kind = await size_and_type(call, group_id)
+    committed: Mapping[NamedPartition, int | None]
+    if kind == "share":
+        committed = {key: start for key, (start, _) in split(await starts_of(call, [group_id]))[group_id].items()}
+    else:
+        found = split(await committed_of(call, [group_id]))[group_id]
+        committed = {key: position.offset for key, position in found.items()}
+    if members:
         raise IllegalStateError(
             f"members of group {group_id!r}: {members}; they would go on from where they are; stop them first"
         )
@@ -64,11 +71,10 @@ async def plan_reset(
         first, end = firsts.get(partition), ends.get(partition)
         if first is None or end is None:
             raise ConfigError(f"there is no {partition}, or its leader does not answer")
-        position = committed.get(partition)
-        old = None if position is None else position.offset
+        old = committed.get(partition)
         wanted = _wanted(to, partition, old, first=first, end=end, since=times.get(partition))
         moves.append(OffsetMove(partition, old, wanted, min(max(wanted, first), end), first, end))
-    return ResetPlan(group_id, tuple(moves))
+    return ResetPlan(group_id, tuple(moves), "share" if kind == "share" else "consumer")
 
 
 def _wanted(to: ResetTo, partition: NamedPartition, old: int | None, *, first: int, end: int, since: int | None) -> int:
@@ -108,7 +114,7 @@ async def _chosen(
 
 
 async def apply_reset(cluster: Cluster, plan: ResetPlan, *, timeout_s: float = TIMEOUT_S_DEFAULT) -> None:
-    """Commit what *plan* says.
+    """Commit what *plan* says, or move the start offsets of a share group.
 
     Raises:
         BrokerError: the group has members by now, or committing is not allowed. The message says for which partitions
@@ -116,6 +122,9 @@ async def apply_reset(cluster: Cluster, plan: ResetPlan, *, timeout_s: float = T
         Kip848Error: no broker answers.
     """
     offsets = {move.partition: move.new for move in plan.moves}
+    if plan.type == "share":
+        await alter_starts(cluster.call(timeout_s), plan.group_id, offsets)
+        return
     await commit_offsets(cluster, plan.group_id, offsets, timeout_s=timeout_s)
 
 

@@ -105,7 +105,7 @@ class MemberDescription(msgspec.Struct, frozen=True):
         member_epoch: None in a classic group, because brokers do not report its generation.
         assigned: its partitions; empty for a classic member whose bytes are not a consumer's. target: partitions that
             it is to own.
-        protocol: ``consumer`` or ``classic``: which one it speaks.
+        protocol: ``consumer``, ``classic`` or ``share``: which one it speaks.
     """
 
     member_id: str
@@ -125,17 +125,23 @@ class Progress(msgspec.Struct, frozen=True):
     Args:
         committed: the committed offset, or None.
         end: the next offset of the partition, or None if its leader did not report it.
-        owner: client id of the member that owns it, or None.
+        owner: client id of the member that owns it, or None; in a share group, of all members that have it.
+        left: of a share group, how many records are not done with, as its coordinator counts them, or None.
+        is_shared: it is of a share group, and *committed* its start offset.
     """
 
     partition: NamedPartition
     committed: int | None
     end: int | None
     owner: str | None
+    left: int | None = None
+    is_shared: bool = False
 
     @property
     def lag(self) -> int | None:
         """Records between the committed offset and the end; None if it is not known."""
+        if self.is_shared:
+            return self.left
         if not self.end:
             return self.end  # nothing was ever written there: a group that committed nothing misses nothing
         return None if self.committed is None else max(0, self.end - self.committed)
@@ -146,7 +152,8 @@ class GroupDescription(msgspec.Struct, frozen=True):
 
     Args:
         progress: sorted by partition; empty unless it was asked for.
-        type: ``consumer`` or ``classic``. A classic group has no epochs, and its assignor is known while it is stable.
+        type: ``consumer``, ``classic`` or ``share``. A classic group has no epochs, and its assignor is known while it
+            is stable.
     """
 
     group_id: str
@@ -202,7 +209,7 @@ class ConnectGroupDescription(msgspec.Struct, frozen=True):
 
 
 class OtherGroupDescription(msgspec.Struct, frozen=True):
-    """A share or streams group: only what the list of groups says of it."""
+    """A streams group, or on brokers before Kafka 4.1 a share group: only what the list of groups says of it."""
 
     group_id: str
     state: str
@@ -273,6 +280,8 @@ class ResetPlan(msgspec.Struct, frozen=True):
 
     group_id: str
     moves: tuple[OffsetMove, ...]
+    type: str = "consumer"
+    """``share``: the moves are of start offsets, and nothing is committed."""
 
 
 class TransactionListing(msgspec.Struct, frozen=True):

@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("members", "the members of groups: who speaks which protocol and owns what"),
         ("lag", "the lag of groups of any protocol, by partition"),
         ("delete", "delete groups that have no members, with their offsets"),
-        ("reset-offsets", "move the committed offsets of a group that has no members"),
+        ("reset-offsets", "move the committed offsets, or a share group's start offsets, of a group without members"),
         ("validate-regex", "check a pattern for subscribe() as coordinators read it (RE2), without a broker"),
         ("watch", "watch one group: who owns what, who waits for whom, since when, epochs, lag"),
         ("export", "serve metrics of the groups to Prometheus: rebalances, unread partitions, lag"),
@@ -186,7 +186,8 @@ def describe(group: GroupDescription) -> str:
     if group.type == "classic":
         headline = f"classic group {group.group_id}: {group.state}"
     else:
-        headline = f"group {group.group_id}: {group.state}, epoch {group.group_epoch}"
+        what = "group" if group.type == "consumer" else f"{group.type} group"
+        headline = f"{what} {group.group_id}: {group.state}, epoch {group.group_epoch}"
         if group.assignment_epoch != group.group_epoch:
             headline += f" (assignment of epoch {group.assignment_epoch})"
     blocks = [printable(f"{headline}, assignor {group.assignor}" if group.assignor else headline)]
@@ -260,7 +261,8 @@ def _progress(group: GroupLag) -> str:
         )
         for item in group.progress
     ]
-    shown = table(("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "CLIENT"), rows)
+    position = "START" if any(item.is_shared for item in group.progress) else "COMMITTED"
+    shown = table(("TOPIC", "PARTITION", position, "END", "LAG", "CLIENT"), rows)
     return f"{shown}\n\n{_lag(group)}"
 
 
@@ -286,8 +288,14 @@ def _plain(item: _Answer) -> object:
             member["target"] = [NamedPartition(*pair)._asdict() for pair in member["target"]]
     if isinstance(item, GroupDescription | GroupLag):
         plain["progress"] = [
-            {**NamedPartition(*row.pop("partition"))._asdict(), **row, "lag": progress.lag}
-            for row, progress in zip(plain["progress"], item.progress, strict=True)
+            {
+                **progress.partition._asdict(),
+                "committed": progress.committed,
+                "end": progress.end,
+                "owner": progress.owner,
+                "lag": progress.lag,
+            }
+            for progress in item.progress
         ]
     if isinstance(item, GroupLag):
         plain |= {"lag": item.lag, "known_lag": item.known_lag, "unknown": item.unknown}

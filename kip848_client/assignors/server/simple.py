@@ -22,6 +22,8 @@ def assign_shared(
     subscriptions: Mapping[str, Sequence[UUID]],
     partitions: Mapping[UUID, Sequence[int]],
     target: TargetAssignment,
+    *,
+    is_alike: bool,
 ) -> TargetAssignment:
     """Compute the target of every member.
 
@@ -29,10 +31,11 @@ def assign_shared(
         subscriptions: member id -> topic ids.
         partitions: topic id -> partitions that may be assigned; a topic may be missing.
         target: the target now in force; a member may be missing.
+        is_alike: all members subscribe to the same topics, whether these exist or not.
     """
     members = sorted(subscriptions)
     topics = {member: frozenset(subscriptions[member]) for member in members}
-    if len(set(topics.values())) <= 1:
+    if is_alike:
         parts = [(members, sorted(frozenset().union(*topics.values())))]
     else:
         parts = [

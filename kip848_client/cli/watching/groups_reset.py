@@ -1,6 +1,7 @@
-"""``kip848 groups reset-offsets``: move the committed offsets of a group that has no members.
+"""``kip848 groups reset-offsets``: move the committed offsets of a group that has no members, or the start offsets of a
+share group.
 
-Without ``--execute`` it only shows the offsets that it would commit.
+Without ``--execute`` it only shows the new offsets.
 """
 
 from __future__ import annotations
@@ -63,8 +64,10 @@ def run(arguments: argparse.Namespace) -> int:
         )
         for move in plan.moves
     ]
-    print(table(("TOPIC", "PARTITION", "COMMITTED", "NEW"), rows_of_text))
-    print("committed" if arguments.execute else "nothing was committed: add --execute to do it")
+    is_shared = plan.type == "share"
+    print(table(("TOPIC", "PARTITION", "START" if is_shared else "COMMITTED", "NEW"), rows_of_text))
+    done = "moved" if is_shared else "committed"
+    print(done if arguments.execute else f"nothing was {done}: add --execute to do it")
     return 0
 
 

@@ -72,11 +72,13 @@ class _Watch:
         self._describe_due_ms = 0
 
     def describe(self) -> GroupDescription:
-        """Ask for the group; fails if there is none, or it is one of workers."""
+        """Ask for the group; fails if there is none, or nothing is handed over in it."""
         described = self._admin.describe_groups([self._group_id], with_progress=True, timeout_s=self._timeout_s)
         group = described[self._group_id]
         if isinstance(group, OtherGroupDescription):
             raise shown_elsewhere(group)
+        if isinstance(group, GroupDescription) and group.type == "share":
+            raise ConfigError(f"{self._group_id!r} is a share group, in which no partition is handed over; describe it")
         if not isinstance(group, GroupDescription):
             raise ConfigError(
                 f"group {self._group_id!r} is one of workers, which share units and no partitions; describe it"

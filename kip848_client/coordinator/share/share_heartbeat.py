@@ -290,6 +290,7 @@ class _Heartbeat:
             {member_id: image.ids_of(each.subscribed_topic_names) for member_id, each in members.items()},
             {topic_id: sorted(topic.partitions) for topic_id, topic in group.partitions.initialized.items()},
             group.target,
+            is_alike=len({each.subscribed_topic_names for each in members.values()}) == 1,
         )
 
     def _reconciled(
