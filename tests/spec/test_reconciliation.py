@@ -492,6 +492,26 @@ def test_r82_a_run_that_follows_waits_too() -> None:
     assert member.readable == ["t-1"]
 
 
+def test_r82_an_answer_during_the_run_that_follows_is_heeded_after_it() -> None:
+    """The answer gave the partition away. The run was begun for the target before, and would make it readable."""
+    member = assigning()
+    member.advance(INTERVAL_MS)
+    member.answer_heartbeat(epoch=2, assignment={"t": [1]})
+    contradicted(member)
+    member.finish_call("assigned", "t-1")
+    member.fail_heartbeat()
+    member.advance(INTERVAL_MS)
+    member.expect_heartbeat(full=True)
+    member.poll()
+    member.answer_heartbeat(epoch=3, assignment={"t": [2]})
+    member.finish_call("revoked", "t-0")
+    member.finish_call("assigned")
+    assert member.readable == []
+    member.answer_heartbeat(epoch=3)
+    member.poll()
+    assert calls(member) == ["revoked(t-1)"]
+
+
 @pytest.mark.parametrize("callback_returns_first", [True, False])
 def test_r82_what_the_answer_leaves_out_is_not_read(callback_returns_first: bool) -> None:
     """It was given to another member while the callback was running, or the answer on its way."""

@@ -139,7 +139,7 @@ class Reconciler(Runs):
         """Do the work that needs no poll(): fetch confirmed partitions, ask for names, acknowledge without a run."""
         if self._context.phase not in IN_GROUP:
             return
-        if self.reported_unowned and not self._heartbeats.ownership_report_pending:
+        if self.reported_unowned and not self._heartbeats.ownership_report_pending and self.run is None:
             self._ownership_answered()
         if self._names.missing:
             self._names.ask()
