@@ -173,6 +173,26 @@ def test_an_idle_connection_is_closed_after_its_time(make_server: MakeServer) ->
     assert server.refusals == ["idle for 60 ms"]
 
 
+def test_a_paused_server_closes_no_idle_connection(make_server: MakeServer) -> None:
+    """A node that hangs does nothing: its clients must find out by themselves that it is silent."""
+    server = make_server()
+
+    def sweep_as_if_idle(paused: bool) -> int:
+        server.server.paused = paused
+        for connection in server.server._connections:
+            connection._last_active_s -= 86_400
+        server.server._sweep()
+        return server.server.connection_count
+
+    with server.connect() as connection:
+        connection.socket.sendall(framed(b"echo 1"))
+        assert connection.read_frame() == b"echo 1"
+        assert server.thread.call(lambda: sweep_as_if_idle(True)) == 1
+        assert not server.refusals
+        server.thread.call(lambda: sweep_as_if_idle(False))
+        assert server.refusals
+
+
 def test_answers_leave_in_the_order_of_requests_though_the_first_is_parked(make_server: MakeServer) -> None:
     """Clients match answers to requests by order: an answer that overtakes breaks the connection."""
     server = make_server()

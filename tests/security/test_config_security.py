@@ -11,6 +11,7 @@ from kip848_client.config import ConfigValue, ConsumerConfig, parse_consumer_con
 from kip848_client.errors import ConfigError
 from kip848_client.model import SaslSettings, SecuritySettings
 from tests.security.certificates import Authority, Identity
+from tests.support.wrong_arguments import never_awaited
 
 BASE: dict[str, ConfigValue] = {"bootstrap.servers": "localhost:9092", "group.id": "orders"}
 SCRAM: dict[str, ConfigValue] = {
@@ -117,6 +118,7 @@ def test_both_planes_share_one_source_of_tokens() -> None:
         ({"sasl.password": "\ud800"}, "cannot be sent"),
         ({"sasl.mechanism": "OAUTHBEARER"}, "oauth_cb is missing"),
         ({"sasl.mechanism": "OAUTHBEARER", "oauth_cb": "f"}, "oauth_cb must be callable"),
+        ({"sasl.mechanism": "OAUTHBEARER", "oauth_cb": never_awaited}, "oauth_cb is an async function"),
         ({"oauth_cb": print}, "oauth_cb is for sasl.mechanism=OAUTHBEARER"),
         ({"oauth_cb": print, "security.protocol": "ssl"}, "oauth_cb is for sasl.mechanism=OAUTHBEARER"),
         ({"oauth_cb": print, "security.protocol": "plaintext"}, "oauth_cb is for sasl.mechanism=OAUTHBEARER"),

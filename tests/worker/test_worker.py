@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -145,6 +147,19 @@ def test_without_the_keys_the_error_says_what_to_do() -> None:
         with pytest.raises(UnsupportedByBrokerError, match="Apache Kafka does not have connect groups"):
             worker.wait(10)
         assert worker.state is MemberState.FATAL
+
+
+def test_a_worker_is_not_live_in_a_child_of_fork(fleet: Fleet) -> None:
+    """A pre-forking server would call a process ready in which nothing runs."""
+    worker = fleet.add("w1")
+    wait_until(lambda: worker.health().ready)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads is the point
+        child = os.fork()
+    if not child:  # no assertion, no clean-up of pytest here
+        os._exit(worker.health().live)
+    assert os.waitpid(child, 0)[1] == 0
+    assert worker.health().live
 
 
 async def never_awaited(*_: object) -> None:

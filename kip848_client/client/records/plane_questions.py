@@ -90,7 +90,7 @@ def ask_brokers(
         if not _passing(failure) or time.monotonic() + _PAUSE_S >= deadline_s:
             raise failure from cause
         before_pause()
-        time.sleep(_PAUSE_S)
+        time.sleep(_PAUSE_S)  # librdkafka does not tell when a broker is back: it is asked again
 
 
 def _failed(answer: object) -> KafkaError | None:
