@@ -80,7 +80,7 @@ COORDINATOR_EVENTS: Final[dict[str, str]] = {
     "assignor_failed": "assignor, error: the target stays as it was",
     "target_assignment_computed": "assignor, members: member id -> {topic: [partitions]}",
     "member_assignment_changed": "state, assigned, pending_revocation: {topic: [partitions]}",
-    "group_state_changed": "old, new",
+    "group_state_changed": "old, new; the same if a rebalance began and ended at once",
     "group_converted": "type: consumer | classic; members: those on the classic protocol",
     "classic_generation_began": "protocol, leader, members: a classic group's join phase is complete",
     "offsets_committed": "offsets: {topic-partition: offset}; sampled: true if others beside it are only counted",

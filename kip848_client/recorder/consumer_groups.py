@@ -115,14 +115,14 @@ class RecordedGroup:
         for member_id in sorted(self._members):
             if self._members[member_id] is not before.get(member_id):
                 yield from self._member_changed(member_id, before.get(member_id))
-        yield from self._state_changed()
+        yield from self._state_changed(bumped=self._epoch != epoch)
 
     def snapshot(self) -> Iterator[GroupEvent]:
         """Yield the events that describe the group as it is now, as if it were new."""
         for member_id in sorted(self._members):
             yield from self._member_changed(member_id, None)
         self._state = None
-        yield from self._state_changed()
+        yield from self._state_changed(bumped=False)
 
     def owner_of(self, topic: str, partition: int, name_of: Callable[[UUID], str | None]) -> GroupEvent | None:
         """An event that names the owner of a partition, to be filled in; None if the owner is not known."""
@@ -232,9 +232,11 @@ class RecordedGroup:
             member,
         )
 
-    def _state_changed(self) -> Iterator[GroupEvent]:
+    def _state_changed(self, *, bumped: bool) -> Iterator[GroupEvent]:
         state = self._derived_state()
-        if state is None or state is self._state:
+        # A rebalance that begins and ends in one decision, or in one millisecond, has an end, too.
+        ended = bumped and state in {GroupState.STABLE, GroupState.EMPTY}
+        if state is None or (state is self._state and not ended):
             return
         old, self._state = self._state, state
         yield self._event("group_state_changed", {"old": None if old is None else str(old), "new": str(state)})

@@ -299,7 +299,8 @@ class LaneBuilder:
         self._become(state, at_ms)
 
     def _become(self, state: str, at_ms: float) -> None:
-        self._group_states.change("group", state, at_ms)
+        self._group_states.clear("group", at_ms)  # also of the same state: a rebalance began and ended at once
+        self._group_states.begin("group", state, at_ms)
         if state in AT_REST:
             self._is_classic_rebalance = False
             self._changes.at_rest(at_ms)

@@ -24,6 +24,12 @@ def test_a_rebalance_lasts_from_the_first_bump_until_the_group_is_stable() -> No
     assert figures.rebalance.max_ms == 300
 
 
+def test_a_rebalance_of_one_decision_ends_with_it() -> None:
+    """A group of one member whose topic grows is Stable before and after; its rebalance would last until the next."""
+    figures = _figures(bumped(100, 1), group_became(100, "Stable"), bumped(200, 2), group_became(200, "Stable"))
+    assert [(each.start_ms, each.end_ms) for each in figures.rebalances] == [(100, 100), (200, 200)]
+
+
 def test_a_rebalance_that_the_log_does_not_see_the_end_of_has_no_duration() -> None:
     """A number made up for it would be the best one of all when the log is cut early."""
     figures = _figures(bumped(100, 1), group_became(100, "Reconciling"), said(900, "commit_done", "a"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
+from typing import Final
 
 from kip848_client.coordinator.core.group_events import EventMember, FactValue, GroupEvent
 from kip848_client.coordinator.core.result import (
@@ -17,6 +18,8 @@ from kip848_client.coordinator.core.result import (
     SoftChange,
 )
 from kip848_client.coordinator.core.timers import TimerKey, TimerKind
+
+_AT_REST: Final = frozenset({"Stable", "Empty"})
 
 
 class Batch:
@@ -56,8 +59,12 @@ class Batch:
         )
 
     def state_changed(self, *, old: enum.StrEnum, new: enum.StrEnum, group_epoch: int) -> None:
-        """Note a change of the group's state; nothing if it did not change."""
-        if old is not new:
+        """Note a change of the group's state; nothing if it did not change.
+
+        A group of one member may get an epoch and be at rest again in one decision: its rebalance has an end, too.
+        """
+        bumped = any(event.event == "group_epoch_bumped" for event in self.events)
+        if old is not new or (bumped and str(new) in _AT_REST):
             self.happened("group_state_changed", group_epoch=group_epoch, fields={"old": str(old), "new": str(new)})
 
     def cancel_timers(self, member_id: str) -> None:

@@ -43,6 +43,18 @@ def test_a_rebalance_is_told_from_its_cause_to_its_end() -> None:
     assert dict(h.events[-1].fields) == {"old": "Stable", "new": "Assigning"}
 
 
+def test_a_rebalance_of_one_decision_has_an_end() -> None:
+    """A group of one member whose topic grows would be shown, and alarmed of, as rebalancing until the next change."""
+    h = Harness()
+    h.create_topic("foo", partitions=2)
+    h.join("a", ["foo"])
+    h.events.clear()
+    h.add_partitions("foo", partitions=3)
+    h.heartbeat("a", 1)
+    assert _names(h)[0] == "group_epoch_bumped"
+    assert (_names(h)[-1], dict(h.events[-1].fields)) == ("group_state_changed", {"old": "Stable", "new": "Stable"})
+
+
 def test_why_a_member_left_is_told() -> None:
     """A consumer that was thrown out is distinguished from one that was closed."""
     h = Harness()
