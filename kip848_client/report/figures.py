@@ -256,10 +256,10 @@ def _empty(timeline: Timeline) -> list[Span]:
 def _with_members(empty: Sequence[Span], start_ms: float, end_ms: float) -> float:
     """How much of a period the group had members."""
     without = 0.0
-    for span in empty[bisect.bisect_right(empty, start_ms, key=lambda each: each.end_ms) :]:
-        if span.start_ms >= end_ms:
-            break
-        without += min(span.end_ms, end_ms) - max(span.start_ms, start_ms)
+    index = bisect.bisect_right(empty, start_ms, key=lambda each: each.end_ms)
+    while index < len(empty) and empty[index].start_ms < end_ms:
+        without += min(empty[index].end_ms, end_ms) - max(empty[index].start_ms, start_ms)
+        index += 1
     return max(0.0, end_ms - start_ms - without)
 
 

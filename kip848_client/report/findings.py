@@ -6,10 +6,11 @@ is a bound. A cause that the log does not show is not guessed: the sentence ends
 
 from __future__ import annotations
 
+import bisect
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, Literal, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -39,6 +40,7 @@ _SILENT: Final = 2.5
 """A member that was silent for so many of its usual intervals had died."""
 _HOUR_MS: Final = 3_600_000
 _NAMED: Final = 3
+_OneT = TypeVar("_OneT")
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -108,11 +110,12 @@ class _Cause(NamedTuple):
 
 
 def _stand_stills(timeline: Timeline, rebalances: Sequence[Rebalance]) -> Iterator[Finding]:
+    story = _Story(timeline)
     long = [each for each in handovers_of(timeline) if each.gap_ms is not None and each.gap_ms >= STILL_MS]
     for together in _overlapping(long):
         longest = max(together, key=lambda each: each.gap_ms or 0.0)
         partitions = len({each.partition for each in together})
-        cause = _cause(timeline, together, rebalances)
+        cause = _cause(story, together, rebalances)
         rests = "" if longest.rests == "exact" else f"{longest.rests} "
         yield Finding(
             kind="stand-still",
@@ -142,89 +145,137 @@ def _overlapping(handovers: Iterable[Handover]) -> Iterator[list[Handover]]:
         yield together
 
 
-def _cause(timeline: Timeline, together: Sequence[Handover], rebalances: Sequence[Rebalance]) -> _Cause:
+def _cause(story: _Story, together: Sequence[Handover], rebalances: Sequence[Rebalance]) -> _Cause:
     before = {each.before for each in together}
     left_ms = {each.left_ms for each in together}
+    start_ms, end_ms = min(each.since_ms for each in together), max(left_ms)
     gone = [
         each
-        for each in timeline.lives.departures
-        if each.who in before and each.reason != "static_leave" and min(left_ms) <= each.at_ms <= max(left_ms)
+        for each in _between(story.departures, min(left_ms), end_ms, key=_at_ms)
+        if each.who in before and each.reason != "static_leave"
     ]
     if gone:
-        return _departures(timeline, gone)
-    start_ms, end_ms = min(each.since_ms for each in together), max(left_ms)
+        return story.cause_of(gone)
     slow = [
-        each for each in timeline.lives.revocations if each.start_ms <= end_ms and each.start_ms + each.ms >= start_ms
+        each
+        for each in _between(
+            story.revocations, start_ms - story.longest_revocation_ms, end_ms, key=lambda each: each.start_ms
+        )
+        if each.start_ms + each.ms >= start_ms
     ]
     if slow:
         slowest = max(slow, key=lambda each: each.ms)
         text = f"{slowest.client} took {duration(slowest.ms)} to give partitions up"
         return _Cause("slow revocation", (slowest.client,), text)
-    around = [each for each in rebalances if each.start_ms <= end_ms and (each.end_ms or end_ms) >= start_ms]
-    reasons = [why for each in around for why in each.reasons if not why.startswith("classic_rebalance")]
-    if reasons:
-        why = reasons[0].partition(" (")[0].replace("_", " ")
-        joined = [each.client for each in timeline.lives.arrivals if around[0].start_ms <= each.at_ms <= end_ms]
-        return _Cause(why, joined, why + (f" ({_names(joined)})" if joined and why == "member joined" else ""))
-    return _Cause("", (), "")
+    index = bisect.bisect_right(rebalances, end_ms, key=lambda each: each.start_ms) - 1
+    if index < 0:
+        return _Cause("", (), "")
+    last = rebalances[index]
+    reasons = [why for why in last.reasons if not why.startswith("classic_rebalance")]
+    if not reasons or (last.end_ms is not None and last.end_ms < start_ms):
+        return _Cause("", (), "")
+    why = reasons[0].partition(" (")[0].replace("_", " ")
+    joined = [each.client for each in _between(story.arrivals, last.start_ms, end_ms, key=_at_ms)]
+    return _Cause(why, joined, why + (f" ({_names(joined)})" if joined and why == "member joined" else ""))
 
 
-def _departures(timeline: Timeline, gone: Sequence[Departure]) -> _Cause:
-    who = sorted({each.client for each in gone})
-    causes = [_why(timeline, each) for each in gone]
-    if _is_deploy(timeline, gone[0]):
-        return _Cause("deploy", who, f"a deploy: {_names(who)} was started again, like the others")
-    worst = min(causes, key=lambda each: ("died", "late poll", "restart", "left", "").index(each.why))
-    if len(gone) > 1:
-        counts = Counter(each.why or "unknown" for each in causes)
-        told = ", ".join(f"{count} {why}" for why, count in counts.items())
-        return _Cause(worst.why, who, f"{counted(len(gone), 'member')} went ({told}): {_names(who)}")
-    return worst
+def _between(
+    ordered: Sequence[_OneT], start_ms: float, end_ms: float, *, key: Callable[[_OneT], float]
+) -> Sequence[_OneT]:
+    """The part of a sequence in order of time that is in a period."""
+    return ordered[bisect.bisect_left(ordered, start_ms, key=key) : bisect.bisect_right(ordered, end_ms, key=key)]
 
 
-def _why(timeline: Timeline, gone: Departure) -> _Cause:
-    """Why a member went, as far as the log shows it."""
-    name = gone.client
-    back = _return_of(timeline, gone)
-    known = {"leave": "left", "session_timeout": "died", "rebalance_timeout": "died"}.get(gone.reason, "")
-    silent = "" if gone.silent_ms is None else f"silent for {duration(gone.silent_ms)} before"
-    if gone.reason == "rebalance_timeout":
-        return _Cause("died", (name,), f"{name} was removed, since it did not give its partitions up in time")
-    if not known and gone.silent_ms is not None and gone.interval_ms is not None:
-        known = "died" if gone.silent_ms > max(_SILENT * gone.interval_ms, STILL_MS) else "left"
-    if known == "died":
-        after = f"; {back.client} joined {duration(back.at_ms - gone.at_ms)} later" if back else ""
-        return _Cause("died", (name,), f"{name} died or lost its connection ({silent or 'its session ended'}){after}")
-    if back is not None and back.member_id == gone.member_id and back.member_id:
-        again = duration(back.at_ms - gone.at_ms)
-        return _Cause("late poll", (name,), f"{name} was too slow between two polls, and came back after {again}")
-    if back is not None:
-        return _Cause("restart", (name,), f"{name} was started again, after {duration(back.at_ms - gone.at_ms)}")
-    if known == "left":
-        return _Cause("left", (name,), f"{name} left")
-    return _Cause("", (name,), f"{name} left or died" + (f" ({silent})" if silent else ""))
+class _Story:
+    """The departures of one group, and what followed each; built once, since a restless group has thousands."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.departures: Final = sorted(timeline.lives.departures, key=lambda each: each.at_ms)
+        self.arrivals: Final = sorted(timeline.lives.arrivals, key=lambda each: each.at_ms)
+        self.revocations: Final = sorted(timeline.lives.revocations, key=lambda each: each.start_ms)
+        self.longest_revocation_ms: Final = max((each.ms for each in self.revocations), default=0.0)
+        self._by_client: defaultdict[str, list[Arrival]] = defaultdict(list)
+        self._by_instance: defaultdict[str, list[Arrival]] = defaultdict(list)
+        for each in self.arrivals:
+            self._by_client[each.client].append(each)
+            if each.instance_id is not None:
+                self._by_instance[each.instance_id].append(each)
+        self._deployed: Final = self._deploys()
+
+    def cause_of(self, gone: Sequence[Departure]) -> _Cause:
+        """Why these members went."""
+        who = sorted({each.client for each in gone})
+        if (gone[0].at_ms, gone[0].who) in self._deployed:
+            return _Cause("deploy", who, f"a deploy: {_names(who)} was started again, like the others")
+        causes = [self._why(each) for each in gone]
+        worst = min(causes, key=lambda each: ("died", "late poll", "restart", "left", "").index(each.why))
+        if len(gone) > 1:
+            counts = Counter(each.why or "unknown" for each in causes)
+            told = ", ".join(f"{count} {why}" for why, count in counts.items())
+            return _Cause(worst.why, who, f"{counted(len(gone), 'member')} went ({told}): {_names(who)}")
+        return worst
+
+    def _why(self, gone: Departure) -> _Cause:
+        """Why a member went, as far as the log shows it."""
+        name = gone.client
+        back = self._return_of(gone)
+        known = {"leave": "left", "session_timeout": "died", "rebalance_timeout": "died"}.get(gone.reason, "")
+        silent = "" if gone.silent_ms is None else f"silent for {duration(gone.silent_ms)} before"
+        if gone.reason == "rebalance_timeout":
+            return _Cause("died", (name,), f"{name} was removed, since it did not give its partitions up in time")
+        if not known and gone.silent_ms is not None and gone.interval_ms is not None:
+            known = "died" if gone.silent_ms > max(_SILENT * gone.interval_ms, STILL_MS) else "left"
+        if known == "died":
+            after = f"; {back.client} joined {duration(back.at_ms - gone.at_ms)} later" if back else ""
+            return _Cause(
+                "died", (name,), f"{name} died or lost its connection ({silent or 'its session ended'}){after}"
+            )
+        if back is not None and back.member_id == gone.member_id and back.member_id:
+            again = duration(back.at_ms - gone.at_ms)
+            return _Cause("late poll", (name,), f"{name} was too slow between two polls, and came back after {again}")
+        if back is not None:
+            return _Cause("restart", (name,), f"{name} was started again, after {duration(back.at_ms - gone.at_ms)}")
+        if known == "left":
+            return _Cause("left", (name,), f"{name} left")
+        return _Cause("", (name,), f"{name} left or died" + (f" ({silent})" if silent else ""))
+
+    def _return_of(self, gone: Departure) -> Arrival | None:
+        """The first join of the same client after a departure."""
+        known = [self._by_client[gone.client]]
+        if gone.instance_id is not None:
+            known.append(self._by_instance[gone.instance_id])
+        found = [
+            several[index]
+            for several in known
+            if (index := bisect.bisect_left(several, gone.at_ms, key=_at_ms)) < len(several)
+            and several[index].at_ms <= gone.at_ms + _AGAIN_MS
+        ]
+        return min(found, key=_at_ms, default=None)
+
+    def _deploys(self) -> frozenset[tuple[float, str]]:
+        """Departures around which most of the clients were started again, each under another member id."""
+        again = [
+            each
+            for each in self.departures
+            if (back := self._return_of(each)) is not None and back.member_id != each.member_id
+        ]
+        enough = max(2, len(self._by_client) // 2 + 1)
+        clients: Counter[str] = Counter()
+        first = 0
+        found: set[tuple[float, str]] = set()
+        for index, each in enumerate(again):
+            clients[each.client] += 1
+            while again[first].at_ms < each.at_ms - _AGAIN_MS:
+                clients[again[first].client] -= 1
+                clients += Counter()  # forget those that are 0
+                first += 1
+            if len(clients) >= enough:
+                found.update((one.at_ms, one.who) for one in again[first : index + 1])
+        return frozenset(found)
 
 
-def _return_of(timeline: Timeline, gone: Departure) -> Arrival | None:
-    """The first join of the same client after a departure."""
-    for each in timeline.lives.arrivals:
-        if gone.at_ms <= each.at_ms <= gone.at_ms + _AGAIN_MS and (
-            each.client == gone.client or (gone.instance_id is not None and each.instance_id == gone.instance_id)
-        ):
-            return each
-    return None
-
-
-def _is_deploy(timeline: Timeline, gone: Departure) -> bool:
-    """Whether most of the members were started again around this departure, each under another member id."""
-    around = [each for each in timeline.lives.departures if abs(each.at_ms - gone.at_ms) <= _AGAIN_MS]
-    again = {
-        each.client
-        for each in around
-        if (back := _return_of(timeline, each)) is not None and back.member_id != each.member_id
-    }
-    names = {each.client for each in timeline.lives.arrivals}
-    return len(again) >= 2 and len(again) * 2 > len(names) and gone.client in again
+def _at_ms(each: Arrival | Departure) -> float:
+    return each.at_ms
 
 
 # --- members
@@ -314,15 +365,13 @@ def _causes(rebalances: Iterable[Rebalance]) -> Mapping[str, int]:
 
 def _expired(timeline: Timeline) -> Iterator[Finding]:
     """Static members that stayed away for longer than their session."""
+    away: dict[str, float] = {}
     for each in timeline.lives.departures:
+        if each.reason == "static_leave":
+            away[each.who] = each.at_ms
         if each.instance_id is None or each.reason not in {"removed", "session_timeout"}:
             continue
-        away = [
-            one.at_ms
-            for one in timeline.lives.departures
-            if one.who == each.who and one.reason == "static_leave" and one.at_ms < each.at_ms
-        ]
-        since_ms = away[-1] if away else each.at_ms - (each.silent_ms or 0.0)
+        since_ms = away.pop(each.who, each.at_ms - (each.silent_ms or 0.0))
         ms = each.at_ms - since_ms
         text = f"static member {each.instance_id} of {each.client} was removed"
         yield _of_member(
