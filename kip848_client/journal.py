@@ -83,6 +83,7 @@ COORDINATOR_EVENTS: Final[dict[str, str]] = {
     "group_state_changed": "old, new; the same if a rebalance began and ended at once",
     "group_converted": "type: consumer | classic; members: those on the classic protocol",
     "classic_generation_began": "protocol, leader, members: a classic group's join phase is complete",
+    "coordinator_moved": "leader_epoch: the first record that the group's new coordinator wrote (in a recorded log)",
     "offsets_committed": "offsets: {topic-partition: offset}; sampled: true if others beside it are only counted",
     "commit_refused": "error, offsets",
 }

@@ -34,12 +34,14 @@ class RawRecord(NamedTuple):
     Args:
         timestamp_ms: milliseconds since 1970.
         value: None for a tombstone.
+        leader_epoch: grows when the partition, and with it the coordinator, moves to another broker; None: not known.
     """
 
     partition: int
     timestamp_ms: int
     key: bytes | None
     value: bytes | None
+    leader_epoch: int | None = None
 
 
 class RecordCounts(msgspec.Struct):
@@ -93,6 +95,7 @@ class Recorder:
         self._consumer: dict[str, RecordedGroup] = {}
         self._classic: dict[str, RecordedClassicGroup] = {}
         self._others: dict[str, RecordedOtherGroup] = {}
+        self._leader_epochs: dict[str, int] = {}
         self.counts: Final = RecordCounts()
 
     def add(self, record: RawRecord) -> Iterator[JournalEvent]:
@@ -113,6 +116,8 @@ class Recorder:
             yield from self._other_group_written(record)
         if decoded is None or group_id is None or not self._is_wanted(group_id):
             return
+        if record.leader_epoch is not None:
+            yield from self._moved(group_id, record.leader_epoch, record.timestamp_ms)
         if open_ is None:
             open_ = self._open[record.partition] = _Decision(group_id, record.timestamp_ms)
         if isinstance(decoded.key, wire.OffsetCommitKey):
@@ -120,6 +125,18 @@ class Recorder:
         elif isinstance(decoded.key, wire.GroupMetadataKey):
             open_.has_classic_record = True
         open_.records.append(decoded)
+
+    def _moved(self, group_id: str, leader_epoch: int, ts_ms: int) -> Iterator[JournalEvent]:
+        """The first record of a group that another coordinator wrote tells that it has moved, or began again."""
+        before = self._leader_epochs.get(group_id)
+        if before == leader_epoch:
+            return
+        self._leader_epochs[group_id] = leader_epoch
+        if before is not None and self._members_of(group_id):
+            fields = {"leader_epoch": leader_epoch}
+            yield from self._render(
+                iter((GroupEvent(event="coordinator_moved", group_id=group_id, fields=fields),)), ts_ms
+            )
 
     def end_of_partition(self, partition: int) -> Iterator[JournalEvent]:
         """Yield the events of the last decision in *partition*, after all of its records were added."""

@@ -38,6 +38,8 @@ _AGAIN_MS: Final = 600_000.0
 """A client that joins within this time after its departure is back."""
 _SILENT: Final = 2.5
 """A member that was silent for so many of its usual intervals had died."""
+_MOVE_MS: Final = 10_000.0
+"""How long before a stand-still a coordinator that moved may have caused it."""
 _HOUR_MS: Final = 3_600_000
 _NAMED: Final = 3
 _OneT = TypeVar("_OneT")
@@ -51,7 +53,7 @@ class Finding(msgspec.Struct, frozen=True):
         rests: whether `ms` is exact or a bound.
         partitions: how many it concerned; 0 where that says nothing.
         why: cause, if the log shows one: ``died``, ``left``, ``late poll``, ``restart``, ``deploy``,
-            ``slow revocation`` or the reason of the epoch; otherwise empty.
+            ``coordinator moved``, ``slow revocation`` or the reason of the epoch; otherwise empty.
         who: client ids with their hosts.
         text: all of it, as a sentence.
     """
@@ -154,8 +156,13 @@ def _cause(story: _Story, together: Sequence[Handover], rebalances: Sequence[Reb
         for each in _between(story.departures, min(left_ms), end_ms, key=_at_ms)
         if each.who in before and each.reason != "static_leave"
     ]
+    until_ms = max(each.since_ms + (each.gap_ms or 0.0) for each in together)
+    moved = bool(_between(story.moves_ms, start_ms - _MOVE_MS, until_ms, key=float))
     if gone:
-        return story.cause_of(gone)
+        cause = story.cause_of(gone)
+        return cause._replace(text=f"{cause.text}; the coordinator moved at that time") if moved else cause
+    if moved:
+        return _Cause("coordinator moved", (), "the coordinator moved, or began again")
     slow = [
         each
         for each in _between(
@@ -193,6 +200,7 @@ class _Story:
         self.departures: Final = sorted(timeline.lives.departures, key=lambda each: each.at_ms)
         self.arrivals: Final = sorted(timeline.lives.arrivals, key=lambda each: each.at_ms)
         self.revocations: Final = sorted(timeline.lives.revocations, key=lambda each: each.start_ms)
+        self.moves_ms: Final = timeline.lives.moves_ms
         self.longest_revocation_ms: Final = max((each.ms for each in self.revocations), default=0.0)
         self._by_client: defaultdict[str, list[Arrival]] = defaultdict(list)
         self._by_instance: defaultdict[str, list[Arrival]] = defaultdict(list)

@@ -282,6 +282,10 @@ class LaneBuilder:
         self._is_classic = event.fields.get("type") == "classic"
         self._lives.switched(f"the group became a {event.fields.get('type')} group", at_ms)
 
+    def _coordinator_moved(self, event: JournalEvent, who: str, at_ms: float) -> None:
+        self._lives.moved(at_ms)
+        self._mark(event, who, at_ms)
+
     def _epoch_bumped(self, event: JournalEvent, who: str, at_ms: float) -> None:
         del who
         if event.group_epoch is not None:
@@ -466,6 +470,7 @@ MARKS: Final[Mapping[str, tuple[MarkKind, str]]] = {
     "topic_created": ("life", "topic {topic} is created"),
     "topic_deleted": ("life", "topic {topic} is deleted"),
     "partitions_added": ("life", "topic {topic} grows to {partitions}"),
+    "coordinator_moved": ("life", "its coordinator moved, or began again"),
     "subscription_changed": ("life", "now wants {topics} {regex}"),
     "broker_started": ("life", "broker starts"),
     "broker_stopped": ("life", "broker stops"),
@@ -479,6 +484,7 @@ HANDLERS: Final[Mapping[str, Callable[[LaneBuilder, JournalEvent, str, float], N
     "group_state_changed": LaneBuilder._group_state_changed,
     "target_assignment_computed": LaneBuilder._target_computed,
     "group_converted": LaneBuilder._converted,
+    "coordinator_moved": LaneBuilder._coordinator_moved,
     "classic_generation_began": LaneBuilder._generation_began,
     "member_joined": LaneBuilder._member_joined,
     "state_changed": LaneBuilder._state_changed,

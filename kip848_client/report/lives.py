@@ -72,6 +72,7 @@ class Lives(msgspec.Struct, frozen=True):
     """All of one group, in order of time.
 
     Args:
+        moves_ms: when the coordinator moved, or began again.
         target: the partitions that members get; None if the log does not say.
     """
 
@@ -79,6 +80,7 @@ class Lives(msgspec.Struct, frozen=True):
     departures: list[Departure] = msgspec.field(default_factory=list)
     switches: list[Switch] = msgspec.field(default_factory=list)
     revocations: list[Revocation] = msgspec.field(default_factory=list)
+    moves_ms: list[float] = msgspec.field(default_factory=list)
     target: frozenset[str] | None = None
 
 
@@ -146,6 +148,10 @@ class LifeTracker:
             arrival = self._members.get(who)
             client = who if arrival is None else arrival.client
             self._lives.revocations.append(Revocation(start_ms, at_ms - start_ms, who, client, end))
+
+    def moved(self, at_ms: float) -> None:
+        """The group has another coordinator, or the same one began again."""
+        self._lives.moves_ms.append(at_ms)
 
     def assigned_by(self, assignor: str | None, at_ms: float) -> None:
         """A target was computed, by this assignor."""

@@ -17,6 +17,8 @@ from kip848_client.cli.watching import groups_watch
 from kip848_client.journal import read_journal
 from kip848_client.recorder import RawRecord, Recorder
 from kip848_client.wire.messages.group_records import (
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
     encode_record_key,
@@ -90,3 +92,20 @@ def test_a_decision_ends_with_the_next_record_of_any_group() -> None:
     assert add("billing", 1) == []
     assert add("ledger", 1) == ["billing"]
     assert add("ledger", 2) == []
+
+
+def test_another_leader_epoch_of_its_records_tells_that_the_coordinator_of_a_group_moved() -> None:
+    """A stand-still after a broker's restart was blamed on the members."""
+    recorder = Recorder()
+    member_of = encode_record_value(ConsumerGroupMemberMetadataValue(client_id="one"))
+    member_key = encode_record_key(ConsumerGroupMemberMetadataKey("billing", "m"))
+    commit_key = encode_record_key(OffsetCommitKey("billing", "orders", 0))
+    commit = encode_record_value(OffsetCommitValue(5))
+
+    def told(ts_ms: int, key: bytes, value: bytes, leader_epoch: int) -> list[str]:
+        return [event.event for event in recorder.add(RawRecord(0, ts_ms, key, value, leader_epoch))]
+
+    told(1, member_key, member_of, 3)
+    assert "coordinator_moved" not in told(2, commit_key, commit, 3)
+    assert told(3, commit_key, commit, 4)[-1] == "coordinator_moved"
+    assert "coordinator_moved" not in told(4, commit_key, commit, 4)

@@ -142,6 +142,16 @@ def test_static_members_that_expire_and_changes_of_the_assignor_are_found() -> N
     ]
 
 
+def test_a_coordinator_that_moves_explains_a_stand_still() -> None:
+    """No member has a fault, and none should be looked for."""
+    (finding,) = _found(
+        *(joined(0, "a"), joined(0, "b"), counted(0, "a", 0), counted(0, "b", 1), group_became(0, "Stable")),
+        *(counted(10_000, "a"), said(11_000, "coordinator_moved", source="coordinator", leader_epoch=2)),
+        *(counted(14_000, "b", 0, 1), group_became(14_000, "Stable")),
+    )
+    assert (finding.kind, finding.ms, finding.why) == ("stand-still", 4_000, "coordinator moved")
+
+
 def test_a_group_at_rest_has_no_findings() -> None:
     """Nothing is invented."""
     assert _found(joined(0, "a"), counted(0, "a", 0), group_became(0, "Stable"), committed(9_000, "a", 0)) == []

@@ -185,7 +185,7 @@ def _raw(message: Message, partition: int) -> RawRecord:
     key, value = message.key(), message.value()
     assert not isinstance(key, str)
     assert not isinstance(value, str)
-    return RawRecord(partition, message.timestamp()[1], key, value)
+    return RawRecord(partition, message.timestamp()[1], key, value, message.leader_epoch())
 
 
 class TopicIdLookup:
