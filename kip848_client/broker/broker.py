@@ -13,6 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal, NoReturn, Self, TypeVar
 
+from msgspec.structs import replace
+
 from kip848_client.broker.apis import ApiTable, load_apis
 from kip848_client.broker.arguments import ports_of, settings_of, topic_counts
 from kip848_client.broker.cluster.nodes import Listener, Nodes
@@ -286,13 +288,10 @@ class EmbeddedBroker:
         """
         if self._sasl is None:
             raise ConfigError("this broker demands no login; give it users when it is made (sasl=BrokerSasl(...))")
-        sasl = self._sasl = BrokerSasl(dict(users), self._sasl.mechanisms)
-
-        def replace(state: BrokerState) -> None:
-            state.users.replace(sasl)
+        sasl = self._sasl = replace(self._sasl, users=dict(users))
 
         if self.running:
-            self._on_loop(replace)
+            self._on_loop(lambda state: state.users.replace(sasl))
 
     # --- records, without a client
 

@@ -230,7 +230,7 @@ class StartUp(NamedTuple):
         authentication: Authentication | None = None
         if self.sasl is not None:
             state.authentication = authentication = Authentication(
-                self.sasl.mechanisms,
+                self.sasl,
                 state.users,
                 self.config,
                 clock=self.clock,

@@ -13,6 +13,7 @@ from typing import Any
 
 from kip848_client.broker.net.listener_security import BROKER_MECHANISMS, BrokerSasl, BrokerTls
 from kip848_client.errors import ConfigError
+from kip848_client.wire.sasl.oauthbearer import OAuthBearerServer
 
 
 def add_security_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +34,8 @@ def add_security_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         choices=BROKER_MECHANISMS,
-        help="PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; may be repeated; without it both SCRAM mechanisms",
+        help="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER (unsecured tokens; alone it needs no users); may be "
+        "repeated; without it both SCRAM mechanisms",
     )
     group.add_argument(
         "--allow-remote", action="store_true", help="listen on an address that is not loopback; needs authentication"
@@ -73,6 +75,8 @@ def _tls(arguments: argparse.Namespace) -> BrokerTls | None:
 
 def _sasl(arguments: argparse.Namespace) -> BrokerSasl | None:
     if arguments.sasl_users is None:
+        if arguments.sasl_mechanism == [OAuthBearerServer.mechanism]:
+            return BrokerSasl(mechanisms=(OAuthBearerServer.mechanism,))
         if arguments.sasl_mechanism:
             raise ConfigError("--sasl-mechanism needs --sasl-users")
         return None

@@ -58,3 +58,4 @@ from kip848_client.model import NamedPartition as NamedPartition
 from kip848_client.share_partitions.share_partition import InFlightRecords as InFlightRecords
 from kip848_client.share_partitions.share_partition import RecordState as RecordState
 from kip848_client.wire.api_keys import ApiKey as ApiKey
+from kip848_client.wire.sasl.unsecured_jws import unsecured_token as unsecured_token

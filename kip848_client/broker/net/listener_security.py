@@ -9,12 +9,13 @@ import ipaddress
 import os
 import re
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import ClassVar, Final, Literal
 
 from kip848_client.errors import ConfigError
 from kip848_client.model import Confidential
+from kip848_client.wire.sasl.oauthbearer import OAuthBearerServer
 from kip848_client.wire.sasl.plain import PlainServer
 from kip848_client.wire.sasl.scram import SCRAM_MECHANISMS
 from kip848_client.wire.tls import load_identity
@@ -29,7 +30,7 @@ __all__ = [
     "server_context",
 ]
 
-BROKER_MECHANISMS: Final = (PlainServer.mechanism, *SCRAM_MECHANISMS)
+BROKER_MECHANISMS: Final = (PlainServer.mechanism, *SCRAM_MECHANISMS, OAuthBearerServer.mechanism)
 """SASL mechanisms that the embedded broker can offer."""
 
 
@@ -55,8 +56,11 @@ class BrokerSasl(Confidential, frozen=True):
     """The users of an embedded broker, and their mechanisms.
 
     Args:
-        users: passwords by user name.
+        users: passwords by user name; none are needed for ``OAUTHBEARER`` alone.
         mechanisms: of `BROKER_MECHANISMS`.
+        validate_token: for ``OAUTHBEARER``: takes a token, and returns the user's name and when the token expires, in
+            seconds since 1970; raises anything for a token that is not valid. It is called on the broker's thread, so
+            it must not wait for a network. Without it unsecured JSON Web Tokens are taken, as in Kafka's test mode.
 
     Raises:
         ConfigError: no user, an empty password, or a mechanism that is not offered.
@@ -64,11 +68,12 @@ class BrokerSasl(Confidential, frozen=True):
 
     HIDDEN: ClassVar[frozenset[str]] = frozenset({"users"})
 
-    users: Mapping[str, str]
+    users: Mapping[str, str] = {}
     mechanisms: tuple[str, ...] = tuple(SCRAM_MECHANISMS)
+    validate_token: Callable[[str], tuple[str, float]] | None = None
 
     def __post_init__(self) -> None:
-        if not self.users:
+        if not self.users and self.mechanisms != (OAuthBearerServer.mechanism,):
             raise ConfigError("BrokerSasl needs at least one user")
         for name, password in self.users.items():
             if not name or not password or "\0" in name + password:
@@ -182,6 +187,13 @@ def check_exposure(
         )
     if sasl is not None and tls is None and PlainServer.mechanism in sasl.mechanisms:
         raise ConfigError(f"host {host!r} is not loopback, and PLAIN shows passwords; add TLS, or use SCRAM alone")
+    if sasl is not None and OAuthBearerServer.mechanism in sasl.mechanisms:
+        if sasl.validate_token is None:
+            raise ConfigError(
+                f"host {host!r} is not loopback, and anyone can make an unsecured token; set validate_token"
+            )
+        if tls is None:
+            raise ConfigError(f"host {host!r} is not loopback, and OAUTHBEARER shows tokens; add TLS, or use SCRAM")
     if address.is_unspecified and advertised_host is None:
         raise ConfigError(f"host {host!r} is not an address that clients can connect to; set advertised_host")
 

@@ -5,8 +5,9 @@ connection is authenticated only ApiVersions and the two SASL requests are taken
 (``sasl.server.max.receive.size``); anything else closes it, as in Kafka. The mechanisms themselves are pure and live in
 `kip848_client.wire`.
 
-With ``connections.max.reauth.ms`` a session ends: the client is told when, may authenticate again on the same
-connection (as the same user, by the same mechanism), and loses the connection with the first other request after that.
+With ``connections.max.reauth.ms``, or with its token, a session ends: the client is told when, may authenticate again
+on the same connection (as the same user, by the same mechanism), and loses the connection with the first other request
+after that.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Final
 
 from kip848_client.broker.config import BrokerConfig
 from kip848_client.broker.net.context import RequestContext
+from kip848_client.broker.net.listener_security import BrokerSasl
 from kip848_client.broker.net.server import ClientConnection
 from kip848_client.broker.security.scram_users import SALT_BYTES, Users
 from kip848_client.clock import Clock, TimerHandle
@@ -30,13 +32,17 @@ from kip848_client.wire.codec import frame
 from kip848_client.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kip848_client.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from kip848_client.wire.sasl.mechanism import SaslRefusal, SaslServer
+from kip848_client.wire.sasl.oauthbearer import OAuthBearerServer
 from kip848_client.wire.sasl.plain import PlainServer
 from kip848_client.wire.sasl.scram import ITERATIONS_MIN, SCRAM_MECHANISMS, ScramCredential, ScramServer
+from kip848_client.wire.sasl.unsecured_jws import BearerClaims, TokenError, read_unsecured_token
 
 __all__ = ["Authentication"]
 
 _API_KEY: Final = struct.Struct(">h")
 _NONCE_BYTES: Final = 24
+_LATEST_S: Final = 1e15
+"""A token may say that it expires later than any clock can count."""
 _FRAMED_FROM: Final = 1
 """Version of SaslHandshake since which the mechanism's bytes travel in SaslAuthenticate, and not bare."""
 
@@ -68,7 +74,7 @@ _IN_A_DEAD_SESSION: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAK
 class _Session:
     """One connection's authentication."""
 
-    __slots__ = ("connection", "ends_ms", "mechanism", "server", "stage", "unframed", "user")
+    __slots__ = ("connection", "ends_ms", "lifetime_ms", "mechanism", "server", "stage", "unframed", "user")
 
     def __init__(self, connection: ClientConnection) -> None:
         self.connection: Final = connection
@@ -78,13 +84,14 @@ class _Session:
         self.server: SaslServer | None = None
         self.unframed = False
         self.ends_ms: int | None = None
+        self.lifetime_ms: int | None = None
 
 
 class Authentication:
     """The gate of one broker.
 
     Args:
-        mechanisms: those that are offered.
+        sasl: the mechanisms that are offered, and what judges tokens.
         users: from now on these may log in; who is logged in stays until its session ends.
         open_request: where an admitted frame goes.
         on_refused: called with the reason of a failed login.
@@ -93,7 +100,7 @@ class Authentication:
 
     def __init__(
         self,
-        mechanisms: tuple[str, ...],
+        sasl: BrokerSasl,
         users: Users,
         config: BrokerConfig,
         *,
@@ -101,7 +108,8 @@ class Authentication:
         call_later: Callable[[int, Callable[[], None]], TimerHandle],
         on_refused: Callable[[str], None],
     ) -> None:
-        self.mechanisms: Final = mechanisms
+        self.mechanisms: Final = sasl.mechanisms
+        self._validate_token: Final = sasl.validate_token
         self.open_request: Callable[[bytes, ClientConnection], None] = _not_wired
         self._config: Final = config
         self._clock: Final = clock
@@ -132,9 +140,7 @@ class Authentication:
             if api_key not in _TAKEN[session.stage]:
                 raise ProtocolError(f"a request with API key {api_key} came while the client was {session.stage.value}")
         elif api_key not in _IN_A_DEAD_SESSION and self._is_over(session):
-            raise ProtocolError(
-                "the session is over: the client did not authenticate again (connections.max.reauth.ms)"
-            )
+            raise ProtocolError("the session is over: the client did not authenticate again in time")
         self.open_request(data, connection)
 
     def forget(self, connection: ClientConnection) -> None:
@@ -152,7 +158,7 @@ class Authentication:
             self._refuse(session, "SaslHandshake came twice")
             context.cut_to = _WHOLE
             return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
-        if session.stage is not _Stage.STRANGER and not self._config.connections_reauth_ms_max:
+        if session.stage is not _Stage.STRANGER and session.ends_ms is None:
             return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
         if request.mechanism not in self.mechanisms:
             self._refuse(session, f"mechanism {request.mechanism!r} is not offered")
@@ -204,6 +210,8 @@ class Authentication:
         assert server is not None
         try:
             answer = server.answer(message)
+            if isinstance(server, OAuthBearerServer) and server.refusal is not None:
+                self._report(session, server.refusal)
             if server.user is not None and session.user not in (None, server.user):
                 raise SaslRefusal("Authentication failed: cannot change principals during re-authentication")
         except SaslRefusal:
@@ -213,8 +221,8 @@ class Authentication:
             session.stage = _Stage.KNOWN
             session.user = server.user
             session.server = None
-            limit_ms = self._config.connections_reauth_ms_max
-            session.ends_ms = self._clock.now_ms() + limit_ms if limit_ms else None
+            session.lifetime_ms = self._lifetime_ms(server)
+            session.ends_ms = None if session.lifetime_ms is None else self._clock.now_ms() + session.lifetime_ms
             session.connection.trust(server.user)
         return answer
 
@@ -222,18 +230,42 @@ class Authentication:
         return session.ends_ms is not None and self._clock.now_ms() >= session.ends_ms
 
     def _session_ms(self, session: _Session) -> int:
-        return self._config.connections_reauth_ms_max if session.stage is _Stage.KNOWN else 0
+        return session.lifetime_ms or 0 if session.stage is _Stage.KNOWN else 0
+
+    def _lifetime_ms(self, server: SaslServer) -> int | None:
+        """How long a session lasts that begins now: as long as is configured, and as its token; None for ever."""
+        limits_ms = [self._config.connections_reauth_ms_max] if self._config.connections_reauth_ms_max else []
+        if isinstance(server, OAuthBearerServer) and server.expires_s is not None:
+            limits_ms.append(max(int(min(server.expires_s, _LATEST_S) * 1000) - self._clock.wall_ms(), 1))
+        return min(limits_ms, default=None)
 
     def _refuse(self, session: _Session, why: str) -> None:
         session.stage = _Stage.REFUSED
         session.server = None
+        self._report(session, why)
+
+    def _report(self, session: _Session, why: str) -> None:
         self._on_refused(f"authentication from {session.connection.client_host} failed ({session.mechanism}): {why}")
 
     def _make_server(self, mechanism: str) -> SaslServer:
         if mechanism == PlainServer.mechanism:
             return PlainServer(self._users.passwords)
+        if mechanism == OAuthBearerServer.mechanism:
+            return OAuthBearerServer(self._claims_of)
         nonce = secrets.token_urlsafe(_NONCE_BYTES)
         return ScramServer(mechanism, self._find_or_make_up(mechanism), nonce=nonce)
+
+    def _claims_of(self, token: str) -> BearerClaims:
+        if self._validate_token is None:
+            return read_unsecured_token(token, now_ms=self._clock.wall_ms())
+        try:
+            user, expires_s = self._validate_token(token)
+            claims = BearerClaims(str(user), float(expires_s))
+        except Exception as error:  # the user's function: whatever it raises, the token is not valid
+            raise TokenError(f"validate_token raised {type(error).__name__}") from error
+        if not claims.user or not claims.expires_s * 1000 > self._clock.wall_ms():
+            raise TokenError("validate_token returned no name of a user, or the token has expired")
+        return claims
 
     def _find_or_make_up(self, mechanism: str) -> Callable[[str], ScramCredential]:
         return lambda user: self._users.credential(user, mechanism) or self._made_up(mechanism, user)

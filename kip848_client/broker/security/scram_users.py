@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from kip848_client.broker.net.listener_security import BrokerSasl
 from kip848_client.broker.storage.cluster_log import CredentialKey
-from kip848_client.wire.sasl.plain import PlainServer
-from kip848_client.wire.sasl.scram import ScramCredential, make_credential
+from kip848_client.wire.sasl.scram import SCRAM_MECHANISMS, ScramCredential, make_credential
 
 if TYPE_CHECKING:
     from kip848_client.broker.storage.data_dir import DataDir
@@ -111,7 +110,7 @@ class Users:
         self._credentials = {
             (user, mechanism): make_credential(mechanism, password, salt=secrets.token_bytes(SALT_BYTES))
             for mechanism in (() if sasl is None else sasl.mechanisms)
-            if mechanism != PlainServer.mechanism
+            if mechanism in SCRAM_MECHANISMS
             for user, password in self._passwords.items()
         }
         self._apply(dict(self._changes.items()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Final
 
@@ -9,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from kip848_client import EmbeddedBroker
-from kip848_client.testing import BrokerSasl, BrokerTls
+from kip848_client.testing import BrokerSasl, BrokerTls, unsecured_token
 from tests.interop.embedded.clients import all_keys
 from tests.interop.embedded.java_member import JavaMember
 from tests.security.certificates import Authority
@@ -19,13 +20,22 @@ pytestmark = [pytest.mark.interop, pytest.mark.kafka, pytest.mark.slow, pytest.m
 
 PASSWORD: Final = "alice-secret"
 SESSION_MS: Final = 3_000
-MODULES: Final = {
-    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
-    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+PACKAGE: Final = "org.apache.kafka.common.security"
+WITH_PASSWORD: Final = f'required username="alice" password="{PASSWORD}"'
+LOGINS: Final = {
+    "PLAIN": f"{PACKAGE}.plain.PlainLoginModule {WITH_PASSWORD};",
+    "SCRAM-SHA-512": f"{PACKAGE}.scram.ScramLoginModule {WITH_PASSWORD};",
+    "OAUTHBEARER": f'{PACKAGE}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="alice";',
 }
+"""Values of ``sasl.jaas.config``. Java makes its unsecured tokens itself."""
 
 
-@pytest.mark.parametrize("mechanism", MODULES)
+def token_of_alice(_: str | None) -> tuple[str, float]:
+    expires_s = time.time() + 3600
+    return unsecured_token("alice", expires_s=expires_s), expires_s
+
+
+@pytest.mark.parametrize("mechanism", LOGINS)
 def test_javas_member_logs_in_and_stays_while_its_sessions_are_renewed(
     java: list[str],
     tmp_path: Path,
@@ -44,8 +54,11 @@ def test_javas_member_logs_in_and_stays_while_its_sessions_are_renewed(
                 "security.protocol": "sasl_ssl",
                 "ssl.ca.location": str(authority.ca_file),
                 "sasl.mechanism": mechanism,
-                "sasl.username": "alice",
-                "sasl.password": PASSWORD,
+                **(
+                    {"oauth_cb": token_of_alice}
+                    if mechanism == "OAUTHBEARER"
+                    else {"sasl.username": "alice", "sasl.password": PASSWORD}
+                ),
             }
         )
         properties = [
@@ -54,7 +67,7 @@ def test_javas_member_logs_in_and_stays_while_its_sessions_are_renewed(
             "ssl.truststore.type=PEM",
             f"ssl.truststore.location={authority.ca_file}",
             f"sasl.mechanism={mechanism}",
-            f'sasl.jaas.config={MODULES[mechanism]} required username="alice" password="{PASSWORD}";',
+            f"sasl.jaas.config={LOGINS[mechanism]}",
         ]
         member = JavaMember(java, broker.bootstrap_servers, "g", "orders", *properties)
         produced = 0
