@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from kip848_client import EmbeddedBroker
 from kip848_client.broker.state import BrokerState
@@ -20,7 +21,7 @@ from tests.support.raw_connection import RawConnection
 from tests.support.waiting import wait_until
 
 TOPIC, GROUP = "jobs", "workers"
-ACCEPT, RELEASE = 1, 2
+ACCEPT, RELEASE, REJECT = 1, 2, 3
 
 pytestmark = pytest.mark.kip848_broker(topics={TOPIC: 1})
 
@@ -322,3 +323,54 @@ def test_an_acknowledgement_whose_answer_was_lost_counts_once(
     with pytest.raises(EOFError):
         worker.acknowledge((0, 4, ACCEPT))
     assert other.take() == [(5, 9, 2)]
+
+
+def test_a_record_that_is_rejected_goes_to_the_dead_letter_topic(broker: EmbeddedBroker, worker: Worker) -> None:
+    """An operator finds the poison job there, and why it was given up (KIP-1191)."""
+    broker.topics.create("dlq.jobs", 1, configs={"errors.deadletterqueue.group.enable": "true"})
+    names = {"errors.deadletterqueue.topic.name": "dlq.jobs", "errors.deadletterqueue.copy.record.enable": "true"}
+    broker.groups.set_config(GROUP, names)
+    worker.take()
+    worker.acknowledge((0, 2, ACCEPT), (3, 3, REJECT), (4, 9, ACCEPT))
+    (dead,) = broker.records("dlq.jobs")
+    assert dead.value == b"job 3"
+    assert dict(dead.headers) == {
+        "__dlq.errors.topic": b"jobs",
+        "__dlq.errors.partition": b"0",
+        "__dlq.errors.offset": b"3",
+        "__dlq.errors.group": b"workers",
+        "__dlq.errors.delivery.count": b"1",
+        "__dlq.errors.message": b"Offset rejected by client.",
+    }
+    assert shown(broker).start_offset == 10
+
+
+def test_a_dead_letter_that_no_topic_takes_is_archived(broker: EmbeddedBroker, worker: Worker) -> None:
+    """A missing topic must not stop the group at a poison record."""
+    broker.groups.set_config(GROUP, {"errors.deadletterqueue.topic.name": "dlq.missing"})
+    worker.take()
+    worker.acknowledge((0, 9, REJECT))
+    assert shown(broker).start_offset == 10
+    assert "dlq.missing" not in broker.topics
+
+
+def test_a_group_that_reads_committed_records_waits_for_the_transaction(
+    broker: EmbeddedBroker, topic_id: uuid.UUID
+) -> None:
+    """A worker must not begin a job that may be taken back, nor do one that was."""
+    broker.groups.set_config(GROUP, {"share.isolation.level": "read_committed"})
+    worker = Worker(broker, topic_id, "worker-1")
+    producers = [Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": name}) for name in "ab"]
+    for producer in producers:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.produce(TOPIC, b"in a transaction")
+        producer.flush()
+    assert worker.take() == [(0, 9, 1)]
+    worker.send(max_wait_ms=30_000)
+    wait_until(lambda: broker._on_loop(lambda state: len(state.topics.watchers)) == 1)
+    producers[0].abort_transaction()
+    producers[1].commit_transaction()
+    assert acquired(worker.read()) == [(11, 13, 1)]  # the record that counts, and the two ends
+    assert [(each.first_offset, each.state.name) for each in shown(broker).in_flight][1] == (10, "ARCHIVED")
+    worker.connection.close()
