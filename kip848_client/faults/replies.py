@@ -51,6 +51,9 @@ _FITS: Final[dict[int, Callable[[int], bool]]] = {
     ApiKey.METADATA: lambda code: code != ErrorCode.REBOOTSTRAP_REQUIRED,
     ApiKey.OFFSET_FETCH: lambda code: code in _PARTITION_CODES,
     ApiKey.OFFSET_DELETE: lambda code: code in _PARTITION_CODES,
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: lambda code: code in _PARTITION_CODES,
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: lambda code: code in _PARTITION_CODES,
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: lambda code: code in _PARTITION_CODES,
     ApiKey.LEAVE_GROUP: lambda code: code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID),
 }
 """APIs with a place for the whole answer and one for each element -> whether a code belongs to the element."""
@@ -69,6 +72,7 @@ _IDENTITY: Final = frozenset(
         "resource_type",
         "topic",
         "topic_id",
+        "topic_name",
         "transactional_id",
     }
 )

@@ -26,6 +26,11 @@ GROUP_APIS: Final = frozenset(
         ApiKey.CONSUMER_GROUP_DESCRIBE,
         ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT,
         ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT,
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        ApiKey.SHARE_GROUP_DESCRIBE,
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
         ApiKey.OFFSET_COMMIT,
         ApiKey.OFFSET_FETCH,
         ApiKey.OFFSET_DELETE,
@@ -40,8 +45,8 @@ GROUP_APIS: Final = frozenset(
 )
 """The requests that go to the coordinator of a group. A coordinator that is down answers none of them."""
 
-HEARTBEAT_APIS: Final = frozenset({ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.HEARTBEAT})
-"""The heartbeats of both group protocols."""
+HEARTBEAT_APIS: Final = frozenset({ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.SHARE_GROUP_HEARTBEAT, ApiKey.HEARTBEAT})
+"""The heartbeats of all kinds of groups that clients of Kafka join."""
 
 _GROUP_KEY_TYPE: Final = 0
 
@@ -53,7 +58,11 @@ _TOPIC_ARRAYS: Final = frozenset(
 _PARTITION_ARRAYS: Final = frozenset({"partitions", "partition_data", "partition_indexes"})
 """Fields of such topics whose elements are partitions."""
 
-_HOLDERS: Final[dict[int, str]] = {ApiKey.OFFSET_FETCH: "groups", ApiKey.ADD_PARTITIONS_TO_TXN: "transactions"}
+_HOLDERS: Final[dict[int, str]] = {
+    ApiKey.OFFSET_FETCH: "groups",
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: "groups",
+    ApiKey.ADD_PARTITIONS_TO_TXN: "transactions",
+}
 """Fields of newer versions that hold the topics, one level deeper."""
 
 
@@ -141,7 +150,7 @@ class Subject:
 def api_keys(name: str) -> frozenset[ApiKey]:
     """The API with this name, however it is spelled: ``ConsumerGroupHeartbeat``, ``consumer_group_heartbeat``.
 
-    ``heartbeat`` stands for the heartbeats of both group protocols.
+    ``heartbeat`` stands for the heartbeats of all group protocols.
 
     Raises:
         KeyError: there is none.
@@ -174,7 +183,7 @@ def item_of(element: object, *, array: str, topic_name: TopicNames, inside: Item
     index = _value(element, "partition_index", _value(element, "partition", _value(element, "index")))
     if isinstance(index, int):
         return inside._replace(partition=index)
-    name = _value(element, "name") or _value(element, "topic")
+    name = _value(element, "name") or _value(element, "topic") or _value(element, "topic_name")
     if isinstance(name, str) and name:
         return inside._replace(topic=name)
     topic_id = _value(element, "topic_id")
@@ -219,7 +228,7 @@ def _asks_for_all_topics(request: object, api_key: int, api_version: int) -> boo
         case ApiKey.METADATA:
             topics = _value(request, "topics")
             return topics is None or (api_version == 0 and not topics)
-        case ApiKey.OFFSET_FETCH:
+        case ApiKey.OFFSET_FETCH | ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS:
             holders = _value(request, "groups") or (request,)
             return any(_value(holder, "topics") is None for holder in holders)
         case _:

@@ -10,6 +10,7 @@ import pytest
 
 from kip848_client import EmbeddedBroker
 from kip848_client.errors import ConfigError, ErrorCode
+from kip848_client.testing import coordinator_not_here, error
 from kip848_client.wire.api_keys import ApiKey
 from tests.support.raw_connection import RawConnection
 
@@ -170,3 +171,25 @@ def test_a_group_survives_a_restart_of_the_broker(tmp_path: Path) -> None:
         assert members.beat("a").member_epoch == 3
         assert members.offsets()[0][:2] == (0, 3)
         members.connection.close()
+
+
+def test_an_operator_removes_a_member_and_moves_the_group_on(broker: EmbeddedBroker, members: Members) -> None:
+    """The calls of the test kit mean the same for every kind of group."""
+    members.beat("a")
+    members.beat("b")
+    broker.groups.remove_member(GROUP, "a")
+    assert members.beat("a").error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    epoch = broker.groups.force_rebalance(GROUP)
+    assert members.beat("b").member_epoch == epoch
+
+
+def test_faults_find_the_requests_of_share_groups_by_what_they_name(broker: EmbeddedBroker, members: Members) -> None:
+    """A coordinator that is down answers the workers as little as the consumers."""
+    broker.faults.on("heartbeat", coordinator_not_here(), group=GROUP, member="a", topic=TOPIC)
+    assert members.beat("a").error_code == ErrorCode.NOT_COORDINATOR
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    broker.faults.on("DescribeShareGroupOffsets", error(unknown), group=GROUP, topic=TOPIC, partition=1)
+    asked = {"group_id": GROUP, "topics": [{"topic_name": TOPIC, "partitions": [0, 1]}]}
+    (group,) = members.connection.call(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 1, groups=[asked]).groups
+    codes = {each.partition_index: each.error_code for topic in group.topics for each in topic.partitions}
+    assert codes == {0: 0, 1: unknown}

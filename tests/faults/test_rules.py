@@ -216,9 +216,9 @@ def test_a_rule_that_makes_no_sense_is_refused(arguments: dict[str, Any], messag
         ("Fetch", {1}),
         ("offset_commit", {8}),
         ("ConsumerGroupHeartbeat", {68}),
-        ("heartbeat", {12, 68}),
+        ("heartbeat", {12, 68, 76}),
         (OffsetCommitRequest, {8}),
-        ([ApiKey.FETCH, "heartbeat", OffsetCommitRequest], {1, 8, 12, 68}),
+        ([ApiKey.FETCH, "heartbeat", OffsetCommitRequest], {1, 8, 12, 68, 76}),
     ],
 )
 def test_an_api_is_named_in_any_way(selector: Any, expected: set[int]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from kip848_client.broker.coordinators.group_shards import GroupShards
 from kip848_client.broker.coordinators.snapshots import GroupSnapshot, MemberSnapshot
 from kip848_client.coordinator.core.timers import TimerKind
@@ -17,6 +19,7 @@ from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest, D
 from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kip848_client.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
+from kip848_client.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 
 __all__ = ["committed_offsets", "expire_assignment", "expire_session", "force_rebalance", "member_of", "remove_member"]
 
@@ -58,7 +61,11 @@ def remove_member(groups: GroupShards, group_id: str, name: str) -> None:
         BrokerError: there is no such group or member.
     """
     member = member_of(groups, group_id, name)
-    if _group(groups, group_id).type == "classic":
+    kind = _group(groups, group_id).type
+    if kind == "share":
+        _heartbeat(groups, ShareGroupHeartbeatRequest(group_id, member.member_id, _LEAVE_EPOCH))
+        return
+    if kind == "classic":
         leaving = LeaveGroupRequest(group_id=group_id, members=(MemberIdentity(member_id=member.member_id),))
         groups.submit(leaving, api_version=_LEAVE_VERSION)
         return
@@ -103,6 +110,11 @@ def force_rebalance(groups: GroupShards, group_id: str) -> int:
     group = _group(groups, group_id)
     if group.type == "classic":
         return _rebalance_classic(groups, group)
+    if group.type == "share":
+        joining = ShareGroupHeartbeatRequest(group_id, _PASSER_BY, _JOIN_EPOCH, subscribed_topic_names=(_NO_TOPIC,))
+        _heartbeat(groups, joining)
+        _heartbeat(groups, replace(joining, member_epoch=_LEAVE_EPOCH))
+        return _group(groups, group_id).group_epoch
     _heartbeat(
         groups,
         ConsumerGroupHeartbeatRequest(
@@ -190,8 +202,8 @@ def _group(groups: GroupShards, group_id: str) -> GroupSnapshot:
     return group
 
 
-def _heartbeat(groups: GroupShards, request: ConsumerGroupHeartbeatRequest) -> None:
+def _heartbeat(groups: GroupShards, request: ConsumerGroupHeartbeatRequest | ShareGroupHeartbeatRequest) -> None:
     response = groups.submit(request, api_version=1)
-    assert isinstance(response, ConsumerGroupHeartbeatResponse)
+    assert isinstance(response, ConsumerGroupHeartbeatResponse | ShareGroupHeartbeatResponse)
     if response.error_code:
         raise error_for_code(response.error_code, response.error_message or "")

@@ -48,7 +48,10 @@ class AlterShareGroupOffsetsRequest(Request["AlterShareGroupOffsetsResponse"], f
     """The group, and its new start offsets."""
 
     WIRE: ClassVar[MessageSpec] = request(
-        ApiKey.ALTER_SHARE_GROUP_OFFSETS, "0", flexible="0+", answered_by={"topics": "responses"}
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+        "0",
+        flexible="0+",
+        answered_by={"topics": "responses", "partitions": "partitions"},
     )
 
     group_id: Annotated[str, wire("0+")] = ""

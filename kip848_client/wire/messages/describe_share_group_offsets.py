@@ -52,7 +52,10 @@ class DescribeShareGroupOffsetsRequest(Request["DescribeShareGroupOffsetsRespons
     """The groups to describe."""
 
     WIRE: ClassVar[MessageSpec] = request(
-        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, "0-1", flexible="0+", answered_by={"groups": "groups"}
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+        "0-1",
+        flexible="0+",
+        answered_by={"groups": "groups", "topics": "topics", "partitions": "partitions"},
     )
 
     groups: Annotated[tuple[RequestGroup, ...], wire("0+")] = ()
