@@ -15,6 +15,13 @@ import pytest
 PEERS: Final = Path(__file__).parent / "peers"
 CACHE: Final = Path.home() / ".cache" / "kip848_client" / "peers"
 INSTALL_TIMEOUT_S: Final = 300
+GO_MODULES: Final = {
+    "kafka_go": "kafka-go-0.4.47",
+    "franz_go": "franz-go-1.18.1",
+    "franz_go_share": "franz-go-1.22.3",
+    "sarama": "sarama-1.45.1",
+}
+"""Folder of a program in Go -> what its build is called in the cache."""
 
 
 def installed(name: str, install: Callable[[Path], None], *, source: Path | None = None) -> Path:
@@ -43,3 +50,13 @@ def run(*command: str, cwd: Path | None = None, timeout_s: float = INSTALL_TIMEO
     ended = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, cwd=cwd, check=False)
     assert ended.returncode == 0, f"{' '.join(command)}: {ended.stdout}\n{ended.stderr}"
     return ended.stdout.split()
+
+
+def go_program(peer: str) -> list[str]:
+    """The program of a Go client, built."""
+
+    def install(folder: Path) -> None:
+        shutil.copytree(PEERS / peer, folder)
+        run("go", "build", "-o", "reader", ".", cwd=folder)
+
+    return [str(installed(GO_MODULES[peer], install, source=PEERS / peer / "main.go") / "reader")]

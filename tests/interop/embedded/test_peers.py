@@ -23,7 +23,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from kip848_client import Consumer, EmbeddedBroker
 from kip848_client.model import NamedPartition as Place
 from tests.interop.embedded.clients import continues_a_session, produce
-from tests.interop.embedded.installing import INSTALL_TIMEOUT_S, PEERS, installed, run
+from tests.interop.embedded.installing import INSTALL_TIMEOUT_S, PEERS, go_program, installed, run
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.interop]
@@ -39,24 +39,11 @@ def broker() -> Iterator[EmbeddedBroker]:
         yield running
 
 
-GO_MODULES: Final = {"kafka_go": "kafka-go-0.4.47", "franz_go": "franz-go-1.18.1", "sarama": "sarama-1.45.1"}
-"""Folder of a program in Go -> what its build is called in the cache."""
-
 INSTALLS: Final = [
     pytest.mark.kafka,  # not that it needs one: it is run where packages of others may be fetched
     pytest.mark.slow,
     pytest.mark.timeout(INSTALL_TIMEOUT_S + 3 * READ_TIMEOUT_S),
 ]
-
-
-def go_program(peer: str) -> list[str]:
-    """The program of a Go client, built."""
-
-    def install(folder: Path) -> None:
-        shutil.copytree(PEERS / peer, folder)
-        run("go", "build", "-o", "reader", ".", cwd=folder)
-
-    return [str(installed(GO_MODULES[peer], install, source=PEERS / peer / "main.go") / "reader")]
 
 
 def kafka_python() -> list[str]:

@@ -18,6 +18,7 @@ import pytest
 from kip848_client import EmbeddedBroker
 from kip848_client.broker.state import BrokerState
 from kip848_client.wire.record_batch import Record, build_batch
+from tests.interop.embedded.installing import INSTALL_TIMEOUT_S, go_program
 from tests.support.waiting import TIMEOUT_S, wait_until
 
 GROUP, TOPIC, PARTITIONS = "workers", "jobs", 3
@@ -158,3 +159,11 @@ def test_java_works_through_all_jobs_though_a_worker_crashes(
 ) -> None:
     """The same with Apache Kafka's own share consumer."""
     work_through_a_crash(broker, start, (*java, "share", broker.bootstrap_servers, GROUP, TOPIC))
+
+
+@pytest.mark.kafka  # not that it needs one: it is run where packages of others may be fetched
+@pytest.mark.slow
+@pytest.mark.timeout(INSTALL_TIMEOUT_S + 600)
+def test_franz_go_works_through_all_jobs_though_a_worker_crashes(broker: EmbeddedBroker, start: Start) -> None:
+    """The same with the share consumer that programs in Go have; it commits as much as it polls."""
+    work_through_a_crash(broker, start, (*go_program("franz_go_share"), broker.bootstrap_servers, GROUP, TOPIC))
