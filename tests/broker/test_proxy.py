@@ -29,6 +29,8 @@ from kip848_client.wire.messages.fetch import FetchResponse
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 from kip848_client.wire.messages.produce import ProduceRequest, ProduceResponse
+from kip848_client.wire.messages.share_acknowledge import ShareAcknowledgeResponse
+from kip848_client.wire.messages.share_fetch import ShareFetchResponse
 from kip848_client.wire.record_batch import Record, build_batch
 from tests.support.group_requests import join
 from tests.support.messages import build
@@ -103,6 +105,8 @@ def test_hints_about_new_leaders_are_replaced_too() -> None:
     for answer, array, node in (
         (ProduceResponse, "node_endpoints", {"node_id": 1, "rack": "r"}),
         (FetchResponse, "node_endpoints", {"node_id": 1}),
+        (ShareFetchResponse, "node_endpoints", {"node_id": 1}),
+        (ShareAcknowledgeResponse, "node_endpoints", {"node_id": 1}),
         (DescribeClusterResponse, "brokers", {"broker_id": 1}),
     ):
         assert behind_proxy(build(answer, **{array: [node | real]}), stand_in) == build(
@@ -115,13 +119,14 @@ def test_hints_about_new_leaders_are_replaced_too() -> None:
 
 def test_versions_that_the_proxy_cannot_read_are_not_offered() -> None:
     """A Metadata answer of a version to come would carry the real addresses to the client."""
-    apis = {ApiKey.METADATA: 99, ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: 5, ApiKey.SHARE_FETCH: 1}
+    apis = {ApiKey.METADATA: 99, ApiKey.STREAMS_GROUP_DESCRIBE: 5, ApiKey.SHARE_FETCH: 99}
     offered = build(ApiVersionsResponse, api_keys=[{"api_key": key, "max_version": last} for key, last in apis.items()])
     seen = behind_proxy(offered, lambda *_: ("", 0))
     assert isinstance(seen, ApiVersionsResponse)
     assert [(api.api_key, api.max_version) for api in seen.api_keys] == [
         (ApiKey.METADATA, 13),
-        (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, 5),
+        (ApiKey.STREAMS_GROUP_DESCRIBE, 5),
+        (ApiKey.SHARE_FETCH, 2),
     ]
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages import SUPPORTED_API_KEYS, message_pair
 from kip848_client.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from kip848_client.wire.messages.describe_cluster import DescribeClusterResponse
@@ -15,6 +14,8 @@ from kip848_client.wire.messages.fetch import FetchResponse
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorResponse
 from kip848_client.wire.messages.metadata import MetadataResponse
 from kip848_client.wire.messages.produce import ProduceResponse
+from kip848_client.wire.messages.share_acknowledge import ShareAcknowledgeResponse
+from kip848_client.wire.messages.share_fetch import ShareFetchResponse
 from kip848_client.wire.schema import Response
 
 __all__ = ["StandIn", "behind_proxy"]
@@ -23,9 +24,6 @@ StandIn = Callable[[int, str, int], tuple[str, int]]
 """(node id, host, port) of a broker -> (host, port) where the proxy stands in for it."""
 
 BrokerT = TypeVar("BrokerT")
-
-_NEWER_ADDRESSES: Final = frozenset({ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE})
-"""APIs whose answers hold addresses that we cannot read: they are not offered."""
 
 
 def behind_proxy(response: Response, stand_in: StandIn) -> Response:
@@ -39,10 +37,11 @@ def behind_proxy(response: Response, stand_in: StandIn) -> Response:
             coordinators = _moved(response.coordinators, stand_in)
             (whole,) = _moved((response,), stand_in)  # versions 0-3 have it in the answer itself
             return replace(whole, coordinators=coordinators)
-        case ProduceResponse() if response.node_endpoints:
-            return replace(response, node_endpoints=_moved(response.node_endpoints, stand_in))
-        case FetchResponse() if response.node_endpoints:
-            return replace(response, node_endpoints=_moved(response.node_endpoints, stand_in))
+        case ProduceResponse() | FetchResponse() | ShareFetchResponse() | ShareAcknowledgeResponse() if (
+            response.node_endpoints
+        ):
+            endpoints: tuple[Any, ...] = response.node_endpoints
+            return replace(response, node_endpoints=_moved(endpoints, stand_in))
         case ApiVersionsResponse(error_code=0, api_keys=api_keys):
             return replace(response, api_keys=tuple(_readable(api_keys)))
         case _:
@@ -65,8 +64,6 @@ def _moved_one(broker: Any, stand_in: StandIn) -> Any:
 def _readable(offered: tuple[ApiVersion, ...]) -> Iterator[ApiVersion]:
     """Versions that the proxy can read, too: of the APIs that we know only our versions, others as they are."""
     for api in offered:
-        if api.api_key in _NEWER_ADDRESSES:
-            continue
         if api.api_key in SUPPORTED_API_KEYS:
             pair = message_pair(api.api_key)
             newest = min(api.max_version, pair.request.WIRE.versions.last, pair.response.WIRE.versions.last)
