@@ -32,14 +32,15 @@ STILL_MS: Final = 1_000.0
 SLOW_MS: Final = 5_000.0
 """A member that needs longer to give partitions up is slow."""
 FLAPS: Final = 3
-MANY_AN_HOUR: Final = 10.0
-_MANY: Final = 5
+MANY_AN_HOUR: Final = 10
 _AGAIN_MS: Final = 600_000.0
 """A client that joins within this time after its departure is back."""
 _SILENT: Final = 2.5
-"""A member that was silent for so many of its usual intervals had died."""
+"""A member that was silent for so many of its usual intervals, and not much longer than a session, had died."""
 _MOVE_MS: Final = 10_000.0
 """How long before a stand-still a coordinator that moved may have caused it."""
+_SESSION_MS: Final = 120_000.0
+"""A member that was silent for longer had nothing to commit before; few sessions are longer."""
 _HOUR_MS: Final = 3_600_000
 _NAMED: Final = 3
 _OneT = TypeVar("_OneT")
@@ -232,7 +233,11 @@ class _Story:
         if gone.reason == "rebalance_timeout":
             return _Cause("died", (name,), f"{name} was removed, since it did not give its partitions up in time")
         if not known and gone.silent_ms is not None and gone.interval_ms is not None:
-            known = "died" if gone.silent_ms > max(_SILENT * gone.interval_ms, STILL_MS) else "left"
+            unusual_ms = max(_SILENT * gone.interval_ms, gone.longest_ms, STILL_MS)
+            if gone.silent_ms < STILL_MS:
+                known = "left"
+            elif unusual_ms < gone.silent_ms <= _SESSION_MS + gone.interval_ms:
+                known = "died"
         if known == "died":
             after = f"; {back.client} joined {duration(back.at_ms - gone.at_ms)} later" if back else ""
             return _Cause(
@@ -352,16 +357,19 @@ def _flapping(timeline: Timeline) -> Iterator[Finding]:
 
 
 def _many(timeline: Timeline, rebalances: Sequence[Rebalance]) -> Iterator[Finding]:
-    """A group that rebalances all the time."""
-    if len(rebalances) < _MANY:
-        return
-    span_ms = max(rebalances[-1].start_ms - rebalances[0].start_ms, 1.0)
-    an_hour = (len(rebalances) - 1) * _HOUR_MS / max(span_ms, _HOUR_MS / 60)
-    if an_hour >= MANY_AN_HOUR:
-        text = f"{len(rebalances):,} rebalances in {duration(span_ms)}, {an_hour:,.0f} an hour: " + ", ".join(
-            f"{count:,} {why}" for why, count in _causes(rebalances).items()
-        )
-        yield Finding("many rebalances", timeline.group_id, rebalances[0].start_ms, span_ms, "exact", 0, "", (), text)
+    """The hour in which a group rebalanced most."""
+    most: Sequence[Rebalance] = ()
+    first = 0
+    for index, each in enumerate(rebalances):
+        while rebalances[first].start_ms < each.start_ms - _HOUR_MS:
+            first += 1
+        if index + 1 - first > len(most):
+            most = rebalances[first : index + 1]
+    if len(most) >= MANY_AN_HOUR:
+        causes = ", ".join(f"{count:,} {why}" for why, count in _causes(most).items())
+        ms = most[-1].start_ms - most[0].start_ms
+        text = f"{len(most):,} rebalances within {duration(ms)}: {causes}"
+        yield Finding("many rebalances", timeline.group_id, most[0].start_ms, ms, "exact", 0, "", (), text)
 
 
 def _causes(rebalances: Iterable[Rebalance]) -> Mapping[str, int]:

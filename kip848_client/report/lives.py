@@ -1,6 +1,6 @@
 """The lives of a group's members: joins, departures and the commits before them, and changes of assignor or protocol.
 
-A record of a departure does not say why the member went. Its commits do: a member that leaves commits up to its end,
+A record of a departure does not say why the member went. Its commits may: a member that leaves commits up to its end,
 and one that died was silent until its session was over.
 """
 
@@ -34,6 +34,7 @@ class Departure(msgspec.Struct, frozen=True):
         partitions: that it was counted as the owner of.
         silent_ms: since its last commit; None if the log has none.
         interval_ms: the usual time between its commits; None if there were too few, or not all are in the log.
+        longest_ms: the longest time between two of them.
     """
 
     at_ms: float
@@ -45,6 +46,7 @@ class Departure(msgspec.Struct, frozen=True):
     partitions: int
     silent_ms: float | None
     interval_ms: float | None
+    longest_ms: float
 
 
 class Revocation(msgspec.Struct, frozen=True):
@@ -85,10 +87,11 @@ class Lives(msgspec.Struct, frozen=True):
 
 
 class _Commits:
-    __slots__ = ("count", "first_ms", "last_ms", "sampled")
+    __slots__ = ("count", "first_ms", "last_ms", "longest_ms", "sampled")
 
     def __init__(self, at_ms: float) -> None:
         self.first_ms = self.last_ms = at_ms
+        self.longest_ms = 0.0
         self.count = 0
         self.sampled = False
 
@@ -117,6 +120,7 @@ class LifeTracker:
         commits = self._commits.get(who)
         if commits is None:
             commits = self._commits[who] = _Commits(at_ms)
+        commits.longest_ms = max(commits.longest_ms, at_ms - commits.last_ms)
         commits.last_ms = max(commits.last_ms, at_ms)
         commits.count += 1
         commits.sampled |= sampled
@@ -139,6 +143,7 @@ class LifeTracker:
                 partitions=partitions,
                 silent_ms=None if commits is None else at_ms - commits.last_ms,
                 interval_ms=interval_ms,
+                longest_ms=0.0 if commits is None else commits.longest_ms,
             )
         )
 

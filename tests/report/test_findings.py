@@ -67,6 +67,21 @@ def test_a_member_that_committed_until_its_end_has_left() -> None:
     assert _told(finding) == ("stand-still", "left", 2_000, "at most", 2)
 
 
+def test_a_member_that_commits_rarely_left_or_died() -> None:
+    """Its silence says nothing; a cause that is made up sends people to the wrong machine."""
+    events = [
+        *(joined(0, "a"), joined(0, "b"), counted(0, "a", 0), counted(0, "b", 1), group_became(0, "Stable")),
+        *(committed(at, "a", 0) for at in (5_000, 10_000, 15_000)),
+        *(left(25_000, "a"), group_became(25_000, "Reconciling"), counted(26_000, "b", 0, 1)),
+        *(committed(27_000, "b", 0), group_became(27_000, "Stable")),
+    ]
+    (finding,) = _found(*events)
+    assert (finding.why, finding.text.partition(": ")[2]) == (
+        "",
+        "a-client (10.0.0.1) left or died (silent for 10.00 s before)",
+    )
+
+
 def test_the_same_member_that_is_back_was_too_slow_between_two_polls() -> None:
     """A process that was started again has another member id."""
     (finding,) = _found(*_a_death(last_commit_ms=20_000), joined(25_000, "a"))
@@ -150,6 +165,21 @@ def test_a_coordinator_that_moves_explains_a_stand_still() -> None:
         *(counted(14_000, "b", 0, 1), group_became(14_000, "Stable")),
     )
     assert (finding.kind, finding.ms, finding.why) == ("stand-still", 4_000, "coordinator moved")
+
+
+def test_a_group_that_rebalances_all_the_time_is_found_and_a_short_log_is_not_extrapolated() -> None:
+    """Two restarts within a minute of log are not 120 an hour."""
+
+    def rebalanced(times: int) -> list[JournalEvent]:
+        return [
+            event
+            for number in range(times)
+            for event in (bumped(60_000 * number, number + 1), group_became(60_000 * number + 5, "Stable"))
+        ]
+
+    assert _found(*rebalanced(9)) == []
+    (finding,) = _found(*rebalanced(70))
+    assert (finding.kind, finding.text) == ("many rebalances", "61 rebalances within 60.0 min: 61 member joined")
 
 
 def test_a_group_at_rest_has_no_findings() -> None:
