@@ -75,17 +75,19 @@ class Finding(msgspec.Struct, frozen=True):
         return KINDS.index(self.kind), -(self.ms or 0.0) * max(1, self.partitions)
 
 
-def findings_of(timeline: Timeline, figures: Figures | None = None) -> list[Finding]:
+def findings_of(
+    timeline: Timeline, figures: Figures | None = None, handovers: Sequence[Handover] | None = None
+) -> list[Finding]:
     """Everything that went wrong in one group, worst first.
 
     Args:
-        figures: what `figures_of` made of it, if that was called already.
+        figures, handovers: what `figures_of` and `handovers_of` made of it, if they were called already.
     """
     rebalances = (figures or figures_of(timeline)).rebalances
     return worst_first(
         [
             *_without_owner(timeline),
-            *_stand_stills(timeline, rebalances),
+            *_stand_stills(timeline, rebalances, handovers_of(timeline) if handovers is None else handovers),
             *_revocations(timeline),
             *_flapping(timeline),
             *_many(timeline, rebalances),
@@ -112,9 +114,11 @@ class _Cause(NamedTuple):
     text: str
 
 
-def _stand_stills(timeline: Timeline, rebalances: Sequence[Rebalance]) -> Iterator[Finding]:
+def _stand_stills(
+    timeline: Timeline, rebalances: Sequence[Rebalance], handovers: Sequence[Handover]
+) -> Iterator[Finding]:
     story = _Story(timeline)
-    long = [each for each in handovers_of(timeline) if each.gap_ms is not None and each.gap_ms >= STILL_MS]
+    long = [each for each in handovers if each.gap_ms is not None and each.gap_ms >= STILL_MS]
     for together in _overlapping(long):
         longest = max(together, key=lambda each: each.gap_ms or 0.0)
         partitions = len({each.partition for each in together})

@@ -285,7 +285,8 @@ def _tables(timeline: Timeline, figures: Figures, more: Mapping[MarkKind, int]) 
             yield "revocations", {"member": member.member, "took": plain(member.revoked)}
     for each in figures.rebalances:
         yield "rebalances", {**plain(each), "ms": each.ms, "at_least": each.at_least}
-    for finding in findings_of(timeline, figures):
+    changes_of_owner = handovers_of(timeline)
+    for finding in findings_of(timeline, figures, changes_of_owner):
         rank, less = finding.badness
         yield "findings", {**plain(finding), "who": list(finding.who), "badness": -rank * _RANK - less}
     for state in timeline.states:
@@ -301,7 +302,7 @@ def _tables(timeline: Timeline, figures: Figures, more: Mapping[MarkKind, int]) 
     two_readers = frozenset(figures.two_readers)
     handovers = {
         partition: list(of_partition)
-        for partition, of_partition in itertools.groupby(handovers_of(timeline), lambda each: each.partition)
+        for partition, of_partition in itertools.groupby(changes_of_owner, lambda each: each.partition)
     }
     for partition, owners in owners_of(timeline).items():
         left = handovers.get(partition, [])
