@@ -7,6 +7,7 @@ from .aio.worker import AsyncWorker as AsyncWorker
 from .broker.broker import EmbeddedBroker as EmbeddedBroker
 from .client.group.health import ConsumerHealth as ConsumerHealth
 from .client.group.health import PartitionHealth as PartitionHealth
+from .client.processing.dead_letters import DeadLetters as DeadLetters
 from .client.records.data_plane import OFFSET_BEGINNING as OFFSET_BEGINNING
 from .client.records.data_plane import OFFSET_END as OFFSET_END
 from .client.records.data_plane import OFFSET_INVALID as OFFSET_INVALID
@@ -33,11 +34,13 @@ from .errors import IllegalStateError as IllegalStateError
 from .errors import Kip848Error as Kip848Error
 from .errors import ListenerError as ListenerError
 from .errors import MaxPollExceededError as MaxPollExceededError
+from .errors import ProcessingError as ProcessingError
 from .errors import RequestTimeoutError as RequestTimeoutError
 from .member.core.events import LeaveMode as LeaveMode
 from .member.core.states import MemberState as MemberState
 from .model import SubscriptionPattern as SubscriptionPattern
 from .model import Unit as Unit
+from .processing.work import ProcessingStatus as ProcessingStatus
 from .worker.events import OwnedUnit as OwnedUnit
 from .worker.observer import WorkerHealth as WorkerHealth
 from .worker.worker import LeaderElection as LeaderElection

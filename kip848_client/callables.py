@@ -30,6 +30,22 @@ def check_not_async(callback: object, *, name: str, instead: str = USE_PLAIN_FUN
             raise ConfigError(f"{name} is an async function, which would never run here: {instead}")
 
 
+def check_async(callback: object, *, name: str, instead: str) -> None:
+    """Refuse a plain function where a coroutine is awaited. A lambda passes: what it returns is seen when it is called.
+
+    Raises:
+        ConfigError: it is one, or nothing that can be called.
+    """
+    while isinstance(callback, functools.partial):
+        callback = callback.func
+    called = callback if inspect.isroutine(callback) else getattr(type(callback), "__call__", None)  # noqa: B004
+    if not callable(callback):
+        raise ConfigError(f"{name}={callback!r} cannot be called")
+    lambda_name = getattr(callback, "__name__", "") == "<lambda>"
+    if inspect.isfunction(called) and not inspect.iscoroutinefunction(called) and not lambda_name:
+        raise ConfigError(f"{name} is no async function: {instead}")
+
+
 def check_methods_not_async(listener: object, *names: str, instead: str = USE_PLAIN_FUNCTION) -> None:
     """Refuse an object that has one of these methods as a coroutine function.
 

@@ -13,7 +13,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NoReturn, Self, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Self, TypeAlias, TypeVar, cast
 
 from kip848_client.callables import (
     USE_ASYNC_CONSUMER,
@@ -92,8 +92,16 @@ from kip848_client.model import (
     TopicIdPartition,
     describe_partitions,
 )
+from kip848_client.processing.settings import BUFFER_BYTES, DRAIN_S, GRACE_S, ProcessSettings
+from kip848_client.processing.work import Order, ProcessingStatus
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from tenacity import BaseRetrying
+
+    from kip848_client.client.processing.dead_letters import DeadLetters
+    from kip848_client.client.processing.driver import Driver
     from kip848_client.client.records.data_plane import ClusterMetadata
 
 __all__ = ["CallableListener", "Consumer", "ConsumerRebalanceListener", "RebalanceCallback"]
@@ -192,6 +200,9 @@ class Consumer:
         self._committed_by_hand: dict[NamedPartition, OffsetAndMetadata] = {}
         """Commits of the application since then: records before these offsets are processed, too."""
         self._layout_checked = False
+        self._processor: Driver | None = None
+        """The ``process()`` that runs."""
+        self._processor_reads = False
         self._values = deserializers_of(self._config)
         if self._values is not None:
             fetcher = self._fetcher
@@ -412,6 +423,8 @@ class Consumer:
         group, fetcher, ready, manager = self._group, self._fetcher, self._ready, self._manager
         thread = group.thread
         group.check_usable()
+        if not self._processor_reads:
+            self._check_not_processing("poll")
         deadline_s = time.monotonic() + limit_s(timeout)
         if not group.wants_records:
             self._tell_of_nothing_wanted(forever=deadline_s == math.inf)
@@ -522,6 +535,84 @@ class Consumer:
             # librdkafka finds no coordinator: the member looks it up itself and reports errors.
             self._group.listeners.observer.log(logging.INFO, LogEvent.DATA_PLANE_ERROR, error=error)
 
+    def process(
+        self,
+        handler: Callable[[Any], object],
+        *,
+        concurrency: int = 10,
+        order: Order = "key",
+        retry: BaseRetrying | None = None,
+        on_error: Literal["stop", "skip"] = "stop",
+        dead_letter: DeadLetters | None = None,
+        timeout_s: float | None = None,
+        batch: tuple[int, int] | None = None,
+        buffer: int | None = None,
+        buffer_bytes: int = BUFFER_BYTES,
+        drain_s: float = DRAIN_S,
+        grace_s: float = GRACE_S,
+        executor: Executor | None = None,
+    ) -> None:
+        """Call *handler* with each record, many at once, until the consumer has handed over or a handler failed.
+
+        Order is kept within a lane: the records of one key in one partition (``order="key"``; those without a key have
+        no order), of one partition, or of none. What is done beyond the first record that is not done is noted in the
+        commit's metadata, so that a new owner does not repeat it. Rebalances let running handlers end before partitions
+        are given away; see docs/processing.md for what is repeated after which death.
+
+        While it runs, poll(), consume(), seek() and commit() are refused. Afterwards automatic commits stay off, and
+        positions are at the first record that is not done.
+
+        Args:
+            handler: ``handler(record)``, called in a thread; with *batch* ``handler(records)``.
+            concurrency: handlers that run at once.
+            order: ``"key"``, ``"partition"`` or ``"none"``.
+            retry: a ``tenacity.Retrying`` object: which exceptions are tried again, how often, after which time. Other
+                lanes go on meanwhile. None: never.
+            on_error: of a record that failed for good. ``"stop"`` ends process() with a `ProcessingError`, and the
+                record is not committed; ``"skip"`` logs it and counts it as done.
+            dead_letter: where it goes instead; a `DeadLetters`.
+            timeout_s: how long one call may take; afterwards it counts as having raised `TimeoutError`. The thread
+                goes on, and its slot is free when it ends.
+            batch: (most records, milliseconds): the handler gets a list of records of one lane, as soon as there are so
+                many or the first has waited so long.
+            buffer: records in hand above which partitions are paused; twice the concurrency if None.
+            buffer_bytes: the same in bytes.
+            drain_s: how long a revocation waits for running handlers, within 0.8 of max.poll.interval.ms.
+            grace_s: how long the end waits for them.
+            executor: a pool of your own; with a ``ProcessPoolExecutor`` the handler gets a copy of the record.
+
+        Raises:
+            ProcessingError: a handler failed for good, or all slots are taken by handlers that do not end.
+            ConfigError: an argument is wrong.
+            IllegalStateError: nothing is subscribed, or process() runs already.
+        """
+        from kip848_client.client.processing.threads import ThreadProcessor
+
+        check_not_async(handler, name="handler", instead=USE_ASYNC_CONSUMER)
+        settings = ProcessSettings(
+            concurrency=concurrency,
+            order=order,
+            retry=retry,
+            on_error=on_error,
+            dead_letter=dead_letter,
+            timeout_s=timeout_s,
+            batch=batch,
+            buffer=buffer,
+            buffer_bytes=buffer_bytes,
+            drain_s=drain_s,
+            grace_s=grace_s,
+        )
+        ThreadProcessor(self, handler, settings, executor).run()
+
+    def processing_status(self) -> ProcessingStatus | None:
+        """What ``process()`` has in hand, and why it waits; None while it does not run. From any thread."""
+        processor = self._processor
+        return None if processor is None else processor.status()
+
+    def _check_not_processing(self, call: str) -> None:
+        if self._processor is not None:
+            raise IllegalStateError(f"{call}() is refused while process() runs, which reads and commits by itself")
+
     # --- offsets
 
     def commit(
@@ -554,6 +645,7 @@ class Consumer:
             RequestTimeoutError: no answer in time; the commit may have been applied.
             BrokerError: the coordinator refused it.
         """
+        self._check_not_processing("commit")
         with self._gate:
             chosen = commit_offsets(message, offsets)
             asynchronous = flag(asynchronous, name="asynchronous")
@@ -582,6 +674,7 @@ class Consumer:
         Raises:
             IllegalStateError: a partition is not assigned to this consumer, or enable.auto.offset.store is on.
         """
+        self._check_not_processing("store_offsets")
         with self._gate:
             if self._group.thread.stored is None:
                 raise IllegalStateError("store_offsets() needs enable.auto.offset.store=false; set it")
@@ -621,6 +714,7 @@ class Consumer:
         Raises:
             IllegalStateError: the partition is not assigned to this consumer, or the offset is invalid.
         """
+        self._check_not_processing("seek")
         with self._gate:
             name, position = seek_position(partition)
             self._check_assigned([name], call="seek")
@@ -639,12 +733,19 @@ class Consumer:
         Partitions that are not assigned to this consumer are ignored and logged: they may have been revoked.
         """
         with self._gate:
-            self._fetcher.pause(self._owned(partitions, call="pause"))
+            names = self._owned(partitions, call="pause")
+            if self._processor is not None:
+                self._processor.user_paused.update(names)
+            self._fetcher.pause(names)
 
     def resume(self, partitions: list[TopicPartition]) -> None:
         """Return records of *partitions* again; unassigned ones are ignored, as in `pause`."""
         with self._gate:
-            self._fetcher.resume(self._owned(partitions, call="resume"))
+            names = self._owned(partitions, call="resume")
+            if self._processor is not None:
+                self._processor.user_paused.difference_update(names)
+                names = [name for name in names if name not in self._processor.core.paused]
+            self._fetcher.resume(names)
 
     def paused(self) -> list[TopicPartition]:
         """Partitions that are paused, sorted."""

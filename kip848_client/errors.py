@@ -29,6 +29,7 @@
     ├── DeserializationError        key.deserializer or value.deserializer raised: .kafka_message
     │   ├── KeyDeserializationError
     │   └── ValueDeserializationError
+    ├── ProcessingError             process() ended as a handler failed: .records, .attempt
     ├── NoOffsetForPartitionError   no committed offset and auto.offset.reset=none
     ├── OffsetOutOfRangeError       no record at the position and auto.offset.reset=none: .partition, .offset
     └── BrokerError                 a Kafka error code: .code, .retriable, .fatal
@@ -112,6 +113,7 @@ __all__ = [
     "MessageValueError",
     "NoOffsetForPartitionError",
     "OffsetOutOfRangeError",
+    "ProcessingError",
     "ProtocolError",
     "RefusedRecordsError",
     "RequestTimeoutError",
@@ -374,6 +376,20 @@ class KeyDeserializationError(DeserializationError):
 
 class ValueDeserializationError(DeserializationError):
     """``value.deserializer`` raised."""
+
+
+class ProcessingError(Kip848Error):
+    """``process()`` has ended because a handler failed for good; ``__cause__`` is what it raised.
+
+    Args:
+        records: what the handler was given; not committed.
+        attempt: the call that failed, from 1.
+    """
+
+    def __init__(self, message: str, *, records: tuple[Message, ...] = (), attempt: int = 0) -> None:
+        super().__init__(message)
+        self.records: Final = records
+        self.attempt: Final = attempt
 
 
 class BrokerError(Kip848Error):

@@ -54,6 +54,18 @@ class LogEvent(enum.StrEnum):
     LISTENER_FAILED = "member.listener_failed", "callback, partitions, error"
     ERROR_DROPPED = "member.error_dropped", "error: a second error of one call; the first one was raised"
     LEAVE_TIMED_OUT = "member.leave_timed_out", "timeout_ms: the coordinator did not answer the leave in time"
+    MARKS_IGNORED = (
+        "processing.marks_ignored",
+        "group_id, partition, offset: the metadata of the commit is another program's, newer, or damaged",
+    )
+    RECORD_SKIPPED_BY_HANDLER = (
+        "processing.record_skipped",
+        'group_id, records, attempts, error: a handler failed for good, and on_error="skip" goes on',
+    )
+    PROCESSING_COMMIT_FAILED = (
+        "processing.commit_failed",
+        "group_id, offsets, error: what was done may be handled again; the next commit has it, too",
+    )
     AUTO_COMMIT_FAILED = "member.auto_commit_failed", "offsets, error"
     COMMIT_GAVE_UP = (
         "member.commit_gave_up",

@@ -10,10 +10,10 @@ import logging
 import math
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NoReturn, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Self, TypeAlias, cast
 
 import anyio
 import anyio.lowlevel
@@ -21,6 +21,7 @@ import anyio.to_thread
 
 from kip848_client.aio.owner_thread import OwnerThread
 from kip848_client.aio.reading_task import current_task, has_returned, runs_only
+from kip848_client.callables import check_async
 from kip848_client.client.group.app_thread import SLICE_S
 from kip848_client.client.group.health import ConsumerHealth
 from kip848_client.client.group.translation import (
@@ -50,9 +51,14 @@ from kip848_client.logs import LogEvent
 from kip848_client.member.core.events import LeaveMode
 from kip848_client.member.core.states import MemberState
 from kip848_client.model import NamedPartition, SubscriptionPattern
+from kip848_client.processing.settings import BUFFER_BYTES, DRAIN_S, GRACE_S, ProcessSettings
+from kip848_client.processing.work import Order, ProcessingStatus
 
 if TYPE_CHECKING:
+    from tenacity import BaseRetrying
+
     from kip848_client.aio.reading_task import Task
+    from kip848_client.client.processing.dead_letters import DeadLetters
     from kip848_client.client.records.data_plane import ClusterMetadata
 
 __all__ = ["AsyncConsumer", "AsyncConsumerRebalanceListener"]
@@ -243,6 +249,7 @@ class AsyncConsumer:
             and self._thread.idle
             and self._consumer._gate.owner is None
             and self._consumer._values is None
+            and self._consumer._processor is None
         )
 
     def _poll_once(self, timeout_s: float) -> list[Message]:
@@ -295,6 +302,77 @@ class AsyncConsumer:
         self._consumer._fetcher.take_back(batch)
         self._consumer._in_hand = ()
         self._consumer._mark = None
+
+    async def process(
+        self,
+        handler: Callable[[Any], Awaitable[object]],
+        *,
+        concurrency: int = 100,
+        order: Order = "key",
+        retry: BaseRetrying | None = None,
+        on_error: Literal["stop", "skip"] = "stop",
+        dead_letter: DeadLetters | None = None,
+        timeout_s: float | None = None,
+        batch: tuple[int, int] | None = None,
+        buffer: int | None = None,
+        buffer_bytes: int = BUFFER_BYTES,
+        drain_s: float = DRAIN_S,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        """Await *handler* for each record, many at once, until cancelled, handed over, or a handler failed.
+
+        Order is kept within a lane: the records of one key in one partition (``order="key"``; those without a key have
+        no order), of one partition, or of none. What is done beyond the first record that is not done is noted in the
+        commit's metadata, so that a new owner does not repeat it. Rebalances let running handlers end before partitions
+        are given away; see docs/processing.md for what is repeated after which death.
+
+        While it runs, poll(), consume(), seek() and commit() are refused. Afterwards automatic commits stay off, and
+        positions are at the first record that is not done.
+
+        Args:
+            handler: ``await handler(record)`` runs in a task; with *batch* ``await handler(records)``.
+            concurrency: handlers that run at once.
+            order: ``"key"``, ``"partition"`` or ``"none"``.
+            retry: a ``tenacity.Retrying`` object: which exceptions are tried again, how often, after which time. Other
+                lanes go on meanwhile. None: never.
+            on_error: of a record that failed for good. ``"stop"`` ends process() with a `ProcessingError`, and the
+                record is not committed; ``"skip"`` logs it and counts it as done.
+            dead_letter: where it goes instead; a `DeadLetters`.
+            timeout_s: how long one call may take; afterwards it counts as having raised `TimeoutError`. The task is
+                cancelled.
+            batch: (most records, milliseconds): the handler gets a list of records of one lane, as soon as there are so
+                many or the first has waited so long.
+            buffer: records in hand above which partitions are paused; twice the concurrency if None.
+            buffer_bytes: the same in bytes.
+            drain_s: how long a revocation waits for running handlers, within 0.8 of max.poll.interval.ms.
+            grace_s: how long the end waits for them. Cancelled, it waits so long, and commits what is done.
+
+        Raises:
+            ProcessingError: a handler failed for good, or all slots are taken by handlers that do not end.
+            ConfigError: an argument is wrong.
+            IllegalStateError: nothing is subscribed, or process() runs already.
+        """
+        from kip848_client.aio.processing import TaskProcessor
+
+        check_async(handler, name="handler", instead="a synchronous one is for Consumer.process")
+        settings = ProcessSettings(
+            concurrency=concurrency,
+            order=order,
+            retry=retry,
+            on_error=on_error,
+            dead_letter=dead_letter,
+            timeout_s=timeout_s,
+            batch=batch,
+            buffer=buffer,
+            buffer_bytes=buffer_bytes,
+            drain_s=drain_s,
+            grace_s=grace_s,
+        )
+        await TaskProcessor(self._consumer, self._thread, self._read, handler, settings).run()
+
+    def processing_status(self) -> ProcessingStatus | None:
+        """What ``process()`` has in hand; see `Consumer.processing_status`. Not awaited, because it never waits."""
+        return self._consumer.processing_status()
 
     # --- offsets
 

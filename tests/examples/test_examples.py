@@ -230,6 +230,16 @@ def test_dead_letter_buries_what_it_cannot_open_and_tries_again() -> None:
         assert sum(1 for _ in records(broker, "orders-dead")) == 1
 
 
+def test_parallel_handles_everything_and_hands_over() -> None:
+    """Records run at once, and SIGTERM ends the program in order."""
+    with EmbeddedBroker({"orders": 2, "orders-dead": 1}) as broker:
+        produce(broker, "orders", *[(str(number), "x") for number in range(20)])
+        with example("parallel.py", broker, "orders") as process:
+            assert process.stdout is not None
+            said = [process.stdout.readline() for _ in range(20)]
+        assert all(line.startswith("handled ") for line in said)
+
+
 def test_dead_letter_keeps_a_record_that_it_cannot_bury() -> None:
     """A dead-letter topic that is missing, or read-only for this user, must not make the record vanish."""
     with EmbeddedBroker({"orders": 1, "orders-dead": 1}) as broker:

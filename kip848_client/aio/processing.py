@@ -1,0 +1,258 @@
+"""``AsyncConsumer.process``: handlers run as tasks of asyncio or trio."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import anyio
+
+from kip848_client.aio.owner_thread import OwnerThread, teller
+from kip848_client.client.processing.access import ConsumerAccess, ProcessedConsumer
+from kip848_client.client.processing.driver import READ_RECORDS, Driver, now_ms
+from kip848_client.client.records.data_plane import Message
+from kip848_client.errors import DeserializationError, IllegalStateError, Kip848Error
+from kip848_client.model import NamedPartition, OffsetAndMetadata
+from kip848_client.processing.settings import ProcessSettings
+from kip848_client.processing.work import Work
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
+__all__ = ["TaskProcessor"]
+
+ResultT = TypeVar("ResultT")
+
+_SLICE_S: Final = 1.0
+_FULL_SLICE_S: Final = 0.1
+"""How often a consumer whose buffer is full takes part in rebalances."""
+_CANCELLED_GRACE_S: Final = 1.0
+"""How long a handler that was cancelled for a revocation may take to end."""
+
+
+class TaskProcessor(Driver):
+    """One ``process()`` of an `AsyncConsumer`. All of it runs in the event loop, but calls of the consumer.
+
+    Args:
+        consumer: the synchronous one.
+        thread: runs its calls.
+        read: awaits one of its reading calls, for at most some seconds.
+    """
+
+    def __init__(
+        self,
+        consumer: ProcessedConsumer,
+        thread: OwnerThread,
+        read: Callable[[Callable[[float], list[Message]], float], Awaitable[list[Message]]],
+        handler: Callable[[Any], Awaitable[object]],
+        settings: ProcessSettings,
+    ) -> None:
+        self._thread: Final = thread
+        self._read_with: Final = read
+        self._access: Final = ConsumerAccess(consumer)
+        super().__init__(settings, group_id=self._access.group_id, cancellable=True)
+        self._handler: Final = handler
+        self._scopes: Final[dict[int, anyio.CancelScope]] = {}
+        self._reading: Final = anyio.CancelScope()
+        self._moved = anyio.Event()
+        self._commit_due_s = 0.0
+        self._commit_open = False
+        self._in_loop: Callable[[Callable[[], object]], object] = _call
+        self._tasks: TaskGroup
+
+    async def run(self) -> None:
+        """Process until the consumer is closed or has handed over, a handler failed, or the task is cancelled."""
+        call_out = self._thread.call_out
+        taken = self._access.taken(
+            self,
+            on_assigned=lambda names: call_out(partial(self._on_assigned, names)),
+            on_revoked=lambda names: call_out(partial(self._on_revoked, names)),
+            on_lost=lambda names: call_out(partial(self._on_lost, names)),
+        )
+        self._in_loop = teller()
+        self._commit_due_s = anyio.current_time() + self._access.commit_interval_s
+        with taken:
+            async with anyio.create_task_group() as self._tasks:
+                self._tasks.start_soon(self._keep_time)
+                self._tasks.start_soon(self._keep_consumer)
+                try:
+                    with self._reading:
+                        await self._on_assigned(await self._on_thread(self._access.assigned))
+                        await self._read()
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await self._finish()
+                    self._tasks.cancel_scope.cancel()
+        if self.error is not None:
+            raise self.error
+
+    # --- reading
+
+    async def _read(self) -> None:
+        consume = self._read_with
+        while not self.core.stopping and not self._access.over():
+            count = max(1, min(READ_RECORDS, self.core.room)) if self.core.may_read else 0
+            try:
+                batch = await consume(partial(self._access.consume, count), _SLICE_S if count else 0.0)
+            except DeserializationError as error:
+                await self._on_thread(partial(self._access.skip, error.kafka_message))
+                self.feed_unreadable(error.kafka_message, error)
+                continue
+            except IllegalStateError:
+                if not self._access.closed:
+                    raise
+                return  # another task closed the consumer
+            if batch:
+                self.feed(batch)
+                await self._pause()
+            elif not count:
+                with anyio.move_on_after(_FULL_SLICE_S):
+                    while not self.core.may_read:
+                        await self._moved.wait()
+                        await self._pause()
+
+    async def _on_thread(self, work: Callable[[], ResultT]) -> ResultT:
+        return await self._thread.run(work)
+
+    async def _pause(self) -> None:
+        pause, resume = self.core.pauses()
+        resume -= self.user_paused
+        if pause:
+            await self._on_thread(partial(self._access.pause, pause))
+        if resume:
+            await self._on_thread(partial(self._access.resume, resume))
+
+    async def _keep_consumer(self) -> None:
+        """Resume and commit as handlers end, also while a read waits."""
+        while True:
+            moved = self._moved
+            now_s = anyio.current_time()
+            if self.core.paused:
+                await self._pause()
+            if now_s >= self._commit_due_s and not self._commit_open:
+                self._commit_due_s = now_s + self._access.commit_interval_s
+                if offsets := self.core.to_commit():
+                    self._commit_open = True
+                    ended = partial(self._commit_ended_elsewhere, offsets)
+                    await self._on_thread(partial(self._access.commit_later, offsets, ended))
+            with anyio.move_on_after(max(0.0, self._commit_due_s - anyio.current_time()) or _SLICE_S):
+                if self.core.paused:
+                    await moved.wait()
+                else:
+                    await anyio.sleep(_SLICE_S)
+
+    async def _keep_time(self) -> None:
+        """Do what is due: retries, time-outs, batches, reports of dead letters."""
+        while True:
+            moved = self._moved
+            self.tick()
+            with anyio.move_on_after(self.wait_s(_SLICE_S)):
+                await moved.wait()
+
+    # --- commits
+
+    async def _commit(self, offsets: Mapping[NamedPartition, OffsetAndMetadata]) -> None:
+        if not offsets:
+            return
+        try:
+            await self._on_thread(partial(self._access.commit, offsets))
+        except Kip848Error as error:
+            self.commit_ended(offsets, error)
+        else:
+            self.commit_ended(offsets, None)
+
+    def _commit_ended_elsewhere(
+        self, offsets: Mapping[NamedPartition, OffsetAndMetadata], error: Kip848Error | None
+    ) -> None:
+        def ended() -> None:
+            self._commit_open = False
+            self.commit_ended(offsets, error)
+
+        self._in_loop(ended)
+
+    # --- rebalances: in the event loop, while the consumer's thread waits
+
+    async def _on_assigned(self, names: Sequence[NamedPartition]) -> None:
+        if names:
+            self.assigned(await self._on_thread(partial(self._access.committed, names)))
+
+    async def _on_revoked(self, names: Sequence[NamedPartition]) -> None:
+        self.core.revoke(names, now_ms())
+        self.perform()
+        await self._await_idle(names, min(self.settings.drain_s, 0.8 * self._access.rebalance_timeout_s))
+        if self.core.busy(names):
+            self.core.cancel(names)
+            self.perform()
+            await self._await_idle(names, _CANCELLED_GRACE_S)
+        await self._commit(self.core.to_commit(names))
+        await self._on_lost(names)
+
+    async def _on_lost(self, names: Sequence[NamedPartition]) -> None:
+        self.core.forget(names, now_ms())
+        self.perform()
+
+    async def _await_idle(self, names: Sequence[NamedPartition], limit_s: float) -> None:
+        """Wait until no call of these partitions runs, at most *limit_s*."""
+        deadline_s = anyio.current_time() + limit_s
+        while self.core.busy(names) and (left_s := deadline_s - anyio.current_time()) > 0:
+            moved = self._moved
+            self.tick()
+            with anyio.move_on_after(min(left_s, self.wait_s(left_s))):
+                await moved.wait()
+
+    async def _finish(self) -> None:
+        """Nothing more starts: let what runs end, cancel the rest, commit, and set positions to what is not done."""
+        self.core.stop()
+        names = self.core.partitions
+        await self._await_idle(names, self.settings.grace_s)
+        self.core.cancel(names)
+        self.perform()
+        await self._await_idle(names, _CANCELLED_GRACE_S)
+        if not self._access.closed:
+            await self._commit(self.core.to_commit())
+            await self._on_thread(partial(self._access.go_back, self.core.low_marks()))
+        self.core.forget(names, now_ms())
+        self.perform()
+
+    # --- for the driver
+
+    def _call(self, work: Work) -> None:
+        self._tasks.start_soon(self._handle, work)
+
+    async def _handle(self, work: Work) -> None:
+        records: Any = work.records
+        error: BaseException | None = None
+        # Shielded: a cancelled process() lets handlers end within grace_s.
+        with anyio.CancelScope(shield=True) as scope:
+            self._scopes[id(work)] = scope
+            try:
+                await self._handler(records if self.settings.batch is not None else records[0])
+            except Exception as raised:  # noqa: BLE001  whatever the handler raises
+                error = raised
+        del self._scopes[id(work)]
+        self.finished(work, error, cancelled=scope.cancelled_caught)
+        self._tell()
+
+    def _cancel(self, work: Work) -> None:
+        scope = self._scopes.get(id(work))
+        if scope is not None:
+            scope.cancel()
+
+    def _stopped(self) -> None:
+        self._reading.cancel()
+
+    def _hand_in(self, function: Callable[[], None]) -> None:
+        def call() -> None:
+            function()
+            self._tell()
+
+        self._in_loop(call)
+
+    def _tell(self) -> None:
+        moved, self._moved = self._moved, anyio.Event()
+        moved.set()
+
+
+def _call(function: Callable[[], object]) -> None:
+    function()

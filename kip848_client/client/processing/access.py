@@ -1,0 +1,162 @@
+"""What ``process()`` does to its consumer, on the consumer's thread. Others are refused the same calls meanwhile."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, Protocol
+
+from kip848_client.client.processing.callbacks import OnPartitions, ProcessingCallbacks
+from kip848_client.client.records.data_plane import Message, TopicPartition, internal
+from kip848_client.errors import IllegalStateError, Kip848Error, RequestTimeoutError
+from kip848_client.model import NamedPartition, OffsetAndMetadata
+
+if TYPE_CHECKING:
+    from kip848_client.client.control.ownership import OneThread
+    from kip848_client.client.group.group_member import GroupMember
+    from kip848_client.client.processing.driver import Driver
+    from kip848_client.client.records.fetcher import Fetcher
+    from kip848_client.config.consumer import ConsumerConfig
+
+__all__ = ["ConsumerAccess", "ProcessedConsumer"]
+
+_COMMIT_INTERVAL_MS: Final = 5_000
+_COMMIT_TIMEOUT_S: Final = 10.0
+Offsets = Mapping[NamedPartition, OffsetAndMetadata]
+
+
+class ProcessedConsumer(Protocol):
+    """The parts of a `Consumer` that its ``process()`` uses."""
+
+    _config: ConsumerConfig
+    _group: GroupMember
+    _gate: OneThread
+    _fetcher: Fetcher
+    _ready: deque[Message]
+    _processor: Driver | None
+    _processor_reads: bool
+
+    def consume(self, num_messages: int = 1, timeout: float | None = -1.0) -> list[Message]:
+        """See `Consumer.consume`."""
+        ...
+
+    def committed(self, partitions: list[TopicPartition], timeout: float | None = None) -> list[TopicPartition]:
+        """See `Consumer.committed`."""
+        ...
+
+
+class ConsumerAccess:
+    """A consumer, as its ``process()`` uses it."""
+
+    def __init__(self, consumer: ProcessedConsumer) -> None:
+        self._consumer: Final = consumer
+        config = consumer._config
+        self.group_id: Final = config.group_id
+        self.commit_interval_s: Final = (config.auto_commit_interval_ms or _COMMIT_INTERVAL_MS) / 1000
+        self.rebalance_timeout_s: Final = config.max_poll_interval_ms / 1000
+
+    @contextmanager
+    def taken(
+        self, processor: Driver, *, on_assigned: OnPartitions, on_revoked: OnPartitions, on_lost: OnPartitions
+    ) -> Iterator[None]:
+        """Let *processor* commit in place of the automatic commits, and be told of rebalances.
+
+        Automatic commits stay off afterwards: what process() has left is not done.
+
+        Raises:
+            IllegalStateError: it processes already, or nothing is subscribed or assigned.
+        """
+        consumer = self._consumer
+        group = consumer._group
+        if consumer._processor is not None:
+            raise IllegalStateError("process() runs already; one at a time")
+        group.check_usable()
+        if not group.wants_records:
+            raise IllegalStateError("nothing is subscribed or assigned: process() would wait for ever; subscribe first")
+        consumer._processor = processor
+        group.thread.stored = dict
+        listeners = group.listeners
+        own = ProcessingCallbacks(listeners.callbacks, on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost)
+        listeners.callbacks = own
+        try:
+            yield
+        finally:
+            if listeners.callbacks is own:
+                listeners.callbacks = own.inner
+            consumer._processor = None
+
+    def over(self) -> bool:
+        """Whether no records will come any more."""
+        return self._consumer._group.closed or self._consumer._group.handed_over
+
+    @property
+    def closed(self) -> bool:
+        """Whether the consumer has left and takes no calls."""
+        return self._consumer._group.closed
+
+    def assigned(self) -> list[NamedPartition]:
+        """The present partitions."""
+        return sorted(self._consumer._group.assigned)
+
+    def consume(self, count: int, timeout_s: float) -> list[Message]:
+        """As `Consumer.consume`."""
+        self._consumer._processor_reads = True
+        try:
+            return self._consumer.consume(count, timeout_s)
+        finally:
+            self._consumer._processor_reads = False
+
+    def skip(self, message: Message) -> None:
+        """Go on behind a record that a deserializer refused."""
+        ready = self._consumer._ready
+        if ready and ready[0].offset() == message.offset() and ready[0].partition() == message.partition():
+            del ready[0]
+
+    def pause(self, partitions: Collection[NamedPartition]) -> None:
+        """Return no records of them."""
+        with self._consumer._gate:
+            self._consumer._fetcher.pause(self._here(partitions))
+
+    def resume(self, partitions: Collection[NamedPartition]) -> None:
+        """Return records of them again."""
+        with self._consumer._gate:
+            self._consumer._fetcher.resume(self._here(partitions))
+
+    def _here(self, partitions: Collection[NamedPartition]) -> list[NamedPartition]:
+        assigned = self._consumer._group.assigned
+        return [name for name in partitions if name in assigned]
+
+    def committed(self, names: Collection[NamedPartition]) -> list[TopicPartition]:
+        """Committed offsets with their metadata; without an answer in time, none are known and records are repeated."""
+        try:
+            return self._consumer.committed([TopicPartition(*name) for name in names])
+        except RequestTimeoutError:
+            return [TopicPartition(*name) for name in names]
+
+    def commit(self, offsets: Offsets) -> None:
+        """Commit and wait.
+
+        Raises:
+            Kip848Error: it was refused, or not answered in time.
+        """
+        with self._consumer._gate:
+            self._consumer._group.commit_sync(dict(offsets), timeout_ms=int(_COMMIT_TIMEOUT_S * 1000))
+
+    def commit_later(self, offsets: Offsets, on_end: Callable[[Kip848Error | None], object]) -> None:
+        """Commit and go on; *on_end* is called on the consumer's thread, in a later call."""
+        with self._consumer._gate:
+            self._consumer._group.commit_async(dict(offsets), lambda error, _: on_end(error))
+
+    def go_back(self, low_marks: Mapping[NamedPartition, int]) -> None:
+        """Set positions to what is not done, for who reads next."""
+        consumer = self._consumer
+        with consumer._gate:
+            for name in self._here(low_marks):
+                place, position = internal(TopicPartition(*name)), OffsetAndMetadata(low_marks[name])
+                if not consumer._fetcher.seek(place, position):
+                    consumer._group.seek(place, position)
+
+    def wake(self) -> None:
+        """End a wait for records early; from any thread."""
+        self._consumer._group.thread.wake()

@@ -1,0 +1,283 @@
+"""`Driver`: what handlers as tasks and handlers in threads have in common. Not thread-safe; a shell sees to that."""
+
+from __future__ import annotations
+
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from kip848_client.client.records.data_plane import Message, TopicPartition
+from kip848_client.errors import ArgumentTypeError, ProcessingError
+from kip848_client.logs import LogEvent, log_event
+from kip848_client.model import NamedPartition, OffsetAndMetadata
+from kip848_client.processing.core import Processing
+from kip848_client.processing.marks import decode_marks
+from kip848_client.processing.settings import ProcessSettings
+from kip848_client.processing.work import Cancel, Failed, Give, Item, ProcessingStatus, Start, Work
+
+if TYPE_CHECKING:
+    from kip848_client.client.processing.dead_letters import DeadLetters
+
+__all__ = ["READ_RECORDS", "Driver", "now_ms"]
+
+READ_RECORDS: Final = 500
+"""Most records that are read at once."""
+
+
+def now_ms() -> int:
+    """The time of handlers, retries and time-outs."""
+    return time.monotonic_ns() // 1_000_000
+
+
+class Driver(ABC):
+    """Feeds the core, and carries out its effects.
+
+    Args:
+        group_id: for log events.
+        cancellable: whether a running handler can be cancelled.
+    """
+
+    def __init__(self, settings: ProcessSettings, *, group_id: str, cancellable: bool) -> None:
+        settings.check()
+        self.settings: Final = settings
+        self.core: Final = Processing(settings.limits(cancellable=cancellable))
+        self.error: BaseException | None = None
+        """Why processing ends."""
+        self.user_paused: Final[set[NamedPartition]] = set()
+        self._group_id: Final = group_id
+        self._letters: Final[DeadLetters | None] = settings.dead_letter
+        self._retry: Final = _Retry(settings.retry) if settings.retry is not None else None
+        self._letters_open = 0
+
+    # --- what a shell does
+
+    @abstractmethod
+    def _call(self, work: Work) -> None:
+        """Call the handler; `finished` is told how it ended."""
+
+    @abstractmethod
+    def _cancel(self, work: Work) -> None:
+        """Let a running handler end."""
+
+    @abstractmethod
+    def _stopped(self) -> None:
+        """`error` was set: leave the reading loop."""
+
+    @abstractmethod
+    def _hand_in(self, function: Callable[[], None]) -> None:
+        """Call *function* where the driver may be used; it comes from a thread of a producer's user."""
+
+    # --- events
+
+    def feed(self, messages: Iterable[Message]) -> None:
+        """Records were read."""
+        # What has an error is the end of a partition.
+        self.core.arrived([self._item(each) for each in messages if each.error() is None], now_ms())
+        self.perform()
+
+    def feed_unreadable(self, message: Message, error: BaseException) -> None:
+        """A record was read that a deserializer refused: it fails as if its handler had raised."""
+        self.core.arrived_failed(self._item(message), error, now_ms())
+        self.perform()
+
+    def _item(self, message: Message) -> Item:
+        key: Any = message.key()
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        assert topic is not None
+        assert partition is not None
+        assert offset is not None
+        lane: object = None
+        if self.settings.order == "key":
+            lane = key if key is None or isinstance(key, (bytes, str)) else repr(key)
+        elif self.settings.order == "partition":
+            lane = True
+        size = len(message) + (len(key) if isinstance(key, (bytes, str)) else 0)
+        return Item(NamedPartition(topic, partition), offset, lane, size, message)
+
+    def finished(self, work: Work, error: BaseException | None, *, cancelled: bool = False) -> None:
+        """A handler has ended."""
+        now = now_ms()
+        if cancelled and not work.timed_out:
+            self.core.ended(work, now)
+        elif error is None and not cancelled:
+            self.core.succeeded(work, now)
+        else:
+            self.core.failed(work, error or TimeoutError("the handler did not end within timeout_s"), now)
+        self.perform()
+
+    def tick(self) -> None:
+        """Do what is due."""
+        if self._letters_open:
+            assert self._letters is not None
+            self._letters.serve()
+        self.core.tick(now_ms())
+        self.perform()
+
+    def wait_s(self, longest_s: float) -> float:
+        """How long nothing is due."""
+        due_ms = self.core.next_due_ms()
+        if self._letters_open:
+            longest_s = min(longest_s, 0.01)
+        return longest_s if due_ms is None else max(0.0, min(longest_s, (due_ms - now_ms()) / 1000))
+
+    @property
+    def letters_open(self) -> bool:
+        """Whether dead letters are not acknowledged yet."""
+        return self._letters_open > 0
+
+    def assigned(self, committed: Iterable[TopicPartition]) -> None:
+        """Partitions were assigned: what their commits say is done beyond is not handled again."""
+        for at in committed:
+            name, offset = NamedPartition(at.topic, at.partition), at.offset
+            known = offset >= 0
+            done = decode_marks(offset, at.metadata or "") if known else None
+            if known and at.metadata and done is None:
+                log_event(
+                    logging.INFO, LogEvent.MARKS_IGNORED, group_id=self._group_id, partition=str(name), offset=offset
+                )
+            self.core.assigned(name, offset if known else -1, done or ())
+
+    def commit_ended(self, offsets: Mapping[NamedPartition, OffsetAndMetadata], error: Exception | None) -> None:
+        """A commit of `Processing.to_commit` has ended."""
+        if error is None:
+            self.core.committed(offsets)
+            return
+        log_event(
+            logging.WARNING,
+            LogEvent.PROCESSING_COMMIT_FAILED,
+            group_id=self._group_id,
+            offsets=len(offsets),
+            error=repr(error),
+        )
+
+    def status(self) -> ProcessingStatus:
+        """What is in hand."""
+        return self.core.status(now_ms())
+
+    def perform(self) -> None:
+        """Carry out the effects of the core."""
+        while effects := self.core.take_effects():
+            for effect in effects:
+                match effect:
+                    case Start(work):
+                        self._call(work)
+                    case Cancel(work):
+                        self._cancel(work)
+                    case Failed(work, error):
+                        self._decide(work, error)
+                    case Give(work):
+                        self.stop(
+                            ProcessingError(
+                                f"all {self.settings.concurrency} slots are taken by handlers that do not end; the "
+                                f"oldest has {_place(work)}",
+                                records=tuple(work.records),
+                                attempt=work.attempt,
+                            )
+                        )
+
+    def stop(self, error: BaseException | None) -> None:
+        """End: nothing more starts."""
+        if self.error is None:
+            self.error = error
+        self.core.stop()
+        self._stopped()
+
+    # --- failures
+
+    def _decide(self, work: Work, error: BaseException) -> None:
+        now = now_ms()
+        wait_s = None if self._retry is None else self._retry.wait_s(work, error, now_ms=now)
+        if wait_s is not None:
+            self.core.retry(work, now, in_ms=int(wait_s * 1000))
+        elif self._letters is not None:
+            self._bury(work, error)
+        elif self.settings.on_error == "skip":
+            log_event(
+                logging.WARNING,
+                LogEvent.RECORD_SKIPPED_BY_HANDLER,
+                group_id=self._group_id,
+                records=_place(work),
+                attempts=work.attempt,
+                error=repr(error),
+            )
+            self.core.buried(work, now, skipped=True)
+        else:
+            self._fail(work, error)
+
+    def _fail(self, work: Work, error: BaseException) -> None:
+        attempts = "" if work.attempt == 1 else f" after {work.attempt} attempts"
+        failure = ProcessingError(
+            f"the handler failed for {_place(work)}{attempts}: {error!r}; it is not committed, and the next start "
+            "begins with it",
+            records=tuple(work.records),
+            attempt=work.attempt,
+        )
+        failure.__cause__ = error
+        self.stop(failure)
+        self.core.give_up(work, now_ms())
+
+    def _bury(self, work: Work, error: BaseException) -> None:
+        """Send the dead letters of a work; it is done when all are acknowledged, and stops processing if one fails."""
+        assert self._letters is not None
+        letters = _Letters(len(work.items))
+        self._letters_open += 1
+
+        def ended(failure: Exception | None) -> None:
+            if letters.ended:
+                return
+            letters.left -= 1
+            if failure is not None:
+                self._fail(work, failure)
+            elif not letters.left:
+                self.core.buried(work, now_ms())
+            letters.ended = failure is not None or not letters.left
+            if letters.ended:
+                self._letters_open -= 1
+                self.perform()
+
+        for record in work.records:
+            self._letters.send(
+                record, error, attempts=work.attempt, on_end=lambda failure: self._hand_in(lambda: ended(failure))
+            )
+
+
+class _Letters:
+    """The dead letters of one work."""
+
+    def __init__(self, count: int) -> None:
+        self.left = count
+        self.ended = False
+
+
+class _Retry:
+    """A ``tenacity.Retrying`` object as an adviser: which exceptions, how often, after which time."""
+
+    def __init__(self, retrying: Any) -> None:
+        import tenacity
+
+        if not isinstance(retrying, tenacity.BaseRetrying):
+            raise ArgumentTypeError(
+                f"retry={retrying!r}: give tenacity.Retrying(stop=stop_after_attempt(5), "
+                "wait=wait_random_exponential(max=30), retry=retry_if_exception_type(OSError))"
+            )
+        self._retrying: Final = retrying
+        self._state: Final = tenacity.RetryCallState
+
+    def wait_s(self, work: Work, error: BaseException, *, now_ms: int) -> float | None:
+        """Seconds until the next attempt; None if there is none."""
+        retrying = self._retrying
+        state = self._state(retrying, None, (), {})
+        state.attempt_number = work.attempt
+        state.set_exception((type(error), error, error.__traceback__))
+        state.start_time = time.monotonic() - (now_ms - work.first_started_ms) / 1000
+        if not retrying.retry(state) or retrying.stop(state):
+            return None
+        return float(retrying.wait(state))
+
+
+def _place(work: Work) -> str:
+    items: Sequence[Item] = work.items
+    first = f"{items[0].partition} at offset {items[0].offset}"
+    return first if len(items) == 1 else f"{first} and {len(items) - 1} more"

@@ -1,0 +1,212 @@
+"""``Consumer.process``: handlers run in threads or processes, and the caller's thread reads, commits and rebalances."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from typing import Any, Final
+
+from kip848_client.client.processing.access import ConsumerAccess, ProcessedConsumer
+from kip848_client.client.processing.driver import READ_RECORDS, Driver, now_ms
+from kip848_client.client.processing.record_copy import RecordCopy
+from kip848_client.errors import DeserializationError, Kip848Error
+from kip848_client.model import NamedPartition, OffsetAndMetadata
+from kip848_client.processing.settings import ProcessSettings
+from kip848_client.processing.work import Work
+
+__all__ = ["ThreadProcessor"]
+
+_SLICE_S: Final = 0.1
+_PAUSED_SLICE_S: Final = 0.005
+"""How long one read may last while partitions are paused, so that they are resumed soon."""
+
+
+class ThreadProcessor(Driver):
+    """One ``process()`` of a `Consumer`. The lock guards the core: handlers end on their own threads.
+
+    Args:
+        executor: the user's; None makes a pool of ``concurrency`` threads.
+    """
+
+    def __init__(
+        self,
+        consumer: ProcessedConsumer,
+        handler: Callable[[Any], object],
+        settings: ProcessSettings,
+        executor: Executor | None,
+    ) -> None:
+        self._access: Final = ConsumerAccess(consumer)
+        super().__init__(settings, group_id=self._access.group_id, cancellable=False)
+        self._handler: Final = handler
+        self._executor: Final = executor
+        self._pool: Executor = executor or ThreadPoolExecutor(settings.concurrency, thread_name_prefix="kip848-process")
+        self._copies: Final = isinstance(executor, ProcessPoolExecutor)
+        self._lock: Final = threading.RLock()
+        self._moved: Final = threading.Condition(self._lock)
+        self._handed_in: Final[deque[Callable[[], None]]] = deque()
+        self._commit_due_s = time.monotonic() + self._access.commit_interval_s
+        self._commit_open = False
+        self._over = False
+
+    # --- the caller's thread
+
+    def run(self) -> None:
+        """Process until the consumer is closed or has handed over, or a handler failed."""
+        access = self._access
+        with access.taken(self, on_assigned=self._on_assigned, on_revoked=self._on_revoked, on_lost=self._forget):
+            try:
+                self._on_assigned(access.assigned())
+                while not self._over and not access.over():
+                    self._turn()
+            finally:
+                self._finish()
+                if self._executor is None:
+                    self._pool.shutdown(wait=False, cancel_futures=True)
+        if self.error is not None:
+            raise self.error
+
+    def _turn(self) -> None:
+        self._serve()
+        with self._lock:
+            slice_s = self.wait_s(_PAUSED_SLICE_S if self.core.paused else _SLICE_S)
+            count = max(1, min(READ_RECORDS, self.core.room)) if self.core.may_read else 0
+        try:
+            batch = self._access.consume(count, slice_s if count else 0.0)
+        except DeserializationError as error:
+            self._access.skip(error.kafka_message)
+            with self._lock:
+                self.feed_unreadable(error.kafka_message, error)
+            return
+        if batch:
+            with self._lock:
+                self.feed(batch)
+        elif not count:
+            with self._moved:
+                self._moved.wait_for(lambda: self.core.may_read, slice_s)
+
+    def _serve(self) -> None:
+        """Do what handlers and time have brought: resume, commit, time-outs."""
+        with self._lock:
+            while self._handed_in:
+                self._handed_in.popleft()()
+            self.tick()
+        self._pause()
+        if time.monotonic() >= self._commit_due_s and not self._commit_open:
+            self._commit_due_s = time.monotonic() + self._access.commit_interval_s
+            with self._lock:
+                offsets = self.core.to_commit()
+            if offsets:
+                self._commit_open = True
+                self._access.commit_later(offsets, lambda error: self._committed(offsets, error))
+
+    def _pause(self) -> None:
+        with self._lock:
+            pause, resume = self.core.pauses()
+            resume -= self.user_paused
+        if pause:
+            self._access.pause(pause)
+        if resume:
+            self._access.resume(resume)
+
+    def _commit(self, offsets: Mapping[NamedPartition, OffsetAndMetadata]) -> None:
+        try:
+            self._access.commit(offsets)
+        except Kip848Error as error:
+            self._committed(offsets, error)
+        else:
+            self._committed(offsets, None)
+
+    def _committed(self, offsets: Mapping[NamedPartition, OffsetAndMetadata], error: Kip848Error | None) -> None:
+        with self._lock:
+            self._commit_open = False
+            self.commit_ended(offsets, error)
+
+    # --- rebalances, on the caller's thread
+
+    def _on_assigned(self, names: Sequence[NamedPartition]) -> None:
+        if names:
+            committed = self._access.committed(names)
+            with self._lock:
+                self.assigned(committed)
+
+    def _on_revoked(self, names: Sequence[NamedPartition]) -> None:
+        with self._lock:
+            self.core.revoke(names, now_ms())
+            self.perform()
+        self._await_idle(names, min(self.settings.drain_s, 0.8 * self._access.rebalance_timeout_s))
+        with self._lock:
+            offsets = self.core.to_commit(names)
+        if offsets:
+            self._commit(offsets)
+        self._forget(names)
+
+    def _forget(self, names: Sequence[NamedPartition]) -> None:
+        with self._lock:
+            self.core.forget(names, now_ms())
+            self.perform()
+
+    def _await_idle(self, names: Sequence[NamedPartition], limit_s: float) -> None:
+        """Wait until no call of these partitions runs, at most *limit_s*."""
+        deadline_s = time.monotonic() + limit_s
+        with self._moved:
+            while self.core.busy(names) and (left_s := deadline_s - time.monotonic()) > 0:
+                while self._handed_in:
+                    self._handed_in.popleft()()
+                self.tick()
+                self._moved.wait(min(left_s, self.wait_s(_SLICE_S)))
+
+    def _finish(self) -> None:
+        """Nothing more starts: let what runs end, commit, and set positions to what is not done."""
+        with self._lock:
+            self.core.stop()
+            self._over = True
+        self._await_idle(self.core.partitions, self.settings.grace_s)
+        with self._lock:
+            offsets = self.core.to_commit()
+            low_marks = self.core.low_marks()
+        if not self._access.closed:
+            if offsets:
+                self._commit(offsets)
+            self._access.go_back(low_marks)
+        with self._lock:
+            self.core.forget(self.core.partitions, now_ms())
+
+    # --- for the driver
+
+    def _call(self, work: Work) -> None:
+        given: Any = work.records
+        if self._copies:
+            given = [RecordCopy.of(record) for record in given]
+        if self.settings.batch is None:
+            given = given[0]
+        try:
+            future = self._pool.submit(self._handler, given)
+        except RuntimeError as error:  # the pool was shut down, or its processes died
+            self._hand_in(lambda error=error: self.finished(work, error))  # type: ignore[misc]
+            return
+        future.add_done_callback(lambda done: self._ended(work, done))
+
+    def _ended(self, work: Work, future: Future[object]) -> None:
+        """A handler ended, on its own thread."""
+        with self._moved:
+            if future.cancelled():
+                self.finished(work, None, cancelled=True)
+            else:
+                self.finished(work, future.exception())
+            self._moved.notify_all()
+            paused = bool(self.core.paused)
+        if paused:
+            self._access.wake()
+
+    def _cancel(self, work: Work) -> None:
+        """A thread cannot be cancelled: its result is ignored."""
+
+    def _stopped(self) -> None:
+        self._over = True
+        self._access.wake()
+
+    def _hand_in(self, function: Callable[[], None]) -> None:
+        self._handed_in.append(function)

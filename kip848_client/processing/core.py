@@ -1,0 +1,587 @@
+"""`Processing`: the pure core of ``process()``.
+
+It is told what happened, with the time, and answers with effects. It decides what starts when: round-robin over the
+partitions, within one by offset, at most one running call a lane, at most ``concurrency`` in all. It knows what is done
+out of order, and so what may be committed; and which partitions to pause, because their records fill the buffer.
+
+Does not own: calling handlers, retries' delays, dead letters, commits (the shells).
+
+Source: own.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from kip848_client.model import NamedPartition, OffsetAndMetadata
+from kip848_client.processing.marks import Ranges, encode_marks
+from kip848_client.processing.progress import Progress
+from kip848_client.processing.work import Cancel, Effect, Failed, Give, Item, ProcessingStatus, Start, Work
+
+__all__ = ["Limits", "Processing"]
+
+_MARKS_CHECKED_EVERY: Final = 64
+"""After how many done records of a partition the size of its marks is looked at."""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """The bounds of one `Processing`.
+
+    Attributes:
+        concurrency: handlers that run at once.
+        buffer: records in hand above which partitions are paused.
+        buffer_bytes: the same in bytes of keys and values.
+        timeout_ms: how long one call may take; None has no limit.
+        grace_ms: how long a cancelled call may take to end before it is abandoned.
+        cancellable: whether a running call can be ended; a thread cannot.
+        batch: records that a call gets at most.
+        batch_ms: how long the first of them waits for others.
+        metadata_bytes: most bytes of a commit's metadata.
+    """
+
+    concurrency: int
+    buffer: int
+    buffer_bytes: int
+    timeout_ms: int | None = None
+    grace_ms: int = 5000
+    cancellable: bool = True
+    batch: int = 1
+    batch_ms: int = 0
+    metadata_bytes: int = 4096
+
+
+class _Lane:
+    """Records that are handled one after the other."""
+
+    __slots__ = ("busy", "key", "queued", "waiting")
+
+    def __init__(self, key: object) -> None:
+        self.key = key
+        self.waiting: deque[Item] = deque()
+        self.busy = False
+        """A call runs, waits to be tried again, or its dead letter is not acknowledged."""
+        self.queued = False
+        """It stands in the partition's heap of lanes that may start, or waits for its batch."""
+
+
+class _Partition:
+    """One assigned partition."""
+
+    def __init__(self, name: NamedPartition, progress: Progress, generation: int) -> None:
+        self.name: Final = name
+        self.progress: Final = progress
+        self.generation: Final = generation
+        self.lanes: Final[dict[object, _Lane]] = {}
+        self.startable: Final[list[tuple[int, int, _Lane]]] = []
+        """Heap of (offset, tie-breaker, lane)."""
+        self.turn = False
+        """It stands in the round-robin."""
+        self.held = 0
+        self.held_bytes = 0
+        self.busy: Final[set[int]] = set()
+        """Ids of its works that are not decided."""
+        self.draining = False
+        self.committed: tuple[int, str] | None = None
+        self.committing: tuple[int, str] | None = None
+        self.gated_below: int | None = None
+        """No record from this offset on may start: the marks are nearly full."""
+        self.unchecked = 0
+
+
+class Processing:
+    """See the module. Every method that takes *now_ms* may add effects, which `take_effects` returns."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits: Final = limits
+        self._partitions: Final[dict[NamedPartition, _Partition]] = {}
+        self._turns: Final[deque[_Partition]] = deque()
+        self._works: Final[dict[int, Work]] = {}
+        """Works that are not decided, by id()."""
+        self._occupied = 0
+        """Slots: running calls, also abandoned ones."""
+        self._abandoned: Final[dict[int, Work]] = {}
+        self._retries: Final[list[tuple[int, int, Work]]] = []
+        self._deadlines: Final[list[tuple[int, int, Work]]] = []
+        self._batches: Final[list[tuple[int, int, _Partition, _Lane]]] = []
+        self._ties: Final = itertools.count()
+        self._generations: Final = itertools.count(1)
+        self._effects: list[Effect] = []
+        self._held = 0
+        self._held_bytes = 0
+        self._waiting_dead_letter = 0
+        self._full = False
+        self._paused: Final[set[NamedPartition]] = set()
+        self.stopping = False
+        """Nothing starts any more."""
+        self.done_total = 0
+        self.retries_total = 0
+        self.dead_letters_total = 0
+        self.skipped_total = 0
+        self.abandoned_total = 0
+
+    def take_effects(self) -> Sequence[Effect]:
+        """What is to be done, in order."""
+        if not self._effects:
+            return ()
+        effects, self._effects = self._effects, []
+        return effects
+
+    # --- partitions
+
+    def assigned(self, name: NamedPartition, offset: int, done: Ranges = ()) -> None:
+        """A partition was assigned.
+
+        Args:
+            offset: its committed offset; -1 without one.
+            done: what the commit says is done beyond.
+        """
+        self._partitions[name] = _Partition(name, Progress(offset, done), next(self._generations))
+        self._paused.discard(name)
+
+    def revoke(self, names: Iterable[NamedPartition], now_ms: int) -> None:
+        """Start nothing more of these partitions. What runs goes on: see `busy`, `cancel`, and then `forget`."""
+        for name in names:
+            partition = self._partitions.get(name)
+            if partition is None or partition.draining:
+                continue
+            partition.draining = True
+            partition.startable.clear()
+            waiting = [item for lane in partition.lanes.values() for item in lane.waiting]
+            for lane in partition.lanes.values():
+                lane.waiting.clear()
+            self._release(partition, waiting)
+            for key in tuple(partition.busy):
+                work = self._works[key]
+                if work.state == "waiting":  # for a retry: the next owner begins with it
+                    self._drop(partition, work, now_ms)
+        self._start(now_ms)
+
+    def busy(self, names: Iterable[NamedPartition]) -> bool:
+        """Whether calls of these partitions are under way, or dead letters."""
+        return any(self._partitions[name].busy for name in names if name in self._partitions)
+
+    def cancel(self, names: Iterable[NamedPartition]) -> None:
+        """Let running calls of these partitions end."""
+        for name in names:
+            partition = self._partitions.get(name)
+            for key in tuple(partition.busy) if partition is not None else ():
+                self._cancel(self._works[key])
+
+    def forget(self, names: Iterable[NamedPartition], now_ms: int) -> None:
+        """The partitions were revoked or lost: results that come later are ignored."""
+        names = tuple(names)
+        self.revoke(names, now_ms)
+        self.cancel(names)
+        for name in names:
+            partition = self._partitions.pop(name, None)
+            self._paused.discard(name)
+            for key in tuple(partition.busy) if partition is not None else ():
+                assert partition is not None
+                work = self._works[key]
+                if work.state == "ended":
+                    self._waiting_dead_letter -= len(work.items)
+                else:
+                    self._abandoned[key] = work
+                self._drop(partition, work, now_ms)
+
+    @property
+    def partitions(self) -> Sequence[NamedPartition]:
+        """Those that are assigned."""
+        return tuple(self._partitions)
+
+    # --- records
+
+    def arrived(self, items: Iterable[Item], now_ms: int) -> None:
+        """Records were delivered, of each partition by ascending offset."""
+        batch = self._limits.batch
+        for item in items:
+            partition = self._partitions.get(item.partition)
+            if partition is None:
+                self.assigned(item.partition, item.offset)
+                partition = self._partitions[item.partition]
+            number = partition.progress.deliver(item.offset)
+            if number is None or partition.draining:
+                continue
+            item.number, item.taken_ms = number, now_ms
+            partition.held += 1
+            partition.held_bytes += item.size
+            self._held += 1
+            self._held_bytes += item.size
+            key = item if item.lane is None else item.lane
+            lane = partition.lanes.get(key)
+            if lane is None:
+                lane = partition.lanes[key] = _Lane(key)
+            lane.waiting.append(item)
+            if not lane.busy and (not lane.queued or len(lane.waiting) == batch > 1):
+                self._queue(partition, lane, now_ms)
+        self._start(now_ms)
+
+    def arrived_failed(self, item: Item, error: BaseException, now_ms: int) -> None:
+        """A record was delivered that cannot be given to the handler: it has failed already."""
+        if item.partition not in self._partitions:
+            self.assigned(item.partition, item.offset)
+        partition = self._partitions[item.partition]
+        number = partition.progress.deliver(item.offset)
+        if number is None or partition.draining:
+            return
+        item.number, item.taken_ms = number, now_ms
+        partition.held += 1
+        partition.held_bytes += item.size
+        self._held += 1
+        self._held_bytes += item.size
+        lane = _Lane(item)
+        lane.busy = True
+        work = Work([item], item.partition, partition.generation, lane=lane, state="ended", first_started_ms=now_ms)
+        self._works[id(work)] = work
+        partition.busy.add(id(work))
+        self._waiting_dead_letter += 1
+        self._effects.append(Failed(work, error))
+
+    def _queue(self, partition: _Partition, lane: _Lane, now_ms: int) -> None:
+        """A lane that is not busy has records: let it start, now or when its batch is due."""
+        first = lane.waiting[0]
+        lane.queued = True
+        due_ms = first.taken_ms + self._limits.batch_ms
+        if len(lane.waiting) < self._limits.batch and now_ms < due_ms and not self.stopping:
+            heapq.heappush(self._batches, (due_ms, next(self._ties), partition, lane))
+            return
+        heapq.heappush(partition.startable, (first.offset, next(self._ties), lane))
+        if not partition.turn:
+            partition.turn = True
+            self._turns.append(partition)
+
+    def _start(self, now_ms: int) -> None:
+        """Fill the free slots, with due retries first."""
+        if self.stopping:
+            return
+        turns, limits = self._turns, self._limits
+        while self._retries and self._retries[0][0] <= now_ms and self._occupied < limits.concurrency:
+            work = heapq.heappop(self._retries)[2]
+            if id(work) in self._works and work.state == "waiting":
+                self.retries_total += 1
+                self._call(work, now_ms)
+        gated = 0
+        while turns and self._occupied < limits.concurrency and gated < len(turns):
+            partition = turns.popleft()
+            startable = partition.startable
+            if startable and partition.gated_below is not None and startable[0][0] > partition.gated_below:
+                turns.append(partition)
+                gated += 1
+                continue
+            lane = heapq.heappop(startable)[2] if startable else None
+            if startable:
+                turns.append(partition)
+            else:
+                partition.turn = False
+            if lane is None or lane.busy or not lane.waiting:
+                continue
+            gated = 0
+            waiting = lane.waiting
+            items = [waiting.popleft() for _ in range(min(limits.batch, len(waiting)))]
+            lane.busy, lane.queued = True, False
+            work = Work(items, partition.name, partition.generation, lane=lane, first_started_ms=now_ms)
+            self._works[id(work)] = work
+            partition.busy.add(id(work))
+            self._call(work, now_ms)
+
+    def _call(self, work: Work, now_ms: int) -> None:
+        work.state, work.started_ms = "running", now_ms
+        self._occupied += 1
+        if self._limits.timeout_ms is not None:
+            heapq.heappush(self._deadlines, (now_ms + self._limits.timeout_ms, next(self._ties), work))
+        self._effects.append(Start(work))
+
+    # --- ends of calls
+
+    def succeeded(self, work: Work, now_ms: int) -> None:
+        """The handler returned."""
+        if self._ended(work):
+            self._decide(work, now_ms)
+        self._start(now_ms)
+
+    def failed(self, work: Work, error: BaseException, now_ms: int) -> None:
+        """The handler raised. The shell decides: `retry`, `buried`, or stop."""
+        if self._ended(work):
+            work.state = "ended"
+            self._waiting_dead_letter += len(work.items)
+            self._effects.append(Failed(work, error))
+        self._start(now_ms)
+
+    def ended(self, work: Work, now_ms: int) -> None:
+        """A cancelled call has ended: its record is not done."""
+        if self._ended(work):
+            self._drop(self._partitions[work.partition], work, now_ms)
+        self._start(now_ms)
+
+    def retry(self, work: Work, now_ms: int, *, in_ms: int) -> None:
+        """A failed call is made again after *in_ms*; its lane waits, others do not."""
+        if id(work) not in self._works:
+            return
+        self._waiting_dead_letter -= len(work.items)
+        partition = self._partitions[work.partition]
+        if partition.draining or self.stopping:
+            self._drop(partition, work, now_ms)  # the next owner begins with it
+            return
+        work.state = "waiting"
+        work.attempt += 1
+        heapq.heappush(self._retries, (now_ms + in_ms, next(self._ties), work))
+
+    def buried(self, work: Work, now_ms: int, *, skipped: bool = False) -> None:
+        """A failed record counts as done: its dead letter was acknowledged, or it is skipped."""
+        if id(work) in self._works:
+            self._waiting_dead_letter -= len(work.items)
+            if skipped:
+                self.skipped_total += len(work.items)
+            else:
+                self.dead_letters_total += len(work.items)
+            self._decide(work, now_ms)
+        self._start(now_ms)
+
+    def give_up(self, work: Work, now_ms: int) -> None:
+        """A failed record is not handled any more, and not done."""
+        if id(work) in self._works:
+            self._waiting_dead_letter -= len(work.items)
+            self._drop(self._partitions[work.partition], work, now_ms)
+
+    def _ended(self, work: Work) -> bool:
+        """A call is over: free its slot. Whether its result counts."""
+        if work.state not in {"running", "cancelled", "abandoned"}:
+            return False
+        self._occupied -= 1
+        counts = work.state != "abandoned" and id(work) in self._works
+        self._abandoned.pop(id(work), None)
+        work.state = "ended"
+        return counts
+
+    def _decide(self, work: Work, now_ms: int) -> None:
+        """The records of a work are done."""
+        partition = self._partitions[work.partition]
+        for item in work.items:
+            partition.progress.done(item.number)
+        self.done_total += len(work.items)
+        partition.unchecked += len(work.items)
+        if partition.unchecked >= _MARKS_CHECKED_EVERY or partition.gated_below is not None:
+            self._check_marks(partition)
+        self._drop(partition, work, now_ms)
+
+    def _drop(self, partition: _Partition, work: Work, now_ms: int) -> None:
+        """A work is over, done or not: its lane goes on."""
+        del self._works[id(work)]
+        partition.busy.discard(id(work))
+        self._release(partition, work.items)
+        lane: _Lane = work.lane
+        lane.busy = False
+        if lane.waiting:
+            self._queue(partition, lane, now_ms)
+        elif partition.lanes.get(lane.key) is lane:
+            del partition.lanes[lane.key]
+
+    def _release(self, partition: _Partition, items: Sequence[Item]) -> None:
+        partition.held -= len(items)
+        size = sum([item.size for item in items])
+        partition.held_bytes -= size
+        self._held -= len(items)
+        self._held_bytes -= size
+
+    def _check_marks(self, partition: _Partition) -> None:
+        """Let nothing start above what the marks can hold, once they are three quarters full."""
+        partition.unchecked = 0
+        progress = partition.progress
+        bytes_max = self._limits.metadata_bytes
+        partition.gated_below = None
+        if progress.runs * 8 > bytes_max:  # a run takes at most some bytes: most of the time that tells enough
+            low, done = progress.low_mark, progress.done_beyond
+            text, whole = encode_marks(low, done, bytes_max=bytes_max)
+            if not whole or len(text) * 4 > bytes_max * 3:
+                partition.gated_below = done[-1][1]
+
+    # --- time
+
+    def tick(self, now_ms: int) -> None:
+        """Do what is due: retries, time-outs, batches."""
+        while self._deadlines and self._deadlines[0][0] <= now_ms:
+            due_ms, _, work = heapq.heappop(self._deadlines)
+            if work.state == "running" and due_ms == work.started_ms + (self._limits.timeout_ms or 0):
+                self._time_out(work, now_ms)
+            elif work.state == "cancelled" and due_ms >= work.started_ms:
+                self._abandon(work)
+        while self._batches and self._batches[0][0] <= now_ms:
+            _, _, partition, lane = heapq.heappop(self._batches)
+            if lane.waiting and not lane.busy and self._partitions.get(partition.name) is partition:
+                self._queue(partition, lane, now_ms)
+        self._start(now_ms)
+
+    def next_due_ms(self) -> int | None:
+        """When `tick` is due next; None if nothing waits for time."""
+        full = self._occupied >= self._limits.concurrency
+        dues = [heap[0][0] for heap in (() if full else self._retries, self._deadlines, self._batches) if heap]
+        return min(dues, default=None)
+
+    def _time_out(self, work: Work, now_ms: int) -> None:
+        if self._limits.cancellable:
+            work.state = "cancelled"
+            work.timed_out = True
+            self._effects.append(Cancel(work))
+            heapq.heappush(self._deadlines, (now_ms + self._limits.grace_ms, next(self._ties), work))
+            return
+        self._abandon(work)
+
+    def _cancel(self, work: Work) -> None:
+        if work.state == "running":
+            work.state = "cancelled"
+            self._effects.append(Cancel(work))
+
+    def _abandon(self, work: Work) -> None:
+        """A call does not end: decide its record as timed out, and let its slot wait for the call."""
+        work.state = "abandoned"
+        self.abandoned_total += 1
+        self._abandoned[id(work)] = work
+        if id(work) in self._works:
+            # The record goes on in a new work, as the abandoned one still has its slot.
+            partition = self._partitions[work.partition]
+            follower = Work(
+                work.items,
+                work.partition,
+                work.generation,
+                attempt=work.attempt,
+                first_started_ms=work.first_started_ms,
+                started_ms=work.started_ms,
+                lane=work.lane,
+                state="ended",
+            )
+            del self._works[id(work)]
+            partition.busy.discard(id(work))
+            self._works[id(follower)] = follower
+            partition.busy.add(id(follower))
+            self._waiting_dead_letter += len(work.items)
+            self._effects.append(Failed(follower, TimeoutError("the handler did not end in time")))
+        if len(self._abandoned) >= self._limits.concurrency:
+            self._effects.append(Give(min(self._abandoned.values(), key=lambda each: each.started_ms)))
+
+    # --- back-pressure
+
+    def pauses(self) -> tuple[set[NamedPartition], set[NamedPartition]]:
+        """Partitions to pause and to resume now; they count as paused and resumed from this call on.
+
+        A full buffer alone pauses nothing: while all slots are taken, nothing is read (`may_read`), and librdkafka
+        would drop what it has fetched of a paused partition. If slots are free and nothing can start, records wait for
+        earlier ones: the partitions that fill the buffer are paused, so that the others are read.
+        """
+        may_read, count = self.may_read, max(1, len(self._partitions))
+        share = max(1, self._limits.buffer // count)
+        share_bytes = max(1, self._limits.buffer_bytes // count)
+        pause, resume = set(), set()
+        for name, partition in self._partitions.items():
+            if name in self._paused:
+                if partition.held * 2 <= share and partition.held_bytes * 2 <= share_bytes:
+                    resume.add(name)
+            elif not may_read and self._starved and (partition.held >= share or partition.held_bytes >= share_bytes):
+                pause.add(name)
+        if len(self._paused) + len(pause) - len(resume) >= len(self._partitions):
+            pause = set()  # nothing would be read anyway
+        self._paused.update(pause)
+        self._paused.difference_update(resume)
+        return pause, resume
+
+    @property
+    def _starved(self) -> bool:
+        return self._occupied < self._limits.concurrency
+
+    @property
+    def may_read(self) -> bool:
+        """Whether records should be read: there is room, or slots are free and some partitions are not paused."""
+        limits = self._limits
+        if self._full:
+            self._full = self._held * 4 > limits.buffer * 3 or self._held_bytes * 4 > limits.buffer_bytes * 3
+        else:
+            self._full = self._held >= limits.buffer or self._held_bytes >= limits.buffer_bytes
+        return not self._full or (self._starved and bool(self._paused) and len(self._paused) < len(self._partitions))
+
+    @property
+    def room(self) -> int:
+        """How many more records fit."""
+        return self._limits.buffer - self._held
+
+    @property
+    def paused(self) -> frozenset[NamedPartition]:
+        """Partitions that `pauses` has paused."""
+        return frozenset(self._paused)
+
+    # --- commits
+
+    def to_commit(self, names: Iterable[NamedPartition] | None = None) -> dict[NamedPartition, OffsetAndMetadata]:
+        """What to commit now: partitions with progress since the last commit that `committed` confirmed."""
+        offsets = {}
+        for name in self._partitions if names is None else names:
+            partition = self._partitions.get(name)
+            if partition is None:
+                continue
+            low = partition.progress.low_mark
+            if low < 0:
+                continue
+            marks, _ = encode_marks(low, partition.progress.done_beyond, bytes_max=self._limits.metadata_bytes)
+            if (low, marks) != partition.committed and (partition.committed is not None or partition.progress.version):
+                partition.committing = (low, marks)
+                offsets[name] = OffsetAndMetadata(low, metadata=marks)
+        return offsets
+
+    def committed(self, offsets: Iterable[NamedPartition]) -> None:
+        """The last `to_commit` of these partitions was accepted."""
+        for name in offsets:
+            partition = self._partitions.get(name)
+            if partition is not None:
+                partition.committed = partition.committing
+
+    def low_marks(self) -> dict[NamedPartition, int]:
+        """The first offset of each partition that is not done."""
+        return {
+            name: partition.progress.low_mark
+            for name, partition in self._partitions.items()
+            if partition.progress.low_mark >= 0
+        }
+
+    # --- the end
+
+    def stop(self) -> None:
+        """Start nothing more."""
+        self.stopping = True
+
+    def running(self) -> Sequence[Work]:
+        """Calls that run and count."""
+        return [work for work in self._works.values() if work.state in {"running", "cancelled"}]
+
+    def status(self, now_ms: int) -> ProcessingStatus:
+        """What is in hand, and why it waits."""
+        running = sum(len(work.items) for work in self._works.values() if work.state in {"running", "cancelled"})
+        retry = sum(len(work.items) for work in self._works.values() if work.state == "waiting")
+        lanes = [lane for partition in self._partitions.values() for lane in partition.lanes.values()]
+        behind = sum(len(lane.waiting) - (not lane.busy and len(lane.waiting) > 0) for lane in lanes)
+        waiting = sum(len(lane.waiting) for lane in lanes)
+        oldest = min(
+            itertools.chain(
+                (work.items[0] for work in self._works.values()), (lane.waiting[0] for lane in lanes if lane.waiting)
+            ),
+            key=lambda item: item.taken_ms,
+            default=None,
+        )
+        return ProcessingStatus(
+            running=running,
+            waiting_slot=waiting - behind,
+            waiting_lane=behind,
+            waiting_retry=retry,
+            waiting_dead_letter=self._waiting_dead_letter,
+            paused=len(self._paused),
+            oldest=None if oldest is None else (*oldest.partition, oldest.offset),
+            oldest_s=0.0 if oldest is None else (now_ms - oldest.taken_ms) / 1000,
+            done=self.done_total,
+            retries=self.retries_total,
+            dead_letters=self.dead_letters_total,
+            skipped=self.skipped_total,
+            abandoned=self.abandoned_total,
+        )

@@ -1,0 +1,108 @@
+"""The progress of one partition: which delivered records are done, and so how far it may be committed.
+
+Records are numbered as they are delivered, because offsets have gaps (compaction, markers of transactions). What is
+done is kept as runs, so that memory follows the records in hand and not how far the others are ahead.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Final
+
+import msgspec
+
+from kip848_client.processing.marks import Ranges
+
+__all__ = ["Progress"]
+
+
+class _Run(msgspec.Struct):
+    """Done records that were delivered one after the other."""
+
+    end: int
+    """One after the number of its last record."""
+    first_offset: int
+    end_offset: int
+
+
+class Progress:
+    """What was delivered of one partition since it was assigned.
+
+    Args:
+        offset: the committed offset; -1 if there is none.
+        done: offsets that an earlier owner has done beyond it.
+    """
+
+    def __init__(self, offset: int, done: Ranges = ()) -> None:
+        self._done_before: Final = tuple(done)
+        self._firsts: Final = [first for first, _ in done]
+        self._next = 0
+        self._low = 0
+        self._undone: Final[dict[int, int]] = {}
+        self._runs: Final[dict[int, _Run]] = {}
+        """By the number of their first record."""
+        self._starts: Final[dict[int, int]] = {}
+        """One after the last record of a run -> its first one."""
+        self._committed = offset
+        self._end_offset = offset
+        """One after the last delivered record."""
+        self.version = 0
+        """Changes with every record that is done."""
+
+    def deliver(self, offset: int) -> int | None:
+        """A record was delivered. Returns its number; None if an earlier owner has done it already."""
+        number = self._next
+        self._next += 1
+        self._end_offset = offset + 1
+        self._undone[number] = offset
+        if self._done_before:
+            place = bisect_right(self._firsts, offset) - 1
+            if place >= 0 and offset < self._done_before[place][1]:
+                self.done(number)
+                return None
+        return number
+
+    def done(self, number: int) -> None:
+        """The record of this number is done."""
+        self.version += 1
+        offset = self._undone.pop(number)
+        if number == self._low:
+            self._low += 1
+            run = self._runs.pop(self._low, None)
+            if run is not None:
+                del self._starts[run.end]
+                self._low = run.end
+            return
+        start = self._starts.pop(number, None)
+        if start is None:
+            start, run = number, _Run(number + 1, offset, offset + 1)
+            self._runs[number] = run
+        else:
+            run = self._runs[start]
+            run.end, run.end_offset = number + 1, offset + 1
+        after = self._runs.pop(number + 1, None)
+        if after is not None:
+            run.end, run.end_offset = after.end, after.end_offset
+        self._starts[run.end] = start
+
+    @property
+    def low_mark(self) -> int:
+        """The offset to commit: of the first record that is not done, or after the last one; -1 if none was seen."""
+        return self._undone.get(self._low, self._end_offset)
+
+    @property
+    def done_beyond(self) -> Ranges:
+        """Offsets above `low_mark` that are done, as ascending ranges."""
+        return [(run.first_offset, run.end_offset) for _, run in sorted(self._runs.items())]
+
+    @property
+    def span(self) -> int:
+        """How many offsets lie between `low_mark` and the end of the last done one."""
+        if not self._starts:
+            return 0
+        return self._runs[self._starts[max(self._starts)]].end_offset - self.low_mark
+
+    @property
+    def runs(self) -> int:
+        """How many runs `done_beyond` has."""
+        return len(self._runs)

@@ -1,0 +1,97 @@
+"""The arguments of ``process()``, checked."""
+
+from __future__ import annotations
+
+from typing import Any, Final, get_args
+
+import msgspec
+
+from kip848_client.errors import ArgumentTypeError, ConfigError
+from kip848_client.processing.core import Limits
+from kip848_client.processing.work import Order
+
+__all__ = ["ProcessSettings"]
+
+BUFFER_BYTES: Final = 64 * 2**20
+GRACE_S: Final = 5.0
+DRAIN_S: Final = 30.0
+_CONCURRENCY_MAX: Final = 100_000
+_ON_ERROR: Final = ("stop", "skip")
+
+
+class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """See `Consumer.process` for the meaning of each."""
+
+    concurrency: int
+    order: Order
+    retry: Any
+    on_error: str
+    dead_letter: Any
+    timeout_s: float | None
+    batch: tuple[int, int] | None
+    buffer: int | None
+    buffer_bytes: int
+    drain_s: float
+    grace_s: float
+
+    def check(self) -> None:
+        """Check the values.
+
+        Raises:
+            ConfigError: one is out of range, or two do not go together.
+            ArgumentTypeError: one has a wrong type.
+        """
+        _whole(self.concurrency, "concurrency", 1, _CONCURRENCY_MAX)
+        if self.order not in get_args(Order):
+            raise ConfigError(f'order={self.order!r}: it is "key", "partition" or "none"')
+        if self.on_error not in _ON_ERROR:
+            raise ConfigError(f'on_error={self.on_error!r}: give "stop" or "skip"; a dead-letter topic is dead_letter=')
+        if self.dead_letter is not None and self.on_error != "stop":
+            raise ConfigError("dead_letter= and on_error= are both given: a failed record goes to one place")
+        for name, value in (("timeout_s", self.timeout_s), ("drain_s", self.drain_s), ("grace_s", self.grace_s)):
+            if value is None and name == "timeout_s":
+                continue
+            if not _is_number(value):
+                raise ArgumentTypeError(f"{name}={value!r} is not a number of seconds")
+            assert value is not None
+            if not value >= 0 or (name == "timeout_s" and value == 0):
+                raise ConfigError(f"{name}={value}: it is a positive number of seconds")
+        if self.buffer is not None:
+            _whole(self.buffer, "buffer", 1, 100 * _CONCURRENCY_MAX)
+        _whole(self.buffer_bytes, "buffer_bytes", 1, 2**40)
+        if self.batch is not None:
+            if not _is_pair(self.batch):
+                raise ArgumentTypeError(f"batch={self.batch!r}: give (most records, milliseconds to wait for them)")
+            _whole(self.batch[0], "batch: records", 1, 1_000_000)
+            _whole(self.batch[1], "batch: milliseconds", 0, 3_600_000)
+            if self.order == "none":
+                raise ConfigError('batch= gathers records of one key or partition; give order="key" or "partition"')
+
+    def limits(self, *, cancellable: bool) -> Limits:
+        """The bounds for the core."""
+        records, wait_ms = self.batch or (1, 0)
+        return Limits(
+            concurrency=self.concurrency,
+            buffer=self.buffer if self.buffer is not None else 2 * self.concurrency * records,
+            buffer_bytes=self.buffer_bytes,
+            timeout_ms=None if self.timeout_s is None else int(self.timeout_s * 1000),
+            grace_ms=int(self.grace_s * 1000),
+            cancellable=cancellable,
+            batch=records,
+            batch_ms=wait_ms,
+        )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, tuple) and len(value) == 2
+
+
+def _whole(value: object, name: str, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ArgumentTypeError(f"{name}={value!r} is not a whole number")
+    if not least <= value <= most:
+        raise ConfigError(f"{name}={value} is not between {least:,} and {most:,}")

@@ -1,0 +1,73 @@
+"""Plays a `Processing` by hand: records in, calls of the handler out, on a clock that the test moves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kip848_client.model import NamedPartition
+from kip848_client.processing.core import Limits, Processing
+from kip848_client.processing.marks import decode_marks
+from kip848_client.processing.work import Cancel, Failed, Give, Item, Start, Work
+
+P = NamedPartition("t", 0)
+Q = NamedPartition("t", 1)
+
+
+class Played:
+    """A core with what it asked for so far."""
+
+    def __init__(self, concurrency: int = 10, **limits: Any) -> None:
+        given: dict[str, Any] = {"buffer": 2 * concurrency, "buffer_bytes": 1 << 20} | limits
+        self.core = Processing(Limits(concurrency=concurrency, **given))
+        self.now = 0
+        self.running: dict[tuple[int, int], Work] = {}
+        """(partition, offset of the first record) -> its running call."""
+        self.started: list[int] = []
+        self.failed: list[Work] = []
+        self.cancelled: list[int] = []
+        self.given_up = False
+
+    def take(self, *offsets: int, lanes: str | None = None, partition: NamedPartition = P, size: int = 1) -> None:
+        """Deliver records; *lanes* has a letter for each, '-' for none."""
+        letters = lanes or "-" * len(offsets)
+        items = [
+            Item(partition, offset, None if letter == "-" else letter, size, offset)
+            for offset, letter in zip(offsets, letters, strict=True)
+        ]
+        self.core.arrived(items, self.now)
+        self.perform()
+
+    def perform(self) -> None:
+        for effect in self.core.take_effects():
+            match effect:
+                case Start(work):
+                    self.started.append(work.items[0].offset)
+                    self.running[work.partition.partition, work.items[0].offset] = work
+                case Failed(work, _):
+                    self.failed.append(work)
+                case Cancel(work):
+                    self.cancelled.append(work.items[0].offset)
+                case Give(_):
+                    self.given_up = True
+
+    def end(self, *offsets: int, partition: NamedPartition = P, error: Exception | None = None) -> None:
+        """Let calls return, or raise."""
+        for offset in offsets:
+            work = self.running.pop((partition.partition, offset))
+            if error is None:
+                self.core.succeeded(work, self.now)
+            else:
+                self.core.failed(work, error, self.now)
+            self.perform()
+
+    def advance(self, ms: int) -> None:
+        self.now += ms
+        self.core.tick(self.now)
+        self.perform()
+
+    def commit(self, partition: NamedPartition = P) -> tuple[int, list[tuple[int, int]]] | None:
+        """The offset to commit, and the ranges that are done beyond it; None if nothing has changed."""
+        offsets = self.core.to_commit()
+        self.core.committed(offsets)
+        at = offsets.get(partition)
+        return None if at is None else (at.offset, list(decode_marks(at.offset, at.metadata) or ()))

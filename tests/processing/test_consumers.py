@@ -1,0 +1,255 @@
+"""``process()`` of both consumers on the embedded broker."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import defaultdict
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import anyio
+import pytest
+import tenacity
+from confluent_kafka import Producer
+
+from kip848_client import AsyncConsumer, Consumer, DeadLetters
+from kip848_client.errors import ConfigError, IllegalStateError, ProcessingError
+from kip848_client.testing import EmbeddedBroker, NewRecord
+from tests.support.waiting import wait_until
+
+RETRY = tenacity.Retrying(stop=tenacity.stop_after_attempt(3), wait=tenacity.wait_none())
+
+
+def _conf(broker: EmbeddedBroker, **settings: Any) -> dict[str, Any]:
+    base = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
+    return {**base, "auto.commit.interval.ms": 50, **settings}
+
+
+def _filled(broker: EmbeddedBroker, count: int, *, keys: int = 10, partitions: int = 1) -> None:
+    broker.topics.create("orders", partitions)
+    broker.produce_many("orders", [NewRecord(str(number), key=str(number % keys)) for number in range(count)])
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+def test_tasks_run_at_once_and_in_the_order_of_their_keys(
+    kip848_broker: EmbeddedBroker, backend: str, protocol: str
+) -> None:
+    """A slow handler uses all its slots, and records of one key never overtake each other."""
+    _filled(kip848_broker, 200)
+    seen: dict[bytes, list[int]] = defaultdict(list)
+    most = running = 0
+
+    async def main() -> None:
+        async with AsyncConsumer(_conf(kip848_broker, **{"group.protocol": protocol})) as consumer:
+
+            async def handle(message: Any) -> None:
+                nonlocal most, running
+                running += 1
+                most = max(most, running)
+                await anyio.sleep(0.001)
+                running -= 1
+                seen[message.key()].append(message.offset())
+                if sum(map(len, seen.values())) == 200:
+                    consumer.hand_over()
+                    tasks.cancel_scope.cancel()
+
+            await consumer.subscribe(["orders"])
+            async with anyio.create_task_group() as tasks:
+                await consumer.process(handle, concurrency=50)
+
+    anyio.run(main, backend=backend)
+    assert most == 10, "one for each key"
+    assert all(offsets == sorted(offsets) for offsets in seen.values())
+    assert kip848_broker.groups.committed("g")["orders", 0] == 200
+
+
+def test_a_new_owner_repeats_only_what_was_not_done(kip848_broker: EmbeddedBroker) -> None:
+    """One slow record holds the committed offset; the others travel in the commit's metadata."""
+    _filled(kip848_broker, 20, keys=20)
+    first: list[int] = []
+    second: list[int] = []
+
+    async def main() -> None:
+        consumer = AsyncConsumer(_conf(kip848_broker))
+        await consumer.subscribe(["orders"])
+
+        async def handle(message: Any) -> None:
+            if message.offset() == 0:
+                await anyio.sleep_forever()
+            first.append(message.offset())
+
+        task = asyncio.create_task(consumer.process(handle, grace_s=0))
+        await asyncio.to_thread(wait_until, lambda: len(first) == 19, what="all but one")
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await consumer.close()
+
+        async with AsyncConsumer(_conf(kip848_broker)) as other:
+            await other.subscribe(["orders"])
+
+            async def again(message: Any) -> None:
+                second.append(message.offset())
+                other.hand_over()
+
+            await other.process(again)
+
+    asyncio.run(main())
+    assert (sorted(first), second) == ([*range(1, 20)], [0])
+    assert kip848_broker.groups.committed("g")["orders", 0] == 20
+
+
+def test_a_rebalance_lets_running_handlers_end(kip848_broker: EmbeddedBroker) -> None:
+    """Two members share the partitions: every record is handled once, whatever moved in the middle."""
+    _filled(kip848_broker, 400, keys=40, partitions=4)
+    handled: list[tuple[int, int]] = []
+    lock = threading.Lock()
+
+    async def main() -> None:
+        consumers = [AsyncConsumer(_conf(kip848_broker)) for _ in range(2)]
+
+        async def handle(message: Any) -> None:
+            await anyio.sleep(0.005)
+            with lock:
+                handled.append((message.partition(), message.offset()))
+                if len(handled) == 60:
+                    joined.set()
+            if len(handled) >= 400:
+                tasks.cancel_scope.cancel()
+
+        joined = anyio.Event()
+
+        async def run(consumer: AsyncConsumer) -> None:
+            async with consumer:
+                await consumer.subscribe(["orders"])
+                await consumer.process(handle, concurrency=4)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run, consumers[0])
+            await joined.wait()
+            tasks.start_soon(run, consumers[1])
+
+    anyio.run(main)
+    assert len(handled) == len(set(handled)) == 400
+
+
+def test_a_failure_for_good_stops_and_says_which_record(kip848_broker: EmbeddedBroker) -> None:
+    """The record is not committed, nothing behind it of its key has started, and what else is done is noted."""
+    _filled(kip848_broker, 30, keys=3)
+    done: list[int] = []
+
+    def handle(message: Any) -> None:
+        if message.offset() == 4:
+            raise ValueError("poison")
+        done.append(message.offset())
+
+    with Consumer(_conf(kip848_broker)) as consumer:
+        consumer.subscribe(["orders"])
+        with pytest.raises(ProcessingError, match=r"orders-0 at offset 4 after 3 attempts.*poison") as raised:
+            consumer.process(handle, retry=RETRY)
+        assert raised.value.records[0].offset() == 4
+        assert isinstance(raised.value.__cause__, ValueError)
+    assert not {7, 10, 13} & set(done)
+    assert kip848_broker.groups.committed("g")["orders", 0] == 4
+
+
+def test_a_poison_record_goes_to_the_dead_letters(kip848_broker: EmbeddedBroker) -> None:
+    """With its origin and the error; the rest goes on, and the commit passes it."""
+    _filled(kip848_broker, 10)
+    kip848_broker.topics.create("dead")
+
+    def handle(message: Any) -> None:
+        if message.offset() == 4:
+            raise ValueError("poison")
+        if message.offset() == 9:
+            consumer.hand_over()
+
+    letters = DeadLetters(Producer({"bootstrap.servers": kip848_broker.bootstrap_servers}), "dead")
+    with Consumer(_conf(kip848_broker)) as consumer:
+        consumer.subscribe(["orders"])
+        consumer.process(handle, concurrency=1, dead_letter=letters)
+    (letter,) = kip848_broker.records("dead")
+    headers = dict(letter.headers)
+    assert (letter.key, letter.value, headers["kip848.offset"]) == (b"4", b"4", b"4")
+    assert headers["kip848.error"] == b"ValueError: poison"
+    assert kip848_broker.groups.committed("g")["orders", 0] == 10
+
+
+def test_a_dead_letter_that_is_refused_stops(kip848_broker: EmbeddedBroker) -> None:
+    """The record would be lost: in no topic, and committed."""
+    _filled(kip848_broker, 3)
+    conf = {"bootstrap.servers": kip848_broker.bootstrap_servers, "message.timeout.ms": 300}
+    with Consumer(_conf(kip848_broker)) as consumer:
+        consumer.subscribe(["orders"])
+        letters = DeadLetters(Producer(conf | {"allow.auto.create.topics": False}), "x" * 300)
+        with pytest.raises(ProcessingError, match="dead letter"):
+            consumer.process(lambda _: 1 / 0, concurrency=1, dead_letter=letters)
+    assert kip848_broker.groups.committed("g").get(("orders", 0), 0) == 0
+
+
+def _square(record: Any) -> None:
+    assert record.value() is not None
+
+
+def test_handlers_may_run_in_processes(kip848_broker: EmbeddedBroker) -> None:
+    """CPU-bound work; a record is sent as a copy."""
+    _filled(kip848_broker, 20)
+    with ProcessPoolExecutor(1) as pool, Consumer(_conf(kip848_broker)) as consumer:
+        consumer.subscribe(["orders"])
+
+        def end() -> None:
+            wait_until(lambda: kip848_broker.groups.committed("g").get(("orders", 0)) == 20, what="all are committed")
+            consumer.hand_over()
+
+        watcher = threading.Thread(target=end)
+        watcher.start()
+        consumer.process(_square, executor=pool)
+        watcher.join()
+
+
+def test_calls_that_process_makes_by_itself_are_refused(kip848_broker: EmbeddedBroker) -> None:
+    """A second reader, or a commit by hand, would break what is noted as done."""
+    _filled(kip848_broker, 1)
+    refused: list[type[Exception]] = []
+
+    async def main() -> None:
+        async with AsyncConsumer(_conf(kip848_broker)) as consumer:
+            await consumer.subscribe(["orders"])
+
+            async def handle(message: Any) -> None:
+                for call in (consumer.poll(0), consumer.commit(message), consumer.process(handle)):
+                    try:
+                        await call
+                    except IllegalStateError as error:
+                        refused.append(type(error))
+                consumer.hand_over()
+
+            await consumer.process(handle)
+
+    asyncio.run(main())
+    assert refused == [IllegalStateError] * 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"concurrency": 0}, ConfigError),
+        ({"order": "keys"}, ConfigError),
+        ({"on_error": "ignore"}, ConfigError),
+        ({"retry": 3}, ConfigError),
+        ({"timeout_s": 0}, ConfigError),
+        ({"batch": 10}, ConfigError),
+        ({"batch": (10, 5), "order": "none"}, ConfigError),
+    ],
+    ids=str,
+)
+def test_wrong_arguments_are_named(
+    kip848_broker: EmbeddedBroker, arguments: dict[str, Any], error: type[Exception]
+) -> None:
+    """A typing mistake is an error at once, and not a consumer that does something else."""
+    with Consumer(_conf(kip848_broker)) as consumer:
+        consumer.subscribe(["orders"])
+        with pytest.raises(error, match=next(iter(arguments))):
+            consumer.process(print, **arguments)

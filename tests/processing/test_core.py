@@ -1,0 +1,262 @@
+"""The core of ``process()``: order, retries, commits, revocations, back-pressure."""
+
+from __future__ import annotations
+
+import pytest
+
+from kip848_client.processing.marks import decode_marks, encode_marks
+from tests.processing.harness import P, Played, Q
+
+NO = ValueError("no")
+
+
+def test_records_of_one_lane_run_one_after_the_other() -> None:
+    """One key, many slots: strictly in order."""
+    played = Played(10)
+    played.take(*range(5), lanes="aaaaa")
+    for offset in range(5):
+        assert played.started == [*range(offset + 1)]
+        played.end(offset)
+
+
+def test_lanes_and_records_without_a_lane_run_at_once() -> None:
+    """Different keys, and records without a key, do not wait for each other; slots are the limit."""
+    played = Played(4)
+    played.take(*range(6), lanes="abc---")
+    assert played.started == [0, 1, 2, 3]
+    played.end(1)
+    assert played.started == [0, 1, 2, 3, 4]
+
+
+def test_partitions_take_turns() -> None:
+    """A partition with many records does not keep another one waiting."""
+    played = Played(1)
+    played.take(0)
+    played.take(1, 2, 3)
+    played.take(0, partition=Q)
+    played.end(0)
+    played.end(1)
+    assert played.started == [0, 1, 0]
+
+
+def test_a_commit_does_not_pass_a_record_in_hand() -> None:
+    """What is done behind it travels as marks; a new owner handles only the rest, though offsets have gaps."""
+    played = Played(10)
+    played.core.assigned(P, 0)
+    played.take(0, 3, 4, 9)
+    played.end(3, 4, 9)
+    assert played.commit() == (0, [(3, 10)])
+    assert played.commit() is None, "nothing has changed"
+    other = Played(10)
+    other.core.assigned(P, 0, [(3, 10)])
+    other.take(0, 3, 4, 9, 12)
+    assert other.started == [0, 12]
+    other.end(0, 12)
+    assert other.commit() == (13, [])
+
+
+def test_alternating_marks_hold_starts_back_before_they_are_too_long() -> None:
+    """Metadata is bounded: no record above what it holds is started, until the first one is done."""
+    played = Played(2, buffer=100_000, metadata_bytes=60)
+    played.take(*range(3000), lanes="".join("a" if offset % 2 == 0 else "-" for offset in range(3000)))
+    while (0, played.started[-1]) in played.running and played.started[-1] != 0:
+        played.end(played.started[-1])
+    assert len(played.started) < 2000
+    text = played.core.to_commit()[P].metadata
+    assert len(decode_marks(0, text) or ()) == played.started[-1] // 2 + 1
+    played.end(0)
+    assert played.started[-1] == 2
+
+
+def test_a_failed_record_waits_alone() -> None:
+    """The retry of one key delays neither other keys nor, after it, its own order."""
+    played = Played(10)
+    played.take(0, 1, 2, lanes="aab")
+    played.end(0, error=NO)
+    played.core.retry(played.failed[0], played.now, in_ms=100)
+    played.end(2)
+    assert played.started == [0, 2]
+    played.advance(100)
+    assert played.started == [0, 2, 0]
+    assert played.running[0, 0].attempt == 2
+    played.end(0)
+    assert played.started == [0, 2, 0, 1]
+
+
+def test_a_due_retry_goes_before_new_records() -> None:
+    """Under a steady stream of records a failed one is tried again in time."""
+    played = Played(1)
+    played.take(0, 1, 2)
+    played.end(0, error=NO)
+    played.core.retry(played.failed[0], played.now, in_ms=0)
+    played.end(1)
+    assert played.started == [0, 1, 0]
+
+
+def test_a_commit_waits_for_the_dead_letter() -> None:
+    """A record is in one of two places before the commit passes it."""
+    played = Played(10)
+    played.core.assigned(P, 0)
+    played.take(0, 1, lanes="aa")
+    played.end(0, error=NO)
+    assert played.started == [0], "its lane waits, too"
+    assert played.commit() is None
+    played.core.buried(played.failed[0], played.now)
+    played.perform()
+    assert played.commit() == (1, [])
+    assert played.started == [0, 1]
+
+
+def test_a_stop_starts_nothing_more() -> None:
+    """After a failure for good, what is done is committed and the failed record is not."""
+    played = Played(2)
+    played.take(*range(6))
+    played.end(0, error=NO)
+    played.core.stop()
+    played.core.give_up(played.failed[0], played.now)
+    played.end(1)
+    assert played.commit() == (0, [(1, 2)])
+    assert set(played.started) <= {0, 1, 2}
+
+
+def test_a_revocation_lets_running_calls_end_and_commits_them() -> None:
+    """The next owner repeats nothing that had begun, and begins with what had not."""
+    played = Played(2)
+    played.take(*range(6))
+    played.core.revoke([P], played.now)
+    assert played.core.busy([P])
+    played.end(1, 0)
+    assert not played.core.busy([P])
+    assert played.started == [0, 1]
+    assert played.commit() == (2, [])
+
+
+def test_a_retry_is_left_to_the_next_owner() -> None:
+    """It would wait for longer than the revocation may take."""
+    played = Played(2)
+    played.take(0, 1)
+    played.end(0, error=NO)
+    played.core.retry(played.failed[0], played.now, in_ms=60_000)
+    played.end(1)
+    played.core.revoke([P], played.now)
+    assert not played.core.busy([P])
+    assert played.commit() == (0, [(1, 2)])
+
+
+def test_other_partitions_go_on_in_a_revocation() -> None:
+    """A rebalance stops only what moves."""
+    played = Played(2)
+    played.take(0, 1)
+    played.take(0, 1, partition=Q)
+    played.core.revoke([P], played.now)
+    played.end(0)
+    played.end(0, partition=Q)
+    assert (1, 1) in played.running
+
+
+def test_results_after_a_loss_are_ignored() -> None:
+    """The partition may be another member's: nothing of it is committed, also if it comes back."""
+    played = Played(2)
+    played.take(0, 1)
+    played.core.forget([P], played.now)
+    played.perform()
+    assert sorted(played.cancelled) == [0, 1]
+    played.core.assigned(P, 0)
+    played.end(0, 1)
+    assert played.commit() is None
+    played.take(0, 1)
+    assert played.started == [0, 1, 0, 1]
+
+
+def test_a_call_that_takes_too_long_is_cancelled_and_counts_as_failed() -> None:
+    """timeout_s."""
+    played = Played(2, timeout_ms=1000, grace_ms=100)
+    played.take(0)
+    played.advance(1000)
+    assert played.cancelled == [0]
+    played.end(0, error=TimeoutError())
+    assert [work.items[0].offset for work in played.failed] == [0]
+
+
+@pytest.mark.parametrize("cancellable", [True, False])
+def test_a_call_that_does_not_end_loses_its_record_and_keeps_its_slot(cancellable: bool) -> None:
+    """A thread, or a task that swallows its cancellation: others go on, and the end comes when all slots are gone."""
+    played = Played(2, timeout_ms=1000, grace_ms=100, cancellable=cancellable)
+    played.take(*range(3))
+    played.advance(500)
+    played.end(1)
+    assert played.started == [0, 1, 2]
+    played.advance(500)
+    played.advance(100 if cancellable else 0)
+    assert [work.items[0].offset for work in played.failed] == [0]
+    assert not played.given_up
+    played.core.buried(played.failed[0], played.now, skipped=True)
+    late = played.running.pop((0, 0))
+    played.core.succeeded(late, played.now)
+    played.end(2)
+    assert played.commit() == (3, [])
+
+
+def test_all_slots_abandoned_is_an_end() -> None:
+    """Nothing could go on: process() must say so, and not stand still for ever."""
+    played = Played(2, timeout_ms=1000, cancellable=False)
+    played.take(*range(3))
+    played.advance(1000)
+    assert played.given_up
+
+
+def test_a_full_buffer_stops_reading_and_pauses_nothing_while_slots_are_taken() -> None:
+    """Memory is bounded, and librdkafka keeps what it has fetched."""
+    played = Played(2, buffer=4)
+    played.take(*range(4))
+    assert (played.core.may_read, played.core.pauses()) == (False, (set(), set()))
+    played.end(0)
+    assert played.core.may_read
+
+
+def test_a_partition_whose_records_wait_for_each_other_is_paused_for_the_others() -> None:
+    """A hot key fills the buffer with free slots left: other partitions are read."""
+    played = Played(10, buffer=8)
+    played.core.assigned(Q, 0)
+    played.take(*range(8), lanes="aaaaaaaa")
+    assert (played.core.may_read, played.core.pauses()) == (False, ({P}, set()))
+    assert played.core.may_read
+    played.take(0, partition=Q)
+    assert (1, 0) in played.running
+    for offset in range(6):
+        played.end(offset)
+    assert played.core.pauses() == (set(), {P})
+
+
+def test_large_records_fill_the_buffer_by_their_bytes() -> None:
+    """64 MiB, whatever the number of records."""
+    played = Played(10, buffer=1000, buffer_bytes=3 << 20)
+    played.take(*range(3), size=1 << 20)
+    assert not played.core.may_read
+
+
+def test_batches_wait_for_records_or_time() -> None:
+    """Bulk inserts: as many as asked for at once, or what is there after the wait; in order, of one lane."""
+    played = Played(10, batch=3, batch_ms=50, buffer=100)
+    played.take(*range(5), lanes="aaaab")
+    assert [item.offset for item in played.running[0, 0].items] == [0, 1, 2]
+    played.advance(50)
+    assert [item.offset for item in played.running[0, 4].items] == [4]
+    assert (0, 3) not in played.running, "its lane is busy"
+    played.end(0)
+    played.advance(50)
+    assert [item.offset for item in played.running[0, 3].items] == [3]
+    played.end(3, 4)
+    assert played.commit() == (5, [])
+
+
+def test_memory_does_not_grow_with_what_is_done_beyond() -> None:
+    """One slow record and a million done ones behind it: one run."""
+    played = Played(2, buffer=10)
+    for offset in range(20_000):
+        played.take(offset)
+        if offset:
+            played.end(offset)
+    progress = played.core._partitions[P].progress
+    assert progress.runs == 1
+    assert encode_marks(0, progress.done_beyond, bytes_max=100)[1]
