@@ -39,7 +39,6 @@ def handle(
     known = broker.users.scram_users()
     named = Counter(user.name for user in request.users) if request.users else dict.fromkeys(known, 1)
     return DescribeUserScramCredentialsResponse(
-        error_message=None,
         results=tuple(_describe(user, known.get(user), times) for user, times in named.items()),
     )
 
@@ -61,7 +60,6 @@ def _describe(
         )
     return DescribeUserScramCredentialsResult(
         user=user,
-        error_message=None,
         credential_infos=tuple(
             CredentialInfo(mechanism=NUMBERS[mechanism], iterations=credential.iterations)
             for mechanism, credential in credentials.items()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 import pytest
@@ -28,6 +28,8 @@ pytestmark = [pytest.mark.interop, pytest.mark.kafka]
 NOW_MS: Final = int(time.time() * 1000)
 HOUR_MS: Final = 3_600_000
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+
+RATE: Final = ("producer_byte_rate", 1000.0)
 
 Case: TypeAlias = tuple[str, int, Fields]
 """Api, version and fields. Texts that begin with + are names of this run's topics and groups, or ids of its topics."""
@@ -135,6 +137,33 @@ def elect(*named: tuple[str, list[int]], kind: int = 0) -> Case:
     return "elect_leaders", 2, fields
 
 
+def quota(entity: Mapping[str, str | None], *changes: tuple[str, float], times: int = 1) -> Case:
+    """Changes of the quotas of an entity, which are named as often as *times* says."""
+    entry = {
+        "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()],
+        "ops": [{"key": key, "value": value} for key, value in changes],
+    }
+    return "alter_client_quotas", 1, {"entries": [entry] * times, "validate_only": True}
+
+
+def quotas_of(*parts: tuple[str, int, str | None], version: int = 1) -> Case:
+    """*parts* are type, how it must match, and the name."""
+    asked = [{"entity_type": kind, "match_type": how, "match": name} for kind, how, name in parts]
+    return "describe_client_quotas", version, {"components": asked, "strict": True}
+
+
+def scram(*upserted: tuple[str, int, int], deleted: tuple[str, int] | None = None) -> Case:
+    """*upserted* are user, mechanism and iterations; all are refused."""
+    salted = {"salt": b"salt", "salted_password": b"x" * 32}
+    upsertions = [{"name": name, "mechanism": how, "iterations": count, **salted} for name, how, count in upserted]
+    deletions = [] if deleted is None else [{"name": deleted[0], "mechanism": deleted[1]}]
+    return "alter_user_scram_credentials", 0, {"upsertions": upsertions, "deletions": deletions}
+
+
+def scram_of(*users: str) -> Case:
+    return "describe_user_scram_credentials", 0, {"users": [{"name": name} for name in users]}
+
+
 def list_resources(*kinds: int, version: int = 1) -> Case:
     return "list_config_resources", version, {"resource_types": kinds}
 
@@ -232,6 +261,38 @@ CASES: Final[dict[str, Case]] = {
     "describe client metrics": describe(CLIENT_METRICS, "m", "none"),
     "describe client metrics without a name": describe(CLIENT_METRICS, ""),
     "describe a resource that is not known": describe(3, "x"),
+    "a quota": quota({"user": "a", "client-id": None}, RATE),
+    "a quota that is no whole number": quota({"user": "a"}, ("consumer_byte_rate", 0.5)),
+    "a quota of nothing": quota({"user": "a"}, ("request_percentage", 0.0)),
+    "a quota of an address": quota({"ip": "127.0.0.1"}, ("connection_creation_rate", 5.0)),
+    "a quota of an address that only users have": quota({"ip": "127.0.0.1"}, RATE),
+    "a quota of an address and a user": quota({"ip": "127.0.0.1", "user": "a"}, RATE),
+    "a quota that is not known": quota({"user": "a"}, ("rate", 1.0)),
+    "a quota of a type that is not known": quota({"group": "a"}, RATE),
+    "a quota of no entity": quota({}, RATE),
+    "a quota of a user without a name": quota({"user": ""}, RATE),
+    "a quota twice": quota({"user": "a"}, RATE, RATE),
+    "quotas of an entity twice": quota({"user": "a"}, RATE, times=2),
+    "quotas of a type twice": quotas_of(("user", 0, "a"), ("user", 1, None)),
+    "quotas of a type that is not known": quotas_of(("group", 0, "a")),
+    "quotas of an unknown match": quotas_of(("user", 3, None), version=0),
+    "quotas of a default with a name": quotas_of(("user", 1, "a")),
+    "quotas of a user without a name": quotas_of(("user", 0, None)),
+    "quotas of no user": quotas_of(("user", 0, "nowhere")),
+    "alter what a broker cannot change": alter(BROKER, "", ("num.partitions", "3")),
+    "alter a setting of a broker to no number": alter(BROKER, "1", ("message.max.bytes", "x")),
+    "alter a setting of another broker": alter(BROKER, "9", ("message.max.bytes", "1000")),
+    "alter a setting of a broker": alter(BROKER, "1", ("message.max.bytes", "1000000")),
+    "alter client metrics": alter(CLIENT_METRICS, "m", ("interval.ms", "200"), ("match", "client_id=a.*")),
+    "alter client metrics to too short an interval": alter(CLIENT_METRICS, "m", ("interval.ms", "99")),
+    "alter client metrics by a bad pattern": alter(CLIENT_METRICS, "m", ("match", "client_id=[")),
+    "alter client metrics by a key that is not known": alter(CLIENT_METRICS, "m", ("metric", "x")),
+    "alter client metrics without a name": alter(CLIENT_METRICS, "", ("metrics", "x")),
+    "describe all client metrics": describe(CLIENT_METRICS, "m"),
+    "SCRAM users that are not there": scram_of("nowhere", "twice", "twice", ""),
+    "a SCRAM user of too few and too many iterations": scram(("a", 1, 4095), ("b", 1, 16_385), ("", 1, 4096)),
+    "a SCRAM user of an unknown mechanism": scram(("a", 3, 4096), ("b", 0, 4096)),
+    "a SCRAM user twice": scram(("a", 1, 4096), ("a", 2, 4096), deleted=("nowhere", 1)),
     "elect leaders that lead": elect(("+full", [0, 7]), ("+nowhere", [0])),
     "elect leaders twice, and of an unknown kind": elect(("+full", [0, 0]), kind=3),
     "elect any leader where there is one": elect(("+full", [0]), kind=1),
