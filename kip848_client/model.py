@@ -17,6 +17,9 @@ from kip848_client.errors import ConfigError, join_names
 ZERO_UUID: Final = UUID(int=0)
 """Kafka's "no topic id"."""
 
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+"""Kafka's own topics, which no pattern means. Named in full they are read."""
+
 NO_EPOCH: Final = -1
 """Epoch of a commit or fetch without membership."""
 

@@ -244,11 +244,13 @@ class TopicListing(msgspec.Struct, frozen=True):
     Args:
         topic_id: None on brokers without ids.
         partitions: how many it has.
+        is_internal: Kafka keeps its own records there.
     """
 
     topic: str
     topic_id: UUID | None
     partitions: int
+    is_internal: bool = False
 
 
 class ShiftBy(msgspec.Struct, frozen=True):

@@ -89,7 +89,7 @@ async def list_topics(
         for one in (await call.metadata(names)).topics:
             name = one.name or ""
             topic_id = None if one.topic_id == ZERO_UUID else one.topic_id
-            found[name] = TopicListing(name, topic_id, len(one.partitions))
+            found[name] = TopicListing(name, topic_id, len(one.partitions), is_internal=one.is_internal)
             if one.error_code:
                 found[name] = refusal(one.error_code, f"topic {name!r}")
                 passing |= one.error_code == ErrorCode.LEADER_NOT_AVAILABLE

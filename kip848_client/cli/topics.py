@@ -36,7 +36,7 @@ from kip848_client.errors import (
     error_for_code,
 )
 from kip848_client.json_text import to_json
-from kip848_client.model import NamedPartition, OffsetRange
+from kip848_client.model import INTERNAL_TOPICS, NamedPartition, OffsetRange
 from kip848_client.plain_text import printable
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def _ask(what: str, question: Callable[[], Any]) -> Any:
 def _list(arguments: argparse.Namespace) -> int:
     admin = _admin(arguments)
     found = _ask("the list of topics", lambda: admin.list_topics(timeout=arguments.timeout)).topics
-    counts = {name: len(found[name].partitions) for name in sorted(found)}
+    counts = {name: len(found[name].partitions) for name in sorted(found) if name not in INTERNAL_TOPICS}
     if arguments.json:
         print(to_json({"topics": [{"topic": name, "partitions": count} for name, count in counts.items()]}))
     else:

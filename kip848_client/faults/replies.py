@@ -78,6 +78,9 @@ _IDENTITY: Final = frozenset(
 )
 """Fields that say which element is answered."""
 
+_OTHER_NAMES: Final = {"partition_index": ("partition", "index"), "topic_name": ("name",)}
+"""Field that says which element is answered -> its other names in the request."""
+
 _NUMBER_NAMES: Final = ("partition_index", "partition_id")
 _TEXT_NAMES: Final = ("group_id", "key", "name", "transactional_id")
 """Fields of an answer that repeat an element which is a number, or text, in the request."""
@@ -178,8 +181,12 @@ class ErrorPlacer:
 
     def _blank_elements(self, asked: object, name: str, cls: type) -> tuple[object, ...]:
         for array, answered_by in self._answered_by.items():
-            elements = getattr(asked, array, None)
-            if answered_by == name and elements:
+            if answered_by != name:
+                continue
+            elements = [asked]
+            for step in array.split("."):
+                elements = [each for holder in elements for each in getattr(holder, step, None) or ()]
+            if elements:
                 return tuple(self._blank_element(element, cls) for element in elements)
         return ()
 
@@ -330,7 +337,7 @@ def _fields(holder: WireStruct) -> tuple[FieldSpec, ...]:
 
 
 def _identity(asked: object, field: FieldSpec) -> dict[str, object]:
-    names = (field.name, "partition", "index") if field.name == "partition_index" else (field.name,)
+    names = (field.name, *_OTHER_NAMES.get(field.name, ()))
     for name in names:
         value = getattr(asked, name, None)
         if value is not None and isinstance(field.kind, Scalar):

@@ -200,7 +200,8 @@ class MessageSpec(msgspec.Struct, frozen=True):
     flexible: Versions
     """The versions with compact lengths and tagged fields."""
     answered_by: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Arrays of a request -> the arrays of the answer with one element for each of their elements, at any depth."""
+    """Arrays of a request -> the arrays of the answer with one element for each of their elements, at any depth.
+    An array inside an array that the answer does not have is written with a dot: ``dirs.topics``."""
 
 
 def request(

@@ -87,6 +87,12 @@ def shut(shut_broker: EmbeddedBroker) -> Iterator[Scene]:
 
 
 FREE: Final = {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.DESCRIBE_CLUSTER}
+TOKENS: Final = {
+    ApiKey.CREATE_DELEGATION_TOKEN,
+    ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN,
+}
 LEFT_OUT: Final = {ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS}
 BY_TRANSACTION: Final = {
     ApiKey.ADD_OFFSETS_TO_TXN,
@@ -107,6 +113,11 @@ BY_CLUSTER: Final = {
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
     ApiKey.LIST_CONFIG_RESOURCES,
     ApiKey.ELECT_LEADERS,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS,
+    ApiKey.DESCRIBE_QUORUM,
+    ApiKey.UPDATE_FEATURES,
+    ApiKey.ALTER_REPLICA_LOG_DIRS,
 }
 BY_GROUP: Final = {
     *(ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.OFFSET_DELETE, ApiKey.FIND_COORDINATOR),
@@ -125,6 +136,8 @@ def expected(api_key: int, version: int) -> set[int]:
     """The codes for a sender without any permission, as in Kafka."""
     if api_key in FREE:
         return {ErrorCode.ILLEGAL_SASL_STATE} if api_key in (17, 36) else set()
+    if api_key in TOKENS:
+        return {ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED}
     if api_key in LEFT_OUT or (api_key == ApiKey.DESCRIBE_LOG_DIRS and version < FIRST_LOG_DIRS_WITH_CODE):
         return set()
     if api_key == ApiKey.ADD_PARTITIONS_TO_TXN:

@@ -655,7 +655,7 @@ def test_a_restart_of_the_whole_cluster_keeps_ports_leaders_and_groups(tmp_path:
         group = again.wait_for_group("g")
         assert len(group.members) == 1
         with RawConnection(again.nodes[3].bootstrap_server) as connection:
-            partitions = connection.ask(MetadataRequest(topics=None), version=12).topics[0].partitions
+            partitions = connection.call(ApiKey.METADATA, 12, topics=[{"name": TOPIC}]).topics[0].partitions
         assert [partition.leader_epoch for partition in partitions] == [1, 2, 1]
         again.nodes.kill(3)
         assert again.nodes.leader(TOPIC, 1) == 2

@@ -423,6 +423,21 @@ _FIELDS: Final[Mapping[int, Callable[[Scene, int], Fields]]] = {
     ApiKey.SASL_AUTHENTICATE: lambda *_: {"auth_bytes": b"\0user\0password"},
     ApiKey.CREATE_PARTITIONS: _create_partitions,
     ApiKey.ELECT_LEADERS: lambda scene, _: {"topic_partitions": [{"topic": scene.topic, "partitions": [0]}]},
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: lambda scene, _: {
+        "topics": [{"name": scene.topic, "partitions": [{"partition_index": 0, "replicas": None}]}]
+    },
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda scene, _: {"topics": [{"name": scene.topic, "partition_indexes": [0]}]},
+    ApiKey.DESCRIBE_QUORUM: lambda *_: {
+        "topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+    },
+    ApiKey.UPDATE_FEATURES: lambda *_: {"feature_updates": [{"feature": "group.version", "max_version_level": 1}]},
+    ApiKey.ALTER_REPLICA_LOG_DIRS: lambda scene, _: {
+        "dirs": [{"path": "/nowhere", "topics": [{"name": scene.topic, "partitions": [0]}]}]
+    },
+    ApiKey.CREATE_DELEGATION_TOKEN: lambda *_: {"max_lifetime_ms": 60_000},
+    ApiKey.RENEW_DELEGATION_TOKEN: lambda *_: {"hmac": b"hmac", "renew_period_ms": 60_000},
+    ApiKey.EXPIRE_DELEGATION_TOKEN: lambda *_: {"hmac": b"hmac", "expiry_time_period_ms": 60_000},
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: lambda *_: {"owners": None},
     ApiKey.DELETE_GROUPS: lambda scene, _: {"groups_names": [scene.group_with_offsets()]},
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _alter_configs,
     ApiKey.OFFSET_DELETE: lambda scene, _: {
@@ -491,6 +506,12 @@ ROWS: Final[Mapping[int, Row]] = {api_key: partial(_request, api_key) for api_ke
 
 REFUSED: Final[Mapping[int, set[int]]] = {
     ApiKey.ELECT_LEADERS: {ErrorCode.ELECTION_NOT_NEEDED},
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: {ErrorCode.NO_REASSIGNMENT_IN_PROGRESS},
+    ApiKey.ALTER_REPLICA_LOG_DIRS: {ErrorCode.LOG_DIR_NOT_FOUND},
+    ApiKey.CREATE_DELEGATION_TOKEN: {ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED},
+    ApiKey.RENEW_DELEGATION_TOKEN: {ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED},
+    ApiKey.EXPIRE_DELEGATION_TOKEN: {ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED},
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: {ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED},
     ApiKey.DESCRIBE_ACLS: {ErrorCode.SECURITY_DISABLED},
     ApiKey.CREATE_ACLS: {ErrorCode.SECURITY_DISABLED},
     ApiKey.DELETE_ACLS: {ErrorCode.SECURITY_DISABLED},
@@ -503,7 +524,8 @@ REFUSED: Final[Mapping[int, set[int]]] = {
     ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT: {ErrorCode.UNKNOWN_MEMBER_ID},
     ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT: {ErrorCode.UNKNOWN_MEMBER_ID},
 }
-"""API key -> error codes of the answer: the preferred node leads, the broker has no SASL and no authorizer, the
+"""API key -> error codes of the answer: the preferred node leads, no reassignment is going on, there is no such folder,
+the connection may not ask for tokens, the broker has no SASL and no authorizer, the
 member is not in the group, or has no share session."""
 
 ADVERTISED: Final[tuple[tuple[int, int], ...]] = tuple(

@@ -33,6 +33,12 @@ _KNOWN_CASES = [
 ]
 
 _YEAR_9999_S = 253_402_300_799
+_DURATIONS = ("max_lifetime_ms", "renew_period_ms", "expiry_time_period_ms")
+_TIMES = tuple(
+    f"{event}_timestamp{unit}"
+    for event in ("issue", "expiry", "max", "last_fetch", "last_caught_up")
+    for unit in ("", "_ms")
+)
 _KIO_HOLDS = Limits(
     integers={
         "error_code": st.sampled_from([code.value for code in ErrorCode]),
@@ -43,6 +49,8 @@ _KIO_HOLDS = Limits(
         "transaction_start_time_ms": st.integers(0, _YEAR_9999_S).map(lambda seconds: seconds * 1000),
         "retention_time_ms": st.integers(-(10**12), 10**12),
         "session_lifetime_ms": st.integers(-(10**12), 10**12),
+        **dict.fromkeys(_DURATIONS, st.integers(-(10**12), 10**12)),
+        **dict.fromkeys(_TIMES, st.integers(0, _YEAR_9999_S).map(lambda seconds: seconds * 1000)),
     },
     private_tags=False,
 )

@@ -36,6 +36,26 @@ def find_readable_topic(broker: BrokerState, *, name: str, topic_id: uuid.UUID, 
     return find_topic(broker.topics, name=name, topic_id=topic_id, by_id=by_id)
 
 
+def described_topics(broker: BrokerState) -> list[Topic]:
+    """All topics by name, as a client sees them that asks for all: with the internal one, once it is listed."""
+    listed = list(broker.topics)
+    if broker.offsets_topic.is_listed:
+        listed.append(broker.offsets_topic.described)
+        listed.sort(key=lambda topic: topic.name)
+    return listed
+
+
+def is_internal(broker: BrokerState, topic: Topic) -> bool:
+    """Whether the topic is that of the groups' records."""
+    return topic is broker.offsets_topic.described
+
+
+def find_described_topic(broker: BrokerState, name: str) -> Topic | None:
+    """The topic of that name, also the internal one; None if there is none."""
+    offsets = broker.offsets_topic.described
+    return offsets if name == offsets.name else broker.topics.get(name)
+
+
 def find_log(
     broker: BrokerState,
     topic: Topic | ErrorCode,

@@ -8,7 +8,10 @@ and to the response header, which never has tagged fields.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
+
+import msgspec
 
 from kip848_client.broker.apis._permissions import nothing
 from kip848_client.broker.net.context import RequestContext
@@ -60,27 +63,38 @@ def handle(broker: BrokerState, request: ApiVersionsRequest, context: RequestCon
     if request.cluster_id is not None and (request.cluster_id, request.node_id) != (broker.cluster_id, context.node_id):
         # KIP-1242: the client's metadata is of a cluster or node that had this address before.
         return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
+    known = features(broker)
     # KAFKA-17492: clients below version 4 cannot read a supported feature whose minimum is 0.
-    supported = (
-        SupportedFeatureKey(name=GROUP_VERSION, min_version=0, max_version=1),
-        SupportedFeatureKey(name=SHARE_VERSION, min_version=0, max_version=2),
-        SupportedFeatureKey(name=TRANSACTION_VERSION, min_version=0, max_version=2),
+    supported = tuple(
+        SupportedFeatureKey(name=name, min_version=0, max_version=feature.highest) for name, feature in known.items()
     )
-    level = broker.config.transaction_version
-    finalized = [
-        FinalizedFeatureKey(name=GROUP_VERSION, max_version_level=1, min_version_level=1),
-        FinalizedFeatureKey(name=SHARE_VERSION, max_version_level=2, min_version_level=2),
-    ]
-    if level:
-        finalized.append(
-            FinalizedFeatureKey(name=TRANSACTION_VERSION, max_version_level=level, min_version_level=level)
-        )
+    finalized = tuple(
+        FinalizedFeatureKey(name=name, max_version_level=feature.level, min_version_level=feature.level)
+        for name, feature in known.items()
+        if feature.level
+    )
     return ApiVersionsResponse(
         api_keys=_served(broker),
         supported_features=supported if context.api_version >= 4 else (),
         finalized_features_epoch=0,
-        finalized_features=tuple(finalized),
+        finalized_features=finalized,
     )
+
+
+class Feature(msgspec.Struct, frozen=True):
+    """The highest level of a feature that the broker could have, and the level that it has."""
+
+    highest: int
+    level: int
+
+
+def features(broker: BrokerState) -> Mapping[str, Feature]:
+    """All features, by name."""
+    return {
+        GROUP_VERSION: Feature(highest=1, level=1),
+        SHARE_VERSION: Feature(highest=2, level=2),
+        TRANSACTION_VERSION: Feature(highest=2, level=broker.config.transaction_version),
+    }
 
 
 def unsupported_version(broker: BrokerState) -> ApiVersionsResponse:

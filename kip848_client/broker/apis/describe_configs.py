@@ -125,7 +125,8 @@ def _entries(broker: BrokerState, node_id: int, asked: DescribeConfigsResource) 
 
 
 def _topic_entries(broker: BrokerState, node_id: int, name: str) -> Mapping[str, _Entry]:
-    own = topic_of(broker.topics, name).configs
+    offsets = broker.offsets_topic.described
+    own = (offsets if name == offsets.name else topic_of(broker.topics, name)).configs
     defaults: dict[str, tuple[_Source, ...]] = {
         key: (_Source(key, default, ConfigSource.DEFAULT),) for key, default in TOPIC_CONFIG_DEFAULTS.items()
     }

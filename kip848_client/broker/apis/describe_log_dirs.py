@@ -50,12 +50,17 @@ def handle(broker: BrokerState, request: DescribeLogDirsRequest, context: Reques
         if partitions:
             topics.append(DescribeLogDirsTopic(name=name, partitions=partitions))
     folder = DescribeLogDirsResult(
-        log_dir=_MEMORY if broker.data_dir is None else str(broker.data_dir.resolve()),
+        log_dir=log_dir(broker),
         topics=tuple(topics),
         total_bytes=total,
         usable_bytes=usable,
     )
     return DescribeLogDirsResponse(results=(folder,))
+
+
+def log_dir(broker: BrokerState) -> str:
+    """The one folder of every node."""
+    return _MEMORY if broker.data_dir is None else str(broker.data_dir.resolve())
 
 
 def _wanted(broker: BrokerState, request: DescribeLogDirsRequest) -> Mapping[str, set[int] | None]:

@@ -12,7 +12,13 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from kip848_client.broker.apis._partitions import TOPIC_OPERATIONS, partition_states
+from kip848_client.broker.apis._partitions import (
+    TOPIC_OPERATIONS,
+    described_topics,
+    find_described_topic,
+    is_internal,
+    partition_states,
+)
 from kip848_client.broker.apis._permissions import TOPIC_FAILED, may_on_topic, shown_topics, split
 from kip848_client.broker.metadata.acls import Operation
 from kip848_client.broker.metadata.topic_name_rules import check_topic_name
@@ -49,14 +55,14 @@ def handle(
                 for topic in request.topics
             )
         )
-    names = sorted({topic.name for topic in request.topics}) or broker.topics.names()
+    names = sorted({topic.name for topic in request.topics}) or [topic.name for topic in described_topics(broker)]
     left = max(1, min(request.response_partition_limit, _PARTITIONS_MAX))
     first = request.cursor
     topics = []
     for name in names:
         if first is not None and name < first.topic_name:
             continue
-        topic = broker.topics.get(name)
+        topic = find_described_topic(broker, name)
         if topic is None:
             topics.append(_error(name))
             continue
@@ -80,6 +86,7 @@ def _describe(broker: BrokerState, topic: Topic, indexes: range) -> DescribeTopi
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
+        is_internal=is_internal(broker, topic),
         partitions=tuple(
             DescribeTopicPartitionsResponsePartition(
                 error_code=states[index].error_code,

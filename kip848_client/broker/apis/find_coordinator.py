@@ -57,6 +57,8 @@ def _find(broker: BrokerState, context: RequestContext, key_type: int, key: str,
         return _none(
             key, ErrorCode.INVALID_REQUEST, f"this broker coordinates groups and transactions only, not {kind}"
         )
+    if topic == GROUP_OFFSETS:
+        broker.offsets_topic.create()
     node_id = broker.placement.coordinator(topic, key)
     if node_id == NO_LEADER:
         return _none(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "no node lives that could coordinate it")

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Final, assert_never
 
 from kip848_client.broker.apis._configs import ConfigResourceType
+from kip848_client.broker.apis._partitions import described_topics
 from kip848_client.broker.apis._permissions import whole_cluster
 from kip848_client.broker.metadata.acls import Operation
 from kip848_client.broker.net.context import RequestContext
@@ -67,6 +68,6 @@ def _names(broker: BrokerState, resource_type: ConfigResourceType) -> Iterable[s
         case ConfigResourceType.BROKER_LOGGER | ConfigResourceType.BROKER:
             return (str(node.node_id) for node in broker.living_nodes())
         case ConfigResourceType.TOPIC:
-            return broker.topics.names()
+            return [topic.name for topic in described_topics(broker)]
         case _:
             assert_never(resource_type)

@@ -20,6 +20,8 @@ from kip848_client.broker.apis._partitions import (
     CLUSTER_OPERATIONS,
     OPERATIONS_NOT_ASKED,
     TOPIC_OPERATIONS,
+    described_topics,
+    is_internal,
     partition_states,
 )
 from kip848_client.broker.apis._permissions import (
@@ -80,7 +82,7 @@ def handle(broker: BrokerState, request: MetadataRequest, context: RequestContex
 def _topics(broker: BrokerState, request: MetadataRequest, api_version: int) -> Iterable[MetadataResponseTopic]:
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_NOT_ASKED
     if request.topics is None or (api_version == 0 and not request.topics):
-        return [_describe(broker, topic, operations) for topic in broker.topics]
+        return [_describe(broker, topic, operations) for topic in described_topics(broker)]
     # An id wins over a name, and each topic is answered once, however often it was asked for.
     unique = {asked.topic_id if asked.topic_id != ZERO_UUID else asked.name: asked for asked in request.topics}
     return [_one(broker, asked, request.allow_auto_topic_creation, operations) for asked in unique.values()]
@@ -89,7 +91,7 @@ def _topics(broker: BrokerState, request: MetadataRequest, api_version: int) -> 
 def _one(broker: BrokerState, asked: MetadataRequestTopic, may_create: bool, operations: int) -> MetadataResponseTopic:
     offsets = broker.offsets_topic.described
     if asked.topic_id == offsets.topic_id or (asked.topic_id == ZERO_UUID and asked.name == offsets.name):
-        return replace(_describe(broker, offsets, operations), is_internal=True)
+        return _describe(broker, offsets, operations)
     if asked.topic_id != ZERO_UUID:
         topic = broker.topics.get_by_id(asked.topic_id)
         if topic is None:
@@ -115,6 +117,7 @@ def _describe(broker: BrokerState, topic: Topic, operations: int) -> MetadataRes
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
+        is_internal=is_internal(broker, topic),
         partitions=tuple(
             MetadataResponsePartition(
                 error_code=state.error_code,

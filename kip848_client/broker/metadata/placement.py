@@ -327,6 +327,25 @@ class Placement:
             placed.replicas = tuple(to if node == placed.leader else node for node in placed.replicas)
         return self._lead(topic, partition, placed, to)
 
+    def reassign(self, topic: uuid.UUID, partition: int, replicas: tuple[int, ...]) -> LeaderChange | None:
+        """Give a partition other replicas; None if its leader is among them and stays.
+
+        Raises:
+            BrokerError: INVALID_REPLICA_ASSIGNMENT: nodes that are not there, or none that is running.
+        """
+        self.check_assignments([replicas])
+        if not self.is_spread:
+            return None
+        leader = self._first_living(replicas)
+        if leader == NO_LEADER:
+            raise BrokerError(
+                f"None of the brokers {list(replicas)} is running: one of the new replicas must lead the partition.",
+                code=ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            )
+        placed = self._topics[topic][partition]
+        placed.replicas = replicas
+        return None if placed.leader in replicas else self._lead(topic, partition, placed, leader)
+
     # --- internals
 
     def _striped(self, start: int, partitions: Iterable[int], factor: int) -> list[tuple[int, ...]]:

@@ -26,6 +26,8 @@ PARTITION_RECORDS_MAX: Final = 10_000
 
 _BATCH_RECORDS_MAX: Final = 500
 INT32_MAX: Final = 2**31 - 1
+_CONFIGS: Final = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "104857600"}
+"""Those of Kafka (``GroupCoordinator.groupMetadataTopicConfigs``)."""
 
 KeyAndValue = tuple[bytes, bytes | None]
 
@@ -40,12 +42,25 @@ class OffsetsTopic:
     def __init__(self, watchers: AppendWatchers) -> None:
         self._watchers = watchers
         self._topic: Final = Topic(
-            GROUP_OFFSETS_TOPIC, uuid.uuid4(), [PartitionLog() for _ in range(GROUP_OFFSETS_PARTITIONS)]
+            GROUP_OFFSETS_TOPIC,
+            uuid.uuid4(),
+            [PartitionLog() for _ in range(GROUP_OFFSETS_PARTITIONS)],
+            configs=dict(_CONFIGS),
         )
         self._latest: Final[dict[int, dict[bytes, Record]]] = {}
         self._unread: dict[int, list[Sequence[Record]]] | None = {}
         self._since_rewritten: Final[dict[int, int]] = {}
         self._rewritten_from: Final[dict[int, int]] = {}
+        self._asked_for = False
+
+    def create(self) -> None:
+        """List it among the topics: a client asks for the coordinator of a group, which creates it on Kafka."""
+        self._asked_for = True
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether answers about all topics have it. A client that names it finds it before, too."""
+        return self._asked_for or bool(self._since_rewritten)
 
     def is_empty(self, group_id: str) -> bool:
         """Whether nothing was ever written to the partition of a group."""

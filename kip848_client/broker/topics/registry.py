@@ -387,6 +387,20 @@ class TopicRegistry:
         self._announce(TopicReconfigured(topic))
         return topic
 
+    def reassign(self, topic: Topic, partition: int, replicas: tuple[int, ...]) -> None:
+        """Give a partition other replicas, and another leader if the present one is not among them.
+
+        Raises:
+            BrokerError: as `Placement.reassign`.
+        """
+        change = self.placement.reassign(topic.topic_id, partition, replicas)
+        if change is not None:
+            self.leaders_changed([change])
+        else:
+            self._keep_placement(topic.topic_id)
+            self.watchers.gone(topic.partitions[partition])
+        self._announce(TopicReconfigured(topic))
+
     def subscribe(self, listener: Callable[[TopicChange], None]) -> Callable[[], None]:
         """Call *listener* after each change, in order; the returned function ends it."""
         self._listeners.append(listener)

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from kip848_client.errors import ConfigError
-from kip848_client.model import Subscription
+from kip848_client.model import INTERNAL_TOPICS, Subscription
 from kip848_client.patterns import compiled
 from kip848_client.spark.group.log_offsets import LogOffsets
-
-_INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-"""Kafka's own topics, which no pattern means; Spark's source leaves them out, too. Named in full they are read."""
 
 
 def matching_topics(subscription: Subscription, log: LogOffsets) -> dict[str, int]:
@@ -28,4 +23,4 @@ def matching_topics(subscription: Subscription, log: LogOffsets) -> dict[str, in
     except ValueError as error:
         raise ConfigError(f"subscribePattern: {pattern!r} is not a regular expression of RE2: {error}") from error
     counts = log.partition_counts(None)
-    return {topic: count for topic, count in counts.items() if matches(topic) and topic not in _INTERNAL}
+    return {topic: count for topic, count in counts.items() if matches(topic) and topic not in INTERNAL_TOPICS}
