@@ -37,7 +37,7 @@ def test_api_versions_lists_exactly_what_has_a_file(connection: RawConnection, v
     assert [(api.api_key, api.min_version, api.max_version) for api in response.api_keys] == [
         (api.api_key, api.version_min if api.api_key != ApiKey.PRODUCE else 0, api.version_max)
         for api in load_apis()
-        if api.extension != "sasl"
+        if api.extension not in ("sasl", "telemetry")
     ]
 
 
@@ -51,7 +51,8 @@ def test_old_versions_of_produce_are_advertised_and_close_the_connection(
 
 
 @pytest.mark.parametrize(
-    ("version", "supported"), [(3, []), (4, [("group.version", 0, 1), ("transaction.version", 0, 2)])]
+    ("version", "supported"),
+    [(3, []), (4, [("group.version", 0, 1), ("share.version", 0, 2), ("transaction.version", 0, 2)])],
 )
 def test_groups_and_transactions_are_finalised_features(
     connection: RawConnection, version: int, supported: list[tuple[str, int, int]]
@@ -60,7 +61,7 @@ def test_groups_and_transactions_are_finalised_features(
     response = connection.ask(API_VERSIONS, version=version)
     assert [(item.name, item.min_version, item.max_version) for item in response.supported_features] == supported
     finalized = [(item.name, item.max_version_level) for item in response.finalized_features]
-    assert finalized == [("group.version", 1), ("transaction.version", 2)]
+    assert finalized == [("group.version", 1), ("share.version", 2), ("transaction.version", 2)]
 
 
 @pytest.mark.parametrize(("level", "finalized"), [(0, []), (1, [1])])
