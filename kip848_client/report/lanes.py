@@ -12,7 +12,7 @@ from typing import Final, Literal, Protocol
 
 from kip848_client.journal import JournalEvent, JsonValue
 from kip848_client.report.changes import ChangeTracker
-from kip848_client.report.lives import Arrival, LifeTracker
+from kip848_client.report.lives import Arrival, LifeTracker, Rhythm
 from kip848_client.report.names import MemberNames
 from kip848_client.report.timeline import (
     CommitEnd,
@@ -32,6 +32,7 @@ AT_REST: Final = frozenset({"Stable", "Empty", "Dead"})
 _CLASSIC_REBALANCE_BEGINS: Final = "PreparingRebalance"
 JOINS_NOT_SEEN: Final = "classic_rebalance (its join phase is not in the log)"
 """Reason of a rebalance that began earlier than the log says."""
+_RHYTHM: Final = ("commits", "interval_ms", "longest_ms")
 _NOT_A_MEMBER: Final = frozenset({"UNJOINED", "FATAL"})
 """Public states of a consumer that is no member of the group."""
 
@@ -403,7 +404,7 @@ class LaneBuilder:
         offsets = event.fields.get("offsets")
         if event.member_id and isinstance(offsets, dict):
             self._unread.committed(offsets, at_ms)
-            self._lives.committed(who, at_ms, sampled=bool(event.fields.get("sampled")))
+            self._lives.committed(who, at_ms, rhythm=_rhythm(event) if event.fields.get("sampled") else None)
         if not event.fields.get("sampled"):
             self._commit_ended(event, who, at_ms)
 
@@ -509,6 +510,12 @@ def sent_and_late_ms(event: JournalEvent) -> tuple[float, float | None]:
     sent_ms, due_ms = event.fields.get("sent_ms"), event.fields.get("due_ms")
     sent = float(sent_ms) if isinstance(sent_ms, int | float) else float(event.ts_ms)
     return sent, max(0.0, sent - due_ms) if isinstance(due_ms, int | float) else None
+
+
+def _rhythm(event: JournalEvent) -> Rhythm:
+    """What a commit says about those beside it that the log does not have."""
+    commits, interval_ms, longest_ms = (_number(event.fields.get(name)) for name in _RHYTHM)
+    return Rhythm(int(commits), interval_ms, longest_ms)
 
 
 def _epoch_of(event: JournalEvent) -> int:

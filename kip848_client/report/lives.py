@@ -7,7 +7,7 @@ and one that died was silent until its session was over.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -33,7 +33,7 @@ class Departure(msgspec.Struct, frozen=True):
         reason: of the event; ``removed`` in a recorded log.
         partitions: that it was counted as the owner of.
         silent_ms: since its last commit; None if the log has none.
-        interval_ms: the usual time between its commits; None if there were too few, or not all are in the log.
+        interval_ms: the usual time between its commits; None if there were too few.
         longest_ms: the longest time between two of them.
     """
 
@@ -86,14 +86,28 @@ class Lives(msgspec.Struct, frozen=True):
     target: frozenset[str] | None = None
 
 
+class Rhythm(NamedTuple):
+    """How many commits there were before one that a log has alone, and the usual and longest time between them."""
+
+    commits: int
+    interval_ms: float
+    longest_ms: float
+
+
 class _Commits:
-    __slots__ = ("count", "first_ms", "last_ms", "longest_ms", "sampled")
+    __slots__ = ("count", "first_ms", "last_ms", "longest_ms", "rhythm")
 
     def __init__(self, at_ms: float) -> None:
         self.first_ms = self.last_ms = at_ms
         self.longest_ms = 0.0
         self.count = 0
-        self.sampled = False
+        self.rhythm: Rhythm | None = None
+
+    def summary(self) -> Rhythm:
+        """The rhythm of those that are in the log, or what it says of the others."""
+        if self.rhythm is not None:
+            return self.rhythm
+        return Rhythm(self.count, (self.last_ms - self.first_ms) / max(1, self.count - 1), self.longest_ms)
 
 
 class LifeTracker:
@@ -111,11 +125,11 @@ class LifeTracker:
         self._members[arrival.who] = arrival
         self._lives.arrivals.append(arrival)
 
-    def committed(self, who: str, at_ms: float, *, sampled: bool) -> None:
+    def committed(self, who: str, at_ms: float, *, rhythm: Rhythm | None) -> None:
         """A member's commit was accepted.
 
         Args:
-            sampled: others beside it are not in the log.
+            rhythm: if others beside it are not in the log, what is known of them.
         """
         commits = self._commits.get(who)
         if commits is None:
@@ -123,15 +137,14 @@ class LifeTracker:
         commits.longest_ms = max(commits.longest_ms, at_ms - commits.last_ms)
         commits.last_ms = max(commits.last_ms, at_ms)
         commits.count += 1
-        commits.sampled |= sampled
+        if rhythm is not None and (commits.rhythm is None or rhythm.commits >= commits.rhythm.commits):
+            commits.rhythm = rhythm
 
     def left(self, who: str, member_id: str, at_ms: float, *, reason: str, partitions: int) -> None:
         """A member left or was removed."""
         arrival = self._members.get(who) or Arrival(at_ms, who, member_id, who, None)
         commits = self._commits.pop(who, None)
-        interval_ms: float | None = None
-        if commits is not None and commits.count >= _COMMITS_MIN and not commits.sampled:
-            interval_ms = (commits.last_ms - commits.first_ms) / (commits.count - 1)
+        rhythm = Rhythm(0, 0.0, 0.0) if commits is None else commits.summary()
         self._lives.departures.append(
             Departure(
                 at_ms=at_ms,
@@ -142,8 +155,8 @@ class LifeTracker:
                 reason=reason,
                 partitions=partitions,
                 silent_ms=None if commits is None else at_ms - commits.last_ms,
-                interval_ms=interval_ms,
-                longest_ms=0.0 if commits is None else commits.longest_ms,
+                interval_ms=rhythm.interval_ms if rhythm.commits >= _COMMITS_MIN else None,
+                longest_ms=rhythm.longest_ms,
             )
         )
 

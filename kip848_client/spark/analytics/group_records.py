@@ -32,7 +32,7 @@ from pyspark.sql import functions as sf
 
 from kip848_client.client.records.data_plane import KafkaException, create_record_consumer, translate
 from kip848_client.errors import Kip848Error
-from kip848_client.journal import JournalEvent
+from kip848_client.journal import JournalEvent, JsonValue
 from kip848_client.recorder import RawRecord, Recorder
 from kip848_client.report.summary import Table
 from kip848_client.spark.analytics.analytics import Analysis, analyze_lines, kept
@@ -328,14 +328,21 @@ def _replayer(
     return replay
 
 
-class _Samples:
-    """Commits of one group since its last departure: those that are events, and the last one of each partition."""
+class _Rhythm:
+    """The commits of one partition since the last departure from its group. The first one is an event."""
 
-    __slots__ = ("last", "told")
+    __slots__ = ("count", "first_ms", "last_ms", "longest_ms", "value")
 
-    def __init__(self) -> None:
-        self.told: set[bytes] = set()
-        self.last: dict[bytes, tuple[int, bytes]] = {}
+    def __init__(self, ts_ms: int, value: bytes) -> None:
+        self.first_ms = self.last_ms = ts_ms
+        self.longest_ms = 0
+        self.count = 1
+        self.value = value
+
+    def add(self, ts_ms: int, value: bytes) -> None:
+        self.longest_ms = max(self.longest_ms, ts_ms - self.last_ms)
+        self.last_ms, self.value = ts_ms, value
+        self.count += 1
 
 
 class _Partition:
@@ -352,7 +359,9 @@ class _Partition:
         self._commits: Counter[tuple[str, int]] = Counter()
         self._offsets: Counter[tuple[str, int]] = Counter()
         self._last_commit: tuple[str, int] | None = None
-        self._samples: dict[str, _Samples] = {}
+        self._rhythms: dict[str, dict[bytes, _Rhythm]] = {}
+        self._told: dict[str, _Rhythm] = {}
+        """Of the last departure, by name of the partition."""
         self._records = 0
         self._events = 0
 
@@ -399,13 +408,12 @@ class _Partition:
         group_id = _group_of(key)
         if not self._wants(group_id):
             return
-        samples = self._samples.get(group_id)
-        if samples is None:
-            samples = self._samples[group_id] = _Samples()
-        if key in samples.told:
-            samples.last[key] = ts_ms, value
+        rhythms = self._rhythms.setdefault(group_id, {})
+        rhythm = rhythms.get(key)
+        if rhythm is not None:
+            rhythm.add(ts_ms, value)
         else:
-            samples.told.add(key)
+            rhythms[key] = _Rhythm(ts_ms, value)
             self._keep(self._recorder.add(RawRecord(self.number, ts_ms, key, value)))
         place = group_id, ts_ms - ts_ms % _MINUTE_MS
         self._offsets[place] += 1
@@ -414,21 +422,44 @@ class _Partition:
             self._commits[place] += 1
 
     def _tell_last_commits(self, group_id: str) -> None:
-        samples = self._samples.pop(group_id, None)
-        if samples is not None:
-            for key, (ts_ms, value) in samples.last.items():
-                self._keep(self._recorder.add(RawRecord(self.number, ts_ms, key, value)))
+        rhythms = self._rhythms.pop(group_id, None)
+        if rhythms is None:
+            return
+        self._keep(self._recorder.end_of_partition(self.number))
+        self._told = {_partition_of(key): rhythm for key, rhythm in rhythms.items() if rhythm.count > 1}
+        for key, rhythm in rhythms.items():
+            if rhythm.count > 1:
+                self._keep(self._recorder.add(RawRecord(self.number, rhythm.last_ms, key, rhythm.value)))
+        self._keep(self._recorder.end_of_partition(self.number))
+        self._told = {}
 
     def _keep(self, events: Iterable[JournalEvent]) -> None:
         for event in events:
             if not self._is_silent:
                 if event.event == "offsets_committed":
-                    event = msgspec.structs.replace(event, fields={**event.fields, "sampled": True})
+                    event = msgspec.structs.replace(event, fields={**event.fields, **self._sample(event)})
                 self._events += 1
                 line = event.to_json()
                 self._rows.add(
                     "event", event.group_id, self.number, self._events, event.ts_ms, None, None, line, None, None
                 )
+
+    def _sample(self, event: JournalEvent) -> Mapping[str, JsonValue]:
+        """Further fields of a commit: with what rhythm its member committed before."""
+        offsets = event.fields.get("offsets")
+        rhythms = [self._told[name] for name in offsets if name in self._told] if isinstance(offsets, dict) else []
+        if not rhythms:
+            return {"sampled": True}
+        longest = max(rhythms, key=lambda each: each.count)
+        interval_ms = (longest.last_ms - longest.first_ms) / (longest.count - 1)
+        return {"sampled": True, "commits": longest.count, "interval_ms": interval_ms, "longest_ms": longest.longest_ms}
+
+
+def _partition_of(key: bytes) -> str:
+    """The topic and partition of the key of a commit, as events write them."""
+    begin = 4 + (key[2] << 8 | key[3])
+    end = begin + 2 + (key[begin] << 8 | key[begin + 1])
+    return f"{key[begin + 2 : end].decode('utf-8', 'replace')}-{int.from_bytes(key[end : end + 4], 'big')}"
 
 
 def _group_of(key: bytes) -> str:
