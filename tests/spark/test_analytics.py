@@ -29,6 +29,7 @@ from kip848_client.simulation.virtual.history import to_event_log
 from kip848_client.simulation.virtual.scenario import scenario_of
 from kip848_client.spark.analytics.analytics import TABLES, Analysis, analyze, kept
 from kip848_client.spark.analytics.analytics_periods import compare_periods
+from kip848_client.spark.analytics.figure_rows import FIGURE_TABLES
 from kip848_client.spark.session.arrow_map import map_in_arrow
 from tests.spark.arrange import produce
 from tests.support.waiting import wait_until
@@ -310,9 +311,12 @@ def test_a_table_that_is_kept_outlives_an_executor(
 
 
 def test_the_tables_are_documented() -> None:
-    """The page says what is in each folder."""
-    page = (Path(__file__).parents[2] / "docs" / "report.md").read_text(encoding="utf-8")
-    assert [name for name, told in TABLES.items() if f"| `{name}` | {told} |" not in page] == []
+    """The page says what is in each folder, and in each column."""
+    page = (Path(__file__).parents[2] / "docs" / "report-tables.md").read_text(encoding="utf-8")
+    rows = {name: line for name in TABLES for line in page.splitlines() if line.startswith(f"| `{name}` |")}
+    assert [name for name, told in TABLES.items() if not rows[name].startswith(f"| `{name}` | {told} |")] == []
+    columns = {name: set(re.findall(r"`(\w+)`", rows[name])) for name in FIGURE_TABLES}
+    assert {name for name, of_table in FIGURE_TABLES.items() if set(of_table) - columns[name]} == set()
 
 
 def test_pandas_is_not_needed(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
