@@ -42,6 +42,7 @@ class ServerUnderTest:
         self.parked: queue.SimpleQueue[tuple[bytes, RequestContext]] = queue.SimpleQueue()
         self.opened = 0
         self.frames: list[bytes] = []
+        self.muted: ClientConnection | None = None
         self.refusals: list[str] = []
         self.thread = LoopThread("server-under-test")
         self.server = Server(
@@ -77,7 +78,10 @@ class ServerUnderTest:
         self.frames.append(frame)
         header = RequestHeader(api_key=0, api_version=0, correlation_id=self.opened, client_id=None)
         context = connection.begin(header, now_ms=0, node_id=-1)
-        if frame.startswith(b"echo"):
+        if frame.startswith(b"mute"):
+            connection.mute()
+            self.muted = connection
+        if frame.startswith((b"echo", b"mute")):
             context.reply(Text(frame))
         elif frame.startswith(b"big"):
             context.reply(Text(bytes(1_000_000)))
@@ -151,6 +155,22 @@ def test_a_frame_that_never_ends_is_given_up_although_bytes_keep_coming(make_ser
         connection.socket.sendall(start)
         assert trickle_until_closed(connection)
     assert server.refusals == ["a frame was not complete after 100 ms"]
+
+
+def test_a_muted_connection_may_be_in_the_middle_of_a_frame(make_server: MakeServer) -> None:
+    """A producer that is throttled for a minute has half a batch in its socket, which the broker does not read."""
+    server = make_server(incomplete_frame_ms_max=40)
+    with server.connect() as throttled, server.connect() as broken:
+        whole = framed(b"echo later")
+        throttled.socket.sendall(framed(b"mute") + whole[:6])
+        assert throttled.read_frame() == b"mute"
+        broken.socket.sendall(b"\x00")
+        assert broken.is_closed_by_peer()  # the deadline has passed for both
+        throttled.socket.sendall(whole[6:])
+        assert server.frames == [b"mute"]
+        assert server.muted is not None
+        server.thread.call(server.muted.unmute)
+        assert throttled.read_frame() == b"echo later"
 
 
 def test_a_silent_connection_without_an_open_frame_stays(make_server: MakeServer) -> None:

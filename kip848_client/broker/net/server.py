@@ -419,6 +419,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def mute(self) -> None:
         """Read nothing more from the peer, and handle nothing, until as many calls of `unmute`."""
         self._mutes += 1
+        self._frame_begun_s = None  # its rest is not read
         self._pause_or_resume_reading()
 
     def unmute(self) -> None:
@@ -539,7 +540,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 del buffer[:start]
         elif start < end:
             buffer += received[start:]
-        if not buffer or self._frame_waits:
+        if not buffer or self._frame_waits or self._mutes:
             self._frame_begun_s = None
         elif self._frame_begun_s is None:
             self._frame_begun_s = self._loop.time()
