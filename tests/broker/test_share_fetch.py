@@ -143,6 +143,14 @@ def test_a_member_gets_records_and_acknowledges_them_on_its_next_fetch(broker: E
     assert shown(broker).start_offset == 10
 
 
+def test_a_member_beyond_its_quota_is_throttled_and_keeps_its_records(broker: EmbeddedBroker, worker: Worker) -> None:
+    """Records that are locked for a member, and then not sent, would wait for the end of their lock."""
+    broker.quotas.set(user="<default>", consumer_byte_rate=1)
+    answer = worker.fetch()
+    assert answer.throttle_time_ms > 0
+    assert acquired(answer) == [(0, 0, 1)]  # at least a record
+
+
 def test_a_waiting_fetch_is_answered_by_a_produce(broker: EmbeddedBroker, worker: Worker) -> None:
     """An idle worker gets the next job at once, and not at the end of its wait."""
     worker.take()

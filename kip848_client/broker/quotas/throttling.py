@@ -35,6 +35,7 @@ from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import encode_response
 from kip848_client.wire.messages.fetch import FetchRequest, FetchResponse
 from kip848_client.wire.messages.produce import ProduceRequest
+from kip848_client.wire.messages.share_fetch import ShareFetchResponse
 from kip848_client.wire.schema import Request, Response
 
 __all__ = ["MutationQuota", "Throttling"]
@@ -43,6 +44,8 @@ _MS_PER_S: Final = 1000
 _PERCENT: Final = 100
 _NOT_TIMED: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.WRITE_TXN_MARKERS})
 """Requests without a quota of time: logins, and those between brokers."""
+_Fetched: TypeAlias = FetchResponse | ShareFetchResponse
+
 _METERS_MAX: Final = 10_000
 """From so many on, those that measure nothing any more are forgotten."""
 
@@ -154,17 +157,17 @@ class Throttling:
         fetched = 0
         if isinstance(request, ProduceRequest):
             other_ms = self._exceeds(PRODUCER_BYTE_RATE, context, size_bytes)
-        elif isinstance(response, FetchResponse) and self._limit(CONSUMER_BYTE_RATE, context) is not None:
+        elif isinstance(response, _Fetched) and self._limit(CONSUMER_BYTE_RATE, context) is not None:
             fetched = _size_of_news(request, response, context.api_version)
             other_ms = self._exceeds(CONSUMER_BYTE_RATE, context, fetched)
         throttle_ms = max(time_ms, other_ms)
         if not throttle_ms:
             return response
-        if fetched:
-            self._exceeds(CONSUMER_BYTE_RATE, context, -fetched)  # it will be counted when it is sent
         self._mute(connection, throttle_ms)
         if isinstance(response, FetchResponse) and not response.error_code:
+            self._exceeds(CONSUMER_BYTE_RATE, context, -fetched)  # it is not sent now, and counted when it is
             return FetchResponse(throttle_time_ms=throttle_ms)
+        # Unlike Kafka we send what a ShareFetch acquired: without it the records were locked for nothing.
         if not hasattr(response, "throttle_time_ms"):
             return response
         return replace(response, throttle_time_ms=throttle_ms)
@@ -238,9 +241,9 @@ class MutationQuota:
             self._context.mutation_throttle_ms = bucket.delay_ms(self._limit, now_ms)
 
 
-def _size_of_news(request: Request[Any], response: FetchResponse, api_version: int) -> int:
+def _size_of_news(request: Request[Any], response: _Fetched, api_version: int) -> int:
     """Bytes of an answer; of one in a fetch session only of the partitions with records."""
-    if isinstance(request, FetchRequest) and request.session_id:
+    if isinstance(response, FetchResponse) and isinstance(request, FetchRequest) and request.session_id:
         topics = (
             replace(topic, partitions=tuple(each for each in topic.partitions if each.records))
             for topic in response.responses
