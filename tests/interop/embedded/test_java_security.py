@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,8 @@ pytestmark = [pytest.mark.interop, pytest.mark.kafka, pytest.mark.slow, pytest.m
 
 PASSWORD: Final = "alice-secret"
 SESSION_MS: Final = 3_000
+RENEWALS: Final = 2
+"""How often the member logs in again on the connection of its heartbeats."""
 PACKAGE: Final = "org.apache.kafka.common.security"
 WITH_PASSWORD: Final = f'required username="alice" password="{PASSWORD}"'
 LOGINS: Final = {
@@ -78,7 +81,9 @@ def test_javas_member_logs_in_and_stays_while_its_sessions_are_renewed(
                 producer.produce("orders", str(produced), partition=produced % 2)
                 produced += 1
                 assert producer.flush(TIMEOUT_S) == 0
-                return len(broker.requests.of("SaslHandshake", client_id="java")) >= 8
+                logins = Counter(each.connection_id for each in broker.requests.of("SaslHandshake", client_id="java"))
+                beating = {each.connection_id for each in broker.requests.of("ConsumerGroupHeartbeat", group="g")}
+                return any(logins[connection_id] > RENEWALS for connection_id in beating)
 
             wait_until(is_renewed, TIMEOUT_S, "renewed sessions of Java's member")
             wait_until(lambda: member.keys() == all_keys("orders", produced, partitions=2), TIMEOUT_S, "every record")
@@ -86,5 +91,7 @@ def test_javas_member_logs_in_and_stays_while_its_sessions_are_renewed(
             assert [fact for fact in member.facts if not fact.startswith("record ")][-1] == "closed"
         finally:
             member.kill()
-        heartbeats = broker.requests.of("ConsumerGroupHeartbeat", client_id="java")
-        assert len({entry.connection_id for entry in heartbeats}) == 1
+        # A busy machine may let a session end; the member then goes on over another connection, and is the same one.
+        heartbeats = broker.requests.of("ConsumerGroupHeartbeat", group="g")
+        epochs = [getattr(each.request, "member_epoch", 0) for each in heartbeats]
+        assert epochs[:-1] == sorted(epochs[:-1]), "it joined again"
