@@ -167,11 +167,11 @@ class Member:
         self._dispatch(event)
         self._group.resume()
         self._positions.advance()
-        if context.link is None:
-            self._discovery.advance(wanted=self._coordinator_wanted)
         self._group.advance()
         self._commits.advance()
         self._fetches.advance()
+        if context.link is None:
+            self._discovery.advance(wanted=self._coordinator_wanted)
         self._positions.flush()
         self._view = self._next_view()
         return context.effects

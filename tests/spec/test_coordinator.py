@@ -53,6 +53,17 @@ def test_r20_a_consumer_that_left_does_not_look() -> None:
     assert not member.sent
 
 
+def test_r20_nothing_is_due_once_the_last_commit_that_waits_for_a_coordinator_has_ended() -> None:
+    """A process with thousands of consumers is woken for each needless deadline."""
+    member = MemberHarness(coordinator_found=False)
+    call = member.commit(positions(t_0=7), timeout_ms=50)
+    member.fail(FindCoordinatorRequest)
+    member.clock.advance(50)
+    member.tick()
+    assert isinstance(member.commit_error(call), Kip848Error)
+    assert member.member.deadline_ms() is None
+
+
 @pytest.mark.parametrize("kind", [FailureKind.TIMED_OUT, FailureKind.DISCONNECTED])
 def test_r21_a_lookup_is_repeated_for_ever(kind: FailureKind) -> None:
     """A cluster that is down for a night must find its consumers alive in the morning."""

@@ -95,7 +95,7 @@ class TrueDeadlines(Observer):
         if effects or member.view() is not before:
             fail("C9", f"{consumer.name} has nothing to do until {deadline_ms}, and asked {when} does {effects}")
         # A deadline that is gone woke the member once for nothing; one that is new or earlier was missing before.
-        if after_ms is not None and (deadline_ms is None or after_ms < deadline_ms):
+        if after_ms != deadline_ms and (after_ms is None or deadline_ms is None or after_ms < deadline_ms):
             fail("C9", f"{consumer.name} asked {when} moves its deadline from {deadline_ms} to {after_ms}")
 
 
