@@ -15,6 +15,7 @@ import msgspec
 from kip848_client.faults import Rule
 from kip848_client.simulation.actions import Actions
 from kip848_client.simulation.actors.simulated_consumer import SimulatedConsumer, UserCode
+from kip848_client.simulation.actors.simulated_queue import play_queue
 from kip848_client.simulation.actors.simulated_workers import play_workers
 from kip848_client.simulation.checkers import every_checker
 from kip848_client.simulation.consumer_environment import ConsumerEnvironment
@@ -82,7 +83,8 @@ def run(
     Args:
         application: makes your own listener for the consumer of that name; see `UserCode`.
         rules: fault rules for single requests, as the embedded broker takes them; they end with the safety phase.
-        watch: makes more observers, beside the checkers of `checkers`; see `observer`. Runs of workers take none.
+        watch: makes more observers, beside the checkers of `checkers`; see `observer`. Runs of workers and of share
+            groups take none.
         keep_history: False keeps counts only, for runs that are long.
 
     Returns:
@@ -93,6 +95,9 @@ def run(
     if scenario.units:
         scheduler = Scheduler(seed, keep_history=keep_history)
         violation = _broken(lambda: play_workers(scenario, scheduler))
+    elif scenario.jobs:
+        scheduler = Scheduler(seed, keep_history=keep_history)
+        violation = _broken(lambda: play_queue(scenario, scheduler))
     else:
         watch = (every_checker, *watch)
         environment = ConsumerEnvironment(

@@ -125,6 +125,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         server_assignor: the coordinator's assignor that members ask for; empty for its default.
         units: units that workers share. Then there are workers in place of consumers (`simulated_workers`), and
             *assignors* is the fraction of the runs in which one of them computes the plan.
+        jobs: batches of jobs for the members of a share group, who are there in place of consumers (`simulated_queue`).
         skip: numbers of planned events that are left out; how a failing run is made smaller.
     """
 
@@ -180,6 +181,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     request_timeout_ms: int = 5_000
     server_assignor: str = ""
     units: int = 0
+    jobs: int = 0
     skip: frozenset[int] = frozenset()
 
 
@@ -354,6 +356,13 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
             units=6 members=3 members_max=5 assignors=0.4 joins=0.05 leaves=0.06 crashes=0.06 cuts=0.1 drift=0.1
             failovers=0.03 replication_ms=20 max_poll_interval_ms=12000 probes=0 trials=0
             faults.loss=0.05 faults.duplicate=0.02 faults.break_connection=0.02 faults.delay_ms=0,150
+            """,
+        ),
+        _named(
+            "shares",
+            """
+            jobs=150 members=3 duration_ms=30000 crashes=0.1 coordinator_crashes=0.1 probes=0 trials=0
+            faults.loss=0.04 faults.delay_ms=0,100
             """,
         ),
         QUIET,

@@ -12,6 +12,7 @@ from tests.simulation.known_bugs import (
     incidents,
     invariants,
     member,
+    shares,
     transactions,
     workers,
 )
@@ -19,5 +20,5 @@ from tests.simulation.known_bugs.registry import KNOWN_BUGS, KnownBug
 
 __all__ = ["KNOWN_BUGS", "KnownBug"]
 
-_READ = (assignors, classic, coordinator, incidents, invariants, member, transactions, workers)
+_READ = (assignors, classic, coordinator, incidents, invariants, member, shares, transactions, workers)
 """Importing a module adds its bugs to `KNOWN_BUGS`."""
