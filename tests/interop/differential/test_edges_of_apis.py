@@ -219,6 +219,23 @@ BROKER_KEYS: Final = (
     *("offsets.retention.minutes", "offsets.retention.check.interval.ms"),
 )
 
+
+def beat(**fields: Any) -> Case:
+    """The first heartbeat of a worker, but for *fields*."""
+    usual = {"group_id": "+workers", "member_id": "w", "member_epoch": 0, "subscribed_topic_names": ["+full"]}
+    return "share_group_heartbeat", 1, usual | fields
+
+
+def alter_starts(group: str) -> Case:
+    partitions = [{"partition_index": 0, "start_offset": 1}]
+    topics = [{"topic_name": "+full", "partitions": partitions}]
+    return "alter_share_group_offsets", 0, {"group_id": group, "topics": topics}
+
+
+def forget(group: str) -> Case:
+    return "delete_share_group_offsets", 0, {"group_id": group, "topics": [{"topic_name": "+full"}]}
+
+
 CASES: Final[dict[str, Case]] = {
     "fetch beyond the end": fetch(("full", 0, 99)),
     "fetch beyond the end, committed only": fetch(("full", 0, 99), isolation=1),
@@ -245,6 +262,52 @@ CASES: Final[dict[str, Case]] = {
     "produce a control batch": produce("empty", batch(b"k", attributes=0x20)),
     "produce two batches": produce("empty", batch(b"k") + batch(b"k")),
     "produce nothing": produce("empty", b""),
+    "a worker without a member id": beat(member_id="  "),
+    "a worker without topics": beat(subscribed_topic_names=[]),
+    "a worker that says nothing of topics": beat(subscribed_topic_names=None),
+    "a worker without a name of its rack": beat(rack_id=" "),
+    "a worker without a group": beat(group_id=" "),
+    "a worker with an epoch below -1": beat(member_epoch=-2),
+    "a worker that was never there": beat(member_epoch=3, subscribed_topic_names=None),
+    "a worker that leaves and was never there": beat(member_epoch=-1, subscribed_topic_names=None),
+    "a worker in a group of consumers": beat(group_id="+g"),
+    "describe share groups that are none": ("share_group_describe", 1, {"group_ids": ["", "+none", "+g"]}),
+    "start offsets of topics that are none": (
+        "describe_share_group_offsets",
+        1,
+        {"groups": [{"group_id": "+none", "topics": [{"topic_name": "+none", "partitions": [0]}]}]},
+    ),
+    "start offsets of partitions that are none": (
+        "describe_share_group_offsets",
+        1,
+        {"groups": [{"group_id": "+g", "topics": [{"topic_name": "+full", "partitions": [0, 7]}]}]},
+    ),
+    "start offsets of all that a group has not begun": (
+        "describe_share_group_offsets",
+        1,
+        {"groups": [{"group_id": "+none", "topics": None}]},
+    ),
+    "move start offsets of a group of consumers": alter_starts("+g"),
+    "move start offsets of no group": alter_starts(""),
+    "forget topics of a group of consumers": forget("+g"),
+    "forget topics of a group that is none": forget("+none"),
+    "forget topics of no group": forget(""),
+    **{
+        f"{name}={value} of a share group": alter(GROUP, "+sharing", (name, value))
+        for name, value in (
+            ("share.auto.offset.reset", "none"),
+            ("share.auto.offset.reset", "EARLIEST"),
+            ("share.auto.offset.reset", "by_duration:PT1H"),
+            ("share.auto.offset.reset", "by_duration:P1W"),
+            ("share.isolation.level", "READ_COMMITTED"),
+            ("share.renew.acknowledge.enable", "TRUE"),
+            ("share.renew.acknowledge.enable", "1"),
+            ("share.delivery.count.limit", "11"),
+            ("share.partition.max.record.locks", "99"),
+            ("errors.deadletterqueue.topic.name", "__dead"),
+            ("errors.deadletterqueue.topic.name", "a bad name"),
+        )
+    },
     "delete a topic named twice": delete(*[{"name": "+full"}] * 2),
     "delete a topic named three times beside one that is not there": delete(
         {"name": "+full"}, {"name": "+none"}, {"name": "+full"}, {"name": "+full"}
