@@ -95,6 +95,7 @@ class Cluster:
             backoff_ms=config.retry_backoff_ms,
             backoff_max_ms=config.retry_backoff_max_ms,
             setup_timeout_ms=config.connection_setup_timeout_ms,
+            rebootstraps=config.rebootstraps,
         )
         self.patient = await_broker
         """Whether a cluster of which no broker can be reached is asked again."""

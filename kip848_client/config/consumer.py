@@ -59,6 +59,7 @@ class ConsumerConfig(Confidential, frozen=True):
         auto_offset_reset: ``earliest``, ``latest``, ``none``, or ``by_duration:`` with a duration (see `duration_ms`).
         auto_offset_reset_new_partitions: the same for partitions that appear while this consumer is subscribed.
         rebalance_timeout_ms: equal to max.poll.interval.ms; sent to the coordinator.
+        rebootstraps: whether the control plane asks the bootstrap servers again once it knows the cluster's brokers.
         early_heartbeats: heartbeat sooner than the interval while waiting for partitions of other members.
         heartbeat_interval_max_ms: longest heartbeat interval, or None for no limit.
         data_plane: configuration for ``confluent_kafka.Consumer``; may hold secrets, so it is not in the repr.
@@ -95,6 +96,7 @@ class ConsumerConfig(Confidential, frozen=True):
     retry_backoff_ms: int
     retry_backoff_max_ms: int
     connection_setup_timeout_ms: int
+    rebootstraps: bool
     early_heartbeats: bool
     heartbeat_interval_max_ms: int | None
     data_plane: Mapping[str, ConfigValue]
@@ -165,6 +167,8 @@ _OWN_KEYS: Final = frozenset(
         "retry.backoff.ms",
         "retry.backoff.max.ms",
         "socket.connection.setup.timeout.ms",
+        "metadata.recovery.strategy",
+        "metadata.recovery.rebootstrap.trigger.ms",
         "heartbeat.early.enable",
         "heartbeat.interval.max.ms",
         "on_commit",
@@ -240,6 +244,7 @@ def parse_consumer_config(conf: Mapping[str, ConfigValue]) -> ConsumerConfig:
     auto_commit = reader.flag("enable.auto.commit", default=True)
     auto_commit_interval_ms = reader.integer("auto.commit.interval.ms", default=5_000, low=0, high=86_400_000)
     partition_eof = reader.flag("enable.partition.eof", default=False)
+    reader.integer("metadata.recovery.rebootstrap.trigger.ms", default=300_000, low=0, high=_INT32_MAX)  # librdkafka's
     local_assignors = LocalAssignors()
     with reader.at_once():
         read = read_classic_assignors if classic else read_local_assignors
@@ -271,6 +276,10 @@ def parse_consumer_config(conf: Mapping[str, ConfigValue]) -> ConsumerConfig:
         connection_setup_timeout_ms=reader.integer(
             "socket.connection.setup.timeout.ms", default=30_000, low=1_000, high=_INT32_MAX
         ),
+        rebootstraps=reader.one_of(
+            "metadata.recovery.strategy", {"rebootstrap": "rebootstrap", "none": "none"}, default="rebootstrap"
+        )
+        == "rebootstrap",
         early_heartbeats=reader.flag("heartbeat.early.enable", default=True),
         heartbeat_interval_max_ms=(
             reader.integer("heartbeat.interval.max.ms", default=_INT32_MAX, low=50, high=_INT32_MAX)

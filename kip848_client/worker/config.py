@@ -39,6 +39,8 @@ _SHARED: Final = (
     "group.id",
     "client.id",
     "group.instance.id",
+    "metadata.recovery.strategy",
+    "metadata.recovery.rebootstrap.trigger.ms",
     "request.timeout.ms",
     "retry.backoff.ms",
     "retry.backoff.max.ms",

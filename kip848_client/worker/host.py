@@ -28,6 +28,7 @@ from kip848_client.errors import (
     ConnectionLostError,
     IllegalStateError,
     Kip848Error,
+    OtherClusterError,
     ProtocolError,
     RequestTimeoutError,
     UnsupportedByBrokerError,
@@ -185,6 +186,8 @@ class WorkerHost:
                     backoff_ms=config.retry_backoff_ms,
                     backoff_max_ms=config.retry_backoff_max_ms,
                     setup_timeout_ms=config.connection_setup_timeout_ms,
+                    rebootstraps=config.rebootstraps,
+                    asks_cluster=True,
                 )
                 self._context = contextvars.copy_context()
                 with self._lock:
@@ -258,7 +261,7 @@ class WorkerHost:
             await self._close_connection()
             late = RequestTimeoutError(f"no answer from the coordinator in {send.timeout_ms} ms")
             self._not_answered(send, late)
-        except (AuthenticationError, UnsupportedByBrokerError, UnsupportedVersionError) as error:
+        except (AuthenticationError, OtherClusterError, UnsupportedByBrokerError, UnsupportedVersionError) as error:
             self._not_answered(send, error, final=True)
         except Kip848Error as error:
             if isinstance(error, ConnectionLostError | ProtocolError):

@@ -57,7 +57,9 @@ def falls_silent(request: Request[Response]) -> Response | Kip848Error:
 class Bench:
     """A sender on a fake network; sleeping moves the clock."""
 
-    def __init__(self, network: OpenConnection, tasks: TaskGroup, *, bootstrap: list[tuple[str, int]]) -> None:
+    def __init__(
+        self, network: OpenConnection, tasks: TaskGroup, *, bootstrap: list[tuple[str, int]], **options: bool
+    ) -> None:
         self.clock = ManualClock()
         self.slept_ms: list[float] = []
         self.sender = RequestSender(
@@ -67,6 +69,7 @@ class Bench:
             clock=self.clock,
             rng=random.Random(1),
             sleep=self._sleep,
+            **options,
         )
 
     async def _sleep(self, seconds: float) -> None:
@@ -278,7 +281,7 @@ async def test_a_consumer_whose_servers_all_lead_to_another_cluster_is_told_so(t
     bench = Bench(network, tasks, bootstrap=[("a", 1), ("b", 2)])
     bench.sender.learn_nodes([], cluster_id="old")
 
-    with pytest.raises(OtherClusterError, match="cluster new by now; this consumer began in cluster old"):
+    with pytest.raises(OtherClusterError, match="cluster new by now; this client began in cluster old"):
         await bench.sender.any_broker(timeout_ms=10_000)
 
 
@@ -297,3 +300,42 @@ async def test_a_node_is_asked_by_the_cluster_and_id_that_are_meant(tasks: TaskG
         await bench.sender.node(7, timeout_ms=10_000)
     await bench.sender.any_broker(timeout_ms=10_000)
     assert network.meant[-1] == (None, -1)
+
+
+async def test_a_broker_that_asks_for_a_new_start_is_left(tasks: TaskGroup) -> None:
+    """KIP-1102: a broker that is taken out of a cluster sends its clients back to the bootstrap servers."""
+    network = FakeNetwork({("a", 1): of_cluster("c"), ("b", 2): of_cluster("c")})
+    bench = Bench(network, tasks, bootstrap=[("a", 1), ("b", 2)])
+    bench.sender.learn_nodes([BrokerNode(7, "n", 7)], cluster_id="c")
+    first = await bench.sender.any_broker(timeout_ms=10_000)
+
+    bench.sender.rebootstrap()
+
+    assert await bench.sender.any_broker(timeout_ms=10_000) is not first
+    with pytest.raises(ConnectionLostError, match="not in the cluster's metadata"):
+        await bench.sender.node(7, timeout_ms=10_000)
+
+
+async def test_without_recovery_the_bootstrap_servers_are_asked_once(tasks: TaskGroup) -> None:
+    """metadata.recovery.strategy=none is set where the bootstrap address leads elsewhere later on."""
+    network = FakeNetwork({("a", 1): of_cluster("c")})
+    bench = Bench(network, tasks, bootstrap=[("a", 1)], rebootstraps=False)
+    connection = await bench.sender.any_broker(timeout_ms=10_000)
+    bench.sender.learn_nodes([BrokerNode(7, "n", 7)], cluster_id="c")
+
+    bench.sender.rebootstrap()
+    assert await bench.sender.any_broker(timeout_ms=10_000) is connection
+    await connection.aclose()
+    with pytest.raises(ConnectionLostError, match="no broker listens on n:7"):
+        await bench.sender.any_broker(timeout_ms=10_000)
+
+
+async def test_a_client_without_metadata_asks_for_its_cluster(tasks: TaskGroup) -> None:
+    """A worker learns no nodes; it would go on in another cluster, where its units may run already."""
+    network = FakeNetwork({("a", 1): of_cluster("old")})
+    bench = Bench(network, tasks, bootstrap=[("a", 1)], asks_cluster=True)
+    await (await bench.sender.any_broker(timeout_ms=10_000)).aclose()
+    network.connections["a", 1] = of_cluster("new")
+
+    with pytest.raises(OtherClusterError, match="cluster new by now; this client began in cluster old"):
+        await bench.sender.any_broker(timeout_ms=10_000)

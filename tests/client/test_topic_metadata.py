@@ -126,6 +126,21 @@ def test_names_are_asked_by_id_where_the_broker_can() -> None:
     assert not request.allow_auto_topic_creation
 
 
+def test_a_broker_may_send_its_clients_back_to_the_bootstrap_servers() -> None:
+    """KIP-1102: its metadata is of another cluster, so no topic of it may be believed."""
+    answers = iter([MetadataResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED), broker(0)(MetadataRequest())])
+    connection = FakeConnection(lambda _: next(answers))
+
+    async def ask_twice(sender: RequestSender, _: anyio.abc.TaskGroup) -> dict[UUID, str]:
+        with pytest.raises(ConnectionLostError, match="new start from the bootstrap servers"):
+            await metadata(sender).names({ORDERS}, timeout_ms=1_000)
+        return await metadata(sender).names({ORDERS}, timeout_ms=1_000)
+
+    network = FakeNetwork({("a", 1): connection})
+    assert on(network, ask_twice) == {ORDERS: "orders"}
+    assert network.dialled == [("a", 1)] * 2
+
+
 def test_an_older_broker_is_asked_for_every_topic() -> None:
     """Before version 12 a request without names kills the connection."""
     connection = FakeConnection(broker(0), versions={ApiKey.METADATA: (0, 11)})

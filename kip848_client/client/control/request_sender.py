@@ -110,6 +110,9 @@ class RequestSender:
         rng: picks the first bootstrap server and spreads retries.
         backoff_ms, backoff_max_ms: between attempts to open a connection (retry.backoff.ms, retry.backoff.max.ms).
         setup_timeout_ms: for one attempt (socket.connection.setup.timeout.ms).
+        rebootstraps: whether the bootstrap servers are asked again once nodes of the cluster are known
+            (metadata.recovery.strategy).
+        asks_cluster: ask the first broker for its cluster, because nothing else tells it to `learn_nodes`.
         sleep: waits between attempts; takes seconds.
     """
 
@@ -124,6 +127,8 @@ class RequestSender:
         backoff_ms: int = 100,
         backoff_max_ms: int = 1_000,
         setup_timeout_ms: int = 30_000,
+        rebootstraps: bool = True,
+        asks_cluster: bool = False,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         self._bootstrap: Final = tuple(bootstrap)
@@ -134,6 +139,8 @@ class RequestSender:
         self._backoff_ms = backoff_ms
         self._backoff_max_ms = backoff_max_ms
         self._setup_timeout_ms = setup_timeout_ms
+        self._rebootstraps: Final = rebootstraps
+        self._asks_cluster: Final = asks_cluster
         self._sleep = sleep
         self._cluster_id: str | None = None
         self._nodes: dict[int, BrokerNode] = {}
@@ -152,6 +159,15 @@ class RequestSender:
         if self._cluster_id is None:
             self._cluster_id = cluster_id
         self._nodes = {node.node_id: node for node in nodes}
+
+    def rebootstrap(self) -> None:
+        """Begin again with the bootstrap servers, if that is allowed: a broker said REBOOTSTRAP_REQUIRED (KIP-1102)."""
+        if not self._rebootstraps:
+            return
+        self._nodes.clear()
+        connection, self._any = self._any, None
+        if connection is not None:
+            self._tasks.start_soon(connection.aclose)
 
     async def any_broker(self, *, timeout_ms: int) -> BrokerConnection:
         """The connection for requests that every broker answers; opened if there is none.
@@ -205,7 +221,8 @@ class RequestSender:
         except BrokerError as error:
             if error.code != ErrorCode.REBOOTSTRAP_REQUIRED:
                 raise
-            self._nodes.clear()
+            if self._rebootstraps:
+                self._nodes.clear()
             raise ConnectionLostError(str(error)) from error
 
     async def send_any(
@@ -288,8 +305,8 @@ class RequestSender:
             waiting.cancel_scope.cancel()
 
     async def _check_cluster(self, connection: BrokerConnection, *, deadline_ms: int) -> None:
-        """See that a broker which was reached by an address alone is of our cluster; asked once that is known."""
-        if self._cluster_id is None:
+        """See that a broker which was reached by an address alone is of our cluster."""
+        if self._cluster_id is None and not self._asks_cluster:
             return
         left_ms = max(1, deadline_ms - self._clock.now_ms())
         try:
@@ -297,12 +314,14 @@ class RequestSender:
         except BaseException:
             await connection.aclose()
             raise
+        if self._cluster_id is None:
+            self._cluster_id = found.cluster_id
         if found.cluster_id not in (None, self._cluster_id):
             await connection.aclose()
             raise OtherClusterError(
-                f"the bootstrap servers lead to cluster {found.cluster_id} by now; this consumer began in cluster "
-                f"{self._cluster_id}, and its positions mean nothing there. Nothing was read; make a new consumer if "
-                "that cluster is meant"
+                f"the bootstrap servers lead to cluster {found.cluster_id} by now; this client began in cluster "
+                f"{self._cluster_id}, and its positions and epochs mean nothing there. Nothing was read or run; make a "
+                "new client if that cluster is meant"
             )
 
     async def _open(self, node: BrokerNode, *, attempts: int, timeout_ms: int) -> BrokerConnection:
@@ -353,7 +372,8 @@ class RequestSender:
 
     @property
     def _addresses(self) -> list[tuple[str, int]]:
-        known = [*self._bootstrap, *((node.host, node.port) for node in self._nodes.values())]
+        nodes = [(node.host, node.port) for node in self._nodes.values()]
+        known = nodes if nodes and not self._rebootstraps else [*self._bootstrap, *nodes]
         return list(dict.fromkeys(known))
 
     def _lock(self, key: int | None) -> anyio.Lock:

@@ -247,6 +247,14 @@ class TopicMetadataRequestManager:
         )
 
     def _learn(self, response: MetadataResponse) -> None:
+        """Remember the brokers.
+
+        Raises:
+            ConnectionLostError: the broker sends its clients back to the bootstrap servers.
+        """
+        if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
+            self._sender.rebootstrap()
+            raise ConnectionLostError("the broker asks for a new start from the bootstrap servers")
         if response.brokers:
             self._sender.learn_nodes(
                 (BrokerNode(b.node_id, b.host, b.port) for b in response.brokers), cluster_id=response.cluster_id

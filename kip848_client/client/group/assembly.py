@@ -94,6 +94,7 @@ def build_group_member(
             backoff_ms=config.retry_backoff_ms,
             backoff_max_ms=config.retry_backoff_max_ms,
             setup_timeout_ms=config.connection_setup_timeout_ms,
+            rebootstraps=config.rebootstraps,
         )
         metadata = TopicMetadataRequestManager(
             sender, clock=clock, isolation_level=_ISOLATION_LEVELS[config.isolation_level]
