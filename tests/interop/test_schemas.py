@@ -6,6 +6,7 @@ import json
 import re
 import zipfile
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pytest
@@ -59,6 +60,17 @@ def test_we_declare_what_kafka_does(case: Case, definitions: dict[tuple[int, str
     assert tuple(_ours(case.cls, case.version)) == tuple(_kafkas(kafka["fields"], case.version, common))
 
 
+def test_the_document_names_every_api_of_kafka(definitions: dict[tuple[int, str], Definition]) -> None:
+    """Nobody should have to try whether the embedded broker serves what a tool needs."""
+    document = (Path(__file__).parents[2] / "docs" / "coordinator.md").read_text(encoding="utf-8")
+    names = {
+        definition["name"].removesuffix("Request")
+        for (_, kind), definition in definitions.items()
+        if kind == "request" and definition["validVersions"] != "none"
+    }
+    assert {name for name in names if not re.search(rf"\b{name}\b", document)} == set()
+
+
 def _ours(cls: type[WireStruct], version: int) -> Iterator[Shape]:
     for field in fields_of(cls):
         if field.versions.includes(version) and (field.tag or 0) < PRIVATE_TAG_FIRST:
@@ -76,7 +88,7 @@ def _our_shape(field: FieldSpec, version: int) -> Shape:
 
 def _kafkas(fields: list[Definition], version: int, common: Mapping[str, list[Definition]]) -> Iterator[Shape]:
     for field in fields:
-        if not Versions.parse(field["versions"]).includes(version):
+        if not Versions.parse(field.get("versions", "0+")).includes(version):
             continue
         prefix, kind = re.fullmatch(r"(\[\])?(\w+)", field["type"]).groups(default="")  # type: ignore[union-attr]
         is_nullable = kind == "records" or Versions.parse(field.get("nullableVersions", "none")).includes(version)

@@ -14,12 +14,12 @@ from tests.interop.embedded.holding import Member
 from tests.interop.kafka_libs import KafkaUnavailableError, java_command, kafka_libs
 from tests.support.waiting import TIMEOUT_S
 
-SOURCE: Final = Path(__file__).parent / "java" / "JavaClient.java"
+SOURCES: Final = Path(__file__).parent / "java"
 LOGGING: Final = Path(__file__).parents[1] / "kafka" / "log4j2.properties"
 
 
 def java_client(classes: Path) -> list[str]:
-    """Compile JavaClient into the folder *classes*; the command line that runs it.
+    """Compile the programs of `SOURCES` into the folder *classes*; the command line that runs JavaClient.
 
     Raises:
         KafkaUnavailableError: there is no compiler, or the jars cannot be fetched.
@@ -29,7 +29,8 @@ def java_client(classes: Path) -> list[str]:
     if compiler is None:
         raise KafkaUnavailableError("There is a Java runtime but no `javac`.")
     class_path = f"{libs}/*"
-    subprocess.run([compiler, "-nowarn", "-cp", class_path, "-d", str(classes), str(SOURCE)], check=True, timeout=120)
+    sources = [str(source) for source in sorted(SOURCES.glob("*.java"))]
+    subprocess.run([compiler, "-nowarn", "-cp", class_path, "-d", str(classes), *sources], check=True, timeout=120)
     logging = f"-Dlog4j2.configurationFile={LOGGING}"
     return [command, "-Xmx256m", "-XX:+UseSerialGC", logging, "-cp", f"{classes}{os.pathsep}{class_path}", "JavaClient"]
 
