@@ -6,6 +6,7 @@
     kip848 report history.jsonl --html timeline.html             # one page, with a slider
     kip848 report history.jsonl --png timeline.png --group orders
     kip848 report week.jsonl --period 2026-11-09..2026-11-16 --period 2026-11-16..2026-11-23   # side by side
+    kip848 report --bootstrap kafka:9092 --group billing --html billing.html                   # of a cluster, up to now
     kip848 report --spark --bootstrap kafka:9092 --out groups    # of a cluster; again, and it goes on where it ended
     kip848 report --spark /logs 's3a://more/*.jsonl.gz' --out tables --html summary.html   # more than one machine holds
 """
@@ -21,6 +22,7 @@ from typing import Final
 from kip848_client.cli.report_periods import tell_comparison
 from kip848_client.cli.report_spark import add_spark_arguments, run_spark
 from kip848_client.cli.report_what_if import savings
+from kip848_client.cli.watching.groups_read import read_cluster
 from kip848_client.errors import ConfigError, Kip848Error, join_names
 from kip848_client.journal import read_journal
 from kip848_client.json_text import to_json
@@ -68,13 +70,13 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError("--what-if does not go with --spark: kip848 sweep --like GROUP asks for the shape of a group")
     if arguments.spark:
         return run_spark(arguments)
-    if arguments.bootstrap is not None:
-        raise ConfigError("--bootstrap goes with --spark; without it: kip848 groups record --out FILE, then this FILE")
-    if not arguments.logs:
-        raise ConfigError("there is no FILE to report on")
+    if arguments.logs and arguments.bootstrap is not None:
+        raise ConfigError("give FILEs or --bootstrap, one of the two")
+    if not arguments.logs and arguments.bootstrap is None:
+        raise ConfigError("there is no FILE to report on, and no cluster (--bootstrap)")
     if arguments.out is not None or arguments.master is not None or arguments.conf:
         raise ConfigError("--out, --master and --conf go with --spark")
-    timelines = _read([Path(log) for log in arguments.logs], arguments.group)
+    timelines = _of_cluster(arguments) if arguments.bootstrap is not None else _read(arguments.logs, arguments.group)
     if arguments.period:
         periods = [parse_period(text) for text in arguments.period]
         return tell_comparison(compare_periods(timelines, periods), arguments)
@@ -96,18 +98,26 @@ def run(arguments: argparse.Namespace) -> int:
         plain: dict[str, object] = {"findings": findings, "groups": [each.to_plain() for each in figures]}
         print(to_json(plain | {"what_if": list(savings(timelines, findings))} if arguments.what_if else plain))
         return 0
-    for each in figures:
-        print("\n".join(map(printable, _sentences(each))))
     print("\n".join(map(printable, _findings(findings))))
     if arguments.what_if:
         print("\n".join(map(printable, savings(timelines, findings))))
+    for each in figures:
+        print("\n".join(map(printable, _sentences(each))))
     for path in (arguments.html, arguments.png):
         if path is not None:
             print(f"written: {path}")
     return 0
 
 
-def _read(logs: Sequence[Path], group_id: str | None) -> list[Timeline]:
+def _of_cluster(arguments: argparse.Namespace) -> list[Timeline]:
+    timelines = build_timelines(read_cluster(arguments))
+    if not timelines:
+        wanted = "of any group" if arguments.group is None else f"of group {arguments.group!r}"
+        raise Kip848Error(f"no record {wanted} in __consumer_offsets")
+    return timelines
+
+
+def _read(logs: Sequence[str], group_id: str | None) -> list[Timeline]:
     try:
         timelines = build_timelines(chain.from_iterable(read_journal(path) for path in logs))
     except OSError as error:

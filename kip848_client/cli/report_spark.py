@@ -34,7 +34,7 @@ def add_spark_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--out", metavar="FOLDER", help="with --spark: write the tables there, as Parquet")
     add_session_arguments(group, prefix="with --spark: ")
-    cluster = parser.add_argument_group("of a cluster, in place of FILE; with --spark and --out")
+    cluster = parser.add_argument_group("of a cluster, in place of FILE; a large one with --spark and --out")
     add_client_arguments(cluster)
 
 

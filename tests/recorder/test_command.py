@@ -143,3 +143,18 @@ def test_the_topic_is_there_for_readers_alone(kip848_broker: EmbeddedBroker) -> 
     assert producer.flush(10) == 0
     assert "TOPIC_EXCEPTION" in failures[0]
     assert kip848_broker.topics == {"orders": 1}
+
+
+def test_a_cluster_is_reported_on_without_a_file_in_between(
+    kip848_broker: EmbeddedBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At three in the morning one command is enough to remember."""
+    kip848_broker.topics.create("orders", partitions=6)
+    scripted_run(kip848_broker)
+    page = tmp_path / "page.html"
+    command = ["report", "--bootstrap", kip848_broker.bootstrap_servers, "--group"]
+    assert main([*command, "billing", "--html", str(page)]) == 0
+    assert "group billing: 3 members, 6 partitions" in capsys.readouterr().out
+    assert '"group_id":"billing"' in page.read_text(encoding="utf-8")
+    assert main([*command, "none"]) == 1
+    assert "no record of group 'none' in __consumer_offsets" in capsys.readouterr().err

@@ -195,7 +195,7 @@ def test_what_other_settings_would_have_saved_is_played_with_the_groups_own_shap
     log.write_text("".join(f"{each.to_json()}\n" for each in _a_death(last_commit_ms=8_000)), encoding="utf-8")
     assert main(["report", str(log), "--what-if"]) == 0
     told = capsys.readouterr().out
-    assert "what went wrong, the worst first:\n  8.000 s  orders: 2 of 3 partitions had no reader for at most" in told
+    assert told.startswith("what went wrong, the worst first:\n  8.000 s  orders: 2 of 3 partitions had no reader for ")
     assert "if a node dies (a group on KIP-848 of 2 members and 3 partitions" in told
     longest = {name: float(s) for name, s in re.findall(r"  (\S[\w= ]+\S) +one partition unread for ([\d.]+) s", told)}
     assert longest["session=10000"] < 15 < 40 < longest["as it is"]
