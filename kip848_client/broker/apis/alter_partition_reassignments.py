@@ -70,6 +70,7 @@ def _reassign(
             raise BrokerError(text, code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if asked.replicas is None:
             raise BrokerError("No partition reassignment found.", code=ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+        broker.placement.check_assignments([asked.replicas])
         now = len(broker.placement.get(topic.topic_id, partition).replicas)
         if not may_change_factor and len(asked.replicas) != now:
             text = f"The replication factor is changed from {now} to {len(asked.replicas)}"

@@ -35,27 +35,15 @@ requires = whole_cluster(Operation.ALTER)
 
 
 def handle(broker: BrokerState, request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
-    """Refuse what would be a change; with one refusal nothing is done, and from version 2 on it is the answer."""
-    problems = {
-        update.feature: _problem(broker, update, by_type=context.api_version >= 1) for update in request.feature_updates
-    }
-    if context.api_version >= _FIRST_VERSION_WITHOUT_RESULTS:
-        first = next((problem for problem in problems.values() if problem is not None), None)
-        if first is None:
-            return UpdateFeaturesResponse()
-        return UpdateFeaturesResponse(
-            error_code=ErrorCode.INVALID_UPDATE_VERSION,
-            error_message=f"The update failed for all features since the following feature had an error: {first}",
-        )
+    """Refuse what would be a change; the first refusal is the answer, in every version."""
+    problems = (_problem(broker, update, by_type=context.api_version >= 1) for update in request.feature_updates)
+    first = next((problem for problem in problems if problem is not None), None)
+    if first is None:
+        named = request.feature_updates if context.api_version < _FIRST_VERSION_WITHOUT_RESULTS else ()
+        return UpdateFeaturesResponse(results=tuple(UpdatableFeatureResult(feature=each.feature) for each in named))
     return UpdateFeaturesResponse(
-        results=tuple(
-            UpdatableFeatureResult(
-                feature=feature,
-                error_code=ErrorCode.NONE if problem is None else ErrorCode.INVALID_UPDATE_VERSION,
-                error_message=problem,
-            )
-            for feature, problem in problems.items()
-        )
+        error_code=ErrorCode.INVALID_UPDATE_VERSION,
+        error_message=f"The update failed for all features since the following feature had an error: {first}",
     )
 
 

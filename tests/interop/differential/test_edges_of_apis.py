@@ -137,6 +137,32 @@ def elect(*named: tuple[str, list[int]], kind: int = 0) -> Case:
     return "elect_leaders", 2, fields
 
 
+def reassign(
+    *replicas: int, topic: str = "+full", partition: int = 0, cancel: bool = False, keep: bool = False
+) -> Case:
+    """*keep*: the number of replicas must stay."""
+    asked = {"partition_index": partition, "replicas": None if cancel else list(replicas)}
+    fields = {"allow_replication_factor_change": not keep, "topics": [{"name": topic, "partitions": [asked]}]}
+    return "alter_partition_reassignments", 1, fields
+
+
+def reassignments(*partitions: int, topic: str = "+full") -> Case:
+    return "list_partition_reassignments", 0, {"topics": [{"name": topic, "partition_indexes": list(partitions)}]}
+
+
+def feature(name: str, level: int, *, version: int = 2, kind: int = 1) -> Case:
+    update = {"feature": name, "max_version_level": level, "upgrade_type": kind}
+    return "update_features", version, {"feature_updates": [update], "validate_only": True}
+
+
+def quorum(topic: str, partition: int = 0) -> Case:
+    return "describe_quorum", 2, {"topics": [{"topic_name": topic, "partitions": [{"partition_index": partition}]}]}
+
+
+def move_folder(path: str, topic: str = "+full") -> Case:
+    return "alter_replica_log_dirs", 2, {"dirs": [{"path": path, "topics": [{"name": topic, "partitions": [0]}]}]}
+
+
 def quota(entity: Mapping[str, str | None], *changes: tuple[str, float], times: int = 1) -> Case:
     """Changes of the quotas of an entity, which are named as often as *times* says."""
     entry = {
@@ -359,6 +385,32 @@ CASES: Final[dict[str, Case]] = {
     "elect leaders that lead": elect(("+full", [0, 7]), ("+nowhere", [0])),
     "elect leaders twice, and of an unknown kind": elect(("+full", [0, 0]), kind=3),
     "elect any leader where there is one": elect(("+full", [0]), kind=1),
+    "give a partition the replica that it has": reassign(1),
+    "give a partition a node that is not there": reassign(99),
+    "give a partition a node twice": reassign(1, 1),
+    "give a partition no replica": reassign(),
+    "give a partition more replicas than may be": reassign(1, 2, keep=True),
+    "move a partition that is not there": reassign(1, partition=7),
+    "move a partition of a topic that is not there": reassign(1, topic="+nowhere"),
+    "end a reassignment that is not going on": reassign(cancel=True),
+    "list reassignments of a topic": reassignments(0, 7),
+    "list reassignments of a topic that is not there": reassignments(0, topic="+nowhere"),
+    "raise a feature to its level": feature("group.version", 1),
+    "raise a feature to its level, by an older API": feature("group.version", 1, version=1),
+    "raise a feature above all levels": feature("group.version", 9),
+    "raise a feature that is not there": feature("no.such.feature", 1),
+    "raise a feature that is not there, by an older API": feature("no.such.feature", 1, version=1),
+    "lower a feature without permission": feature("transaction.version", 1),
+    "a feature below zero": feature("transaction.version", -1),
+    "a feature in an unknown way": feature("transaction.version", 2, kind=9),
+    "describe the quorum of another topic": quorum("+full"),
+    "describe another partition of the quorum": quorum("__cluster_metadata", 7),
+    "move a partition to a folder that is not there": move_folder("/nowhere"),
+    "move a topic that is not there to such a folder": move_folder("/nowhere", "+nowhere"),
+    "create a token": ("create_delegation_token", 3, {"max_lifetime_ms": 1000}),
+    "renew a token": ("renew_delegation_token", 2, {"hmac": b"h", "renew_period_ms": 1000}),
+    "end a token": ("expire_delegation_token", 2, {"hmac": b"h", "expiry_time_period_ms": 1000}),
+    "describe tokens": ("describe_delegation_token", 3, {"owners": None}),
     "list what has client metrics": list_resources(version=0),
     "list brokers and loggers": list_resources(BROKER, BROKER_LOGGER, BROKER),
     "list resources of a type that is not known": list_resources(TOPIC, 3),
