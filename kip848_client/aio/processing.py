@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
+import anyio.lowlevel
 
 from kip848_client.aio.owner_thread import OwnerThread, teller
 from kip848_client.client.processing.access import ConsumerAccess, ProcessedConsumer
@@ -25,6 +29,9 @@ __all__ = ["TaskProcessor"]
 ResultT = TypeVar("ResultT")
 
 _SLICE_S: Final = 1.0
+_PAUSED_SLICE_S: Final = 0.01
+YIELD_S: Final = 0.001
+"""A task that has handled records for so long lets others run."""
 _FULL_SLICE_S: Final = 0.1
 """How often a consumer whose buffer is full takes part in rebalances."""
 _CANCELLED_GRACE_S: Final = 1.0
@@ -56,8 +63,21 @@ class TaskProcessor(Driver):
         self._scopes: Final[dict[int, anyio.CancelScope]] = {}
         self._reading: Final = anyio.CancelScope()
         self._moved = anyio.Event()
+        """Set when a handler has ended, if `_awaits_end`."""
+        self._room = anyio.Event()
+        """Set when there is room again, if `_awaits_room`."""
+        self._due = anyio.Event()
+        """Set when something is due before `_armed_ms`."""
+        self._awaits_end = self._awaits_room = False
+        self._armed_ms: float = math.inf
+        self._todo: Final[deque[Work]] = deque()
+        """Started works that the task of the last one takes."""
+        self._inside = False
+        """A task is between two works."""
+        self._yielded_s = 0.0
         self._commit_due_s = 0.0
         self._commit_open = False
+        self._revocations = 0
         self._in_loop: Callable[[Callable[[], object]], object] = _call
         self._tasks: TaskGroup
 
@@ -108,9 +128,10 @@ class TaskProcessor(Driver):
                 await self._pause()
             elif not count:
                 with anyio.move_on_after(_FULL_SLICE_S):
-                    while not self.core.may_read:
-                        await self._moved.wait()
-                        await self._pause()
+                    self._awaits_room, self._room = True, anyio.Event()
+                    await self._room.wait()
+                self._awaits_room = False
+                await self._pause()
 
     async def _on_thread(self, work: Callable[[], ResultT]) -> ResultT:
         return await self._thread.run(work)
@@ -126,7 +147,6 @@ class TaskProcessor(Driver):
     async def _keep_consumer(self) -> None:
         """Resume and commit as handlers end, also while a read waits."""
         while True:
-            moved = self._moved
             now_s = anyio.current_time()
             if self.core.paused:
                 await self._pause()
@@ -134,21 +154,21 @@ class TaskProcessor(Driver):
                 self._commit_due_s = now_s + self._access.commit_interval_s
                 if offsets := self.core.to_commit():
                     self._commit_open = True
-                    ended = partial(self._commit_ended_elsewhere, offsets)
-                    await self._on_thread(partial(self._access.commit_later, offsets, ended))
-            with anyio.move_on_after(max(0.0, self._commit_due_s - anyio.current_time()) or _SLICE_S):
-                if self.core.paused:
-                    await moved.wait()
-                else:
-                    await anyio.sleep(_SLICE_S)
+                    await self._on_thread(partial(self._commit_later, offsets, self._revocations))
+            # Handlers that end make room in a paused partition; it is looked at now and then.
+            longest_s = _PAUSED_SLICE_S if self.core.paused else _SLICE_S
+            await anyio.sleep(min(longest_s, max(0.01, self._commit_due_s - anyio.current_time())))
 
     async def _keep_time(self) -> None:
         """Do what is due: retries, time-outs, batches, reports of dead letters."""
         while True:
-            moved = self._moved
             self.tick()
-            with anyio.move_on_after(self.wait_s(_SLICE_S)):
-                await moved.wait()
+            self._due = anyio.Event()
+            wait_s = self.wait_s(_SLICE_S)
+            self._armed_ms = now_ms() + wait_s * 1000
+            with anyio.move_on_after(wait_s):
+                await self._due.wait()
+            self._armed_ms = 0.0
 
     # --- commits
 
@@ -161,6 +181,13 @@ class TaskProcessor(Driver):
             self.commit_ended(offsets, error)
         else:
             self.commit_ended(offsets, None)
+
+    def _commit_later(self, offsets: Mapping[NamedPartition, OffsetAndMetadata], revocations: int) -> None:
+        """Commit without waiting (on the consumer's thread). What a revocation has committed meanwhile is newer."""
+        if revocations == self._revocations:
+            self._access.commit_later(offsets, partial(self._commit_ended_elsewhere, offsets))
+        else:
+            self._commit_open = False
 
     def _commit_ended_elsewhere(
         self, offsets: Mapping[NamedPartition, OffsetAndMetadata], error: Kip848Error | None
@@ -189,6 +216,7 @@ class TaskProcessor(Driver):
         await self._on_lost(names)
 
     async def _on_lost(self, names: Sequence[NamedPartition]) -> None:
+        self._revocations += 1  # a commit that waits for the thread since before is older than the last one
         self.core.forget(names, now_ms())
         self.perform()
 
@@ -196,10 +224,10 @@ class TaskProcessor(Driver):
         """Wait until no call of these partitions runs, at most *limit_s*."""
         deadline_s = anyio.current_time() + limit_s
         while self.core.busy(names) and (left_s := deadline_s - anyio.current_time()) > 0:
-            moved = self._moved
+            self._awaits_end, self._moved = True, anyio.Event()
             self.tick()
             with anyio.move_on_after(min(left_s, self.wait_s(left_s))):
-                await moved.wait()
+                await self._moved.wait()
 
     async def _finish(self) -> None:
         """Nothing more starts: let what runs end, cancel the rest, commit, and set positions to what is not done."""
@@ -218,21 +246,50 @@ class TaskProcessor(Driver):
     # --- for the driver
 
     def _call(self, work: Work) -> None:
-        self._tasks.start_soon(self._handle, work)
+        if self._inside:
+            self._todo.append(work)
+        else:
+            self._tasks.start_soon(self._handle, work)
 
     async def _handle(self, work: Work) -> None:
-        records: Any = work.records
+        """Run one work after the other, as a task for each would cost more than many a handler."""
+        handler, batched = self._handler, self.settings.batch is not None
         error: BaseException | None = None
         # Shielded: a cancelled process() lets handlers end within grace_s.
         with anyio.CancelScope(shield=True) as scope:
-            self._scopes[id(work)] = scope
-            try:
-                await self._handler(records if self.settings.batch is not None else records[0])
-            except Exception as raised:  # noqa: BLE001  whatever the handler raises
-                error = raised
-        del self._scopes[id(work)]
+            while True:
+                self._scopes[id(work)] = scope
+                error = None
+                try:
+                    await handler(work.records if batched else work.items[0].record)
+                except Exception as raised:  # noqa: BLE001  whatever the handler raises
+                    error = raised
+                if scope.cancel_called:
+                    break
+                del self._scopes[id(work)]
+                following = self._next(work, error)
+                if following is None:
+                    return
+                work = following
+                if time.monotonic() - self._yielded_s >= YIELD_S:
+                    await anyio.lowlevel.checkpoint()
+                    self._yielded_s = time.monotonic()
+        self._scopes.pop(id(work), None)
         self.finished(work, error, cancelled=scope.cancelled_caught)
         self._tell()
+
+    def _next(self, work: Work, error: BaseException | None) -> Work | None:
+        """A handler has ended: what its task does next."""
+        self._inside = True
+        self.finished(work, error)
+        self._inside = False
+        self._tell()
+        if not self._todo:
+            return None
+        following = self._todo.popleft()
+        while self._todo:
+            self._tasks.start_soon(self._handle, self._todo.popleft())
+        return following
 
     def _cancel(self, work: Work) -> None:
         scope = self._scopes.get(id(work))
@@ -250,8 +307,15 @@ class TaskProcessor(Driver):
         self._in_loop(call)
 
     def _tell(self) -> None:
-        moved, self._moved = self._moved, anyio.Event()
-        moved.set()
+        """Wake who waits for what has happened."""
+        if self._awaits_end:
+            self._awaits_end = False
+            self._moved.set()
+        if self._awaits_room and self.core.may_read:
+            self._room.set()
+        due_ms = self.core.next_due_ms()
+        if due_ms is not None and due_ms < self._armed_ms:
+            self._due.set()
 
 
 def _call(function: Callable[[], object]) -> None:
