@@ -13,7 +13,7 @@ from kip848_client.broker.quotas.client_quotas import PRODUCER_BYTE_RATE, Client
 from kip848_client.broker.quotas.rates import Rate, TokenBucket
 from kip848_client.broker.storage.config_store import ConfigStore
 from kip848_client.errors import BrokerError, ErrorCode
-from kip848_client.testing import ClientQuota, ManualClock
+from kip848_client.testing import ALWAYS, ClientQuota, ManualClock, rewrite
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import encode_request
 from kip848_client.wire.messages.metadata import MetadataRequest
@@ -184,6 +184,18 @@ def test_who_creates_too_many_partitions_is_refused_or_slowed_down(broker: Embed
         assert create(connection, 5, "c") == (0, 12_000)
         broker.clock.advance(12_000)
     assert set(broker.topics) == {"orders", "a", "c"}
+
+
+def test_a_fault_rule_leaves_the_throttle_time(broker: EmbeddedBroker) -> None:
+    """A client that is refused without a time to wait asks again at once, and for ever."""
+    broker.quotas.set(client_id="shop", controller_mutation_rate=1)
+    broker.faults.on("CreateTopics", rewrite(lambda answer: answer), times=ALWAYS)
+    answers = []
+    with connect(broker) as connection:
+        for name in "ab":
+            topic = {"name": name, "num_partitions": 12, "replication_factor": 1}
+            answers.append(connection.call(ApiKey.CREATE_TOPICS, 7, topics=[topic], timeout_ms=1000))
+    assert [answer.throttle_time_ms for answer in answers] == [0, 1000]
 
 
 @pytest.mark.parametrize("durable", [False, True], ids=["memory", "folder"])

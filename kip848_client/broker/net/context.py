@@ -133,8 +133,14 @@ class RequestContext:
         It is cancelled together with this one. A fork of a cancelled one is not: what comes too late for its client
         is done all the same.
         """
+
+        def answered(forked: RequestContext) -> None:
+            self.mutation_throttle_ms = forked.mutation_throttle_ms
+            self._worked_s += forked.work_s()
+            on_response(forked.response)
+
         forked = RequestContext(
-            lambda context: on_response(context.response),
+            answered,
             api_key=self.api_key,
             api_version=self.api_version,
             correlation_id=self.correlation_id,
