@@ -299,3 +299,17 @@ def test_an_unknown_type_of_resource_is_refused(connection: RawConnection) -> No
     """An answer without it would read as "there are none"."""
     answer = connection.call(ApiKey.LIST_CONFIG_RESOURCES, 1, resource_types=(ConfigResourceType.TOPIC, 3))
     assert (answer.error_code, answer.config_resources) == (ErrorCode.UNSUPPORTED_VERSION, ())
+
+
+def test_a_broker_tells_its_id_and_addresses(broker: EmbeddedBroker, connection: RawConnection) -> None:
+    """Tools read from its configuration where a broker can be reached."""
+    asked = {
+        "resource_type": ConfigResourceType.BROKER,
+        "resource_name": "1",
+        "configuration_keys": ["advertised.listeners", "node.id"],
+    }
+    (result,) = connection.call(ApiKey.DESCRIBE_CONFIGS, 4, resources=[asked]).results
+    assert {(each.name, each.value, each.config_source, each.read_only) for each in result.configs} == {
+        ("advertised.listeners", f"CLIENTS://{broker.bootstrap_servers}", ConfigSource.STATIC_BROKER, True),
+        ("node.id", "1", ConfigSource.STATIC_BROKER, True),
+    }

@@ -66,11 +66,12 @@ LIST_CONFIGS: Final = frozenset(
 """Configurations whose value is a list: only these can be appended to and subtracted from."""
 
 
-_LISTS_SET_AS_A_WHOLE: Final = frozenset({"match", "metrics"})
-"""Lists of client metrics, which Kafka does not append to."""
+_LISTS_SET_AS_A_WHOLE: Final = frozenset({"advertised.listeners", "match", "metrics"})
+"""Lists of a broker and of client metrics, which Kafka does not append to."""
 
 _INTS: Final = frozenset(
     {
+        "node.id",
         *("compression.gzip.level", "compression.lz4.level", "compression.zstd.level"),
         *("fetch.max.bytes", "index.interval.bytes", "max.connections", "max.message.bytes", "message.max.bytes"),
         *(

@@ -144,9 +144,21 @@ def _broker_entries(broker: BrokerState, node_id: int, name: str) -> Mapping[str
             for key, value in broker.settings.changed(ALL_NODES).items()
         }
     check_node_id(node_id, name)
-    return {
+    return _identity(broker, node_id) | {
         key: _Entry(_of_broker(broker, node_id, key), read_only=key not in LIVE_SETTINGS)
         for key in broker.config.properties()
+    }
+
+
+def _identity(broker: BrokerState, node_id: int) -> dict[str, _Entry]:
+    """Id and addresses of a node, which are no settings of the broker here. A listener is named by its number."""
+    listeners = ",".join(
+        f"CLIENTS{number or ''}://{host}:{port}" for number, (host, port) in enumerate(broker.nodes[node_id].endpoints)
+    )
+    found = {"node.id": str(node_id), "advertised.listeners": listeners}
+    return {
+        name: _Entry((_Source(name, value, ConfigSource.STATIC_BROKER),), read_only=True)
+        for name, value in found.items()
     }
 
 

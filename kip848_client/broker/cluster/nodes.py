@@ -116,6 +116,11 @@ class Node:
         return self._doors[listener].endpoint
 
     @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """`endpoint` of each listener."""
+        return tuple(door.endpoint for door in self._doors)
+
+    @property
     def port(self) -> int:
         """The port of the first listener; 0 until it is bound, if it takes a free one."""
         return self._doors[0].port

@@ -242,7 +242,7 @@ BROKER_KEYS: Final = (
     *("socket.request.max.bytes", "max.connections", "connections.max.idle.ms", "sasl.server.max.receive.size"),
     *("connections.max.reauth.ms", "connection.failed.authentication.delay.ms", "offset.metadata.max.bytes"),
     *("group.consumer.session.timeout.ms", "group.consumer.assignors", "group.consumer.max.size"),
-    *("offsets.retention.minutes", "offsets.retention.check.interval.ms"),
+    *("offsets.retention.minutes", "offsets.retention.check.interval.ms", "advertised.listeners", "node.id"),
 )
 
 
