@@ -68,3 +68,34 @@ def test_an_open_transaction_is_ended_in_place_of_its_producer(group: Group, adm
 
     admin.end_transactions([opened.opened], commit=False).raise_errors()
     wait_until(lambda: admin.list_offsets([partition], isolation_level="read_committed")[partition] == 2)
+
+
+def test_a_share_group_from_its_first_worker_to_its_deletion(group: Group, admin: Admin) -> None:
+    """What an operator does with a queue on any broker that has share groups."""
+    topic = group.topic()
+    worker = confluent_kafka.ShareConsumer({"bootstrap.servers": group.bootstrap_servers, "group.id": group.group_id})
+    worker.subscribe([topic])
+    wait_until(lambda: bool(written_and_taken(group, topic, worker)))
+    worker.commit_sync()
+    described = admin.describe_groups([group.group_id], with_progress=True)[group.group_id]
+    assert isinstance(described, GroupDescription)
+    assert (described.type, described.assignor) == ("share", "simple")
+    assert [one.assigned for one in described.members] == [(NamedPartition(topic, 0),)]
+    end = described.progress[0].end
+    assert end is not None
+
+    worker.close()
+    wait_until(lambda: not admin.describe_groups([group.group_id])[group.group_id].members)  # type: ignore[union-attr]
+    plan = admin.plan_reset(group.group_id, "earliest")
+    assert plan.type == "share"
+    admin.apply_reset(plan)
+    lag = admin.lag([group.group_id])[group.group_id]
+    assert (lag.progress[0].committed, lag.lag) == (0, end)
+    admin.delete_groups([group.group_id]).raise_errors()
+    assert admin.features().finalized["share.version"] >= 1
+
+
+def written_and_taken(group: Group, topic: str, worker: confluent_kafka.ShareConsumer) -> int:
+    """A share group begins at the end of the topic once a member fetches: write until it has."""
+    group.write(topic, 1, partitions=1)
+    return len(worker.poll(0.2))
