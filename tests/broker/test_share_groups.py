@@ -193,3 +193,15 @@ def test_faults_find_the_requests_of_share_groups_by_what_they_name(broker: Embe
     (group,) = members.connection.call(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 1, groups=[asked]).groups
     codes = {each.partition_index: each.error_code for topic in group.topics for each in topic.partitions}
     assert codes == {0: 0, 1: unknown}
+
+
+def test_settings_of_all_brokers_hold_for_groups_without_their_own(broker: EmbeddedBroker, members: Members) -> None:
+    """As in Kafka, the time between two targets of share groups changes while the broker runs."""
+    configs = [{"name": "group.share.assignment.interval.ms", "config_operation": 0, "value": "7000"}]
+    resource = {"resource_type": 4, "resource_name": "", "configs": configs}
+    (answer,) = members.connection.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource]).responses
+    assert answer.error_code == 0
+    broker.groups.set_config(GROUP, {"share.heartbeat.interval.ms": "250"})
+    found = broker._on_loop(lambda state: [state.groups.group_config(group) for group in (GROUP, "other")])
+    assert [each.share_assignment_interval_ms for each in found] == [7_000, 7_000]
+    assert [each.share_heartbeat_interval_ms for each in found] == [250, 100]

@@ -31,6 +31,7 @@ ALL_NODES: Final = ""
 _OF_EACH_NODE: Final = frozenset({"max.connections"})
 LIVE_SETTINGS: Final = _OF_EACH_NODE | {
     "group.consumer.assignment.interval.ms",
+    "group.share.assignment.interval.ms",
     "log.cleaner.backoff.ms",
     "log.flush.interval.messages",
     "message.max.bytes",

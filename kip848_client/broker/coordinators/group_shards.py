@@ -85,6 +85,7 @@ class GroupShards(Shards[GroupHost]):
         self._journal: Final = journal
         self._loop: Final = loop
         self._metrics: Final = {node: GroupMetrics(loop) for node in placement.nodes}
+        self._default_group_config = GroupConfig.of(config.coordinator)
         self._group_configs: Final[dict[str, tuple[Mapping[str, str], GroupConfig]]] = {}
         self._share_states: Final = share_states
 
@@ -170,6 +171,8 @@ class GroupShards(Shards[GroupHost]):
     def set_config(self, config: BrokerConfig) -> None:
         """Use other settings from now on."""
         self._config = config
+        self._default_group_config = GroupConfig.of(config.coordinator)
+        self._group_configs.clear()
         for host in self._hosts.values():
             host.set_config(config.coordinator)
 
@@ -180,12 +183,15 @@ class GroupShards(Shards[GroupHost]):
     def group_config(self, group_id: str) -> GroupConfig:
         """The settings in force for a group, which need not exist; overrides that are not allowed now do not count."""
         overrides = self._configs.get(group_id)
+        if not overrides:  # the id may be a client's invention: nothing is kept of it
+            self._group_configs.pop(group_id, None)
+            return self._default_group_config
         known = self._group_configs.get(group_id)
         if known is None or known[0] != overrides:
             try:
                 config = resolve_group_config(overrides, config=self._config.coordinator)
             except ConfigError:
-                config = GroupConfig.of(self._config.coordinator)
+                config = self._default_group_config
             known = self._group_configs[group_id] = (overrides, config)
         return known[1]
 
