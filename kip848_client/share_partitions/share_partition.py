@@ -176,15 +176,19 @@ class _Batch:
         self.runs = runs
         self.split = split
 
-    def cut(self, first: int, last: int) -> list[_Run]:
-        """Split so that runs cover exactly the offsets *first* to *last*, and return these runs."""
+    def cut(self, first: int, last: int, borders: Sequence[int] = ()) -> list[_Run]:
+        """Split so that runs cover exactly the offsets *first* to *last*, and return these runs.
+
+        Args:
+            borders: offsets between them, ascending, at which a run begins as well.
+        """
         self.split = True
         runs: list[_Run] = []
+        begins = (first, *borders, last + 1)
         for run in self.runs:
-            for border in (first, last + 1):
-                if run.first < border <= run.last:
-                    runs.append(_Run(run.first, border - 1, *run.content))
-                    run.first = border
+            for border in begins[bisect_right(begins, run.first) : bisect_right(begins, run.last)]:
+                runs.append(_Run(run.first, border - 1, *run.content))
+                run.first = border
             runs.append(run)
         self.runs = runs
         return [run for run in runs if first <= run.first and run.last <= last]
@@ -401,12 +405,12 @@ class SharePartition:
 
     def settle(self, change: Change, *, kept: bool) -> None:
         """A change was kept, so the SPSO may move; or it was not, and everything is as before."""
-        for changed, content in reversed(change.undo):
+        for changed, content in () if kept else reversed(change.undo):
             for batch in self._between(*changed):
-                if not kept:
-                    for run in batch.runs if len(batch.runs) == 1 else batch.cut(*changed):
-                        run.set(*content)
-                batch.join()
+                for run in batch.runs if len(batch.runs) == 1 else batch.cut(*changed):
+                    run.set(*content)
+        for batch in self._between(change.undo[0][0].first, change.undo[-1][0].last) if change.undo else ():
+            batch.join()
         if not kept or any(batch.state is RecordState.AVAILABLE for batch in change.batches):
             self._may_have_available = True
         self._advance()
@@ -448,10 +452,13 @@ class SharePartition:
         if whole:
             changing.acknowledge(batch.runs[0], said.types[0], now_ms)
             return
-        for at, until, kind in _by_type(said, first, last):
-            for run in batch.cut(at, until):
-                _check_owner(run, member_id)
-                changing.acknowledge(run, kind, now_ms)
+        types, offset = said.types, said.first_offset
+        borders = [
+            at for at in range(first + 1, last + 1) if len(types) > 1 and types[at - offset] != types[at - 1 - offset]
+        ]
+        for run in batch.cut(first, last, borders):
+            _check_owner(run, member_id)
+            changing.acknowledge(run, types[run.first - offset] if len(types) > 1 else types[0], now_ms)
 
     def _free(self, is_freed: Callable[[_Run], bool], settings: ShareSettings) -> Change:
         changing = _Changing(settings)
@@ -685,19 +692,6 @@ def _check_owner(run: _Run, member_id: str) -> None:
             f"the record at offset {run.first} {whose}, so this member cannot acknowledge it",
             code=ErrorCode.INVALID_RECORD_STATE,
         )
-
-
-def _by_type(said: AcknowledgementBatch, first: int, last: int) -> Iterator[tuple[int, int, int]]:
-    """Neighbouring offsets of which the member says the same: first, last and type."""
-    if len(said.types) == 1:
-        yield first, last, said.types[0]
-        return
-    begin = first
-    for offset in range(first, last + 1):
-        kind = said.types[offset - said.first_offset]
-        if offset == last or said.types[offset + 1 - said.first_offset] != kind:
-            yield begin, offset, kind
-            begin = offset + 1
 
 
 def _first_of(batch: _Batch) -> int:
