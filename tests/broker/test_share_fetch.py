@@ -378,6 +378,8 @@ def test_a_group_that_reads_committed_records_waits_for_the_transaction(
     worker.send(max_wait_ms=30_000)
     wait_until(lambda: broker._on_loop(lambda state: len(state.topics.watchers)) == 1)
     producers[0].abort_transaction()
+    assert acquired(worker.read()) == []  # what there is was taken back
+    worker.send(max_wait_ms=30_000)
     producers[1].commit_transaction()
     assert acquired(worker.read()) == [(11, 13, 1)]  # the record that counts, and the two ends
     assert [(each.first_offset, each.state.name) for each in shown(broker).in_flight][1] == (10, "ARCHIVED")
