@@ -70,6 +70,27 @@ PROGRAMS = {
         "try:\n    serve(conf)\nexcept KeyboardInterrupt:\n    pass\n"
         "assert broker.groups.committed('orders')['orders', 0] == 2",
     ),
+    "processing.md": Program(
+        after="import asyncio\n"
+        "from kip848_client import AsyncConsumer\n"
+        "conf = {'bootstrap.servers': 'localhost:9092', 'group.id': 'orders', 'auto.offset.reset': 'earliest'}\n"
+        "async def run(serving):\n"
+        "    seen, all_seen = [], asyncio.Event()\n"
+        "    async def handle(message):\n"
+        "        seen.append(message.value())\n"
+        "        if len(seen) == 3: all_seen.set()\n"
+        "    task = asyncio.create_task(serving(handle))\n"
+        "    await all_seen.wait()\n"
+        "    task.cancel()\n"
+        "    await asyncio.wait([task])\n"
+        "asyncio.run(run(lambda handle: serve(conf, handle)))\n"
+        "assert broker.groups.committed('orders')['orders', 0] == 3\n"
+        "async def retrying(handle):\n"
+        "    async with AsyncConsumer(conf | {'group.id': 'retries'}) as consumer:\n"
+        "        await consumer.subscribe(['orders'])\n"
+        "        await serve_with_retries(consumer, handle, 'localhost:9092')\n"
+        "asyncio.run(run(retrying))",
+    ),
     "report.md": Program(
         before="from pathlib import Path\n"
         "from kip848_client import Consumer, EmbeddedBroker\n"
