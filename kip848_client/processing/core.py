@@ -549,8 +549,11 @@ class Processing:
     # --- the end
 
     def stop(self) -> None:
-        """Start nothing more."""
+        """Start nothing more. Records that wait to be tried again are not done."""
         self.stopping = True
+        self._retries.clear()
+        for work in [work for work in self._works.values() if work.state == "waiting"]:
+            self._drop(self._partitions[work.partition], work, 0)
 
     def running(self) -> Sequence[Work]:
         """Calls that run and count."""

@@ -119,6 +119,19 @@ def test_a_stop_starts_nothing_more() -> None:
     assert set(played.started) <= {0, 1, 2}
 
 
+def test_a_stop_does_not_wait_for_records_that_are_to_be_tried_again() -> None:
+    """Else the end waits for grace_s, busily: a retry that was due would be due for ever."""
+    played = Played(2)
+    played.take(0)
+    played.end(0, error=NO)
+    played.core.retry(played.failed[0], played.now, in_ms=10)
+    played.core.stop()
+    played.advance(20)
+    assert not played.core.busy([P])
+    assert played.core.next_due_ms() is None
+    assert played.commit() is None
+
+
 def test_a_revocation_lets_running_calls_end_and_commits_them() -> None:
     """The next owner repeats nothing that had begun, and begins with what had not."""
     played = Played(2)
