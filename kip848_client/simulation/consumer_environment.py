@@ -150,7 +150,7 @@ class ConsumerEnvironment(Environment):
             assignor_fallback=self._number % 2 == 0,
             assignor_timeout_ms=scenario.max_poll_interval_ms // 2,
             auto_offset_reset=ResetPolicy.NONE if no_reset else ResetPolicy.EARLIEST,
-            auto_commit_interval_ms=rng.choice((None, scenario.auto_commit_ms)),
+            auto_commit_interval_ms=None if scenario.handlers else rng.choice((None, scenario.auto_commit_ms)),
             # A process that comes back after a crash waits for the session of its former self to end.
             unreleased_instance_retry_ms=10 * (scenario.duration_ms + scenario.session_timeout_ms),
             early_heartbeats=bool(scenario.early) and self.scheduler.random(f"early {name}").random() < scenario.early,

@@ -120,6 +120,12 @@ class Observer:
     def handed_out(self, consumer: ClientProcess, partition: TopicIdPartition, offsets: range) -> None:
         """poll() returned the records with these offsets."""
 
+    def handler_begins(self, consumer: ClientProcess, partition: TopicIdPartition, offset: int) -> None:
+        """A handler of process() is given a record."""
+
+    def record_done(self, consumer: ClientProcess, partition: TopicIdPartition, offset: int, lane: object) -> None:
+        """A handler returned, or a dead letter was acknowledged; *lane* is what keeps its order, None without one."""
+
     def listener_due(self, consumer: ClientProcess, call: ListenerCall) -> None:
         """The member asks for a listener call; it begins when the application is inside poll()."""
 

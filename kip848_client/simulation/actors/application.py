@@ -19,10 +19,12 @@ from kip848_client.errors import Kip848Error, NoOffsetForPartitionError
 from kip848_client.member.core.events import (
     AppPolled,
     AssignPartitions,
+    CommitDone,
     CommitKind,
     CommitRequested,
     ListenerDone,
     LosePartitions,
+    OffsetsFetched,
     PositionSet,
     RevokePartitions,
 )
@@ -195,11 +197,13 @@ class ApplicationLoop:
 
     def _hand_out(self, readable: frozenset[NamedPartition]) -> bool:
         ends = self._topics.end_offsets
-        left = self._consumer.behaviour.rows_per_poll
+        left = self._room()
+        if left <= 0:
+            return False
         found = False
         for partition, fetched in tuple(self._fetched.items()):
             start, end = fetched.offset, ends.get(partition, 0)
-            if end <= start or fetched.is_held or partition not in readable:
+            if end <= start or fetched.is_held or partition not in readable or not self._wants(partition):
                 continue
             if fetched.tip.topic_id != self._topics.id_of(partition.topic):
                 continue  # the topic was created again: its leader knows no such topic id
@@ -211,9 +215,21 @@ class ApplicationLoop:
             self._observer.handed_out(self._consumer, fetched.tip, range(start, stop))
             if self._user_code is not None:
                 self._user_code.on_records(self._consumer, partition, range(start, stop))
+            self._took(fetched.tip, range(start, stop))
             if left <= 0:
                 break
         return found
+
+    def _room(self) -> int:
+        """How many records the application takes now."""
+        return self._consumer.behaviour.rows_per_poll
+
+    def _wants(self, partition: NamedPartition) -> bool:
+        """Whether the application takes records of this partition now."""
+        return True
+
+    def _took(self, tip: TopicIdPartition, offsets: range) -> None:
+        """poll() returned these records."""
 
     def records_arrived(self, partition: NamedPartition) -> None:
         """The leader of a partition has more records."""
@@ -252,6 +268,12 @@ class ApplicationLoop:
         fetched = self._fetched.get(partition)
         return None if fetched is None else fetched.offset
 
+    def commit_ended(self, commit: CommitDone) -> None:
+        """A commit of the application ended."""
+
+    def offsets_fetched(self, fetched: OffsetsFetched) -> None:
+        """A question for committed offsets was answered."""
+
     def gone(self) -> None:
         """The process ended: fetch nothing, and wait for nothing."""
         self._fetched.clear()
@@ -273,7 +295,7 @@ class ApplicationLoop:
             self._poll_ends = None
 
     def _call_listener(self, call: ListenerCall) -> None:
-        consumer, behaviour = self._consumer, self._consumer.behaviour
+        consumer = self._consumer
         self._listener = call
         self._last_polled_ms = self._scheduler.now_ms
         self._scheduler.events += 1
@@ -282,6 +304,14 @@ class ApplicationLoop:
         name = _CALL_NAMES[type(call)]
         consumer.note(f"{name}_begins", partitions=call.partitions)
         self._observer.listener_begins(consumer, name, call.partitions)
+        self._before_listener(call, lambda: self._run_listener(call, name))
+
+    def _before_listener(self, call: ListenerCall, go_on: Callable[[], None]) -> None:
+        """Do what the application has to do before the user's listener runs; *go_on* is called then."""
+        go_on()
+
+    def _run_listener(self, call: ListenerCall, name: str) -> None:
+        consumer, behaviour = self._consumer, self._consumer.behaviour
         error: BaseException | None = None
         if self._user_code is not None:
             error = self._user_error(getattr(self._user_code, f"on_partitions_{name}"), call)

@@ -50,6 +50,7 @@ from kip848_client.member.core.settings import MemberConfig
 from kip848_client.model import NamedPartition, Subscription, TopicIdPartition
 from kip848_client.simulation.actors.application import ApplicationLoop
 from kip848_client.simulation.actors.client_side import ClientSide
+from kip848_client.simulation.actors.processing import ProcessingLoop
 from kip848_client.simulation.actors.user_assignor import UserAssignor
 from kip848_client.simulation.observer import Surroundings
 from kip848_client.simulation.virtual.client_process import ClientProcess
@@ -120,7 +121,8 @@ class SimulatedConsumer(ClientProcess):
         """The last view of the member; `view` is the same with the ids of topics."""
         self.assignor: UserAssignor = UserAssignor(self)
         self.network: ClientSide = ClientSide(self, surroundings, self.assignor)
-        self.application: ApplicationLoop = ApplicationLoop(self, surroundings, user_code)
+        loop = ProcessingLoop if surroundings.scenario.handlers else ApplicationLoop
+        self.application: ApplicationLoop = loop(self, surroundings, user_code)
 
     # --- commands
 
@@ -282,6 +284,7 @@ class SimulatedConsumer(ClientProcess):
                     self.note("commit_done")
                 else:
                     self.note("commit_failed", error=error)
+                self.application.commit_ended(effect)
             case ConnectCoordinator():
                 self.network.connect_coordinator(effect)
             case RequestMetadata():
@@ -307,7 +310,9 @@ class SimulatedConsumer(ClientProcess):
                 self.note("group_restless", assignments=text)
             case DescribeTopics():
                 self.network.describe_topics(effect)
-            case OffsetsFetched() | AssignorsUnsupported() | HandOverFailed():
+            case OffsetsFetched():
+                self.application.offsets_fetched(effect)
+            case AssignorsUnsupported() | HandOverFailed():
                 pass
             case _:
                 assert_never(effect)

@@ -5,6 +5,7 @@
 - `reading`: a consumer reads only what it owns, without gaps, from the right place
 - `members`: calls of a listener and states that an application sees; heartbeats, commits and lookups of a member
 - `classic`: rounds of classic groups, what their members read, and groups that change their kind
+- `processing`: what `process()` handles, and what it commits
 - `transactions`: what readers of committed records see, and who may write
 
 A checker is an `Observer` that calls `fail`. `run` and `trials` check that a group comes to rest. Some modules check
@@ -37,6 +38,7 @@ from kip848_client.simulation.checkers.ownership import (
     SingleOwner,
     TargetLegality,
 )
+from kip848_client.simulation.checkers.processing import Processed
 from kip848_client.simulation.checkers.reading import ExclusiveReading, NoRecordLost, ToldOwnership
 from kip848_client.simulation.observer import Checker, Observer, RunState
 
@@ -72,4 +74,5 @@ _CHECKERS: Final[tuple[type[Checker], ...]] = (
 
 def every_checker(run_state: RunState) -> Iterator[Observer]:
     """The checkers of one run."""
-    return (checker(run_state) for checker in _CHECKERS)
+    checkers = (*_CHECKERS, Processed) if run_state.scenario.handlers else _CHECKERS
+    return (checker(run_state) for checker in checkers)

@@ -59,6 +59,9 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True):
         misbehaves: fraction of these calls that raise, return nonsense, report an error, or
             exceed their time limit.
         reweighs: fraction of the calls of ``metadata()`` that return changed metadata.
+        handler_ms: (least, most) that a handler of process() takes.
+        handler_fails: fraction of these calls that raise; one in fifty dead letters is refused then.
+        handler_hangs: fraction that take up to three times their time-out.
     """
 
     think_ms: tuple[int, int] = (10, 200)
@@ -72,6 +75,9 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True):
     assign_ms: tuple[int, int] = (0, 50)
     misbehaves: float = 0.0
     reweighs: float = 0.0
+    handler_ms: tuple[int, int] = (0, 20)
+    handler_fails: float = 0.0
+    handler_hangs: float = 0.0
 
 
 _ROUGH: Final = NetworkFaults(loss=0.03, duplicate=0.03, break_connection=0.01, delay_ms=(0, 60), slow=0.02)
@@ -126,6 +132,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         units: units that workers share. Then there are workers in place of consumers (`simulated_workers`), and
             *assignors* is the fraction of the runs in which one of them computes the plan.
         jobs: batches of jobs for the members of a share group, who are there in place of consumers (`simulated_queue`).
+        handlers: concurrency of process(), by which the applications read then; 0 is a loop around poll().
         skip: numbers of planned events that are left out; how a failing run is made smaller.
     """
 
@@ -182,6 +189,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     server_assignor: str = ""
     units: int = 0
     jobs: int = 0
+    handlers: int = 0
     skip: frozenset[int] = frozenset()
 
 
@@ -363,6 +371,15 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
             """
             jobs=150 members=3 duration_ms=30000 crashes=0.1 coordinator_crashes=0.1 probes=0 trials=0
             faults.loss=0.04 faults.delay_ms=0,100
+            """,
+        ),
+        _named(
+            "processing",
+            """
+            handlers=6 duration_ms=20000 classic=0.2 early=0.5 joins=0.2 leaves=0.15 crashes=0.15 statics=0.2
+            freezes=0.05 cuts=0.1 refusals=0.1 failovers=0.04 replication_ms=20 probes=0 trials=0 produce_ms=150
+            behaviour.think_ms=0,20 behaviour.poll_ms=200 behaviour.commit=0 behaviour.listener_raises=0.02
+            behaviour.handler_ms=0,150 behaviour.handler_fails=0.1 behaviour.handler_hangs=0.02
             """,
         ),
         QUIET,

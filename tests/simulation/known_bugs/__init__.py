@@ -12,6 +12,7 @@ from tests.simulation.known_bugs import (
     incidents,
     invariants,
     member,
+    processing,
     shares,
     transactions,
     workers,
@@ -20,5 +21,5 @@ from tests.simulation.known_bugs.registry import KNOWN_BUGS, KnownBug
 
 __all__ = ["KNOWN_BUGS", "KnownBug"]
 
-_READ = (assignors, classic, coordinator, incidents, invariants, member, shares, transactions, workers)
+_READ = (assignors, classic, coordinator, incidents, invariants, member, processing, shares, transactions, workers)
 """Importing a module adds its bugs to `KNOWN_BUGS`."""

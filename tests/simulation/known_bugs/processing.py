@@ -1,0 +1,61 @@
+"""Bugs of ``process()``: what its invariants are there for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kip848_client.processing.core import Processing
+from kip848_client.processing.progress import Progress
+from tests.simulation.known_bugs.registry import Patch, known_bug
+
+
+@known_bug("two records of one key run at once", "P1", scenario="processing")
+def _(patch: Patch) -> None:
+    original = Processing._call
+
+    def call(core: Any, work: Any, now_ms: int) -> None:
+        original(core, work, now_ms)
+        work.lane.busy = False
+
+    patch.setattr(Processing, "_call", call)
+
+
+@known_bug("a commit goes to the last record that was taken", "P2", scenario="processing")
+def _(patch: Patch) -> None:
+    patch.setattr(Progress, "low_mark", property(lambda progress: progress._end_offset))
+
+
+@known_bug("a partition that is revoked goes on", "P3", scenario="processing")
+def _(patch: Patch) -> None:
+    patch.setattr(Processing, "revoke", lambda *_: None)
+
+
+@known_bug("a handler that does not end gives its slot away", "P4", scenario="processing")
+def _(patch: Patch) -> None:
+    original = Processing._abandon
+
+    def abandon(core: Any, work: Any) -> None:
+        core._occupied -= 1
+        original(core, work)
+
+    patch.setattr(Processing, "_abandon", abandon)
+
+
+@known_bug("a record is forgotten while another one arrives", "P2", "P5", scenario="processing")
+def _(patch: Patch) -> None:
+    original = Processing.arrived
+
+    def arrived(core: Any, items: Any, now_ms: int) -> None:
+        original(core, items[:1], now_ms)
+
+    patch.setattr(Processing, "arrived", arrived)
+
+
+@known_bug("what is done beyond a commit is not read", "P6", scenario="processing")
+def _(patch: Patch) -> None:
+    original = Processing.assigned
+
+    def assigned(core: Any, name: Any, offset: int, done: Any = ()) -> None:
+        original(core, name, offset)
+
+    patch.setattr(Processing, "assigned", assigned)
