@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Self, TypeAlias, TypeVar, cast
 
+from msgspec.structs import replace
+
 from kip848_client.callables import (
     USE_ASYNC_CONSUMER,
     check_methods_not_async,
@@ -1032,7 +1034,7 @@ class Consumer:
 
         The lag is that of the poll() after the probe before; see `ConsumerHealth`.
         """
-        return self._health.look()
+        return replace(self._health.look(), processing=self.processing_status())
 
     def memberid(self) -> str:
         """`member_id`, as confluent_kafka spells it."""

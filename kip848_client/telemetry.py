@@ -27,6 +27,7 @@ __all__ = [
     "COORDINATOR_METRICS",
     "GAUGES",
     "METRICS",
+    "PROCESS_GAUGES",
     "SPANS",
     "WORKER_GAUGES",
     "WORKER_METRICS",
@@ -95,6 +96,22 @@ WORKER_GAUGES: Final[Mapping[str, str]] = {
     "kip848.worker.pending.units": "units that come here when other workers have stopped them",
     "kip848.worker.lease.remaining.seconds": "s until the units stop unless a heartbeat is answered; 0 without units",
 }
+
+PROCESS_GAUGES: Final[Mapping[str, str]] = {
+    "kip848.process.running": "records that handlers of process() work on",
+    "kip848.process.waiting.slot": "records that wait for a free slot",
+    "kip848.process.waiting.lane": "records that wait for an earlier one of their key or partition",
+    "kip848.process.waiting.retry": "records that wait to be tried again",
+    "kip848.process.waiting.dead.letter": "records whose dead letter is not acknowledged yet",
+    "kip848.process.paused.partitions": "partitions that are not fetched, because their records wait here",
+    "kip848.process.oldest.seconds": "s that the record in hand that was taken first has been here; 0 without one",
+    "kip848.process.done.total": "records done, with those in dead letters and skipped ones",
+    "kip848.process.retries.total": "calls of the handler that followed a failed one",
+    "kip848.process.dead.letters.total": "records in dead letters",
+    "kip848.process.skipped.total": "failed records that were skipped",
+    "kip848.process.abandoned.total": "calls that did not end when they should have",
+}
+"""Read while process() runs, the counters (``.total``), too."""
 
 SPANS: Final[Mapping[str, str]] = {
     "kafka.consumer.rebalance": "from the assignment that began a rebalance until its acknowledgement is due",
@@ -324,12 +341,10 @@ def _make_gauges() -> None:
     if any(known is provider for known, _ in _gauges):
         return
     meter = metrics.get_meter(_INSTRUMENTATION)
-    made = [
-        meter.create_observable_gauge(
-            name, callbacks=[partial(_observe_clients, name)], unit=_unit(name), description=text
-        )
-        for name, text in {**GAUGES, **WORKER_GAUGES}.items()
-    ]
+    made: list[object] = []
+    for name, text in {**GAUGES, **WORKER_GAUGES, **PROCESS_GAUGES}.items():
+        make = meter.create_observable_counter if _counts(name) else meter.create_observable_gauge
+        made.append(make(name, callbacks=[partial(_observe_clients, name)], unit=_unit(name), description=text))
     _gauges.append((provider, made))
 
 

@@ -560,16 +560,16 @@ class Processing:
         return [work for work in self._works.values() if work.state in {"running", "cancelled"}]
 
     def status(self, now_ms: int) -> ProcessingStatus:
-        """What is in hand, and why it waits."""
-        running = sum(len(work.items) for work in self._works.values() if work.state in {"running", "cancelled"})
-        retry = sum(len(work.items) for work in self._works.values() if work.state == "waiting")
-        lanes = [lane for partition in self._partitions.values() for lane in partition.lanes.values()]
-        behind = sum(len(lane.waiting) - (not lane.busy and len(lane.waiting) > 0) for lane in lanes)
-        waiting = sum(len(lane.waiting) for lane in lanes)
+        """What is in hand, and why it waits. From any thread: what others change meanwhile is copied in one step."""
+        works = tuple(self._works.values())
+        running = sum(len(work.items) for work in works if work.state in {"running", "cancelled"})
+        retry = sum(len(work.items) for work in works if work.state == "waiting")
+        lanes = [lane for partition in tuple(self._partitions.values()) for lane in tuple(partition.lanes.values())]
+        queues = [(lane.busy, tuple(lane.waiting)) for lane in lanes]
+        behind = sum(len(queue) - (not busy and len(queue) > 0) for busy, queue in queues)
+        waiting = sum(len(queue) for _, queue in queues)
         oldest = min(
-            itertools.chain(
-                (work.items[0] for work in self._works.values()), (lane.waiting[0] for lane in lanes if lane.waiting)
-            ),
+            itertools.chain((work.items[0] for work in works), (queue[0] for _, queue in queues if queue)),
             key=lambda item: item.taken_ms,
             default=None,
         )

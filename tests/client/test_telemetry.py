@@ -12,6 +12,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 import pytest
+from confluent_kafka import Message
 from opentelemetry import trace
 from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader, NumberDataPoint
 from opentelemetry.sdk.trace import ReadableSpan
@@ -21,7 +22,7 @@ from kip848_client import AsyncConsumer, Consumer, EmbeddedBroker, Kip848Error, 
 from kip848_client.config import ConfigValue
 from kip848_client.errors import ErrorCode
 from kip848_client.faults import drop, error
-from kip848_client.telemetry import GAUGES, METRICS, SPANS, WORKER_GAUGES, WORKER_METRICS
+from kip848_client.telemetry import GAUGES, METRICS, PROCESS_GAUGES, SPANS, WORKER_GAUGES, WORKER_METRICS
 from kip848_client.wire.api_keys import ApiKey
 from tests.support import driving
 from tests.support.driving import quiet
@@ -207,6 +208,27 @@ def test_a_classic_member_has_the_metrics_of_its_protocol(broker: EmbeddedBroker
         poll_until(consumer, lambda: CLIENT + "heartbeat.response.time" in seen.figures(), "a heartbeat")
         assert (seen.value("join.total"), seen.value("sync.total")) == (2, 1), "one join is for the member id"
         assert (seen.value("join.time"), seen.value("rebalance.total")) == (2, 1)
+
+
+def test_a_record_in_hand_is_in_the_metrics_and_in_the_health(broker: EmbeddedBroker, seen: Seen) -> None:
+    """An operator sees that a handler of process() hangs, and what waits behind it."""
+    for _ in range(2):
+        broker.produce("orders", "value", key="k", partition=0)
+    found: list[tuple[set[str], object]] = []
+
+    def handle(message: Message) -> None:
+        figures, health = seen.figures(), consumer.health().processing
+        found.append((PROCESS_GAUGES.keys() - figures.keys(), health and health.oldest))
+        if message.offset() == 1:
+            found.append((set(), [figures["kip848.process." + name][0][0] for name in ("running", "done.total")]))
+            consumer.hand_over(0)
+
+    with Consumer(settings(broker)) as consumer:
+        consumer.subscribe(["orders"])
+        consumer.process(handle, concurrency=2)
+        assert found == [(set(), ("orders", 0, 0)), (set(), ("orders", 0, 1)), (set(), [1, 1])]
+        assert consumer.health().processing is None
+        assert not seen.figures().keys() & PROCESS_GAUGES.keys()
 
 
 def test_every_metric_is_there_with_the_name_of_its_consumer(broker: EmbeddedBroker, seen: Seen) -> None:

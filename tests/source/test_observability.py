@@ -9,7 +9,15 @@ import pytest
 
 from kip848_client.journal import EVENTS
 from kip848_client.logs import LogEvent
-from kip848_client.telemetry import COORDINATOR_METRICS, GAUGES, METRICS, SPANS, WORKER_GAUGES, WORKER_METRICS
+from kip848_client.telemetry import (
+    COORDINATOR_METRICS,
+    GAUGES,
+    METRICS,
+    PROCESS_GAUGES,
+    SPANS,
+    WORKER_GAUGES,
+    WORKER_METRICS,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "kip848_client"
@@ -23,7 +31,7 @@ SOURCE = "\n".join(
 
 def test_no_name_is_written_that_the_code_does_not_have() -> None:
     """A user builds an alert on a name that is written here."""
-    known = {*METRICS, *GAUGES, *SPANS, *WORKER_METRICS, *WORKER_GAUGES, *COORDINATOR_METRICS}
+    known = {*METRICS, *GAUGES, *SPANS, *WORKER_METRICS, *WORKER_GAUGES, *PROCESS_GAUGES, *COORDINATOR_METRICS}
     written = set(re.findall(r"`((?:kafka|kip848)\.[a-z_]+\.[a-z_.]+)`", TEXT))
     assert written <= known
     assert written >= SPANS.keys()

@@ -16,6 +16,7 @@ import msgspec
 from kip848_client.client.group.group_member import GroupMember
 from kip848_client.member.core.states import MemberState
 from kip848_client.model import NamedPartition
+from kip848_client.processing.work import ProcessingStatus
 
 __all__ = ["ConsumerHealth", "HealthProbe", "PartitionHealth"]
 
@@ -47,6 +48,8 @@ class ConsumerHealth(msgspec.Struct, frozen=True, kw_only=True):
         lag_s: seconds since the lags of *assignment* were measured; None if they never were.
         last_error: the last error of any kind, which need not matter any more; None if there was none.
         last_error_s: seconds since then.
+        processing: what ``process()`` has in hand; None while it does not run. A handler that hangs makes its
+            ``oldest_s`` grow, and leaves *live* True.
     """
 
     state: MemberState
@@ -60,6 +63,7 @@ class ConsumerHealth(msgspec.Struct, frozen=True, kw_only=True):
     lag_s: float | None
     last_error: str | None
     last_error_s: float | None
+    processing: ProcessingStatus | None = None
 
 
 class HealthProbe:

@@ -11,6 +11,8 @@ from kip848_client.client.processing.callbacks import OnPartitions, ProcessingCa
 from kip848_client.client.records.data_plane import Message, TopicPartition, internal
 from kip848_client.errors import IllegalStateError, Kip848Error, RequestTimeoutError
 from kip848_client.model import NamedPartition, OffsetAndMetadata
+from kip848_client.processing.work import ProcessingStatus
+from kip848_client.telemetry import ClientMetrics
 
 if TYPE_CHECKING:
     from kip848_client.client.control.ownership import OneThread
@@ -46,6 +48,24 @@ class ProcessedConsumer(Protocol):
         ...
 
 
+def _figures(status: Callable[[], ProcessingStatus]) -> dict[str, Callable[[], float]]:
+    """The functions behind `telemetry.PROCESS_GAUGES`, called on the collector's thread."""
+    return {
+        "kip848.process.running": lambda: status().running,
+        "kip848.process.waiting.slot": lambda: status().waiting_slot,
+        "kip848.process.waiting.lane": lambda: status().waiting_lane,
+        "kip848.process.waiting.retry": lambda: status().waiting_retry,
+        "kip848.process.waiting.dead.letter": lambda: status().waiting_dead_letter,
+        "kip848.process.paused.partitions": lambda: status().paused,
+        "kip848.process.oldest.seconds": lambda: status().oldest_s,
+        "kip848.process.done.total": lambda: status().done,
+        "kip848.process.retries.total": lambda: status().retries,
+        "kip848.process.dead.letters.total": lambda: status().dead_letters,
+        "kip848.process.skipped.total": lambda: status().skipped,
+        "kip848.process.abandoned.total": lambda: status().abandoned,
+    }
+
+
 class ConsumerAccess:
     """A consumer, as its ``process()`` uses it."""
 
@@ -79,9 +99,12 @@ class ConsumerAccess:
         listeners = group.listeners
         own = ProcessingCallbacks(listeners.callbacks, on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost)
         listeners.callbacks = own
+        metrics = ClientMetrics(client_id=consumer._config.client_id, group_id=self.group_id)
+        metrics.offer(_figures(processor.status))
         try:
             yield
         finally:
+            metrics.withdraw()
             if listeners.callbacks is own:
                 listeners.callbacks = own.inner
             consumer._processor = None
