@@ -23,6 +23,7 @@ def _(patch: Patch) -> None:
 @known_bug("a commit goes to the last record that was taken", "P2", scenario="processing")
 def _(patch: Patch) -> None:
     patch.setattr(Progress, "low_mark", property(lambda progress: progress._end_offset))
+    patch.setattr(Progress, "done_beyond", ())
 
 
 @known_bug("a partition that is revoked goes on", "P3", scenario="processing")
