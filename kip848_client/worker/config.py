@@ -32,6 +32,9 @@ _OWN: Final = (
     "fence.margin.ms",
     "stop.error",
     "group.remote.assignor",
+    "group.protocol",
+    "session.timeout.ms",
+    "heartbeat.interval.ms",
 )
 _SHARED: Final = (
     "bootstrap.servers",
@@ -55,12 +58,17 @@ class WorkerConfig(msgspec.Struct, frozen=True):
     Args:
         units_version: of a fixed list of units.
         connections: the keys of connections.
+        protocol: `classic` or `connect`; None: connect groups where the broker offers them.
+        session_timeout_ms, heartbeat_interval_ms: of the classic protocol.
     """
 
     settings: WorkerSettings
     connections: ConsumerConfig
     units_version: int
     units_refresh_ms: int
+    protocol: str | None = None
+    session_timeout_ms: int = 10_000
+    heartbeat_interval_ms: int = 1_000
 
 
 def parse_worker_config(
@@ -90,6 +98,16 @@ def parse_worker_config(
     refresh_ms = reader.integer("units.refresh.interval.ms", default=5_000, low=10, high=86_400_000)
     sync_timeout_ms = reader.integer("worker.sync.timeout.ms", default=3_000, low=1, high=3_600_000)
     unsync_backoff_ms = reader.integer("worker.unsync.backoff.ms", default=300_000, low=1, high=86_400_000)
+    protocols = {"classic": "classic", "connect": "connect", "auto": ""}
+    protocol = reader.one_of("group.protocol", protocols, default="")
+    session_timeout_ms = reader.integer("session.timeout.ms", default=10_000, low=100, high=1_800_000)
+    interval_ms = reader.integer("heartbeat.interval.ms", default=1_000, low=10, high=1_800_000)
+    if interval_ms > session_timeout_ms // 3:
+        reader.refuse(
+            f"heartbeat.interval.ms ({interval_ms}) must not be above a third of session.timeout.ms "
+            f"({session_timeout_ms}): one lost heartbeat would end the lease",
+            None,
+        )
     if margin_ms > rebalance_timeout_ms // 2:
         reader.refuse(
             f"fence.margin.ms ({margin_ms}) must not be above half of rebalance.timeout.ms ({rebalance_timeout_ms}): "
@@ -120,6 +138,9 @@ def parse_worker_config(
         connections=connections,
         units_version=version,
         units_refresh_ms=refresh_ms,
+        protocol=protocol or None,
+        session_timeout_ms=session_timeout_ms,
+        heartbeat_interval_ms=interval_ms,
     )
 
 

@@ -54,6 +54,7 @@ from kip848_client.worker.events import (
     CallbackDone,
     CallbackKind,
     CloseRequested,
+    Confirmed,
     DrainRequested,
     Failed,
     Left,
@@ -244,6 +245,9 @@ class WorkerCore:
                 self._answered(request_id, response)
             case NotAnswered(request_id, error, final):
                 self._not_answered(request_id, error, final=final)
+            case Confirmed(sent_ms):
+                if self._in_flight and self._confirmed_ms is not None and not self._lost:
+                    self._confirmed_ms = max(self._confirmed_ms, sent_ms)  # W9
             case CallbackDone():
                 self._called(event)
             case UnitsChanged(offset, units):
@@ -336,7 +340,8 @@ class WorkerCore:
                     "margin_changed", given_ms=given_ms, margin_ms=margin_ms, session_timeout_ms=self._session_ms
                 )
         self._status = response.assignor_status
-        self._confirmed_ms = sent_ms  # W9: the session began no earlier than this
+        confirmed_ms = sent_ms if self._confirmed_ms is None else max(self._confirmed_ms, sent_ms)
+        self._confirmed_ms = confirmed_ms  # W9: the session began no earlier than this
         if self._planning is not None and offers:
             self._planning.accepted()
         self._epoch = response.member_epoch

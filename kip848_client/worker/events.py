@@ -87,6 +87,16 @@ class NotAnswered(msgspec.Struct, frozen=True):
     final: bool = False
 
 
+class Confirmed(msgspec.Struct, frozen=True):
+    """While a heartbeat waits for its answer, the coordinator said that it still counts this worker in.
+
+    Args:
+        sent_ms: when the coordinator was asked.
+    """
+
+    sent_ms: int
+
+
 class CallbackDone(msgspec.Struct, frozen=True):
     """A callback ended.
 
@@ -140,6 +150,7 @@ WorkerEvent: TypeAlias = (
     Start
     | Answered
     | NotAnswered
+    | Confirmed
     | CallbackDone
     | Planned
     | UnitsChanged

@@ -18,7 +18,7 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
-from kip848_client.assignors.units.unit_interface import UnitAssignor, WorkerPlan
+from kip848_client.assignors.units.unit_interface import UnitAssignor, WorkerGroup, WorkerPlan
 from kip848_client.client.control.connection_opener import ConnectionOpener
 from kip848_client.client.control.ownership import HomeProcess
 from kip848_client.client.control.request_sender import BrokerConnection, RequestSender
@@ -26,6 +26,7 @@ from kip848_client.clock import Clock
 from kip848_client.errors import (
     AuthenticationError,
     ConnectionLostError,
+    FatalGroupError,
     IllegalStateError,
     Kip848Error,
     OtherClusterError,
@@ -33,19 +34,23 @@ from kip848_client.errors import (
     RequestTimeoutError,
     UnsupportedByBrokerError,
     UnsupportedVersionError,
-    error_for_code,
 )
 from kip848_client.logs import LOGGER, LogEvent, log_event
 from kip848_client.model import BrokerNode
 from kip848_client.wire.api_keys import ApiKey
-from kip848_client.wire.messages.connect_group_heartbeat import ConnectGroupHeartbeatResponse
-from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
+from kip848_client.wire.messages.connect_group_heartbeat import (
+    ConnectGroupHeartbeatRequest,
+    ConnectGroupHeartbeatResponse,
+)
+from kip848_client.worker.classic_round import ClassicRound
+from kip848_client.worker.classic_talk import ClassicTalk, find_coordinator
 from kip848_client.worker.config import WorkerConfig
 from kip848_client.worker.core import WorkerCore
 from kip848_client.worker.events import (
     Answered,
     Call,
     CallbackDone,
+    Confirmed,
     Failed,
     Left,
     NotAnswered,
@@ -121,6 +126,10 @@ class WorkerHost:
         self._tasks: anyio.abc.TaskGroup | None = None
         self._sender: RequestSender | None = None
         self._connection: BrokerConnection | None = None
+        self._node: BrokerNode | None = None
+        self._protocol = config.protocol
+        """By name, or as the first coordinator offered it."""
+        self._classic: ClassicTalk | None = None
         self._opening: anyio.Lock | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._stopping: anyio.Event | None = None
@@ -197,6 +206,8 @@ class WorkerHost:
                     self._step(event)
                 await self._stopping.wait()
                 await self._close_connection()
+                if self._classic is not None:
+                    await self._classic.aclose()
                 await self._sender.aclose()
                 self._tasks.cancel_scope.cancel()
         finally:
@@ -256,7 +267,15 @@ class WorkerHost:
         try:
             with anyio.fail_after(send.timeout_ms / 1000):
                 connection = await self._coordinator(anew=send.anew, timeout_ms=send.timeout_ms)
-                response: Any = await connection.send(send.request, timeout_ms=send.timeout_ms)
+                response: Any = None
+                if self._classic is None:
+                    response = await connection.send(send.request, timeout_ms=send.timeout_ms)
+            if self._classic is not None:  # a round may take as long as the slowest worker
+                assert isinstance(send.request, ConnectGroupHeartbeatRequest)
+                assert self._node is not None
+                response = await self._classic.converse(
+                    send.request, connection, self._node, timeout_ms=send.timeout_ms
+                )
         except TimeoutError:
             await self._close_connection()
             late = RequestTimeoutError(f"no answer from the coordinator in {send.timeout_ms} ms")
@@ -266,7 +285,7 @@ class WorkerHost:
         except Kip848Error as error:
             if isinstance(error, ConnectionLostError | ProtocolError):
                 await self._close_connection()
-            self._not_answered(send, error)
+            self._not_answered(send, error, final=isinstance(error, FatalGroupError))
         else:
             if isinstance(response, ConnectGroupHeartbeatResponse):
                 self.observer.heartbeat_answered(sent_ms=sent_ms, accepted=not response.error_code)
@@ -278,22 +297,23 @@ class WorkerHost:
 
     async def _plan(self, plan: Plan) -> None:
         """Run the user's assignor beside the heartbeats."""
-        assignor = self._assignors[plan.assignor_name]
+        self._step(Planned(plan.plan_id, await self._compute(plan.assignor_name, plan.group)))
+
+    async def _compute(self, assignor_name: str, group: WorkerGroup) -> WorkerPlan | None:
+        """The plan of the user's assignor; None if it raised."""
+        assignor = self._assignors[assignor_name]
         try:
-            planned: WorkerPlan | None = await anyio.to_thread.run_sync(assignor.assign, plan.group)
+            return await anyio.to_thread.run_sync(assignor.assign, group)
         except Exception as error:  # noqa: BLE001  the application's code; the coordinator asks another worker
             group_id = self._config.settings.group_id
-            log_event(
-                logging.ERROR, LogEvent.PLAN_FAILED, exc_info=error, group_id=group_id, assignor=plan.assignor_name
-            )
-            planned = None
-        self._step(Planned(plan.plan_id, planned))
+            log_event(logging.ERROR, LogEvent.PLAN_FAILED, exc_info=error, group_id=group_id, assignor=assignor_name)
+            return None
 
     async def _coordinator(self, *, anew: bool, timeout_ms: int) -> BrokerConnection:
         """The coordinator's connection; opened if there is none.
 
         Raises:
-            UnsupportedByBrokerError: the broker has no connect groups.
+            UnsupportedByBrokerError: the broker does not have what the configuration asks for.
         """
         assert self._opening is not None
         async with self._opening:  # a heartbeat and a request of a plan may come together
@@ -306,21 +326,38 @@ class WorkerHost:
     async def _find_coordinator(self, *, timeout_ms: int) -> BrokerConnection:
         assert self._sender is not None
         group_id = self._config.settings.group_id
-        request = FindCoordinatorRequest(key="", key_type=0, coordinator_keys=(group_id,))
-        response = await self._sender.send_any(request, timeout_ms=timeout_ms)
-        found = response.of(group_id)
-        if found.error_code:
-            raise error_for_code(found.error_code, f"no coordinator of group {group_id!r} yet")
+        found = await find_coordinator(self._sender, group_id, key_type=0, timeout_ms=timeout_ms)
         node = BrokerNode(found.node_id, found.host, found.port)
         connection = await self._sender.open(node, timeout_ms=timeout_ms)
-        if ApiKey.CONNECT_GROUP_HEARTBEAT not in connection.api_versions:
-            await connection.aclose()
-            raise UnsupportedByBrokerError(
-                f"the broker at {node.host}:{node.port} does not serve workers (API {ApiKey.CONNECT_GROUP_HEARTBEAT}). "
-                "Apache Kafka does not have connect groups: run `kip848 broker --connect-groups`, or use "
-                "EmbeddedBroker(connect_groups=True); on a broker of this library, list `connect` in "
+        offers_connect = ApiKey.CONNECT_GROUP_HEARTBEAT in connection.api_versions
+        self._protocol = self._protocol or ("connect" if offers_connect else "classic")
+        problem = None
+        if self._protocol == "connect" and not offers_connect:
+            problem = (
+                f"the broker at {node.host}:{node.port} does not serve connect groups "
+                f"(API {ApiKey.CONNECT_GROUP_HEARTBEAT}). Apache Kafka does not have them: use group.protocol=classic, "
+                "or EmbeddedBroker(connect_groups=True); on a broker of this library, list `connect` in "
                 "group.coordinator.rebalance.protocols"
             )
+        elif self._protocol == "classic" and self._config.settings.instance_id is not None:
+            problem = (
+                "group.instance.id needs connect groups: a classic coordinator gives the units of a static member to "
+                "its successor while the member may still run them; leave it out"
+            )
+        if problem is not None:
+            await connection.aclose()
+            raise UnsupportedByBrokerError(problem)
+        if self._protocol == "classic" and self._classic is None:
+            session_ms, interval_ms = self._config.session_timeout_ms, self._config.heartbeat_interval_ms
+            self._classic = ClassicTalk(
+                ClassicRound(self._config.settings, session_timeout_ms=session_ms, heartbeat_interval_ms=interval_ms),
+                self._sender,
+                clock=self._clock,
+                interval_ms=interval_ms,
+                confirmed=lambda sent_ms: self._step(Confirmed(sent_ms)),
+                compute=self._compute,
+            )
+        self._node = node
         return connection
 
     async def _close_connection(self) -> None:

@@ -34,7 +34,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "re2": ("patterns.py",),
     "anyio": (
         *("wire/connection.py", "wire/sasl/session.py"),
-        *("admin/", "aio/", "client/", "broker/controls/async_waits.py", "worker/host.py"),
+        *("admin/", "aio/", "client/", "broker/controls/async_waits.py", "worker/classic_talk.py", "worker/host.py"),
     ),
     "trio": ("aio/reading_task.py",),  # for type checkers only
     "cramjam": ("wire/compression.py",),

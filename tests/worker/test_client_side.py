@@ -245,16 +245,20 @@ def test_the_golden_bytes_of_the_metadata() -> None:
     assert decode(PlanMetadata, encode(plan)) == plan
 
 
-@pytest.fixture
-def broker() -> Iterator[EmbeddedBroker]:
+@pytest.fixture(params=["connect", "classic"])
+def broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedBroker]:
     config = {"group.connect.session.timeout.ms": 1_500, "group.connect.heartbeat.interval.ms": 30}
-    with EmbeddedBroker(connect_groups=True, config=config) as running:
+    is_connect = request.param == "connect"
+    with EmbeddedBroker(connect_groups=is_connect, config=config if is_connect else {}) as running:
         yield running
+
+
+_CLASSIC = {"session.timeout.ms": 1_500, "heartbeat.interval.ms": 30}
 
 
 def _add(broker: EmbeddedBroker, worker_id: str, assignor: Any) -> Worker:
     worker = Worker(
-        {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "worker.id": worker_id},
+        {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "worker.id": worker_id, **_CLASSIC},
         units=["a", "b", "c", "d"],
         assignors=[assignor],
         on_assigned=lambda *_: None,

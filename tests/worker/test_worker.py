@@ -31,12 +31,21 @@ from tests.support.waiting import SOON_S, wait_until
 
 FEEDS = ["audusd", "eurusd", "gbpusd", "usdjpy"]
 SESSION_MS = 1_500
+CLASSIC = {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 50}
+
+
+@pytest.fixture(params=["connect", "classic"])
+def protocol(request: pytest.FixtureRequest) -> str:
+    """The protocol of the group's members."""
+    return str(request.param)
 
 
 @pytest.fixture
-def broker() -> Iterator[EmbeddedBroker]:
+def broker(protocol: str) -> Iterator[EmbeddedBroker]:
+    """A broker with connect groups, or one that has what every Kafka has."""
     config = {"group.connect.session.timeout.ms": SESSION_MS, "group.connect.heartbeat.interval.ms": 50}
-    with EmbeddedBroker(connect_groups=True, config=config) as running:
+    is_connect = protocol == "connect"
+    with EmbeddedBroker(connect_groups=is_connect, config=config if is_connect else {}) as running:
         yield running
 
 
@@ -53,7 +62,7 @@ class Fleet:
 
     def conf(self, **more: Any) -> dict[str, Any]:
         """Configuration of a worker."""
-        return {"bootstrap.servers": self._broker.bootstrap_servers, "group.id": "feeds", **more}
+        return {"bootstrap.servers": self._broker.bootstrap_servers, "group.id": "feeds", **CLASSIC, **more}
 
     def add(self, worker_id: str, *, units: Any = FEEDS, **more: Any) -> Worker:
         """Start a worker whose runners note what they run."""
@@ -102,14 +111,18 @@ def test_each_unit_runs_on_one_worker_while_workers_come_and_go(fleet: Fleet) ->
     wait_until(lambda: sum(map(len, fleet.running.values())) == 4)
 
 
-def test_a_worker_that_is_cut_off_stops_before_others_start(fleet: Fleet, broker: EmbeddedBroker) -> None:
+def test_a_worker_that_is_cut_off_stops_before_others_start(
+    fleet: Fleet, broker: EmbeddedBroker, protocol: str
+) -> None:
     """Scenario 61: two pollers of one feed would spend its quota twice, or write twice."""
-    first = fleet.add("w1", units=["a", "b"])
+    first = fleet.add("w1", units=["a", "b"], **{"client.id": "cut-off"})
     wait_until(lambda: fleet.runs(first) == 2)
     second = fleet.add("w2", units=["a", "b"])
     wait_until(lambda: fleet.runs(first) == fleet.runs(second) == 1)
 
-    broker.faults.on(ApiKey.CONNECT_GROUP_HEARTBEAT, drop(), member=first.member_id, times=None)
+    classic = [ApiKey.HEARTBEAT, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP]
+    for api in [ApiKey.CONNECT_GROUP_HEARTBEAT] if protocol == "connect" else classic:
+        broker.faults.on(api, drop(), client_id="cut-off", times=None)
 
     wait_until(lambda: fleet.runs(first) == 0)
     wait_until(lambda: fleet.runs(second) == 2)
@@ -138,13 +151,19 @@ def test_exactly_one_process_leads(fleet: Fleet) -> None:
         election.close()
 
 
-def test_without_the_keys_the_error_says_what_to_do() -> None:
-    """Scenario 66: a user who points a worker at Apache Kafka learns why it cannot work."""
+@pytest.mark.parametrize(
+    ("conf", "text"),
+    [
+        ({"group.protocol": "connect"}, "Apache Kafka does not have them: use group.protocol=classic"),
+        ({"group.instance.id": "i"}, "group.instance.id needs connect groups"),
+    ],
+)
+def test_a_broker_without_connect_groups_says_what_it_cannot_do(conf: dict[str, str], text: str) -> None:
+    """Scenario 66: a user who asks Apache Kafka for what it does not have learns what to change."""
     with EmbeddedBroker() as plain:
-        worker = Worker(
-            {"bootstrap.servers": plain.bootstrap_servers, "group.id": "g"}, units=["a"], on_assigned=lambda *_: None
-        ).start()
-        with pytest.raises(UnsupportedByBrokerError, match="Apache Kafka does not have connect groups"):
+        conf = {"bootstrap.servers": plain.bootstrap_servers, "group.id": "g", **conf}
+        worker = Worker(conf, units=["a"], on_assigned=lambda *_: None).start()
+        with pytest.raises(UnsupportedByBrokerError, match=text):
             worker.wait(10)
         assert worker.state is MemberState.FATAL
 
@@ -205,7 +224,7 @@ def test_a_list_of_units_changes_by_its_version(fleet: Fleet) -> None:
     wait_until(lambda: not fleet.running[Unit("a")])
 
     other = fleet.add("w2", units=["x"], **{"units.version": 1})
-    with pytest.raises(CatalogConflictError, match="higher offset"):
+    with pytest.raises(CatalogConflictError, match="catalogue conflict"):
         other.wait(10)
     with pytest.raises(ConfigError, match="version above 1"):
         worker.update_units(1, ["z"])
@@ -222,6 +241,7 @@ def test_units_may_come_from_a_function(fleet: Fleet) -> None:
     wait_until(lambda: fleet.runs(worker) == 2)
 
 
+@pytest.mark.parametrize("protocol", ["connect"])
 def test_a_static_worker_comes_back_to_its_units(fleet: Fleet) -> None:
     """A rolling restart of static workers moves no unit (scenario 28)."""
     first = fleet.add("w1", **{"group.instance.id": "i1"})

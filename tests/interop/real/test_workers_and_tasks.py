@@ -2,27 +2,77 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from kip848_client import LeaderElection
-from kip848_client.errors import UnsupportedByBrokerError
+from kip848_client import LeaderElection, OwnedUnit, Worker
 from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
 from tests.support.local_state import check_local_state
-from tests.support.waiting import TIMEOUT_S
+from tests.support.waiting import TIMEOUT_S, wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.kafka]
 
 
-def test_a_broker_without_workers_is_told_from_one_that_is_gone(kafka_broker: KafkaBroker | ExternalKafka) -> None:
-    """A user who starts a worker on Apache Kafka reads what to do, and does not wait for ever."""
-    conf = {"bootstrap.servers": kafka_broker.bootstrap_servers, "group.id": "jobs"}
-    with LeaderElection(conf, name="scheduler") as election, pytest.raises(UnsupportedByBrokerError) as raised:
-        election.wait_for_leadership(TIMEOUT_S)
-    assert "kip848 broker --connect-groups" in str(raised.value)
+def test_workers_share_units_on_apache_kafka(kafka_broker: KafkaBroker | ExternalKafka) -> None:
+    """No unit runs twice while workers come and go, and no token falls, not even when the group is deleted."""
+    bootstrap, units = kafka_broker.bootstrap_servers, [f"unit-{number}" for number in range(6)]
+    running: dict[str, str] = {}
+    tokens: dict[str, list[int]] = {name: [] for name in units}
+    overlaps: list[str] = []
+
+    def a_worker(worker_id: str) -> Worker:
+        conf = {"bootstrap.servers": bootstrap, "group.id": "shared-units", "worker.id": worker_id}
+        worker = Worker({**conf, "session.timeout.ms": 6_000, "heartbeat.interval.ms": 100}, units=units)
+
+        @worker.runner
+        def run(owned: OwnedUnit, stop: threading.Event) -> None:
+            other = running.setdefault(owned.name, worker_id)
+            if other != worker_id:
+                overlaps.append(f"{owned.unit}: {other} and {worker_id}")
+            tokens[owned.name].append(owned.token)
+            stop.wait()
+            running.pop(owned.name, None)
+
+        return worker.start()
+
+    def runs(*workers: Worker) -> list[int]:
+        return sorted(len(worker.assignment()) for worker in workers)
+
+    first = a_worker("w1")
+    wait_until(lambda: runs(first) == [6])
+    second, third = a_worker("w2"), a_worker("w3")
+    wait_until(lambda: runs(first, second, third) == [2, 2, 2])
+    first.close()
+    wait_until(lambda: runs(second, third) == [3, 3])
+    second.close()
+    third.close()
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for deleted in admin.delete_consumer_groups(["shared-units"]).values():
+        deleted.result()
+    with closing(a_worker("w4")) as fourth:
+        wait_until(lambda: runs(fourth) == [6] and len(running) == 6)
+    assert not overlaps
+    assert all(seen == sorted(set(seen)) and len(seen) > 1 for seen in tokens.values()), tokens
+
+
+def test_a_leader_is_elected_on_apache_kafka(kafka_broker: KafkaBroker | ExternalKafka) -> None:
+    """Exactly one replica leads; when it leaves, the other one leads with a greater token."""
+    conf = {"bootstrap.servers": kafka_broker.bootstrap_servers, "group.id": "jobs", "heartbeat.interval.ms": 100}
+    with LeaderElection(conf, name="scheduler") as first:
+        assert first.wait_for_leadership(TIMEOUT_S)
+        with LeaderElection(conf, name="scheduler") as second:
+            assert not second.wait_for_leadership(0.5)
+            token = first.token
+            first.close()
+            assert second.wait_for_leadership(TIMEOUT_S)
+            assert token is not None
+            assert second.token is not None
+            assert second.token > token
 
 
 def test_local_state_moves_on_apache_kafka(kafka_broker: KafkaBroker | ExternalKafka, tmp_path: Path) -> None:

@@ -1,0 +1,455 @@
+"""Workers on the classic group protocol: the core's heartbeats as JoinGroup, SyncGroup and so on. Pure.
+
+The core talks to a coordinator of connect groups. Where the broker has none, `ClassicRound` takes that part: it turns
+each heartbeat of the core into classic requests, and their answers into the heartbeat's answer. The rules:
+
+* C1: JoinGroup says which units this worker may be running. The leader gives a unit only to the worker that runs it, or
+  to another one when no member says that it runs it: a unit moves in two rounds, and nothing else stops.
+* C2: A worker that has stopped the units that were taken away joins again, and so the second round begins.
+* C3: A worker that was removed from the group says that it runs nothing: the core has released everything first.
+* C4: A fencing token is the epoch of a transactional id of the unit's own. The worker takes it after it was given the
+  unit and before it starts it, and the core starts the unit only if its lease still holds then.
+* C5: Transactional ids that are not used expire, so a running unit renews its id twice a day. Its token stays.
+* C6: The newest list of units counts. Of two lists with one version, the one that the group already has counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from kip848_client.assignors.units.unit_interface import WorkerGroup, WorkerPlan, WorkerSpec
+from kip848_client.assignors.units.unit_plans import UNIT_PLANS
+from kip848_client.errors import ErrorCode, ProtocolError, error_for_code
+from kip848_client.model import Unit
+from kip848_client.wire.messages.connect_group_heartbeat import (
+    AssignedUnits,
+    Assignment,
+    ConnectGroupHeartbeatRequest,
+    ConnectGroupHeartbeatResponse,
+    UnitsOfName,
+)
+from kip848_client.wire.messages.connect_protocol import PlanMetadata, WorkerMetadata, decode, encode
+from kip848_client.wire.messages.heartbeat import HeartbeatRequest
+from kip848_client.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from kip848_client.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from kip848_client.worker.core import WorkerSettings
+from kip848_client.worker.planning import RETRY_MS, units_on_wire
+
+PROTOCOL_TYPE: Final = "kip848-worker"
+"""Type of these groups, beside Kafka's `consumer` and `connect`."""
+RENEW_MS: Final = 12 * 3_600_000
+"""C5: a unit's transactional id is renewed this long after its last use; brokers forget it after seven days."""
+
+_EPOCH_BITS: Final = 16
+_TRANSACTION_TIMEOUT_MS: Final = 60_000
+_PASSING: Final = frozenset({ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.REQUEST_TIMED_OUT})
+_GONE: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
+
+_Pair: TypeAlias = tuple[str, int]
+
+
+class ToGroup(msgspec.Struct, frozen=True):
+    """Send a request to the group's coordinator; it answers with the response."""
+
+    request: JoinGroupRequest | SyncGroupRequest | HeartbeatRequest | LeaveGroupRequest
+
+
+class ToTransaction(msgspec.Struct, frozen=True):
+    """Send a request to the coordinator of its transactional id."""
+
+    request: InitProducerIdRequest
+
+
+class Compute(msgspec.Struct, frozen=True):
+    """Run a client-side assignor; answered with its plan, or None if it raised."""
+
+    assignor_name: str
+    group: WorkerGroup
+
+
+ClassicStep: TypeAlias = ToGroup | ToTransaction | Compute
+Conversation: TypeAlias = Generator[ClassicStep, Any, ConnectGroupHeartbeatResponse]
+
+
+class _Claim(msgspec.Struct, frozen=True):
+    """What a member says of itself in JoinGroup.
+
+    Args:
+        generation: of the last plan that it has; -1 for none.
+        running: units that may be running here.
+        target: its units in the last plan.
+        state_age_ms: since the plan with *state*.
+    """
+
+    worker_id: str
+    generation: int
+    version: int
+    units: list[_Pair]
+    running: list[_Pair]
+    target: list[_Pair]
+    trigger_seq: int = 0
+    draining: bool = False
+    state: bytes | None = None
+    state_version: int = 0
+    state_age_ms: int = -1
+
+
+class _Given(msgspec.Struct, frozen=True):
+    """What the leader gives a member in SyncGroup; *conflict* is why it may not stay."""
+
+    assigned: list[_Pair] = []
+    pending: list[_Pair] = []
+    metadata: bytes = b""
+    state: bytes | None = None
+    state_version: int = 0
+    status: int = 0
+    conflict: str | None = None
+
+
+class ClassicRound:
+    """The classic side of one worker. One conversation at a time; one that is dropped is begun again by the next."""
+
+    def __init__(self, settings: WorkerSettings, *, session_timeout_ms: int, heartbeat_interval_ms: int) -> None:
+        self._settings: Final = settings
+        self._session_ms: Final = session_timeout_ms
+        self._interval_ms: Final = heartbeat_interval_ms
+        self._member_id = ""
+        self._generation = -1
+        self._stale = True
+        """A round is due."""
+        self._version, self._units = 0, frozenset[Unit]()
+        self._offers: tuple[str, ...] = ()
+        self._wishes = WorkerMetadata()
+        self._running: frozenset[Unit] = frozenset()
+        """Units that the core may be running."""
+        self._taken: frozenset[Unit] = frozenset()
+        """Units that the last plan took away, while they may be running."""
+        self._delivered: frozenset[Unit] = frozenset()
+        self._given = _Given()
+        self._given_ms = 0
+        self._fresh = False
+        """The core does not have the last plan yet."""
+        self._tokens: dict[Unit, int] = {}
+        self._used_ms: dict[Unit, int] = {}
+        """When a unit's transactional id was last used."""
+        self._joined_with: tuple[object, ...] = ()
+
+    @property
+    def keep_alive(self) -> HeartbeatRequest | None:
+        """A heartbeat for the time of a pending JoinGroup or SyncGroup; None if the worker is no member yet."""
+        if not self._member_id or self._generation < 0:
+            return None
+        return HeartbeatRequest(
+            group_id=self._settings.group_id, generation_id=self._generation, member_id=self._member_id
+        )
+
+    @property
+    def round_timeout_ms(self) -> int:
+        """How long the coordinator may let a round take.
+
+        Longer than the core's rebalance timeout, since a rebalance may have begun right after the heartbeat before the
+        one from which the core counts: both are within one lease.
+        """
+        return self._settings.rebalance_timeout_ms + self._session_ms
+
+    def converse(self, beat: ConnectGroupHeartbeatRequest, *, now_ms: int, leave_version: int) -> Conversation:
+        """Take the core's heartbeat; yields requests, is sent their answers, and returns the heartbeat's answer.
+
+        Args:
+            leave_version: of LeaveGroup, highest that the broker has.
+        """
+        if beat.member_epoch < 0:
+            return (yield from self._leave(leave_version))
+        has_news = self._hear(beat)
+        if not self._stale:
+            beating = self.keep_alive
+            assert beating is not None, "a member that has no round to do is in the group"
+            code = (yield ToGroup(beating)).error_code
+            if code == ErrorCode.REBALANCE_IN_PROGRESS:
+                self._stale = True
+            elif code:
+                return self._refused(code)
+        if self._stale or has_news:
+            code = yield from self._round(now_ms)
+            if code:
+                return self._refused(code)
+        if self._given.conflict is not None:
+            return ConnectGroupHeartbeatResponse(
+                error_code=ErrorCode.INVALID_REQUEST, error_message=self._given.conflict
+            )
+        yield from self._take_tokens(now_ms)
+        return self._answer()
+
+    # --- the core's heartbeat
+
+    def _hear(self, beat: ConnectGroupHeartbeatRequest) -> bool:
+        """Remember what the heartbeat says; whether another round is due for it."""
+        if beat.catalog is not None:
+            self._version, self._units = beat.catalog.offset, frozenset(_units(beat.catalog.units))
+        if beat.client_assignors is not None:
+            self._offers = tuple(assignor.name for assignor in beat.client_assignors)
+            self._wishes = decode(WorkerMetadata, beat.client_assignors[0].metadata_bytes)
+        elif beat.server_assignor is not None:
+            self._offers = (beat.server_assignor,)
+        if not beat.member_epoch:  # C3
+            self._forget()
+        news = self._joined_with != self._news()
+        if beat.owned_units is not None:
+            self._running = frozenset(_units(beat.owned_units))
+            stopped = bool(self._taken) and not self._taken & self._running  # C2
+            news = news or stopped or not self._delivered <= self._running
+        return news
+
+    def _news(self) -> tuple[object, ...]:
+        return self._version, self._units, self._offers, self._wishes.trigger_seq, self._wishes.draining
+
+    def _forget(self) -> None:
+        self._generation, self._stale = -1, True
+        self._running = self._taken = self._delivered = frozenset()
+        self._tokens = {}
+        self._given = _Given()
+
+    def _refused(self, code: int) -> ConnectGroupHeartbeatResponse:
+        if code in _GONE:
+            self._forget()
+            self._member_id = ""
+            code = ErrorCode.UNKNOWN_MEMBER_ID
+        elif code in _PASSING:
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return ConnectGroupHeartbeatResponse(error_code=code, error_message=f"group {self._settings.group_id!r}")
+
+    def _answer(self) -> ConnectGroupHeartbeatResponse:
+        assignment = None
+        if self._fresh:
+            self._fresh = False
+            self._delivered = frozenset(self._tokens)
+            self._running |= self._delivered
+            assignment = Assignment(
+                assigned=tuple(
+                    AssignedUnits(unit.name, (unit.index,), (token,)) for unit, token in sorted(self._tokens.items())
+                ),
+                pending=units_on_wire(_from_pairs(self._given.pending)),
+                metadata_bytes=self._given.metadata,
+            )
+        return ConnectGroupHeartbeatResponse(
+            member_id=self._member_id,
+            member_epoch=self._generation,
+            heartbeat_interval_ms=self._interval_ms,
+            session_timeout_ms=self._session_ms,
+            assignor_status=self._given.status,
+            catalog_offset=self._version,
+            assignment=assignment,
+        )
+
+    def _leave(self, version: int) -> Conversation:
+        if self._member_id:
+            group_id, member_id = self._settings.group_id, self._member_id
+            yield ToGroup(
+                LeaveGroupRequest(group_id=group_id, member_id=member_id)
+                if version < 3
+                else LeaveGroupRequest(group_id=group_id, members=(MemberIdentity(member_id, reason="closed"),))
+            )
+        self._forget()
+        self._member_id = ""
+        return ConnectGroupHeartbeatResponse()
+
+    # --- a round
+
+    def _round(self, now_ms: int) -> Generator[ClassicStep, Any, int]:
+        """Join and synchronise until a round is complete; returns an error code."""
+        settings = self._settings
+        while True:
+            self._stale = True
+            claimed, news = self._running, self._news()
+            data = msgspec.msgpack.encode(self._claim(now_ms))
+            joined: JoinGroupResponse = yield ToGroup(
+                JoinGroupRequest(
+                    group_id=settings.group_id,
+                    session_timeout_ms=self._session_ms,
+                    rebalance_timeout_ms=self.round_timeout_ms,
+                    member_id=self._member_id,
+                    protocol_type=PROTOCOL_TYPE,
+                    protocols=tuple(JoinGroupRequestProtocol(name, data) for name in self._offers),
+                )
+            )
+            if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+                self._member_id = joined.member_id
+                continue
+            if joined.error_code:
+                return joined.error_code
+            self._member_id, self._generation = joined.member_id, joined.generation_id
+            leads = joined.leader == joined.member_id and not joined.skip_assignment
+            assignments = (yield from self._lead(joined)) if leads else ()
+            synced = yield ToGroup(
+                SyncGroupRequest(
+                    group_id=settings.group_id,
+                    generation_id=self._generation,
+                    member_id=self._member_id,
+                    protocol_type=PROTOCOL_TYPE,
+                    protocol_name=joined.protocol_name,
+                    assignments=assignments,
+                )
+            )
+            if synced.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
+                continue
+            if synced.error_code:
+                return int(synced.error_code)
+            self._given = msgspec.msgpack.decode(synced.assignment, type=_Given) if synced.assignment else _Given()
+            self._given_ms = now_ms
+            assigned = frozenset(_from_pairs(self._given.assigned))
+            # C4: a unit that this worker did not run may have been elsewhere since.
+            self._tokens = {unit: token for unit, token in self._tokens.items() if unit in assigned & claimed}
+            self._taken = claimed - assigned
+            self._joined_with, self._stale, self._fresh = news, False, True
+            return 0
+
+    def _claim(self, now_ms: int) -> _Claim:
+        given = self._given
+        return _Claim(
+            worker_id=self._settings.worker_id,
+            generation=self._generation,
+            version=self._version,
+            units=_to_pairs(self._units),
+            running=_to_pairs(self._running),
+            target=sorted([*given.assigned, *given.pending]),
+            trigger_seq=self._wishes.trigger_seq,
+            draining=self._wishes.draining,
+            state=given.state,
+            state_version=given.state_version,
+            state_age_ms=now_ms - self._given_ms if given.state is not None else -1,
+        )
+
+    def _lead(self, joined: JoinGroupResponse) -> Generator[ClassicStep, Any, tuple[SyncGroupRequestAssignment, ...]]:
+        try:
+            claims = {
+                member.member_id: msgspec.msgpack.decode(member.metadata, type=_Claim) for member in joined.members
+            }
+        except msgspec.MsgspecError as error:
+            raise ProtocolError(f"a member of group {self._settings.group_id!r} is no worker: {error}") from error
+        by_age = sorted(claims.items(), key=lambda item: (-item[1].version, -item[1].generation, item[0]))
+        newest = by_age[0][1]
+        conflicting = {
+            member_id
+            for member_id, claim in claims.items()
+            if claim.version == newest.version and claim.units != newest.units
+        }  # C6
+        group = _group({key: claims[key] for key in claims if key not in conflicting}, newest)
+        name = joined.protocol_name or ""
+        plan: WorkerPlan | None
+        if name in self._settings.client_assignors:
+            plan = yield Compute(name, group)
+        else:
+            member_ids = [worker.member_id for worker in group.workers]
+            previous = {worker.member_id: worker.target for worker in group.workers}
+            plan = WorkerPlan(UNIT_PLANS[name](member_ids, group.units, previous))
+        failed = plan is None or not _is_valid(plan, group)
+        if plan is None or failed:  # everything goes on as it is, and the assignor is called again
+            units = {worker.member_id: worker.target for worker in group.workers}
+            plan = WorkerPlan(units, delay_ms=RETRY_MS, state=group.state, state_version=group.state_version)
+        metadata = encode(
+            PlanMetadata(leader=self._settings.member_id, catalog_offset=newest.version, delay_ms=plan.delay_ms)
+        )
+        running: dict[_Pair, set[str]] = {}
+        for member_id, claim in claims.items():
+            for pair in claim.running:
+                running.setdefault(pair, set()).add(member_id)
+        assignments = []
+        for member_id in claims:
+            planned = _to_pairs(plan.units.get(member_id, ()))
+            # C1: not before every other member has stopped it.
+            assigned = [pair for pair in planned if running.get(pair, set()) <= {member_id}]
+            given = _Given(
+                assigned=assigned,
+                pending=sorted(set(planned) - set(assigned)),
+                metadata=metadata,
+                state=plan.state,
+                state_version=plan.state_version,
+                status=2 if failed else 0,
+                conflict=_conflict(newest.version) if member_id in conflicting else None,
+            )
+            assignments.append(SyncGroupRequestAssignment(member_id, msgspec.msgpack.encode(given)))
+        return tuple(assignments)
+
+    # --- tokens
+
+    def _take_tokens(self, now_ms: int) -> Generator[ClassicStep, Any, None]:
+        """Take a token for each new unit, and renew the oldest id of the others if it is time."""
+        assigned = sorted(_from_pairs(self._given.assigned))
+        for unit in assigned:
+            if unit not in self._tokens:
+                self._tokens[unit] = yield from self._token(unit)  # C4
+                self._used_ms[unit] = now_ms
+        old = [unit for unit in assigned if now_ms - self._used_ms[unit] >= RENEW_MS]
+        if old:
+            yield from self._token(old[0])  # C5: the next owner's token is greater still
+            self._used_ms[old[0]] = now_ms
+
+    def _token(self, unit: Unit) -> Generator[ClassicStep, Any, int]:
+        name = transactional_id(self._settings.group_id, unit)
+        answer: InitProducerIdResponse = yield ToTransaction(
+            InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS)
+        )
+        if answer.error_code:
+            raise error_for_code(answer.error_code, f"no fencing token of unit {unit}: transactional id {name!r}")
+        return answer.producer_id << _EPOCH_BITS | answer.producer_epoch
+
+
+def transactional_id(group_id: str, unit: Unit) -> str:
+    """The transactional id whose epochs are the fencing tokens of a unit."""
+    return f"{PROTOCOL_TYPE}/{group_id}/{unit.name}" + ("" if unit.index < 0 else f"/{unit.index}")
+
+
+def _conflict(version: int) -> str:
+    return f"catalogue conflict: the group has another list of units with version {version}; raise units.version"
+
+
+def _group(claims: Mapping[str, _Claim], newest: _Claim) -> WorkerGroup:
+    """The group as an assignor sees it. A unit in two targets belongs to the newer plan."""
+    left = {*newest.units}
+    targets: dict[str, tuple[Unit, ...]] = {}
+    for member_id, claim in sorted(claims.items(), key=lambda item: (-item[1].generation, item[0])):
+        targets[member_id] = tuple(sorted(_from_pairs(left.intersection(claim.target))))
+        left.difference_update(claim.target)
+    with_state = [claim for claim in claims.values() if claim.state is not None]
+    memory = max(with_state, key=lambda claim: claim.generation, default=newest)
+    return WorkerGroup(
+        workers=tuple(
+            WorkerSpec(
+                member_id=member_id,
+                worker_id=claim.worker_id,
+                target=targets[member_id],
+                reconciled=sorted(claim.running) == sorted(claim.target),
+                draining=claim.draining,
+            )
+            for member_id, claim in sorted(claims.items())
+        ),
+        units=frozenset(_from_pairs(newest.units)),
+        state=memory.state,
+        state_version=memory.state_version,
+        state_age_ms=memory.state_age_ms,
+    )
+
+
+def _is_valid(plan: WorkerPlan, group: WorkerGroup) -> bool:
+    """Whether the plan has known workers, and each unit once."""
+    planned = [unit for units in plan.units.values() for unit in units] + list(plan.deferred)
+    return len(planned) == len(set(planned)) == len(group.units & set(planned)) == len(group.units) and {
+        *plan.units
+    } <= {worker.member_id for worker in group.workers}
+
+
+def _units(units: Iterable[UnitsOfName]) -> list[Unit]:
+    return [Unit(item.name, index) for item in units for index in item.indexes]
+
+
+def _to_pairs(units: Iterable[Unit]) -> list[_Pair]:
+    return sorted((unit.name, unit.index) for unit in units)
+
+
+def _from_pairs(pairs: Iterable[_Pair]) -> list[Unit]:
+    return [Unit(*pair) for pair in pairs]

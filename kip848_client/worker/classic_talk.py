@@ -1,0 +1,161 @@
+"""The connections of a worker on the classic protocol: performs the conversations of `classic_round`.
+
+Two connections lead to the coordinator: a broker reads nothing from the one whose JoinGroup waits, and the worker must
+prove meanwhile that it is alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import anyio
+
+from kip848_client.assignors.units.unit_interface import WorkerGroup, WorkerPlan
+from kip848_client.client.control.old_layouts import spoken
+from kip848_client.client.control.request_sender import BrokerConnection, RequestSender
+from kip848_client.clock import Clock
+from kip848_client.errors import ErrorCode, Kip848Error, error_for_code
+from kip848_client.model import BrokerNode
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.connect_group_heartbeat import ConnectGroupHeartbeatRequest
+from kip848_client.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest
+from kip848_client.wire.messages.init_producer_id import InitProducerIdRequest
+from kip848_client.wire.messages.join_group import JoinGroupRequest
+from kip848_client.wire.messages.sync_group import SyncGroupRequest
+from kip848_client.worker.classic_round import ClassicRound, Compute, ToGroup, ToTransaction
+
+_SLACK_MS: Final = 5_000
+_ALIVE: Final = frozenset({ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS})
+
+
+async def find_coordinator(sender: RequestSender, key: str, *, key_type: int, timeout_ms: int) -> Coordinator:
+    """The coordinator of a group (type 0) or a transactional id (type 1).
+
+    Raises:
+        BrokerError: there is none yet.
+    """
+    connection = await sender.any_broker(timeout_ms=timeout_ms)
+    request = FindCoordinatorRequest(key="", key_type=key_type, coordinator_keys=(key,))
+    response: Any = await connection.send(spoken(request, connection.api_versions), timeout_ms=timeout_ms)
+    found: Coordinator = response.of(key)
+    if found.error_code:
+        raise error_for_code(found.error_code, f"no coordinator of {key!r} yet")
+    return found
+
+
+class ClassicTalk:
+    """Performs conversations, one at a time.
+
+    Args:
+        confirmed: called with the send time of each heartbeat that the coordinator accepts during a round.
+        compute: runs a client-side assignor.
+    """
+
+    def __init__(
+        self,
+        round_: ClassicRound,
+        sender: RequestSender,
+        *,
+        clock: Clock,
+        interval_ms: int,
+        confirmed: Callable[[int], None],
+        compute: Callable[[str, WorkerGroup], Awaitable[WorkerPlan | None]],
+    ) -> None:
+        self._round: Final = round_
+        self._sender: Final = sender
+        self._clock: Final = clock
+        self._interval_ms: Final = interval_ms
+        self._confirmed: Final = confirmed
+        self._compute: Final = compute
+        self._second: BrokerConnection | None = None
+        self._others: Final[dict[tuple[str, int], BrokerConnection]] = {}
+
+    async def converse(
+        self, beat: ConnectGroupHeartbeatRequest, connection: BrokerConnection, node: BrokerNode, *, timeout_ms: int
+    ) -> Any:
+        """The answer to the core's heartbeat.
+
+        Raises:
+            Kip848Error: a request got no answer; the next heartbeat goes on from there.
+        """
+        leave_version = connection.api_versions.get(ApiKey.LEAVE_GROUP, (0, 0))[1]
+        talk = self._round.converse(beat, now_ms=self._clock.now_ms(), leave_version=leave_version)
+        answer: Any = None
+        try:
+            while True:
+                match talk.send(answer):
+                    case ToGroup(request):
+                        if isinstance(request, JoinGroupRequest | SyncGroupRequest):
+                            answer = await self._wait(request, connection, node, timeout_ms=timeout_ms)
+                        else:
+                            answer = await connection.send(request, timeout_ms=timeout_ms)
+                    case ToTransaction(request):
+                        answer = await self._to_transaction(request, timeout_ms=timeout_ms)
+                    case Compute(name, group):
+                        answer = await self._compute(name, group)
+        except StopIteration as end:
+            return end.value
+        finally:
+            talk.close()
+
+    async def _wait(
+        self, request: JoinGroupRequest | SyncGroupRequest, connection: BrokerConnection, node: BrokerNode, **more: int
+    ) -> Any:
+        """Wait for the end of a round, and say meanwhile that the worker is alive."""
+        answer: Any = None
+        failure: Kip848Error | None = None
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._stay_alive, connection, node, more["timeout_ms"])
+            try:
+                answer = await connection.send(request, timeout_ms=self._round.round_timeout_ms + _SLACK_MS)
+            except Kip848Error as error:
+                failure = error
+            tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        return answer
+
+    async def _stay_alive(self, connection: BrokerConnection, node: BrokerNode, timeout_ms: int) -> None:
+        """Send heartbeats; the end of the coordinator ends the round, too."""
+        while True:
+            await anyio.sleep(self._interval_ms / 1_000)
+            beat = self._round.keep_alive
+            if beat is None:
+                continue
+            sent_ms = self._clock.now_ms()
+            try:
+                second = self._second
+                if second is None or second.closed:
+                    with anyio.CancelScope(shield=True):  # one that is opened must not be lost
+                        second = self._second = await self._sender.open(node, timeout_ms=timeout_ms)
+                assert second is not None, "opened, or an error was raised"
+                answer = await second.send(beat, timeout_ms=timeout_ms)
+            except Kip848Error:
+                await self._close_second()
+                await connection.aclose()
+                return
+            if answer.error_code in _ALIVE:
+                self._confirmed(sent_ms)
+
+    async def _to_transaction(self, request: InitProducerIdRequest, *, timeout_ms: int) -> Any:
+        assert request.transactional_id is not None
+        found = await find_coordinator(self._sender, request.transactional_id, key_type=1, timeout_ms=timeout_ms)
+        place = (found.host, found.port)
+        connection = self._others.get(place)
+        if connection is None or connection.closed:
+            node = BrokerNode(found.node_id, found.host, found.port)
+            connection = self._others[place] = await self._sender.open(node, timeout_ms=timeout_ms)
+        return await connection.send(request, timeout_ms=timeout_ms)
+
+    async def _close_second(self) -> None:
+        second, self._second = self._second, None
+        if second is not None:
+            await second.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._close_second()
+        for connection in self._others.values():
+            await connection.aclose()
+        self._others.clear()

@@ -1,0 +1,151 @@
+"""The classic side of a worker, driven by hand: what it sends, and what the core is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kip848_client.errors import ErrorCode
+from kip848_client.model import Unit
+from kip848_client.wire.messages.connect_group_heartbeat import (
+    Catalog,
+    ConnectGroupHeartbeatRequest,
+    ConnectGroupHeartbeatResponse,
+)
+from kip848_client.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kip848_client.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from kip848_client.wire.messages.leave_group import LeaveGroupRequest
+from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kip848_client.worker.classic_round import RENEW_MS, ClassicRound, Compute, transactional_id
+from kip848_client.worker.core import WorkerSettings
+from kip848_client.worker.planning import units_on_wire
+
+Answers = Callable[[Any], Any]
+
+
+class Bench:
+    """Two workers, w1 leads; a coordinator that answers what the test says."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.epochs: dict[str, int] = {}
+        self.sent: list[Any] = []
+        self.heartbeat_error = 0
+        self.generation = 0
+        self.metadata: dict[str, bytes] = {}
+        self.planned: dict[str, bytes] = {}
+        self.rounds = {
+            name: ClassicRound(WorkerSettings("g", name, name), session_timeout_ms=10_000, heartbeat_interval_ms=1_000)
+            for name in ("w1", "w2")
+        }
+
+    def beat(
+        self, name: str, *, epoch: int = 1, runs: str | None = None, version: int = 0, leave_version: int = 5
+    ) -> ConnectGroupHeartbeatResponse:
+        """A heartbeat of the core; *runs* are the units that it names, None if it names none."""
+        beat = ConnectGroupHeartbeatRequest(
+            group_id="g",
+            member_epoch=epoch,
+            server_assignor="uniform",
+            catalog=Catalog(version, units_on_wire([Unit("a"), Unit("b")])),
+            owned_units=None if runs is None else units_on_wire(Unit(one) for one in runs),
+        )
+        talk = self.rounds[name].converse(beat, now_ms=self.now_ms, leave_version=leave_version)
+        answer: Any = None
+        while True:
+            try:
+                step = talk.send(answer)
+            except StopIteration as end:
+                found: ConnectGroupHeartbeatResponse = end.value
+                return found
+            assert not isinstance(step, Compute)
+            self.sent.append(step.request)
+            answer = self._answer(name, step.request)
+
+    def _answer(self, name: str, request: object) -> object:
+        match request:
+            case JoinGroupRequest():
+                self.metadata[name] = request.protocols[0].metadata
+                self.generation += name == "w1"
+                members = tuple(JoinGroupResponseMember(one, metadata=data) for one, data in self.metadata.items())
+                return JoinGroupResponse(
+                    generation_id=self.generation,
+                    protocol_name="uniform",
+                    leader="w1",
+                    member_id=name,
+                    members=members if name == "w1" else (),
+                )
+            case SyncGroupRequest():
+                self.planned.update({one.member_id: one.assignment for one in request.assignments})
+                return SyncGroupResponse(assignment=self.planned.get(name, b""))
+            case HeartbeatRequest():
+                return HeartbeatResponse(error_code=self.heartbeat_error)
+            case InitProducerIdRequest():
+                assert request.transactional_id is not None
+                epoch = self.epochs[request.transactional_id] = self.epochs.get(request.transactional_id, -1) + 1
+                return InitProducerIdResponse(producer_id=7, producer_epoch=epoch)
+        return None
+
+
+def given(response: ConnectGroupHeartbeatResponse) -> tuple[dict[str, int], list[str]]:
+    """(unit -> token, units that others have to stop first)"""
+    assert not response.error_code, response
+    assert response.assignment is not None
+    tokens = {item.name: item.epochs[0] for item in response.assignment.assigned}
+    return tokens, [item.name for item in response.assignment.pending]
+
+
+def test_a_unit_moves_only_after_its_owner_has_stopped_it() -> None:
+    """C1 and C2: else the newcomer would start a unit that still runs."""
+    bench = Bench()
+    assert given(bench.beat("w1", epoch=0, runs="")) == ({"a": 7 << 16, "b": 7 << 16}, [])
+    bench.beat("w2", epoch=0, runs="")
+    bench.heartbeat_error = ErrorCode.REBALANCE_IN_PROGRESS
+    assert given(bench.beat("w1", runs="ab")) == ({"a": 7 << 16}, [])
+    bench.heartbeat_error = 0
+    joins = len([sent for sent in bench.sent if isinstance(sent, JoinGroupRequest)])
+
+    bench.beat("w1", runs="ab")  # b has not stopped yet
+    assert len([sent for sent in bench.sent if isinstance(sent, JoinGroupRequest)]) == joins
+
+    bench.heartbeat_error = ErrorCode.REBALANCE_IN_PROGRESS
+    assert given(bench.beat("w2")) == ({}, ["b"])
+    bench.heartbeat_error = 0
+    assert given(bench.beat("w1", runs="a")) == ({"a": 7 << 16}, [])
+    bench.heartbeat_error = ErrorCode.REBALANCE_IN_PROGRESS
+    assert given(bench.beat("w2")) == ({"b": 7 << 16 | 1}, [])
+
+
+def test_a_worker_that_was_removed_takes_new_tokens() -> None:
+    """C3 and C4: another worker may have run its units since, with tokens of its own."""
+    bench = Bench()
+    bench.beat("w1", epoch=0, runs="")
+    bench.heartbeat_error = ErrorCode.ILLEGAL_GENERATION
+    assert bench.beat("w1", runs="ab").error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    bench.heartbeat_error = 0
+    assert given(bench.beat("w1", epoch=0, runs=""))[0] == {"a": 7 << 16 | 1, "b": 7 << 16 | 1}
+
+
+def test_a_unit_that_runs_for_long_renews_its_transactional_id() -> None:
+    """C5: brokers forget an id after seven days, and might then give a smaller token to the next owner."""
+    bench = Bench()
+    bench.beat("w1", epoch=0, runs="")
+    bench.now_ms = RENEW_MS
+    assert bench.beat("w1", runs="ab").assignment is None
+    bench.beat("w1")
+    bench.beat("w1")
+    assert bench.epochs == {transactional_id("g", Unit(name)): 1 for name in "ab"}
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_worker_leaves_any_broker(version: int) -> None:
+    """LeaveGroup 0 to 2 names one member, later versions a list; a field of the wrong one cannot be sent."""
+    bench = Bench()
+    bench.beat("w1", epoch=0, runs="")
+    bench.beat("w1", epoch=-1, leave_version=version)
+    sent = bench.sent[-1]
+    assert isinstance(sent, LeaveGroupRequest)
+    assert (sent.member_id, len(sent.members)) == (("w1", 0) if version < 3 else ("", 1))
