@@ -263,6 +263,8 @@ class ConsumerEnvironment(Environment):
             return False  # a topic that was created again has the name of the one that members still hold
         if group is None or not image.by_name.keys() <= group.subscribed_topics:
             return False
+        if not group.regex_subscribers.keys() <= group.resolved_regexes.keys():
+            return False  # a new pattern is matched a while after the last one, and that moves the group
         if any(group.target_metadata_of(member_id).error for member_id in members):
             return False  # the assignor is called again
         return self._everything_is_read(living)
