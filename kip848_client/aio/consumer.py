@@ -307,7 +307,7 @@ class AsyncConsumer:
         self,
         handler: Callable[[Any], Awaitable[object]],
         *,
-        concurrency: int = 100,
+        concurrency: int = 10,
         order: Order = "key",
         retry: BaseRetrying | None = None,
         on_error: Literal["stop", "skip"] = "stop",

@@ -138,7 +138,8 @@ def test_a_failed_test_shows_what_its_broker_was_asked(tmp_path: Path) -> None:
     result = run_pytest(tmp_path, FAILING, "-p", "no:randomly", "-p", "no:asyncio", "-p", "no:anyio", pythonpath=ROOT)
     assert "1 failed, 1 passed, 1 error" in result.stdout, result.stdout + result.stderr
     assert "my_broker: embedded broker" in result.stdout
-    assert "fault rule: Heartbeat or ConsumerGroupHeartbeat group='g': error FENCED_MEMBER_EPOCH(110)" in result.stdout
+    heartbeats = "Heartbeat or ConsumerGroupHeartbeat or ShareGroupHeartbeat"
+    assert f"fault rule: {heartbeats} group='g': error FENCED_MEMBER_EPOCH(110)" in result.stdout
     assert "... 10 requests before" in result.stdout
     assert "#50 me: ConsumerGroupHeartbeat v1 group=g member=m epoch=1 -> GROUP_ID_NOT_FOUND(69)" in result.stdout
     assert "IllegalStateError: the fault rule failed" in result.stdout
