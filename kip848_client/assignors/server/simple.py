@@ -88,7 +88,22 @@ def _share(
         while waiting and len(sharers[partition]) < sharers_per_partition:
             index = next((each for each in waiting if members[each] not in sharers[partition]), None)
             if index is None:
-                break
+                # All that may get more have it already: one takes over what another has, and that one gets it.
+                index = waiting[0]
+                swap = _swap(partition, members[index], owned, sharers)
+                if swap is None:
+                    break
+                other, given = swap
+                owned[other].remove(given)
+                sharers[given].remove(other)
+                owned[other].add(partition)
+                sharers[partition].add(other)
+                waiting.remove(index)
+                owned[members[index]].add(given)
+                sharers[given].add(members[index])
+                if len(owned[members[index]]) < quota[index]:
+                    waiting.append(index)
+                continue
             member = members[index]
             waiting.remove(index)
             owned[member].add(partition)
@@ -96,6 +111,21 @@ def _share(
             if len(owned[member]) < quota[index]:
                 waiting.append(index)
     return {member: sorted(own) for member, own in owned.items()}
+
+
+def _swap(
+    partition: tuple[UUID, int],
+    member: str,
+    owned: Mapping[str, set[tuple[UUID, int]]],
+    sharers: Mapping[tuple[UUID, int], set[str]],
+) -> tuple[str, tuple[UUID, int]] | None:
+    """Another member that does not have *partition*, and what it can give to *member* for it."""
+    for other, own in owned.items():
+        if other not in sharers[partition]:
+            for given in sorted(own):
+                if member not in sharers[given]:
+                    return other, given
+    return None
 
 
 def _ceil(total: int, part: int, parts: int) -> int:
