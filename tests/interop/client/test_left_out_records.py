@@ -56,6 +56,8 @@ def test_the_second_member_of_a_gzip_batch_is_not_lost_in_silence(
     with pytest.raises(ProtocolError, match="records 203 to 399 of orders-0 exist and were not delivered"):
         drive(consumer, until=lambda: False)
 
+    # If one read brought both batches, the error comes ahead of the records before the gap.
+    drive(consumer, until=lambda: len(consumer.delivered) >= 204)
     assert len(consumer.delivered) == 204
     assert len(broker.records("orders", 0)) == 401
     (found,) = consumer.raw.offsets_for_times([PublicPartition("orders", 0, 300)], 60.0)
