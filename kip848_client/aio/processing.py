@@ -16,7 +16,7 @@ from kip848_client.aio.owner_thread import OwnerThread, teller
 from kip848_client.client.processing.access import ConsumerAccess, ProcessedConsumer
 from kip848_client.client.processing.driver import READ_RECORDS, Driver, now_ms
 from kip848_client.client.records.data_plane import Message
-from kip848_client.errors import DeserializationError, IllegalStateError, Kip848Error
+from kip848_client.errors import DeserializationError, Kip848Error
 from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.processing.settings import ProcessSettings
 from kip848_client.processing.work import Work
@@ -94,12 +94,11 @@ class TaskProcessor(Driver):
         self._commit_due_s = anyio.current_time() + self._access.commit_interval_s
         with taken:
             async with anyio.create_task_group() as self._tasks:
-                self._tasks.start_soon(self._keep_time)
-                self._tasks.start_soon(self._keep_consumer)
+                self._tasks.start_soon(self._guarded, self._keep_time)
+                self._tasks.start_soon(self._guarded, self._keep_consumer)
                 try:
                     with self._reading:
-                        await self._on_assigned(await self._on_thread(self._access.assigned))
-                        await self._read()
+                        await self._guarded(self._begin_and_read)
                 finally:
                     with anyio.CancelScope(shield=True):
                         await self._finish()
@@ -107,7 +106,19 @@ class TaskProcessor(Driver):
         if self.error is not None:
             raise self.error
 
+    async def _guarded(self, part: Callable[[], Awaitable[None]]) -> None:
+        """Let an error of *part* end all of it, as itself: a task group would wrap it."""
+        try:
+            await part()
+        except Exception as error:  # noqa: BLE001  raised by `run`
+            if not self._access.closed:
+                self.stop(error)
+
     # --- reading
+
+    async def _begin_and_read(self) -> None:
+        await self._on_assigned(await self._on_thread(self._access.assigned))
+        await self._read()
 
     async def _read(self) -> None:
         consume = self._read_with
@@ -119,10 +130,6 @@ class TaskProcessor(Driver):
                 await self._on_thread(partial(self._access.skip, error.kafka_message))
                 self.feed_unreadable(error.kafka_message, error)
                 continue
-            except IllegalStateError:
-                if not self._access.closed:
-                    raise
-                return  # another task closed the consumer
             if batch:
                 self.feed(batch)
                 await self._pause()
@@ -260,6 +267,8 @@ class TaskProcessor(Driver):
             while True:
                 self._scopes[id(work)] = scope
                 error = None
+                if work.state != "running":  # it was cancelled before this task began with it
+                    scope.cancel()
                 try:
                     await handler(work.records if batched else work.items[0].record)
                 except Exception as raised:  # noqa: BLE001  whatever the handler raises

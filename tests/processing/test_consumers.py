@@ -14,7 +14,7 @@ import tenacity
 from confluent_kafka import Producer
 
 from kip848_client import AsyncConsumer, Consumer, DeadLetters
-from kip848_client.errors import ConfigError, IllegalStateError, ProcessingError
+from kip848_client.errors import ConfigError, IllegalStateError, ListenerError, ProcessingError
 from kip848_client.testing import EmbeddedBroker, NewRecord
 from tests.support.waiting import wait_until
 
@@ -253,3 +253,32 @@ def test_wrong_arguments_are_named(
         consumer.subscribe(["orders"])
         with pytest.raises(error, match=next(iter(arguments))):
             consumer.process(print, **arguments)
+
+
+def test_an_error_of_the_listener_is_raised_as_itself(kip848_broker: EmbeddedBroker) -> None:
+    """Who catches ListenerError around a loop catches it around process(), too."""
+    _filled(kip848_broker, 1)
+
+    def fails(*_: object) -> None:
+        raise ValueError("mine")
+
+    async def handle(_: object) -> None:
+        raise AssertionError("nothing is assigned")
+
+    async def main() -> None:
+        async with AsyncConsumer(_conf(kip848_broker)) as consumer:
+            await consumer.subscribe(["orders"], on_assign=fails)
+            await consumer.process(handle)
+
+    with pytest.raises(ListenerError, match="mine"):
+        asyncio.run(main())
+
+
+def test_a_retry_that_raises_stops(kip848_broker: EmbeddedBroker) -> None:
+    """A mistake in the user's predicate is an error, and not a record that waits for ever."""
+    _filled(kip848_broker, 1)
+    retry = tenacity.Retrying(retry=lambda state: state.no_such_attribute)  # type: ignore[attr-defined]
+    with Consumer(_conf(kip848_broker)) as consumer:
+        consumer.subscribe(["orders"])
+        with pytest.raises(ProcessingError, match="no_such_attribute"):
+            consumer.process(lambda _: 1 / 0, retry=retry)

@@ -188,7 +188,11 @@ class Driver(ABC):
 
     def _decide(self, work: Work, error: BaseException) -> None:
         now = now_ms()
-        wait_s = None if self._retry is None else self._retry.wait_s(work, error, now_ms=now)
+        try:
+            wait_s = None if self._retry is None else self._retry.wait_s(work, error, now_ms=now)
+        except Exception as wrong:  # noqa: BLE001  the user's predicate or wait
+            self._fail(work, wrong)
+            return
         if wait_s is not None:
             self.core.retry(work, now, in_ms=int(wait_s * 1000))
         elif self._letters is not None:
