@@ -95,7 +95,7 @@ from kip848_client.model import (
     describe_partitions,
 )
 from kip848_client.processing.settings import BUFFER_BYTES, DRAIN_S, GRACE_S, ProcessSettings
-from kip848_client.processing.work import Order, ProcessingStatus
+from kip848_client.processing.work import HANDLING, Order, ProcessingStatus
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -284,6 +284,7 @@ class Consumer:
         Raises:
             ListenerError: the listener raised; the consumer has left anyway.
         """
+        self._check_not_handling("unsubscribe")
         with self._gate:
             self._group.unsubscribe(timeout_ms=self._group.default_api_timeout_ms)
             if not self._group.listener_effect:
@@ -610,6 +611,12 @@ class Consumer:
         """What ``process()`` has in hand, and why it waits; None while it does not run. From any thread."""
         processor = self._processor
         return None if processor is None else processor.status()
+
+    def _check_not_handling(self, call: str) -> None:
+        if self._processor is not None and HANDLING.get() is self._processor:
+            raise IllegalStateError(
+                f"{call}() inside a handler would wait for this handler; call hand_over(), or return"
+            )
 
     def _check_not_processing(self, call: str) -> None:
         if self._processor is not None:
@@ -1130,6 +1137,7 @@ class Consumer:
     def _close(self, timeout_s: float | None, mode: LeaveMode, *, in_hand_is_done: bool) -> None:
         timeout_ms = limit_ms(timeout_s, default_ms=int(CLOSE_TIMEOUT_S * 1_000))
         check_leave_mode(mode)
+        self._check_not_handling("close")
         with self._gate:
             if self._group.closed:
                 return

@@ -172,6 +172,7 @@ class AsyncConsumer:
 
     async def unsubscribe(self) -> None:
         """Leave the group, after on_partitions_revoked for all partitions; see `Consumer.unsubscribe`."""
+        self._consumer._check_not_handling("unsubscribe")
         await self._thread.run(self._consumer.unsubscribe)
 
     async def assign(self, partitions: list[TopicPartition]) -> None:
@@ -531,6 +532,7 @@ class AsyncConsumer:
     async def _close(self, timeout_s: float | None, mode: LeaveMode, *, failed: bool) -> None:
         limit = limit_s(timeout_s, default=CLOSE_TIMEOUT_S)
         check_leave_mode(mode)
+        self._consumer._check_not_handling("close")
         if self._end_if_closed():
             return
         reader = self._reader

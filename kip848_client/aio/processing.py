@@ -19,7 +19,7 @@ from kip848_client.client.records.data_plane import Message
 from kip848_client.errors import DeserializationError, Kip848Error
 from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.processing.settings import ProcessSettings
-from kip848_client.processing.work import Work
+from kip848_client.processing.work import HANDLING, Work
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -262,6 +262,7 @@ class TaskProcessor(Driver):
         """Run one work after the other, as a task for each would cost more than many a handler."""
         handler, batched = self._handler, self.settings.batch is not None
         error: BaseException | None = None
+        HANDLING.set(self)
         # Shielded: a cancelled process() lets handlers end within grace_s.
         with anyio.CancelScope(shield=True) as scope:
             while True:

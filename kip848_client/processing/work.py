@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias
+from contextvars import ContextVar
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
 from kip848_client.model import NamedPartition
 
-__all__ = ["Cancel", "Effect", "Failed", "Give", "Item", "Order", "ProcessingStatus", "Start", "Work"]
+__all__ = ["HANDLING", "Cancel", "Effect", "Failed", "Give", "Item", "Order", "ProcessingStatus", "Start", "Work"]
 
 Order: TypeAlias = Literal["key", "partition", "none"]
+
+
+HANDLING: Final[ContextVar[object]] = ContextVar("kip848_handling", default=None)
+"""Inside a handler: the processor that called it."""
 
 
 class Item(msgspec.Struct, eq=False):

@@ -219,7 +219,10 @@ def test_calls_that_process_makes_by_itself_are_refused(kip848_broker: EmbeddedB
             await consumer.subscribe(["orders"])
 
             async def handle(message: Any) -> None:
-                for call in (consumer.poll(0), consumer.commit(message), consumer.process(handle)):
+                for call in (
+                    *(consumer.poll(0), consumer.commit(message), consumer.process(handle)),
+                    *(consumer.close(), consumer.unsubscribe()),
+                ):
                     try:
                         await call
                     except IllegalStateError as error:
@@ -229,7 +232,7 @@ def test_calls_that_process_makes_by_itself_are_refused(kip848_broker: EmbeddedB
             await consumer.process(handle)
 
     asyncio.run(main())
-    assert refused == [IllegalStateError] * 3
+    assert refused == [IllegalStateError] * 5
 
 
 @pytest.mark.parametrize(
@@ -282,3 +285,12 @@ def test_a_retry_that_raises_stops(kip848_broker: EmbeddedBroker) -> None:
         consumer.subscribe(["orders"])
         with pytest.raises(ProcessingError, match="no_such_attribute"):
             consumer.process(lambda _: 1 / 0, retry=retry)
+
+
+def test_a_thread_may_not_close_its_consumer(kip848_broker: EmbeddedBroker) -> None:
+    """close() would wait for the handler that calls it."""
+    _filled(kip848_broker, 1)
+    with Consumer(_conf(kip848_broker)) as consumer:
+        consumer.subscribe(["orders"])
+        with pytest.raises(ProcessingError, match=r"hand_over\(\)"):
+            consumer.process(lambda _: consumer.close())

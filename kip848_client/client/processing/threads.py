@@ -15,7 +15,7 @@ from kip848_client.client.processing.record_copy import RecordCopy
 from kip848_client.errors import DeserializationError, Kip848Error
 from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.processing.settings import ProcessSettings
-from kip848_client.processing.work import Work
+from kip848_client.processing.work import HANDLING, Work
 
 __all__ = ["ThreadProcessor"]
 
@@ -183,11 +183,16 @@ class ThreadProcessor(Driver):
         if self.settings.batch is None:
             given = given[0]
         try:
-            future = self._pool.submit(self._handler, given)
+            handler = self._handler if self._copies else self._handle
+            future = self._pool.submit(handler, given)
         except RuntimeError as error:  # the pool was shut down, or its processes died
             self._hand_in(lambda error=error: self.finished(work, error))  # type: ignore[misc]
             return
         future.add_done_callback(lambda done: self._ended(work, done))
+
+    def _handle(self, given: Any) -> object:
+        HANDLING.set(self)
+        return self._handler(given)
 
     def _ended(self, work: Work, future: Future[object]) -> None:
         """A handler ended, on its own thread."""
