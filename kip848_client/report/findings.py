@@ -21,7 +21,7 @@ from kip848_client.report.summary import duration
 from kip848_client.report.timeline import Timeline
 
 Kind: TypeAlias = Literal[
-    "no reader", "stand-still", "never acknowledged", "flapping", "many rebalances", "slow revocation",
+    "no reader", "stand-still", "died", "never acknowledged", "flapping", "many rebalances", "slow revocation",
     "static expired", "switch",
 ]  # fmt: skip
 KINDS: Final[tuple[Kind, ...]] = Kind.__args__  # type: ignore[attr-defined]
@@ -84,10 +84,12 @@ def findings_of(
         figures, handovers: what `figures_of` and `handovers_of` made of it, if they were called already.
     """
     rebalances = (figures or figures_of(timeline)).rebalances
+    still = [*_stand_stills(timeline, rebalances, handovers_of(timeline) if handovers is None else handovers)]
     return worst_first(
         [
             *_without_owner(timeline),
-            *_stand_stills(timeline, rebalances, handovers_of(timeline) if handovers is None else handovers),
+            *still,
+            *_deaths(timeline, still),
             *_revocations(timeline),
             *_flapping(timeline),
             *_many(timeline, rebalances),
@@ -135,6 +137,28 @@ def _stand_stills(
             who=cause.who,
             text=f"{partitions} of {counted(len(timeline.partitions), 'partition')} had no reader for "
             f"{rests}{duration(longest.gap_ms or 0.0)}" + (f": {cause.text}" if cause.text else ""),
+        )
+
+
+def _deaths(timeline: Timeline, still: Sequence[Finding]) -> Iterator[Finding]:
+    """Members whose session ended, and whose partitions stood still for a time that the log does not show."""
+    for gone in timeline.lives.departures:
+        if gone.reason != "session_timeout" or not gone.partitions:
+            continue
+        if any(gone.client in each.who and each.start_ms <= gone.at_ms + _MOVE_MS for each in still):
+            continue
+        partitions = counted(gone.partitions, "partition")
+        yield Finding(
+            kind="died",
+            group_id=timeline.group_id,
+            start_ms=gone.at_ms,
+            ms=None,
+            rests="exact",
+            partitions=gone.partitions,
+            why="died",
+            who=(gone.client,),
+            text=f"{gone.client} died or lost its connection: its session ended, and until then {partitions} had no "
+            "reader, for up to the length of the session",
         )
 
 

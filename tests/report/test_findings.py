@@ -61,6 +61,17 @@ def test_a_member_that_was_silent_before_it_was_removed_has_died() -> None:
     )
 
 
+def test_a_session_that_ended_is_told_without_a_commit() -> None:
+    """On a topic without traffic no gap is proved, and a crash must not be nothing."""
+    (finding,) = _found(
+        *(joined(0, "a"), joined(0, "b", "/10.0.0.2"), counted(0, "a", 0, 1), counted(0, "b", 2)),
+        *(left(3_000, "a", "session_timeout"), bumped(3_000, 2, "member_left"), group_became(3_000, "Reconciling")),
+        *(counted(3_060, "b", 0, 1, 2), group_became(3_060, "Stable")),
+    )
+    assert _told(finding) == ("died", "died", None, "exact", 2)
+    assert finding.text.startswith("a-client (10.0.0.1) died or lost its connection: its session ended")
+
+
 def test_a_member_that_committed_until_its_end_has_left() -> None:
     """A scale-down is no failure of a machine."""
     (finding,) = _found(*_a_death(last_commit_ms=20_000))
