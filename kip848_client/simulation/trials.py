@@ -162,6 +162,9 @@ class Trials:
         environment = self._environment
         epoch = environment.observed_group.group_epoch
         living = environment.living()
+        intervals_ms = {consumer.member.snapshot().heartbeat_interval_ms for consumer in living}
+        if len(intervals_ms) > 1:  # it was changed, and some hear of it with their next heartbeat
+            environment.scheduler.run_until(environment.scheduler.now_ms + max(intervals_ms))
         interval_ms = max(consumer.member.snapshot().heartbeat_interval_ms for consumer in living)
         before = {consumer: consumer.member.snapshot().heartbeats for consumer in living}
         environment.scheduler.run_until(environment.scheduler.now_ms + _QUIET_INTERVALS * interval_ms)
