@@ -840,6 +840,22 @@ def test_r250_a_leader_that_comes_back_sees_what_changed_since_it_assigned() -> 
     assert member.joining().reason == "metadata changed"
 
 
+def test_r250_a_number_that_is_given_twice_is_not_the_generation_that_it_led() -> None:
+    """After a crash of the coordinator another member led with the topics of today: no rebalance is missing."""
+    member = cooperative({}, topic_refresh_ms=5_000)
+    member.listeners_finish = True
+    member.beat(REBALANCE)
+    member.answer_join(generation=2, leader="m-1", members=(a_member("m-1"),))
+    member.answer_sync(error=ErrorCode.UNKNOWN_MEMBER_ID)
+    member.partition_counts = {"t": 8}
+    member.poll()
+    member.answer_join(generation=2, leader="other", member_id="m-2")
+    member.answer_sync(ALL)
+    member.poll()
+    member.pass_time(20_000)
+    assert not member.requests(JoinGroupRequest)
+
+
 class Looks(ClassicMemberHarness):
     """A cluster that answers each question about its topics with the next of *found*."""
 

@@ -93,6 +93,8 @@ class ClassicProtocol(GroupPart, RunOwner, RoundOwner, ExitOwner):
         """The last generation that assigned no partition of this member to another one."""
         self._led_generation = NO_EPOCH
         """The last generation for which this member assigned."""
+        self._led_as = ""
+        """Its member id then."""
         self._sent_subscription = Subscription()
         """The subscription of the last JoinGroup."""
         self._matched: frozenset[str] = frozenset()
@@ -278,7 +280,7 @@ class ClassicProtocol(GroupPart, RunOwner, RoundOwner, ExitOwner):
         self._heartbeats.begin()
 
     def lead(self, members: tuple[JoinGroupResponseMember, ...]) -> None:
-        self._led_generation = self._context.epoch
+        self._led_generation, self._led_as = self._context.epoch, self._context.member_id
         self._assignors.leader.lead(members, self._round)
 
     def synced(self, assignment: ConsumerProtocolAssignment) -> None:
@@ -319,8 +321,10 @@ class ClassicProtocol(GroupPart, RunOwner, RoundOwner, ExitOwner):
     def _watch(self) -> None:
         """Watch the topics if this member has to."""
         subscription = self._context.subscription
-        if self._led_generation == self._context.epoch:
-            # Also if it has just come back: what changed since its assignment is not assigned (R250).
+        led_as = {self._led_as, self._context.member_id}
+        if self._led_generation == self._context.epoch and self._round.leader in led_as:
+            # Also if it has just come back: what changed since its assignment is not assigned (R250). If another member
+            # led, this generation is a different one: a coordinator that crashes may give the same number once more.
             leader = self._assignors.leader
             topics, known = leader.all_topics, leader.described_topics
             self._topics.watch(topics, known=known, pattern=subscription.pattern, matched=self._matched)
