@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 __all__ = [
     "COORDINATOR_METRICS",
     "GAUGES",
+    "MESSAGING_METRICS",
     "METRICS",
     "PROCESS_GAUGES",
+    "PROCESS_METRICS",
     "SPANS",
     "WORKER_GAUGES",
     "WORKER_METRICS",
@@ -38,6 +40,9 @@ __all__ = [
 ]
 
 _INSTRUMENTATION: Final = "kip848_client"
+
+_SCHEMA: Final = "https://opentelemetry.io/schemas/1.44.0"
+"""The version of OpenTelemetry's conventions that the ``messaging.*`` names are from."""
 
 _LOOK_EVERY_S: Final = 0.1
 """How often to look for an SDK, which may be set up while consumers run already."""
@@ -97,6 +102,16 @@ WORKER_GAUGES: Final[Mapping[str, str]] = {
     "kip848.worker.lease.remaining.seconds": "s until the units stop unless a heartbeat is answered; 0 without units",
 }
 
+MESSAGING_METRICS: Final[Mapping[str, str]] = {
+    "messaging.process.duration": "s that a call of a handler of process() took",
+}
+"""Names of OpenTelemetry's conventions for messaging: name -> description."""
+
+PROCESS_METRICS: Final[Mapping[str, str]] = {
+    "kip848.process.e2e.latency.seconds": "s from the timestamp of a record until process() has done it",
+}
+"""Histograms of process()."""
+
 PROCESS_GAUGES: Final[Mapping[str, str]] = {
     "kip848.process.running": "records that handlers of process() work on",
     "kip848.process.waiting.slot": "records that wait for a free slot",
@@ -105,6 +120,7 @@ PROCESS_GAUGES: Final[Mapping[str, str]] = {
     "kip848.process.waiting.dead.letter": "records whose dead letter is not acknowledged yet",
     "kip848.process.paused.partitions": "partitions that are not fetched, because their records wait here",
     "kip848.process.oldest.seconds": "s that the record in hand that was taken first has been here; 0 without one",
+    "kip848.process.lag.seconds": "age in s, by its timestamp, of the oldest record that is not done; 0 without one",
     "kip848.process.done.total": "records done, with those in dead letters and skipped ones",
     "kip848.process.retries.total": "calls of the handler that followed a failed one",
     "kip848.process.dead.letters.total": "records in dead letters",
@@ -171,6 +187,8 @@ class ClientMetrics:
         self._open_tracer: trace.Tracer | None = None
         self.tracing = False
         """Whether spans go anywhere."""
+        self.measuring = False
+        """Whether metrics go anywhere."""
         self._look_again_s = 0.0
         self._figures: Mapping[str, Callable[[], float]] = {}
         self._instruments: _Instruments | None = None
@@ -185,6 +203,10 @@ class ClientMetrics:
         """Record a duration in the histogram *name* of `METRICS` or `WORKER_METRICS`."""
         if _metrics_imported():
             self._own_instruments().histograms[name].record(ms, self._attributes)
+
+    def record(self, name: str, value: float, attributes: Mapping[str, str]) -> None:
+        """Record a value in the histogram *name* of `MESSAGING_METRICS` or `PROCESS_METRICS`, if `measuring`."""
+        self._own_instruments().histograms[name].record(value, attributes)
 
     def _own_instruments(self) -> _Instruments:
         if self._instruments is None:
@@ -222,6 +244,11 @@ class ClientMetrics:
             from opentelemetry import trace
 
             self.tracing = not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+        if not self.measuring and _metrics_imported():
+            from opentelemetry import metrics
+
+            # The API has providers that do nothing, under private names.
+            self.measuring = not type(metrics.get_meter_provider()).__module__.startswith("opentelemetry.metrics")
         if self._figures and _metrics_imported():
             with _publishing:
                 _make_gauges()
@@ -231,7 +258,7 @@ class ClientMetrics:
         if self._open_tracer is None:
             from opentelemetry import trace
 
-            self._open_tracer = trace.get_tracer(_INSTRUMENTATION)
+            self._open_tracer = trace.get_tracer(_INSTRUMENTATION, _version(), schema_url=_SCHEMA)
         return self._open_tracer
 
     @contextmanager
@@ -284,6 +311,18 @@ class ClientMetrics:
         return OpenSpan(span, began_ns)
 
 
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version(_INSTRUMENTATION)
+
+
+def _meter() -> metrics.Meter:
+    from opentelemetry import metrics
+
+    return metrics.get_meter(_INSTRUMENTATION, _version(), schema_url=_SCHEMA)
+
+
 def _metrics_imported() -> bool:
     """Whether metrics may be read: before, no SDK can have been set up."""
     return "opentelemetry.metrics" in sys.modules or _METER_PROVIDER_NAMED
@@ -299,14 +338,16 @@ _gauges: Final[list[tuple[object, object]]] = []
 """(meter provider, its gauges): one set for all consumers of the process, since a meter has each name once."""
 
 
+_SECONDS_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30, 60, 300, 3600)
+"""Those of the conventions, and some for handlers that take minutes."""
+
+
 class _Instruments:
     """The counters and histograms of one meter provider; all consumers of the process share them."""
 
     def __init__(self, provider: metrics.MeterProvider) -> None:
-        from opentelemetry import metrics
-
         self.provider: Final = provider
-        meter = metrics.get_meter(_INSTRUMENTATION)
+        meter = _meter()
         every = {**METRICS, **WORKER_METRICS}
         self.counters: Final = {
             name: meter.create_counter(name, unit="ns" if ".ns." in name else "1", description=text)
@@ -317,6 +358,11 @@ class _Instruments:
             name: meter.create_histogram(name, unit="ms", description=text)
             for name, text in every.items()
             if not _counts(name)
+        } | {
+            name: meter.create_histogram(
+                name, unit="s", description=text, explicit_bucket_boundaries_advisory=_SECONDS_BUCKETS
+            )
+            for name, text in {**MESSAGING_METRICS, **PROCESS_METRICS}.items()
         }
 
 
@@ -340,7 +386,7 @@ def _make_gauges() -> None:
     provider = metrics.get_meter_provider()
     if any(known is provider for known, _ in _gauges):
         return
-    meter = metrics.get_meter(_INSTRUMENTATION)
+    meter = _meter()
     made: list[object] = []
     for name, text in {**GAUGES, **WORKER_GAUGES, **PROCESS_GAUGES}.items():
         make = meter.create_observable_counter if _counts(name) else meter.create_observable_gauge
@@ -403,9 +449,7 @@ def publish_coordinator(
     """
     with _publishing:
         if not _instruments:  # one set for all coordinators: a meter has each name once
-            from opentelemetry import metrics
-
-            meter = metrics.get_meter(_INSTRUMENTATION)
+            meter = _meter()
             for name, text in COORDINATOR_METRICS.items():
                 grows = name.endswith(".rebalance.count")
                 make = meter.create_observable_counter if grows else meter.create_observable_gauge

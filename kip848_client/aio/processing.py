@@ -58,7 +58,7 @@ class TaskProcessor(Driver):
         self._thread: Final = thread
         self._read_with: Final = read
         self._access: Final = ConsumerAccess(consumer)
-        super().__init__(settings, group_id=self._access.group_id, cancellable=True)
+        super().__init__(settings, group_id=self._access.group_id, client_id=self._access.client_id, cancellable=True)
         self._handler: Final = handler
         self._scopes: Final[dict[int, anyio.CancelScope]] = {}
         self._reading: Final = anyio.CancelScope()
@@ -271,7 +271,12 @@ class TaskProcessor(Driver):
                 if work.state != "running":  # it was cancelled before this task began with it
                     scope.cancel()
                 try:
-                    await handler(work.records if batched else work.items[0].record)
+                    given = work.records if batched else work.items[0].record
+                    if self.telemetry.on:
+                        with self.telemetry.call(work):
+                            await handler(given)
+                    else:
+                        await handler(given)
                 except Exception as raised:  # noqa: BLE001  whatever the handler raises
                     error = raised
                 if scope.cancel_called:

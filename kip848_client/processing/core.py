@@ -299,11 +299,13 @@ class Processing:
 
     # --- ends of calls
 
-    def succeeded(self, work: Work, now_ms: int) -> None:
-        """The handler returned."""
-        if self._ended(work):
+    def succeeded(self, work: Work, now_ms: int) -> bool:
+        """The handler returned. Whether its records are done by that."""
+        counts = self._ended(work)
+        if counts:
             self._decide(work, now_ms)
         self._start(now_ms)
+        return counts
 
     def failed(self, work: Work, error: BaseException, now_ms: int) -> None:
         """The handler raised. The shell decides: `retry`, `buried`, or stop."""
@@ -558,6 +560,16 @@ class Processing:
     def running(self) -> Sequence[Work]:
         """Calls that run and count."""
         return [work for work in self._works.values() if work.state in {"running", "cancelled"}]
+
+    def first_in_hand(self) -> Sequence[Item]:
+        """Of each partition the first record that is not done. From any thread, as `status`."""
+        first: dict[NamedPartition, Item] = {}
+        lanes = [lane for partition in tuple(self._partitions.values()) for lane in tuple(partition.lanes.values())]
+        queued = (item for lane in lanes for item in tuple(lane.waiting)[:1])
+        for item in itertools.chain((work.items[0] for work in tuple(self._works.values())), queued):
+            if item.partition not in first or item.offset < first[item.partition].offset:
+                first[item.partition] = item
+        return tuple(first.values())
 
     def status(self, now_ms: int) -> ProcessingStatus:
         """What is in hand, and why it waits. From any thread: what others change meanwhile is copied in one step."""

@@ -105,6 +105,7 @@ class ProcessingStatus(msgspec.Struct, frozen=True, kw_only=True):
         paused: partitions that are not fetched, because their records wait here.
         oldest: topic, partition and offset of the record in hand that was taken first; None without one.
         oldest_s: how long it has been in hand, in seconds.
+        lag_s: age in seconds, by its timestamp, of the oldest record that is not done; 0 without one.
         done: records done since the start, with those in dead letters and skipped ones.
         retries: calls of the handler that followed a failed one.
         dead_letters: records in dead letters.
@@ -125,6 +126,7 @@ class ProcessingStatus(msgspec.Struct, frozen=True, kw_only=True):
     dead_letters: int
     skipped: int
     abandoned: int
+    lag_s: float = 0.0
 
     @property
     def in_hand(self) -> int:

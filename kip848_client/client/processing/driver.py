@@ -8,6 +8,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
+from kip848_client.client.processing.handler_telemetry import HandlerTelemetry, age_s
 from kip848_client.client.records.data_plane import Message, TopicPartition
 from kip848_client.errors import ArgumentTypeError, ProcessingError
 from kip848_client.logs import LogEvent, log_event
@@ -35,12 +38,13 @@ class Driver(ABC):
     """Feeds the core, and carries out its effects.
 
     Args:
-        group_id: for log events.
+        group_id, client_id: for log events and telemetry.
         cancellable: whether a running handler can be cancelled.
     """
 
-    def __init__(self, settings: ProcessSettings, *, group_id: str, cancellable: bool) -> None:
+    def __init__(self, settings: ProcessSettings, *, group_id: str, client_id: str, cancellable: bool) -> None:
         settings.check()
+        self.telemetry: Final = HandlerTelemetry(client_id=client_id, group_id=group_id)
         self.settings: Final = settings
         self.core: Final = Processing(settings.limits(cancellable=cancellable))
         self.error: BaseException | None = None
@@ -102,7 +106,8 @@ class Driver(ABC):
         if cancelled and not work.timed_out:
             self.core.ended(work, now)
         elif error is None and not cancelled:
-            self.core.succeeded(work, now)
+            if self.core.succeeded(work, now):
+                self.telemetry.done(work)
         else:
             self.core.failed(work, error or TimeoutError("the handler did not end within timeout_s"), now)
         self.perform()
@@ -112,6 +117,7 @@ class Driver(ABC):
         if self._letters_open:
             assert self._letters is not None
             self._letters.serve()
+        self.telemetry.look()
         self.core.tick(now_ms())
         self.perform()
 
@@ -154,7 +160,8 @@ class Driver(ABC):
 
     def status(self) -> ProcessingStatus:
         """What is in hand."""
-        return self.core.status(now_ms())
+        ages = (age_s(item) for item in self.core.first_in_hand())
+        return replace(self.core.status(now_ms()), lag_s=max((age for age in ages if age is not None), default=0.0))
 
     def perform(self) -> None:
         """Carry out the effects of the core."""
@@ -206,6 +213,7 @@ class Driver(ABC):
                 attempts=work.attempt,
                 error=repr(error),
             )
+            self.telemetry.done(work)
             self.core.buried(work, now, skipped=True)
         else:
             self._fail(work, error)
@@ -235,6 +243,7 @@ class Driver(ABC):
             if failure is not None:
                 self._fail(work, failure)
             elif not letters.left:
+                self.telemetry.done(work)
                 self.core.buried(work, now_ms())
             letters.ended = failure is not None or not letters.left
             if letters.ended:

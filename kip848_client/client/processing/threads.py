@@ -39,7 +39,7 @@ class ThreadProcessor(Driver):
         executor: Executor | None,
     ) -> None:
         self._access: Final = ConsumerAccess(consumer)
-        super().__init__(settings, group_id=self._access.group_id, cancellable=False)
+        super().__init__(settings, group_id=self._access.group_id, client_id=self._access.client_id, cancellable=False)
         self._handler: Final = handler
         self._executor: Final = executor
         self._pool: Executor = executor or ThreadPoolExecutor(settings.concurrency, thread_name_prefix="kip848-process")
@@ -183,16 +183,24 @@ class ThreadProcessor(Driver):
         if self.settings.batch is None:
             given = given[0]
         try:
-            handler = self._handler if self._copies else self._handle
-            future = self._pool.submit(handler, given)
+            if self._copies:
+                future = self._pool.submit(self._handler, given)
+            else:
+                future = self._pool.submit(self._handle, work, given)
         except RuntimeError as error:  # the pool was shut down, or its processes died
             self._hand_in(lambda error=error: self.finished(work, error))  # type: ignore[misc]
             return
+        if self._copies and self.telemetry.on:
+            call = self.telemetry.call(work)
+            future.add_done_callback(lambda done: call.end(None if done.cancelled() else done.exception()))
         future.add_done_callback(lambda done: self._ended(work, done))
 
-    def _handle(self, given: Any) -> object:
+    def _handle(self, work: Work, given: Any) -> object:
         HANDLING.set(self)
-        return self._handler(given)
+        if not self.telemetry.on:
+            return self._handler(given)
+        with self.telemetry.call(work):
+            return self._handler(given)
 
     def _ended(self, work: Work, future: Future[object]) -> None:
         """A handler ended, on its own thread."""
