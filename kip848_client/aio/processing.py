@@ -129,9 +129,11 @@ class TaskProcessor(Driver):
             except DeserializationError as error:
                 await self._on_thread(partial(self._access.skip, error.kafka_message))
                 self.feed_unreadable(error.kafka_message, error)
+                self._tell()
                 continue
             if batch:
                 self.feed(batch)
+                self._tell()  # a time-out or a batch may be due before anything else is
                 await self._pause()
             elif not count:
                 with anyio.move_on_after(_FULL_SLICE_S):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
@@ -294,3 +295,26 @@ def test_a_thread_may_not_close_its_consumer(kip848_broker: EmbeddedBroker) -> N
         consumer.subscribe(["orders"])
         with pytest.raises(ProcessingError, match=r"hand_over\(\)"):
             consumer.process(lambda _: consumer.close())
+
+
+def test_a_batch_waits_as_long_as_it_is_told(kip848_broker: EmbeddedBroker) -> None:
+    """With batch=(500, 5) a record waited for a second, and a time-out of 10 ms took as long."""
+    _filled(kip848_broker, 1)
+    took: list[float] = []
+
+    async def main(group: str) -> None:
+        async with AsyncConsumer(_conf(kip848_broker, **{"group.id": group})) as consumer:
+            await consumer.subscribe(["orders"])
+            while not await consumer.assignment():
+                await consumer.consume(0, 0.02)
+
+            async def handle(_: Any) -> None:
+                took.append(time.monotonic() - begun_s)
+                consumer.hand_over()
+
+            begun_s = time.monotonic()
+            await consumer.process(handle, order="partition", batch=(500, 5))
+
+    while len(took) < 5 and (not took or took[-1] >= 1):  # the machine may be busy
+        asyncio.run(main(f"g{len(took)}"))
+    assert took[-1] < 1
