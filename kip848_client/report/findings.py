@@ -16,7 +16,7 @@ import msgspec
 
 from kip848_client.plain_text import counted
 from kip848_client.report.figures import Figures, Handover, Rebalance, Rests, figures_of, handovers_of, owners_of
-from kip848_client.report.lives import Arrival, Departure
+from kip848_client.report.lives import UNUSUAL_MS_MIN, Arrival, Departure
 from kip848_client.report.summary import duration
 from kip848_client.report.timeline import Timeline
 
@@ -35,8 +35,6 @@ FLAPS: Final = 3
 MANY_AN_HOUR: Final = 10
 _AGAIN_MS: Final = 600_000.0
 """A client that joins within this time after its departure is back."""
-_SILENT: Final = 2.5
-"""A member that was silent for so many of its usual intervals, and not much longer than a session, had died."""
 _MOVE_MS: Final = 10_000.0
 """How long before a stand-still a coordinator that moved may have caused it."""
 _SESSION_MS: Final = 120_000.0
@@ -260,11 +258,10 @@ class _Story:
         silent = "" if gone.silent_ms is None else f"silent for {duration(gone.silent_ms)} before"
         if gone.reason == "rebalance_timeout":
             return _Cause("died", (name,), f"{name} was removed, since it did not give its partitions up in time")
-        if not known and gone.silent_ms is not None and gone.interval_ms is not None:
-            unusual_ms = max(_SILENT * gone.interval_ms, gone.longest_ms, STILL_MS)
-            if gone.silent_ms < STILL_MS:
+        if not known and gone.silent_ms is not None and gone.interval_ms is not None and gone.unusual_ms is not None:
+            if gone.silent_ms < UNUSUAL_MS_MIN:
                 known = "left"
-            elif unusual_ms < gone.silent_ms <= _SESSION_MS + gone.interval_ms:
+            elif gone.unusual_ms < gone.silent_ms <= _SESSION_MS + gone.interval_ms:
                 known = "died"
         if known == "died":
             after = f"; {back.client} joined {duration(back.at_ms - gone.at_ms)} later" if back else ""

@@ -14,6 +14,10 @@ import msgspec
 KEPT_MS: Final = 1_000.0
 _COMMITS_MIN: Final = 3
 """A member with fewer commits has no interval."""
+_UNUSUAL: Final = 2.5
+"""So many of the usual intervals without a commit are unusual."""
+UNUSUAL_MS_MIN: Final = 1_000.0
+"""Shorter times without a commit are never unusual."""
 
 
 class Arrival(msgspec.Struct, frozen=True):
@@ -34,7 +38,7 @@ class Departure(msgspec.Struct, frozen=True):
         partitions: that it was counted as the owner of.
         silent_ms: since its last commit; None if the log has none.
         interval_ms: the usual time between its commits; None if there were too few.
-        longest_ms: the longest time between two of them.
+        unusual_ms: a longer time without a commit was unusual for it; None if there were too few.
     """
 
     at_ms: float
@@ -46,7 +50,7 @@ class Departure(msgspec.Struct, frozen=True):
     partitions: int
     silent_ms: float | None
     interval_ms: float | None
-    longest_ms: float
+    unusual_ms: float | None
 
 
 class Revocation(msgspec.Struct, frozen=True):
@@ -93,8 +97,17 @@ class Rhythm(NamedTuple):
     interval_ms: float
     longest_ms: float
 
+    @property
+    def unusual_ms(self) -> float | None:
+        """A longer time without a commit is unusual for this member; None if it committed too seldom to say so."""
+        if self.commits < _COMMITS_MIN:
+            return None
+        return max(_UNUSUAL * self.interval_ms, self.longest_ms, UNUSUAL_MS_MIN)
 
-class _Commits:
+
+class CommitTimes:
+    """The times of one member's commits, the first of which was at *at_ms*."""
+
     __slots__ = ("count", "first_ms", "last_ms", "longest_ms", "rhythm")
 
     def __init__(self, at_ms: float) -> None:
@@ -102,6 +115,12 @@ class _Commits:
         self.longest_ms = 0.0
         self.count = 0
         self.rhythm: Rhythm | None = None
+
+    def add(self, at_ms: float) -> None:
+        """Count a commit."""
+        self.longest_ms = max(self.longest_ms, at_ms - self.last_ms)
+        self.last_ms = max(self.last_ms, at_ms)
+        self.count += 1
 
     def summary(self) -> Rhythm:
         """The rhythm of those that are in the log, or what it says of the others."""
@@ -116,7 +135,7 @@ class LifeTracker:
     def __init__(self) -> None:
         self._lives = Lives()
         self._members: dict[str, Arrival] = {}
-        self._commits: dict[str, _Commits] = {}
+        self._commits: dict[str, CommitTimes] = {}
         self._assignor: str | None = None
         self._target: frozenset[str] | None = None
 
@@ -133,10 +152,8 @@ class LifeTracker:
         """
         commits = self._commits.get(who)
         if commits is None:
-            commits = self._commits[who] = _Commits(at_ms)
-        commits.longest_ms = max(commits.longest_ms, at_ms - commits.last_ms)
-        commits.last_ms = max(commits.last_ms, at_ms)
-        commits.count += 1
+            commits = self._commits[who] = CommitTimes(at_ms)
+        commits.add(at_ms)
         if rhythm is not None and (commits.rhythm is None or rhythm.commits >= commits.rhythm.commits):
             commits.rhythm = rhythm
 
@@ -156,7 +173,7 @@ class LifeTracker:
                 partitions=partitions,
                 silent_ms=None if commits is None else at_ms - commits.last_ms,
                 interval_ms=rhythm.interval_ms if rhythm.commits >= _COMMITS_MIN else None,
-                longest_ms=rhythm.longest_ms,
+                unusual_ms=rhythm.unusual_ms,
             )
         )
 

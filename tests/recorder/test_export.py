@@ -6,6 +6,7 @@ import re
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import pytest
@@ -13,12 +14,12 @@ from confluent_kafka import TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
 from kip848_client import Consumer, EmbeddedBroker
-from kip848_client.cli.watching.group_metrics import EndHistory, GroupMetrics, Histogram
+from kip848_client.cli.watching.group_metrics import EndHistory, GroupMetrics, Histogram, by_topic
 from kip848_client.cli.watching.groups_export import Exporter
 from kip848_client.errors import ConfigError
 from kip848_client.model import NamedPartition
 from tests.recorder.test_command import member, settle
-from tests.recorder.test_watch import event
+from tests.recorder.test_watch import commits_until_one_is_silent, event
 from tests.support.waiting import wait_until
 
 MONITORING = Path(__file__).resolve().parents[2] / "examples" / "monitoring"
@@ -66,6 +67,7 @@ def test_a_scrape_tells_of_groups_their_rebalances_and_their_lag(
     assert values(early, "kip848_export_ready") == [0]
     assert values(early, "kip848_groups", type="consumer", state="Stable") == [1]
     exporter.catch_up()
+    kip848_broker.produce("orders", b"waits", partition=0)
     with member(kip848_broker, "two") as two:
         settle(kip848_broker, one, two)
 
@@ -78,11 +80,85 @@ def test_a_scrape_tells_of_groups_their_rebalances_and_their_lag(
     assert values(found, "kip848_group_state", group="billing", type="consumer", state="Stable") == [1]
     assert values(found, "kip848_group_members", group="billing") == [2]
     assert values(found, "kip848_group_unread_partitions", group="billing") == [0]
-    assert values(found, "kip848_group_lag", group="billing", topic="orders") == [0]
+    assert values(found, "kip848_group_lag", group="billing", topic="orders") == [1]
     assert values(found, "kip848_group_joins_total", group="billing") == [1]
-    told = {name for name, _ in found}
-    used = set(re.findall(r"kip848_\w+", "".join(path.read_text("utf-8") for path in MONITORING.iterdir())))
-    assert used <= told
+    missing = [use for use in uses_in_examples() if not any(use.fits(name, dict(labels)) for name, labels in found)]
+    assert missing == []
+
+
+class Use(NamedTuple):
+    """A metric in an expression of the dashboard or of the alert rules, and labels that the expression needs of it."""
+
+    metric: str
+    labels: frozenset[str]
+
+    def fits(self, name: str, labels: dict[str, str]) -> bool:
+        return name == self.metric and self.labels <= labels.keys()
+
+
+def uses_in_examples() -> Iterator[Use]:
+    """What Prometheus would not complain about: a name or label that does not exist gives an empty answer."""
+    rules = (MONITORING / "alerts.yml").read_text("utf-8").split("- alert: ")[1:]
+    panels = msgspec.json.decode((MONITORING / "grafana-groups.json").read_text("utf-8"))["panels"]
+    expressions = [(rule, re.findall(r"\$labels\.(\w+)", rule)) for rule in rules]
+    expressions += [
+        (target["expr"], re.findall(r"{{(\w+)}}", target.get("legendFormat", "")))
+        for panel in panels
+        for target in panel["targets"]
+    ]
+    assert len(expressions) == len(rules) + len(panels)
+    for text, shown in expressions:
+        grouped = set(re.findall(r"\w+", " ".join(re.findall(r"\b(?:by|on) \(([^)]*)\)", text))))
+        for metric, selectors in re.findall(r"(kip848_\w+)(?:{([^}]*)})?", text):
+            selected = set(re.findall(r"(\w+)\s*[=!]", selectors))
+            # What the text shows must be a label that the expression keeps: of the metric, or of its groups.
+            yield Use(metric, frozenset(selected | (grouped & {"group", "topic", "type", "state", "reason"})))
+            if not grouped:
+                yield Use(metric, frozenset(shown))
+        assert not grouped or set(shown) <= grouped, text
+
+
+def test_a_lag_that_is_not_known_is_no_lag_of_0(exporter: Exporter) -> None:
+    """An alert on lag would stay silent in the very hour in which the leaders of a topic do not answer."""
+    exporter.catch_up()  # and no end was asked for yet
+    found = scrape(exporter)
+    assert values(found, "kip848_group_lag_unknown_partitions", group="billing", topic="orders") == [1]
+    assert values(found, "kip848_group_lag") == []
+    assert values(found, "kip848_group_lag_seconds") == []
+    exporter.turn()
+    assert values(scrape(exporter), "kip848_group_lag", group="billing", topic="orders") == [0]
+
+
+def test_a_deleted_topic_has_no_lag_and_a_silent_leader_leaves_the_last_one(
+    exporter: Exporter, kip848_broker: EmbeddedBroker
+) -> None:
+    """A topic that is gone would count as unknown for as long as the exporter runs."""
+    exporter.catch_up()
+    exporter.turn()
+    kip848_broker.topics.delete("orders")
+
+    def gone() -> bool:
+        exporter.turn()
+        return not values(scrape(exporter), "kip848_group_lag_unknown_partitions")
+
+    wait_until(gone)
+    ends, orders = EndHistory(), NamedPartition("orders", 0)
+    ends.add({orders: 7}, now_ms=0)
+    ends.add({}, now_ms=1_000, unanswered={orders})
+    assert ends.lag(orders, 5) == 2
+
+
+def test_a_member_that_stops_committing_while_others_go_on_is_counted() -> None:
+    """It died or hangs, and the coordinator counts it as the owner until its session ends."""
+    metrics, ends = GroupMetrics(groups_max=1), EndHistory()
+    for each in commits_until_one_is_silent():
+        metrics.take(each, "consumer")
+    track = metrics.groups["billing"]
+    now_ms = track.last_commit_ms
+    assert track.silent_ms(ends) == [], "whether records wait is not known"
+    ends.add({NamedPartition("orders", 0): 100, NamedPartition("orders", 1): 100}, now_ms=now_ms)
+    assert track.silent_ms(ends) == [6_000]
+    assert by_topic(track, ends, now_ms=now_ms)["orders"].commit_age_s == 6
 
 
 def test_durations_are_counted_in_cumulative_buckets() -> None:

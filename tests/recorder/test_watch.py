@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
 
 from kip848_client import EmbeddedBroker
+from kip848_client.admin import Progress
 from kip848_client.cli import main
 from kip848_client.cli.watching.watch_screen import PlainLines, draw
 from kip848_client.cli.watching.watch_view import GroupView, Wait
@@ -61,6 +63,49 @@ def a_handover() -> GroupView:
     ):
         view.take(each)
     return view
+
+
+def commits_until_one_is_silent() -> list[JournalEvent]:
+    """``one`` and ``two`` commit every second; from 10 s to 16 s ``two`` does alone."""
+    return [
+        *(event("member_joined", who, topics=["orders"], instance_id=None) for who in ("one", "two")),
+        *(
+            event("member_assignment_changed", who, state="STABLE", assigned={"orders": [index]}, pending_revocation={})
+            for index, who in enumerate(("one", "two"))
+        ),
+        *(
+            event("offsets_committed", who, at_ms=1_000 * second, offsets={f"orders-{index}": second})
+            for second in range(1, 17)
+            for index, who in enumerate(("one", "two"))
+            if who == "two" or second <= 10
+        ),
+    ]
+
+
+def test_a_member_is_called_silent_if_records_wait_and_others_commit() -> None:
+    """A member that died looks healthy until its session ends; one that has nothing to read must not look ill."""
+    view = GroupView("billing")
+    for each in commits_until_one_is_silent():
+        view.take(each)
+    now_ms = NOW_MS + 16_000
+    view.note_silence(now_ms=now_ms)
+    assert "committed nothing" not in view.lines[-1].text, "whether records wait is not known"
+    view.progress = {
+        each.partition: each
+        for each in (
+            Progress(NamedPartition("orders", 0), committed=10, end=40, owner="one"),
+            Progress(NamedPartition("orders", 1), committed=16, end=40, owner="two"),
+        )
+    }
+    for _ in range(2):
+        view.note_silence(now_ms=now_ms)
+    assert view.lines[-1].text == "one has committed nothing for 6.0 s; others commit"
+    shown: Any = view.to_plain(now_ms=now_ms)["members"]
+    one, two = shown
+    assert (one["committed_ms"], one["silent"], two["silent"]) == (NOW_MS + 10_000, True, False)
+    view.take(event("offsets_committed", "one", at_ms=17_000, offsets={"orders-0": 40}))
+    view.note_silence(now_ms=now_ms)
+    assert view.lines[-1].text == "one is no longer silent"
 
 
 def test_a_member_waits_for_the_one_that_still_has_its_partitions() -> None:

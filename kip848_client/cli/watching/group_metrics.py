@@ -7,9 +7,10 @@ history of the groups has been read.
 from __future__ import annotations
 
 import bisect
-from collections import Counter, deque
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections import defaultdict, deque
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -51,13 +52,20 @@ class Histogram:
         return shown
 
 
+class Committed(NamedTuple):
+    """The last commit of one partition."""
+
+    offset: int
+    at_ms: int
+
+
 class GroupTrack(msgspec.Struct, eq=False):
     """One group.
 
     Attributes:
         kind: its type, as `Admin.list_groups` spells it.
         rebalancing_since_ms: None while it is at rest.
-        committed: the last committed offset of each partition.
+        committed: the last committed offset of each partition, and when that was.
         unread_ms: sum over its partitions of the time that they had no counted owner, up to `counted_ms`.
     """
 
@@ -70,10 +78,25 @@ class GroupTrack(msgspec.Struct, eq=False):
     departures: int = 0
     commits: int = 0
     last_commit_ms: int = 0
-    committed: dict[NamedPartition, int] = msgspec.field(default_factory=dict)
+    committed: dict[NamedPartition, Committed] = msgspec.field(default_factory=dict)
     unread: int = 0
     unread_ms: float = 0.0
     counted_ms: int = 0
+
+    def silent_ms(self, ends: EndHistory) -> list[float]:
+        """How long each of its silent members has been silent, see `GroupView.silence`."""
+
+        def has_records(partition: NamedPartition) -> bool:
+            committed = self.committed.get(partition)
+            return committed is not None and bool(ends.lag(partition, committed.offset))
+
+        found = (self.view.silence(member, has_records) for member in self.view.members.values())
+        return [each for each in found if each is not None]
+
+    def forget(self, partitions: AbstractSet[NamedPartition]) -> None:
+        """Partitions were deleted; nothing is left to read in them."""
+        for partition in partitions & self.committed.keys():
+            del self.committed[partition]
 
     def count_unread(self, now_ms: int) -> None:
         """Add the time since the last call."""
@@ -145,10 +168,11 @@ class GroupMetrics:
         offsets = event.fields.get("offsets")
         track.commits += self.is_live
         track.last_commit_ms = max(track.last_commit_ms, event.ts_ms)
+        track.view.committed(event)
         for name, offset in offsets.items() if isinstance(offsets, dict) else ():
             topic, _, number = name.rpartition("-")
             if isinstance(offset, int):
-                track.committed[NamedPartition(topic, int(number))] = offset
+                track.committed[NamedPartition(topic, int(number))] = Committed(offset, event.ts_ms)
 
     def _state_changed(self, track: GroupTrack, state: str, at_ms: int) -> None:
         if state == "PreparingRebalance" and track.rebalancing_since_ms is None:
@@ -168,9 +192,15 @@ class EndHistory:
     def __init__(self) -> None:
         self._ends: Final[dict[NamedPartition, deque[tuple[int, int]]]] = {}
 
-    def add(self, ends: Mapping[NamedPartition, int], *, now_ms: int) -> None:
-        """Keep the ends that were asked for now; partitions that are not among them are forgotten."""
-        for partition in self._ends.keys() - ends.keys():
+    def add(
+        self, ends: Mapping[NamedPartition, int], *, now_ms: int, unanswered: AbstractSet[NamedPartition] = frozenset()
+    ) -> None:
+        """Keep the ends that were asked for now.
+
+        Args:
+            unanswered: partitions whose last known ends stay; those of others that are not in *ends* are forgotten.
+        """
+        for partition in self._ends.keys() - ends.keys() - unanswered:
             del self._ends[partition]
         for partition, end in ends.items():
             self._ends.setdefault(partition, deque(maxlen=_SAMPLES_KEPT)).append((now_ms, end))
@@ -198,18 +228,36 @@ class EndHistory:
         raise AssertionError("the last end is beyond the committed offset")
 
 
-def by_topic(track: GroupTrack, ends: EndHistory, *, now_ms: int) -> Iterator[tuple[str, int, float, int]]:
-    """Topic, lag, the longest lag in seconds, and partitions of unknown lag."""
-    lags: Counter[str] = Counter()
-    unknown: Counter[str] = Counter()
-    longest_ms: dict[str, float] = {}
-    for partition, committed in track.committed.items():
+class TopicLag(msgspec.Struct):
+    """What one group has left to read of a topic.
+
+    Attributes:
+        records: behind the ends; of partitions whose end is known.
+        seconds: how long ago the end of the slowest partition was where it is committed; of the same partitions.
+        unknown: partitions without a known end.
+        commit_age_s: the longest time since the last commit of a partition in which records wait; None if none wait.
+    """
+
+    records: int = 0
+    seconds: float = 0.0
+    unknown: int = 0
+    commit_age_s: float | None = None
+
+
+def by_topic(track: GroupTrack, ends: EndHistory, *, now_ms: int) -> Mapping[str, TopicLag]:
+    """The lag of a group by topic."""
+    found: defaultdict[str, TopicLag] = defaultdict(TopicLag)
+    for partition, (committed, at_ms) in track.committed.items():
+        topic = found[partition.topic]
         lag, behind_ms = ends.lag(partition, committed), ends.behind_ms(partition, committed, now_ms=now_ms)
-        lags[partition.topic] += lag or 0
-        unknown[partition.topic] += lag is None
-        longest_ms[partition.topic] = max(longest_ms.get(partition.topic, 0.0), behind_ms or 0.0)
-    for topic, lag in lags.items():
-        yield topic, lag, longest_ms[topic] / 1000, unknown[topic]
+        if lag is None or behind_ms is None:
+            topic.unknown += 1
+            continue
+        topic.records += lag
+        topic.seconds = max(topic.seconds, behind_ms / 1000)
+        if lag:
+            topic.commit_age_s = max(topic.commit_age_s or 0.0, (now_ms - at_ms) / 1000)
+    return found
 
 
 def _reason(event: JournalEvent) -> str:

@@ -26,7 +26,8 @@ from kip848_client.cli.watching.offsets_reader import (
     exact_names,
     group_filter,
 )
-from kip848_client.errors import ConfigError, Kip848Error
+from kip848_client.errors import BrokerError, ConfigError, ErrorCode, Kip848Error
+from kip848_client.model import NamedPartition
 from kip848_client.plain_text import printable
 from kip848_client.recorder import RawRecord, Recorder
 
@@ -175,8 +176,12 @@ class Exporter:
             self._failures += 1  # the last known ends stay
             return
         ends = {} if found is None else {one: end for one, end in found.values.items() if end is not None}
+        errors: Mapping[NamedPartition, Kip848Error] = {} if found is None else found.errors
+        gone = {one for one, error in errors.items() if _is_gone(error)}
         with self._lock:
-            self._ends.add(ends, now_ms=_now_ms())
+            self._ends.add(ends, now_ms=_now_ms(), unanswered=errors.keys() - gone)
+            for track in self._metrics.groups.values():
+                track.forget(gone)
 
     # --- a scrape
 
@@ -232,6 +237,16 @@ class Exporter:
                 labels=("group",),
             ),
             "age": Gauge("kip848_group_commit_age_seconds", "Time since the last commit.", labels=("group",)),
+            "silent": Gauge(
+                "kip848_group_silent_members",
+                "Members that stopped committing, although records wait for them and others commit.",
+                labels=("group",),
+            ),
+            "silent_s": Gauge(
+                "kip848_group_silent_seconds",
+                "How long the most silent of these members has committed nothing; 0 if there is none.",
+                labels=("group",),
+            ),
         }
         totals = {
             "unread": Counted(
@@ -244,14 +259,24 @@ class Exporter:
             "departures": Counted("kip848_group_departures", "Members that left or were removed.", labels=("group",)),
             "commits": Counted("kip848_group_commits", "Accepted commits.", labels=("group",)),
         }
-        lag = Gauge("kip848_group_lag", "Records behind the end.", labels=("group", "topic"))
+        lag = Gauge(
+            "kip848_group_lag",
+            "Records behind the end; missing while the end of any partition is unknown.",
+            labels=("group", "topic"),
+        )
         lag_s = Gauge(
             "kip848_group_lag_seconds",
-            "How long ago the end of the slowest partition was where it is committed; at least, after a start.",
+            "How long ago the end of the slowest partition was where it is committed; at least, after a start; missing "
+            "while the end of any partition is unknown.",
             labels=("group", "topic"),
         )
         lag_unknown = Gauge(
             "kip848_group_lag_unknown_partitions", "Partitions without a known end.", labels=("group", "topic")
+        )
+        waiting_s = Gauge(
+            "kip848_group_waiting_commit_age_seconds",
+            "The longest time since the last commit of a partition in which records wait; missing while none wait.",
+            labels=("group", "topic"),
         )
         for track in tracks:
             view = track.view
@@ -266,17 +291,23 @@ class Exporter:
             plain["rebalancing"].add_metric(group, 0.0 if since_ms is None else max(0, now_ms - since_ms) / 1000)
             if track.last_commit_ms:
                 plain["age"].add_metric(group, max(0, now_ms - track.last_commit_ms) / 1000)
+            silent_ms = track.silent_ms(self._ends)
+            plain["silent"].add_metric(group, len(silent_ms))
+            plain["silent_s"].add_metric(group, max(silent_ms, default=0.0) / 1000)
             totals["unread"].add_metric(group, track.unread_ms / 1000)
             totals["rebalances"].add_metric(group, track.rebalances)
             totals["joins"].add_metric(group, track.joins)
             totals["departures"].add_metric(group, track.departures)
             totals["commits"].add_metric(group, track.commits)
-            for topic, records, seconds, unknown in by_topic(track, self._ends, now_ms=now_ms):
+            for topic, left in by_topic(track, self._ends, now_ms=now_ms).items():
                 labels = (*group, topic)
-                lag.add_metric(labels, records)
-                lag_s.add_metric(labels, seconds)
-                lag_unknown.add_metric(labels, unknown)
-        yield from (state, *plain.values(), *totals.values(), lag, lag_s, lag_unknown)
+                if not left.unknown:
+                    lag.add_metric(labels, left.records)
+                    lag_s.add_metric(labels, left.seconds)
+                lag_unknown.add_metric(labels, left.unknown)
+                if left.commit_age_s is not None:
+                    waiting_s.add_metric(labels, max(0.0, left.commit_age_s))
+        yield from (state, *plain.values(), *totals.values(), lag, lag_s, lag_unknown, waiting_s)
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -284,6 +315,10 @@ def _address(text: str) -> tuple[str, int]:
     if not port.isdecimal() or int(port) > _PORT_MAX:
         raise ConfigError(f"--listen {text}: expected HOST:PORT or :PORT, such as :9848")
     return host.strip("[]"), int(port)
+
+
+def _is_gone(error: Kip848Error) -> bool:
+    return isinstance(error, BrokerError) and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _now_ms() -> int:

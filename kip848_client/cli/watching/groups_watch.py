@@ -91,6 +91,7 @@ class _Watch:
         while end_s is None or time.monotonic() < end_s:
             turn()
             self._ask_for_lag()
+            self._view.note_silence(now_ms=_now_ms())
             screen.show(self._view, now_ms=_now_ms())
 
     @contextlib.contextmanager

@@ -143,8 +143,8 @@ def _members(view: GroupView, colours: dict[str, str], *, now_ms: int) -> Table:
     from rich.text import Text
 
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    for name in ("member", "host", "epoch", "state", "since", "owns", "gives up", "waits for", "lag"):
-        table.add_column(name, justify="right" if name in {"epoch", "lag", "since"} else "left")
+    for name in ("member", "host", "epoch", "state", "since", "owns", "gives up", "waits for", "lag", "committed"):
+        table.add_column(name, justify="right" if name in {"epoch", "lag", "since", "committed"} else "left")
     for member in view.sorted_members():
         colour = colours[member.name]
         lag = view.lag(member.owned)
@@ -158,6 +158,7 @@ def _members(view: GroupView, colours: dict[str, str], *, now_ms: int) -> Table:
             Text(name_partitions(member.pending) if member.pending else "", "yellow"),
             Text(_waits(view, member), "bold yellow"),
             "-" if lag is None else f"{lag:,}",
+            Text(_committed(member, now_ms=now_ms), "bold red" if member.is_silent else ""),
         )
     return table
 
@@ -195,6 +196,10 @@ def _headline(view: GroupView, *, now_ms: int) -> str:
 
 def _waits(view: GroupView, member: MemberRow) -> str:
     return ", ".join(f"{name_partitions(wait.partitions)} of {wait.owner}" for wait in view.waits(member))
+
+
+def _committed(member: MemberRow, *, now_ms: int) -> str:
+    return "-" if member.commits is None else f"{_ago(now_ms - int(member.commits.last_ms))} ago"
 
 
 def _clock(ts_ms: int) -> str:

@@ -7,7 +7,7 @@ second; then "since" counts from the first description that shows it.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -17,6 +17,7 @@ from kip848_client.cli.shared.tables import name_partitions
 from kip848_client.journal import JournalEvent, JsonValue
 from kip848_client.model import NamedPartition
 from kip848_client.plain_text import printable
+from kip848_client.report.lives import CommitTimes
 
 LINES_KEPT: Final = 12
 _COMMIT_WINDOW_MS: Final = 10_000
@@ -38,6 +39,8 @@ class MemberRow(msgspec.Struct):
         joined_ms: when it was first seen.
         since_ms: when `owned` last changed.
         pending: partitions that it must give up and still has.
+        commits: of its partitions, since it joined; None before the first one.
+        is_silent: whether `GroupView.silence` was told.
     """
 
     member_id: str
@@ -51,6 +54,8 @@ class MemberRow(msgspec.Struct):
     pending: frozenset[NamedPartition] = frozenset()
     target: frozenset[NamedPartition] = frozenset()
     name: str = ""
+    commits: CommitTimes | None = None
+    is_silent: bool = False
 
 
 class WatchLine(msgspec.Struct, frozen=True):
@@ -79,6 +84,7 @@ class GroupView:
         self.progress: Mapping[NamedPartition, Progress] = {}
         self.changes = 0
         self._commits: Final[deque[int]] = deque()
+        self._last_commit_ms = 0
 
     # --- events
 
@@ -89,6 +95,7 @@ class GroupView:
         if event.event == "offsets_committed":
             self._commits.append(event.ts_ms)
             self._forget_commits(event.ts_ms)
+            self.committed(event)
             return
         self.changes += 1
         if event.group_epoch is not None:
@@ -115,7 +122,38 @@ class GroupView:
         for gone in known - {described.member_id for described in group.members}:
             self._say(now_ms, f"{self.members.pop(gone).name} is gone")
 
+    def committed(self, event: JournalEvent) -> None:
+        """Note when a member committed."""
+        self._last_commit_ms = max(self._last_commit_ms, event.ts_ms)
+        member = self.members.get(event.member_id or "")
+        if member is not None:
+            if member.commits is None:
+                member.commits = CommitTimes(float(event.ts_ms))
+            member.commits.add(float(event.ts_ms))
+
+    def note_silence(self, *, now_ms: int) -> None:
+        """Say which members stopped committing, and which of these have gone on."""
+        for member in self.members.values():
+            silent_ms = self.silence(member, self._waits_for_reader)
+            if silent_ms is not None and not member.is_silent:
+                self._say(now_ms, f"{member.name} has committed nothing for {silent_ms / 1000:.1f} s; others commit")
+            elif silent_ms is None and member.is_silent:
+                self._say(now_ms, f"{member.name} is no longer silent")
+            member.is_silent = silent_ms is not None
+
     # --- lookups
+
+    def silence(self, member: MemberRow, has_records: Callable[[NamedPartition], bool]) -> float | None:
+        """How long a member has committed nothing, if that is unusual for it; None if it is not, or cannot be known.
+
+        It has partitions with waiting records, and other members have committed meanwhile. Both times are the brokers',
+        so a wrong clock here says nothing wrong. A member that hangs or died looks like this until its session ends.
+        """
+        unusual_ms = None if member.commits is None else member.commits.summary().unusual_ms
+        if member.commits is None or unusual_ms is None or not any(map(has_records, member.owned)):
+            return None
+        silent_ms = self._last_commit_ms - member.commits.last_ms
+        return silent_ms if silent_ms > unusual_ms else None
 
     def waits(self, member: MemberRow) -> list[Wait]:
         """The partitions that *member* waits for, by owner; ``nobody yet`` for free ones."""
@@ -168,6 +206,8 @@ class GroupView:
                     "gives_up": _names(member.pending),
                     "waits_for": {wait.owner: _names(wait.partitions) for wait in self.waits(member)},
                     "lag": self.lag(member.owned),
+                    "committed_ms": None if member.commits is None else int(member.commits.last_ms),
+                    "silent": member.is_silent,
                 }
                 for member in self.sorted_members()
             ],
@@ -238,6 +278,10 @@ class GroupView:
         parts += [f"gave up {name_partitions(lost)}"] if lost else []
         parts += [f"must give up {name_partitions(pending)}"] if pending else []
         yield f"{member.name} {', '.join(parts)}"
+
+    def _waits_for_reader(self, partition: NamedPartition) -> bool:
+        progress = self.progress.get(partition)
+        return progress is not None and bool(progress.lag)
 
     def _member(self, member_id: str, client_id: str | None, now_ms: int) -> MemberRow:
         member = self.members.get(member_id)
