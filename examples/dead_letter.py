@@ -65,8 +65,6 @@ def main(bootstrap: str, topic: str, group: str = "orders") -> None:
             if record is None:
                 continue
             partition, offset = record.partition(), record.offset()
-            assert partition is not None
-            assert offset is not None
             try:
                 handle(record.value())
             except Exception as error:  # noqa: BLE001  the work may raise anything

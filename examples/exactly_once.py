@@ -31,11 +31,7 @@ def transform(order: bytes) -> bytes:
 
 
 def place_of(message: Message) -> TopicPartition:
-    topic, partition, offset = message.topic(), message.partition(), message.offset()
-    assert topic is not None
-    assert partition is not None
-    assert offset is not None
-    return TopicPartition(topic, partition, offset)
+    return TopicPartition(message.topic(), message.partition(), message.offset())
 
 
 def insist(call: Callable[..., object], *args: object) -> None:

@@ -26,6 +26,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from confluent_kafka import KafkaError, Producer
+from confluent_kafka import Message as Delivered
 
 from kip848_client import Consumer, KafkaException, Message, TopicPartition
 from kip848_client.assignors.streams import StreamsAssignor, Task, TaskRunner, Topology
@@ -113,7 +114,7 @@ class Totals:
 
     def count(self, order: Message) -> None:
         """Add an order to its customer's total."""
-        partition, offset = place(order)
+        partition, offset = order.partition(), order.offset()
         customer = (order.key() or b"").decode()
         total = self.store(partition).add(customer, int(order.value() or 0), offset)
         # Also if it was counted before: the process may have ended before this was written.
@@ -121,12 +122,14 @@ class Totals:
         self.producer.poll(0)
         self.done[partition] = offset + 1
 
-    def written(self, error: KafkaError | None, record: Message) -> None:
+    def written(self, error: KafkaError | None, record: Delivered) -> None:
         """The changelog has a total of this process, which need not copy that one; or it could not be written."""
         if error is not None:
             self.failure = error
             return
-        partition, offset = place(record)
+        partition, offset = record.partition(), record.offset()
+        assert partition is not None
+        assert offset is not None
         self.store(partition).next_copied = offset + 1
 
     def save(self) -> None:
@@ -155,21 +158,13 @@ class Totals:
             record = self.reader.poll(timeout_s)
             if record is None or record.error():
                 return
-            partition, offset = place(record)
+            partition, offset = record.partition(), record.offset()
             self.store(partition).put((record.key() or b"").decode(), *json.loads(record.value() or b""))
             self.store(partition).next_copied = offset + 1
 
     def lag(self, partition: int) -> int:
         _, end = self.reader.get_watermark_offsets(TopicPartition("orders-totals", partition), timeout=10)
         return max(end - self.store(partition).next_copied, 0)
-
-
-def place(record: Message) -> tuple[int, int]:
-    """Partition and offset of a record that a broker has."""
-    partition, offset = record.partition(), record.offset()
-    assert partition is not None
-    assert offset is not None
-    return partition, offset
 
 
 def serve(assignor: StreamsAssignor, folder: Path, endpoint: str) -> ThreadingHTTPServer:

@@ -17,9 +17,9 @@ from .client.records.data_plane import TIMESTAMP_LOG_APPEND_TIME as TIMESTAMP_LO
 from .client.records.data_plane import TIMESTAMP_NOT_AVAILABLE as TIMESTAMP_NOT_AVAILABLE
 from .client.records.data_plane import KafkaError as KafkaError
 from .client.records.data_plane import KafkaException as KafkaException
-from .client.records.data_plane import Message as Message
 from .client.records.data_plane import TopicPartition as TopicPartition
 from .client.records.kafka_errors import ErrorDetails as ErrorDetails
+from .client.records.message import Message as Message
 from .consumer import Consumer as Consumer
 from .consumer import ConsumerRebalanceListener as ConsumerRebalanceListener
 from .errors import AuthenticationError as AuthenticationError

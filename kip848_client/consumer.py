@@ -13,7 +13,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Self, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, Self, TypeAlias, TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -53,7 +53,6 @@ from kip848_client.client.group.translation import (
 from kip848_client.client.records.data_plane import (
     OFFSET_INVALID,
     KafkaException,
-    Message,
     TopicPartition,
     check_group_metadata_layout,
     create_record_consumer,
@@ -67,6 +66,7 @@ from kip848_client.client.records.data_plane import (
 from kip848_client.client.records.deserializers import Deserializers, deserializers_of
 from kip848_client.client.records.fetcher import WARM_TIMEOUT_S, Fetcher, first_offsets, is_missing
 from kip848_client.client.records.gap_check import GapCheck
+from kip848_client.client.records.message import K_co, Message, V_co
 from kip848_client.client.records.plane_questions import ask_brokers
 from kip848_client.clock import Clock, SystemClock
 from kip848_client.config import ConfigValue, merge_settings, parse_consumer_config
@@ -104,6 +104,7 @@ if TYPE_CHECKING:
 
     from kip848_client.client.processing.dead_letters import DeadLetters
     from kip848_client.client.processing.driver import Driver
+    from kip848_client.client.processing.record_copy import RecordCopy
     from kip848_client.client.records.data_plane import ClusterMetadata
 
 __all__ = ["CallableListener", "Consumer", "ConsumerRebalanceListener", "RebalanceCallback"]
@@ -133,7 +134,7 @@ ABANDON_TIMEOUT_S: Final = 0.3
 """Time for leaving the group if the consumer is dropped, or the interpreter ends, without close()."""
 
 
-class Consumer:
+class Consumer(Generic[K_co, V_co]):
     """A member of a consumer group (KIP-848) that reads the records of its partitions.
 
     One thread at a time may use it; another thread sends heartbeats, even while a listener runs. Errors are raised,
@@ -197,7 +198,7 @@ class Consumer:
         self._presence: Final = self._group.thread.presence
         self._health: Final = HealthProbe(self._group, max_poll_interval_ms=self._config.max_poll_interval_ms)
         self._mark: object = None
-        self._in_hand: Sequence[Message] = ()
+        self._in_hand: Sequence[Message[Any, Any]] = ()
         """What the last poll() or consume() returned. It counts as processed when the next one begins."""
         self._committed_by_hand: dict[NamedPartition, OffsetAndMetadata] = {}
         """Commits of the application since then: records before these offsets are processed, too."""
@@ -292,7 +293,7 @@ class Consumer:
 
     # --- records
 
-    def poll(self, timeout: float | None = -1.0) -> Message | None:
+    def poll(self, timeout: float | None = -1.0) -> Message[K_co, V_co] | None:
         """Take part in rebalances, and return the next record.
 
         Args:
@@ -324,12 +325,12 @@ class Consumer:
                 ready.extendleft(reversed(batch))
                 self._fetcher.on_the_way = False
         # Python handles Ctrl-C at calls: there is none between here and the caller.
-        message = ready[0]
+        message: Message[K_co, V_co] = ready[0]
         self._in_hand = (message,)
         del ready[0]
         return message
 
-    def consume(self, num_messages: int = 1, timeout: float | None = -1.0) -> list[Message]:
+    def consume(self, num_messages: int = 1, timeout: float | None = -1.0) -> list[Message[K_co, V_co]]:
         """Take part in rebalances, and return the available records as soon as there is one.
 
         Unlike librdkafka's, this call does not wait for *num_messages* to be complete.
@@ -353,7 +354,7 @@ class Consumer:
         if self._mark is mark and self._gate.owner is None and not self._ready and fetcher.smooth:
             # The fast path: ownership has not changed since the last check, and librdkafka has records.
             fetcher.on_the_way = True
-            batch = fetcher.plane.consume(num_messages, 0)
+            batch: list[Any] = fetcher.plane.consume(num_messages, 0)
             if batch:
                 # map and any stay in C: 25 ns a record, where a loop costs 60.
                 if manager.mark is mark and not any(map(Message.error, batch)):
@@ -370,7 +371,9 @@ class Consumer:
         fetcher.on_the_way = False  # Python handles Ctrl-C at calls: there is none between here and the caller
         return batch
 
-    def batches(self, num_messages: int = BATCH_RECORDS, timeout: float | None = -1.0) -> Iterator[list[Message]]:
+    def batches(
+        self, num_messages: int = BATCH_RECORDS, timeout: float | None = -1.0
+    ) -> Iterator[list[Message[K_co, V_co]]]:
         """``for batch in consumer.batches()``: iterate over the results of consume(); ends when the consumer closes.
 
         Args:
@@ -380,7 +383,7 @@ class Consumer:
         while not self._group.closed and not self._group.handed_over:
             yield self.consume(num_messages, timeout)
 
-    def __iter__(self) -> Iterator[Message]:
+    def __iter__(self) -> Iterator[Message[K_co, V_co]]:
         """Yield records for ever; ends when the consumer is closed, or has handed over.
 
         Raises:
@@ -391,11 +394,11 @@ class Consumer:
             if message is not None:
                 yield message
 
-    def _read_opened(self, values: Deserializers, count: int, timeout: float | None) -> list[Message]:
+    def _read_opened(self, values: Deserializers, count: int, timeout: float | None) -> list[Message[K_co, V_co]]:
         """Read records and deserialise keys and values. A record that fails stays first in `ready`."""
         deadline_s = time.monotonic() + limit_s(timeout)
         ready = self._ready
-        opened: list[Message] = []
+        opened: list[Message[K_co, V_co]] = []
         with self._gate:
             while True:
                 batch = self._next_batch(
@@ -422,7 +425,7 @@ class Consumer:
                     break
         return opened.copy()  # the application may take records out of its list
 
-    def _next_batch(self, count: int, timeout: float | None) -> list[Message]:
+    def _next_batch(self, count: int, timeout: float | None) -> list[Message[K_co, V_co]]:
         group, fetcher, ready, manager = self._group, self._fetcher, self._ready, self._manager
         thread = group.thread
         group.check_usable()
@@ -523,7 +526,7 @@ class Consumer:
                 hint="they are read once they exist",
             )
 
-    def _tell(self, batch: list[Message]) -> None:
+    def _tell(self, batch: list[Any]) -> None:
         """Raise or return librdkafka's errors among the records; the next call returns *batch*."""
         self._ready.extend(batch)
         self._fetcher.on_the_way = False
@@ -540,7 +543,9 @@ class Consumer:
 
     def process(
         self,
-        handler: Callable[[Any], object],
+        handler: Callable[[Message[K_co, V_co]], object]
+        | Callable[[list[Message[K_co, V_co]]], object]
+        | Callable[[RecordCopy], object],
         *,
         concurrency: int = 10,
         order: Order = "key",
@@ -626,7 +631,7 @@ class Consumer:
 
     def commit(
         self,
-        message: Message | None = None,
+        message: Message[Any, Any] | None = None,
         offsets: list[TopicPartition] | None = None,
         asynchronous: bool = True,
         *,
@@ -670,7 +675,9 @@ class Consumer:
             committed = self._group.commit_sync(chosen, timeout_ms=self._timeout_ms(timeout_s))
             return public_offsets(committed)
 
-    def store_offsets(self, message: Message | None = None, offsets: list[TopicPartition] | None = None) -> None:
+    def store_offsets(
+        self, message: Message[Any, Any] | None = None, offsets: list[TopicPartition] | None = None
+    ) -> None:
         """Mark records as processed, for automatic commits and commit() without arguments. Sends nothing.
 
         Only with enable.auto.offset.store=false. Otherwise all returned records count as processed when the next
@@ -1202,17 +1209,17 @@ class ConsumerRebalanceListener:
         Kafka's ``ConsumerRebalanceListener``.
     """
 
-    def on_partitions_assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def on_partitions_assigned(self, consumer: Consumer[Any, Any], partitions: list[TopicPartition]) -> None:
         """Called after a rebalance with the new partitions, possibly none. Fetching starts after it has returned.
 
         ``consumer.seek(partition)``, or ``consumer.assign(partitions)`` with offsets, sets where to start;
         the default is the committed offset, else ``auto.offset.reset``.
         """
 
-    def on_partitions_revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def on_partitions_revoked(self, consumer: Consumer[Any, Any], partitions: list[TopicPartition]) -> None:
         """Called before partitions are revoked; they are paused already. The last chance to commit."""
 
-    def on_partitions_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def on_partitions_lost(self, consumer: Consumer[Any, Any], partitions: list[TopicPartition]) -> None:
         """Called when partitions may belong to another member already; a commit fails. Calls revoked by default."""
         self.on_partitions_revoked(consumer, partitions)
 
@@ -1235,15 +1242,15 @@ class CallableListener(ConsumerRebalanceListener):
         self._on_revoke = on_revoke
         self._on_lost = on_lost if on_lost is not None else on_revoke
 
-    def on_partitions_assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def on_partitions_assigned(self, consumer: Consumer[Any, Any], partitions: list[TopicPartition]) -> None:
         """Call *on_assign*."""
         self._call("on_assign", self._on_assign, consumer, partitions)
 
-    def on_partitions_revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def on_partitions_revoked(self, consumer: Consumer[Any, Any], partitions: list[TopicPartition]) -> None:
         """Call *on_revoke*."""
         self._call("on_revoke", self._on_revoke, consumer, partitions)
 
-    def on_partitions_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def on_partitions_lost(self, consumer: Consumer[Any, Any], partitions: list[TopicPartition]) -> None:
         """Call *on_lost*, or *on_revoke* without one."""
         self._call("on_lost", self._on_lost, consumer, partitions)
 
@@ -1302,7 +1309,7 @@ class _Callbacks:
         listener: the user's.
     """
 
-    def __init__(self, consumer: Consumer, listener: ConsumerRebalanceListener) -> None:
+    def __init__(self, consumer: Consumer[Any, Any], listener: ConsumerRebalanceListener) -> None:
         self._consumer = weakref.ref(consumer)
         self._listener = listener
 

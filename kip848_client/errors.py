@@ -68,7 +68,8 @@ from kip848_client.error_codes import RETRIABLE, ErrorCode, error_name
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaException as _KafkaExceptionLater
-    from confluent_kafka import Message
+
+    from kip848_client.client.records.message import Message
 else:
 
     class _KafkaExceptionLater(Exception):

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, Self, TypeAlias, cast
 
 import anyio
 import anyio.lowlevel
@@ -31,7 +31,8 @@ from kip848_client.client.group.translation import (
     limit_s,
     record_count,
 )
-from kip848_client.client.records.data_plane import ErrorDetails, Message, TopicPartition
+from kip848_client.client.records.data_plane import ErrorDetails, TopicPartition
+from kip848_client.client.records.message import K_co, Message, V_co
 from kip848_client.clock import Clock
 from kip848_client.config import ConfigValue, merge_settings
 from kip848_client.config.other_clients import missing_attribute
@@ -70,7 +71,7 @@ CLOSE_GRACE_S: Final = 1.0
 """How long a cancelled close() waits; closing continues in the background."""
 
 
-class AsyncConsumer:
+class AsyncConsumer(Generic[K_co, V_co]):
     """A member of a consumer group (KIP-848) that reads the records of its partitions, for asyncio and trio.
 
     It has the methods and properties of `Consumer`, with the same names and arguments. All methods but health() and
@@ -118,7 +119,7 @@ class AsyncConsumer:
         on_commit = config.get("on_commit")
         if callable(on_commit):
             config = {**config, "on_commit": self._in_loop(on_commit)}
-        self._consumer: Consumer = Consumer(config, journal=journal, clock=clock)
+        self._consumer: Consumer[K_co, V_co] = Consumer(config, journal=journal, clock=clock)
         self._group = self._consumer._group
         self._thread.name = f"kip848-async-{self._consumer._config.client_id}"
         self._thread.nudge = self._group.thread.wake
@@ -158,7 +159,9 @@ class AsyncConsumer:
         bridged = None
         if on_assign or on_revoke or on_lost:
             bridged = _BridgedListener(
-                cast("Callable[[], AsyncConsumer]", weakref.ref(self)),  # during the call a task awaits a method
+                cast(
+                    "Callable[[], AsyncConsumer[Any, Any]]", weakref.ref(self)
+                ),  # during the call a task awaits a method
                 self._thread.call_out,
                 on_assign=on_assign,
                 on_revoke=on_revoke,
@@ -197,7 +200,7 @@ class AsyncConsumer:
 
     # --- records
 
-    async def poll(self, timeout: float | None = -1.0) -> Message | None:
+    async def poll(self, timeout: float | None = -1.0) -> Message[K_co, V_co] | None:
         """Take part in rebalances, and return the next record; see `Consumer.poll`.
 
         Args:
@@ -210,7 +213,7 @@ class AsyncConsumer:
             now_s = time.monotonic()
             if now_s - self._yielded_s < YIELD_S:
                 self._reader = current_task()
-                message = self._ready.popleft()
+                message: Message[K_co, V_co] = self._ready.popleft()
                 self._consumer._in_hand = (message,)
                 return message
             self._consumer._in_hand = ()  # also if the task is cancelled in the next line
@@ -219,7 +222,7 @@ class AsyncConsumer:
         batch = await self._read(self._poll_once, timeout)
         return batch[0] if batch else None
 
-    async def consume(self, num_messages: int = 1, timeout: float | None = -1.0) -> list[Message]:
+    async def consume(self, num_messages: int = 1, timeout: float | None = -1.0) -> list[Message[K_co, V_co]]:
         """Take part in rebalances, and return the available records; see `Consumer.consume`.
 
         Args:
@@ -230,7 +233,9 @@ class AsyncConsumer:
             timeout = 0.0
         return await self._read(partial(self._consumer.consume, num_messages), timeout)
 
-    def batches(self, num_messages: int = BATCH_RECORDS, timeout: float | None = -1.0) -> AsyncIterator[list[Message]]:
+    def batches(
+        self, num_messages: int = BATCH_RECORDS, timeout: float | None = -1.0
+    ) -> AsyncIterator[list[Message[K_co, V_co]]]:
         """``async for batch in consumer.batches()``: the results of consume(); ends when the consumer closes.
 
         Args:
@@ -239,7 +244,7 @@ class AsyncConsumer:
         """
         return _Batches(self, num_messages, timeout)
 
-    def __aiter__(self) -> AsyncIterator[Message]:
+    def __aiter__(self) -> AsyncIterator[Message[K_co, V_co]]:
         """Yield records for ever; ends when the consumer is closed, or has handed over."""
         return _Messages(self)
 
@@ -253,11 +258,13 @@ class AsyncConsumer:
             and self._consumer._processor is None
         )
 
-    def _poll_once(self, timeout_s: float) -> list[Message]:
+    def _poll_once(self, timeout_s: float) -> list[Message[K_co, V_co]]:
         message = self._consumer.poll(timeout_s)
         return [] if message is None else [message]
 
-    async def _read(self, read: Callable[[float], list[Message]], timeout: float | None) -> list[Message]:
+    async def _read(
+        self, read: Callable[[float], list[Message[K_co, V_co]]], timeout: float | None
+    ) -> list[Message[K_co, V_co]]:
         self._thread.home.check()
         if self._reading and not self._thread.inside:
             raise IllegalStateError("another task reads from this consumer; one at a time may poll, consume or iterate")
@@ -280,8 +287,8 @@ class AsyncConsumer:
             self._reading = reading
 
     def _read_until(
-        self, read: Callable[[float], list[Message]], deadline_s: float
-    ) -> tuple[list[Message], frozenset[NamedPartition]]:
+        self, read: Callable[[float], list[Message[K_co, V_co]]], deadline_s: float
+    ) -> tuple[list[Message[K_co, V_co]], frozenset[NamedPartition]]:
         """Read until there are records, the time is up, or another call needs the thread (on the thread).
 
         Returns:
@@ -296,7 +303,7 @@ class AsyncConsumer:
                 return batch, self._group.view.readable
             self._thread.check()
 
-    def _put_back(self, batch: list[Message]) -> None:
+    def _put_back(self, batch: list[Message[K_co, V_co]]) -> None:
         """Keep these records for the next read, which returns them first (on the thread)."""
         if self._consumer._values is not None:
             self._consumer._values.take_back(batch, self._consumer._ready)
@@ -306,7 +313,8 @@ class AsyncConsumer:
 
     async def process(
         self,
-        handler: Callable[[Any], Awaitable[object]],
+        handler: Callable[[Message[K_co, V_co]], Awaitable[object]]
+        | Callable[[list[Message[K_co, V_co]]], Awaitable[object]],
         *,
         concurrency: int = 10,
         order: Order = "key",
@@ -379,7 +387,7 @@ class AsyncConsumer:
 
     async def commit(
         self,
-        message: Message | None = None,
+        message: Message[Any, Any] | None = None,
         offsets: list[TopicPartition] | None = None,
         asynchronous: bool = True,
         *,
@@ -402,7 +410,9 @@ class AsyncConsumer:
             return commit()  # it waits for nothing, and librdkafka is not asked for positions
         return await self._thread.run(commit)
 
-    async def store_offsets(self, message: Message | None = None, offsets: list[TopicPartition] | None = None) -> None:
+    async def store_offsets(
+        self, message: Message[Any, Any] | None = None, offsets: list[TopicPartition] | None = None
+    ) -> None:
         """Mark records as processed, with enable.auto.offset.store=false; see `Consumer.store_offsets`."""
         await self._thread.run(partial(self._consumer.store_offsets, message, offsets))
 
@@ -603,7 +613,7 @@ class AsyncConsumer:
         __getattr__ = missing_attribute
 
 
-AsyncRebalanceCallback: TypeAlias = "Callable[[AsyncConsumer, list[TopicPartition]], object]"
+AsyncRebalanceCallback: TypeAlias = "Callable[[AsyncConsumer[Any, Any], list[TopicPartition]], object]"
 """``callback(consumer, partitions)``; an awaitable result is awaited."""
 
 AsyncCommitCallback: TypeAlias = Callable[[ErrorDetails | None, list[TopicPartition]], object]
@@ -624,17 +634,17 @@ class AsyncConsumerRebalanceListener:
         Kafka's ``ConsumerRebalanceListener``.
     """
 
-    async def on_partitions_assigned(self, consumer: AsyncConsumer, partitions: list[TopicPartition]) -> None:
+    async def on_partitions_assigned(self, consumer: AsyncConsumer[Any, Any], partitions: list[TopicPartition]) -> None:
         """Called after a rebalance with the new partitions, possibly none. Fetching starts after it has returned.
 
         ``await consumer.seek(partition)``, or ``await consumer.assign(partitions)`` with offsets, sets where to
         start; the default is the committed offset, else ``auto.offset.reset``.
         """
 
-    async def on_partitions_revoked(self, consumer: AsyncConsumer, partitions: list[TopicPartition]) -> None:
+    async def on_partitions_revoked(self, consumer: AsyncConsumer[Any, Any], partitions: list[TopicPartition]) -> None:
         """Called before partitions are revoked; they are paused already. The last chance to commit."""
 
-    async def on_partitions_lost(self, consumer: AsyncConsumer, partitions: list[TopicPartition]) -> None:
+    async def on_partitions_lost(self, consumer: AsyncConsumer[Any, Any], partitions: list[TopicPartition]) -> None:
         """Called when partitions may belong to another member already; a commit fails. Calls revoked by default."""
         await self.on_partitions_revoked(consumer, partitions)
 
@@ -653,7 +663,7 @@ class _BridgedListener(ConsumerRebalanceListener):
 
     def __init__(
         self,
-        living: Callable[[], AsyncConsumer],
+        living: Callable[[], AsyncConsumer[Any, Any]],
         call_out: _CallOut,
         *,
         on_assign: AsyncRebalanceCallback | None,
@@ -666,15 +676,15 @@ class _BridgedListener(ConsumerRebalanceListener):
         self._on_revoke: Final = on_revoke
         self._on_lost: Final = on_lost if on_lost is not None else on_revoke
 
-    def on_partitions_assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def on_partitions_assigned(self, consumer: Consumer[Any, Any], partitions: list[TopicPartition]) -> None:
         """Have *on_assign* called."""
         self._tell(self._on_assign, partitions)
 
-    def on_partitions_revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def on_partitions_revoked(self, consumer: Consumer[Any, Any], partitions: list[TopicPartition]) -> None:
         """Have *on_revoke* called."""
         self._tell(self._on_revoke, partitions)
 
-    def on_partitions_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def on_partitions_lost(self, consumer: Consumer[Any, Any], partitions: list[TopicPartition]) -> None:
         """Have *on_lost* called."""
         self._tell(self._on_lost, partitions)
 
@@ -696,16 +706,16 @@ def _methods_of(
     )
 
 
-class _Messages:
+class _Messages(Generic[K_co, V_co]):
     """The iterator of ``async for message in consumer``."""
 
-    def __init__(self, consumer: AsyncConsumer) -> None:
+    def __init__(self, consumer: AsyncConsumer[K_co, V_co]) -> None:
         self._consumer = consumer
 
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Message:
+    async def __anext__(self) -> Message[K_co, V_co]:
         try:
             message = await self._consumer.poll()
         except IllegalStateError:
@@ -717,10 +727,10 @@ class _Messages:
         return message
 
 
-class _Batches:
+class _Batches(Generic[K_co, V_co]):
     """The iterator of ``async for batch in consumer.batches()``."""
 
-    def __init__(self, consumer: AsyncConsumer, num_messages: int, timeout: float | None) -> None:
+    def __init__(self, consumer: AsyncConsumer[K_co, V_co], num_messages: int, timeout: float | None) -> None:
         self._consumer = consumer
         self._num_messages = num_messages
         self._timeout = timeout
@@ -728,7 +738,7 @@ class _Batches:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> list[Message]:
+    async def __anext__(self) -> list[Message[K_co, V_co]]:
         try:
             batch = await self._consumer.consume(self._num_messages, self._timeout)
             if batch or not self._consumer.handed_over:

@@ -15,7 +15,6 @@ import anyio.lowlevel
 from kip848_client.aio.owner_thread import OwnerThread, teller
 from kip848_client.client.processing.access import ConsumerAccess, ProcessedConsumer
 from kip848_client.client.processing.driver import READ_RECORDS, Driver, now_ms
-from kip848_client.client.records.data_plane import Message
 from kip848_client.errors import DeserializationError, Kip848Error
 from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.processing.settings import ProcessSettings
@@ -51,7 +50,7 @@ class TaskProcessor(Driver):
         self,
         consumer: ProcessedConsumer,
         thread: OwnerThread,
-        read: Callable[[Callable[[float], list[Message]], float], Awaitable[list[Message]]],
+        read: Callable[[Callable[[float], list[Any]], float], Awaitable[list[Any]]],
         handler: Callable[[Any], Awaitable[object]],
         settings: ProcessSettings,
     ) -> None:

@@ -17,6 +17,7 @@ HOMES: dict[str, tuple[str, ...]] = {
         "client/records/deserializers.py",
         "client/records/fetcher.py",
         "client/records/data_plane.py",
+        "client/records/message.py",
         "client/records/range_reader.py",
         "client/records/record_writer.py",
         "cli/",
@@ -37,6 +38,7 @@ HOMES: dict[str, tuple[str, ...]] = {
         *("admin/", "aio/", "client/", "broker/controls/async_waits.py", "worker/classic_talk.py", "worker/host.py"),
     ),
     "trio": ("aio/reading_task.py",),  # for type checkers only
+    "typing_extensions": ("client/records/message.py",),  # for type checkers only
     "cramjam": ("wire/compression.py",),
     "fastcrc": ("wire/record_batch.py",),
     "shtab": ("cli/completion.py",),

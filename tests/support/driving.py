@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, Protocol, Self
 
+import confluent_kafka
+
 from kip848_client import Consumer, ConsumerRebalanceListener, Message, SubscriptionPattern
 from kip848_client import TopicPartition as PublicPartition
 from kip848_client.config import ConfigValue
@@ -46,7 +48,7 @@ def dotted(conf: Mapping[str, Any]) -> dict[str, Any]:
     return {name if name in UNDERSCORES else name.replace("_", "."): value for name, value in conf.items()}
 
 
-def key(message: Message) -> Key:
+def key(message: confluent_kafka.Message) -> Key:
     """Where a record is."""
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     assert topic is not None

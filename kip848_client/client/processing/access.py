@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kip848_client.client.processing.callbacks import OnPartitions, ProcessingCallbacks
 from kip848_client.client.records.data_plane import Message, TopicPartition, internal
@@ -34,11 +34,11 @@ class ProcessedConsumer(Protocol):
     _group: GroupMember
     _gate: OneThread
     _fetcher: Fetcher
-    _ready: deque[Message]
+    _ready: deque[Any]
     _processor: Driver | None
     _processor_reads: bool
 
-    def consume(self, num_messages: int = 1, timeout: float | None = -1.0) -> list[Message]:
+    def consume(self, num_messages: int = 1, timeout: float | None = -1.0) -> list[Any]:
         """See `Consumer.consume`."""
         ...
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from kip848_client.client.records.data_plane import Message
+from kip848_client.client.records.message import Message
 
 __all__ = ["RecordCopy"]
 
@@ -14,9 +14,9 @@ __all__ = ["RecordCopy"]
 class RecordCopy(msgspec.Struct, frozen=True):
     """What a handler in another process gets: the methods of a message, without the consumer's memory behind them."""
 
-    _topic: str | None
-    _partition: int | None
-    _offset: int | None
+    _topic: str
+    _partition: int
+    _offset: int
     _key: Any
     _value: Any
     _headers: Any
@@ -37,15 +37,15 @@ class RecordCopy(msgspec.Struct, frozen=True):
             message.leader_epoch(),
         )
 
-    def topic(self) -> str | None:
+    def topic(self) -> str:
         """The topic."""
         return self._topic
 
-    def partition(self) -> int | None:
+    def partition(self) -> int:
         """The partition."""
         return self._partition
 
-    def offset(self) -> int | None:
+    def offset(self) -> int:
         """The offset."""
         return self._offset
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from confluent_kafka import Message
 from confluent_kafka.serialization import MessageField, SerializationContext
 
+from kip848_client.client.records.message import Message
 from kip848_client.config import ConsumerConfig
 from kip848_client.errors import DeserializationError, KeyDeserializationError, ValueDeserializationError
 
@@ -39,7 +39,7 @@ class Deserializers:
         self._key: Final = key
         self._value: Final = value
         self._on_error: Final = on_error
-        self._opened: dict[int, Message] = {}
+        self._opened: dict[int, Message[Any, Any]] = {}
         """Records that were opened and taken back, by identity."""
 
     def introduce(self, cluster_id: Callable[[], object]) -> None:
@@ -69,14 +69,13 @@ class Deserializers:
             return False
         return True
 
-    def take_back(self, messages: Iterable[Message], ready: Iterable[Message]) -> None:
+    def take_back(self, messages: Iterable[Message[Any, Any]], ready: Iterable[Message]) -> None:
         """These were opened, and will be handed out later; *ready* is what waits."""
         kept = {id(message): message for message in ready if id(message) in self._opened}
         self._opened = kept | {id(message): message for message in messages}
 
     def _open(self, message: Message) -> None:
         topic = message.topic()
-        assert topic is not None, "only errors have no topic"
         context = SerializationContext(topic, MessageField.KEY, message.headers())
         key: object = message.key()
         value: object = message.value()

@@ -22,7 +22,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from kip848_client.client.records.data_plane import (
@@ -102,7 +102,7 @@ class Fetcher:
         """Partitions of recreated topics that have returned no record yet, with the position where they began."""
         self._watch_due_s = 0.0
         self._watch_wait_s = WATCH_S
-        self.ready: Final[deque[Message]] = deque()
+        self.ready: Final[deque[Any]] = deque()
         """Records read from librdkafka and not handed out; emptied from the left."""
         self._starts: dict[NamedPartition, OffsetAndMetadata] = {}
         """Start of every partition that is fetched; used as its position until librdkafka has one."""
@@ -339,7 +339,7 @@ class Fetcher:
 
     # --- records
 
-    def read(self, count: int, *, timeout_s: float) -> list[Message]:
+    def read(self, count: int, *, timeout_s: float) -> list[Any]:
         """Read at most *count* records from librdkafka: those at hand, else the first that comes in *timeout_s*.
 
         Errors that librdkafka delivers in place of records are kept for `take_error` and `first_lost`; see `eventful`.
@@ -449,7 +449,7 @@ class Fetcher:
                 records.append(message)
         return records
 
-    def without_errors(self, batch: list[Message]) -> list[Message]:
+    def without_errors(self, batch: list[Any]) -> list[Any]:
         """The records in *batch*; errors in place of records are kept for `take_error` and `first_lost`."""
         records = []
         for message in batch:

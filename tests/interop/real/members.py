@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final, Protocol
 
 from confluent_kafka import Consumer as LibrdkafkaConsumer
+from confluent_kafka import Message as LibrdkafkaMessage
 
 from kip848_client import Consumer, Message
 from kip848_client import TopicPartition as PublicPartition
@@ -111,7 +112,7 @@ class LibrdkafkaMember:
         self._ledger.moved(self.name, kind, [(p.topic, p.partition) for p in partitions])
 
 
-def number_of(message: Message) -> tuple[tuple[str, int], int]:
+def number_of(message: LibrdkafkaMessage) -> tuple[tuple[str, int], int]:
     """Where a record is, and its number there. The key of a record says which life of its topic it is of, if any."""
     (topic, partition, _), value = key(message), message.value()
     assert value is not None
