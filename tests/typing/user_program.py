@@ -6,7 +6,7 @@ It must pass as it is: a user who meets an error of a type checker in three plai
 from __future__ import annotations
 
 import logging
-from typing import assert_type
+from typing import TypedDict, assert_type
 
 from kip848_client import (
     Admin,
@@ -83,6 +83,54 @@ async def read_async(bootstrap: str) -> None:
         await consumer.subscribe(["orders"], AsyncFlush())
         async for record in consumer:
             await consumer.commit(record)
+
+
+class Order(TypedDict):
+    id: int
+
+
+class Seeks(ConsumerRebalanceListener):
+    """A listener may name the types of its consumer."""
+
+    def on_partitions_assigned(self, consumer: Consumer[str, Order], partitions: list[TopicPartition]) -> None:
+        for partition in partitions:
+            consumer.seek(partition)
+
+
+def with_types(consumer: Consumer[str, Order], plain: Consumer) -> None:
+    consumer.subscribe(["orders"], Seeks())
+    for message in plain:
+        assert_type(message.value(), bytes | None)
+    for record in consumer:
+        assert_type(record.value()["id"], int)
+        assert_type(record.key(), str)
+        assert_type(record.offset() + 1, int)
+        consumer.commit(record)
+    for batch in consumer.batches():
+        assert_type(batch, list[Message[str, Order]])
+
+
+def handle(record: Message[str, Order]) -> None:
+    print(record.value()["id"])
+
+
+def handle_many(records: list[Message[str, Order]]) -> None:
+    print(len(records))
+
+
+def handle_other(record: Message[str, int]) -> None:
+    print(record.value() + 1)
+
+
+def process(consumer: Consumer[str, Order]) -> None:
+    consumer.process(handle)
+    consumer.process(handle_many, batch=(100, 50))
+    consumer.process(handle_other)  # type: ignore[arg-type]
+
+
+async def read_async_with_types(consumer: AsyncConsumer[str, Order]) -> None:
+    async for record in consumer:
+        assert_type(record, Message[str, Order])
 
 
 def administer(bootstrap: str) -> None:
