@@ -32,6 +32,7 @@ from kip848_client.worker.events import (
     CallbackDone,
     CallbackKind,
     CloseRequested,
+    DrainRequested,
     OwnedUnit,
     Start,
     StopNow,
@@ -142,6 +143,16 @@ class AsyncWorker(WorkerBase):
         host.post(CloseRequested(self._clock.now_ms() + int(timeout_s * 1000), for_a_while=keep_units))
         with anyio.move_on_after(timeout_s + 1.0):
             await self._wait_for(host.ended.is_set)
+
+    async def hand_over(self, timeout_s: float = 30.0) -> None:
+        """Leave without a gap, as `Worker.hand_over`."""
+        host = self._host
+        if host is None or host.ended.is_set():
+            return
+        host.post(DrainRequested(then_close=True))
+        with anyio.move_on_after(timeout_s):
+            await self._wait_for(host.ended.is_set)
+        await self.close()
 
     async def wait(self) -> None:
         """Wait until the worker has ended.

@@ -17,7 +17,7 @@ from kip848_client.member.core.states import MemberState
 from kip848_client.model import Unit
 from kip848_client.worker.config import UnitLike, UnitSource, parse_worker_config, read_units
 from kip848_client.worker.core import WorkerCore
-from kip848_client.worker.events import DrainRequested, OwnedUnit, RebalanceRequested, UnitsChanged
+from kip848_client.worker.events import DrainRequested, Loss, OwnedUnit, RebalanceRequested, UnitsChanged
 from kip848_client.worker.host import CallbackRunner, WorkerHost, check_started
 from kip848_client.worker.observer import WorkerHealth, lease_remaining_s
 
@@ -112,6 +112,12 @@ class WorkerBase:
         return 0.0 if self._host is None else lease_remaining_s(self._host.view, self._clock)
 
     @property
+    def loss(self) -> Loss | None:
+        """Within *on_revoked* and *on_lost*: why the units stop, and until when they may act. None elsewhere."""
+        host = self._host
+        return None if host is None else host.loss
+
+    @property
     def errors(self) -> Mapping[Unit, BaseException]:
         """The exceptions of the units' runners."""
         return {}
@@ -149,6 +155,7 @@ class WorkerBase:
             lease_remaining_s=self.lease_remaining_s,
             assignment=tuple(assignment),
             pending=view.pending,
+            drains=self.drains,
             failed=tuple(owned.unit for owned in assignment if owned.unit in broken),
             last_error=None if seen.last_error is None else seen.last_error[0],
             last_error_s=None if seen.last_error is None else ago_s(seen.last_error[1]),
@@ -189,11 +196,17 @@ class WorkerBase:
         host.post(RebalanceRequested())
 
     def drain(self) -> None:
-        """Give all units to other workers and take no new ones; the worker stays open.
+        """Give all units to other workers and take no new ones, for good; the worker stays open.
 
-        With a server-side assignor it leaves the group; with a client-side one the next plan gives it nothing.
+        Each unit stops here when the others are ready for it. In a connect group with a server-side assignor the worker
+        leaves the group instead.
         """
         check_started(self._host).post(DrainRequested())
+
+    @property
+    def drains(self) -> bool:
+        """Whether it gives up its units, after `drain`, `hand_over`, or ``kip848 workers drain``."""
+        return self._host is not None and self._host.drains
 
     # --- internals
 

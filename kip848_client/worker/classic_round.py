@@ -11,11 +11,15 @@ each heartbeat of the core into classic requests, and their answers into the hea
   unit and before it starts it, and the core starts the unit only if its lease still holds then.
 * C5: Transactional ids that are not used expire, so a running unit renews its id twice a day. Its token stays.
 * C6: The newest list of units counts. Of two lists with one version, the one that the group already has counts.
+* C7: While units have to stop here before they start there, all members send heartbeats in quick succession, so that
+  the round in which the units start begins soon after they stopped.
+* C8: A worker that gives up its units says so in JoinGroup, and gets none. An administrator may ask for it: it joins
+  for one round, names the worker, and leaves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Container, Generator, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -37,20 +41,27 @@ from kip848_client.wire.messages.init_producer_id import InitProducerIdRequest, 
 from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kip848_client.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from kip848_client.worker.classic_messages import (
+    PROTOCOL_TYPE,
+    Claim,
+    Given,
+    Pair,
+    from_pairs,
+    to_pairs,
+    token_of,
+    transactional_id,
+)
 from kip848_client.worker.core import WorkerSettings
 from kip848_client.worker.planning import RETRY_MS, units_on_wire
 
-PROTOCOL_TYPE: Final = "kip848-worker"
-"""Type of these groups, beside Kafka's `consumer` and `connect`."""
 RENEW_MS: Final = 12 * 3_600_000
 """C5: a unit's transactional id is renewed this long after its last use; brokers forget it after seven days."""
 
-_EPOCH_BITS: Final = 16
 _TRANSACTION_TIMEOUT_MS: Final = 60_000
+_QUICK_MS: Final = 100
+"""C7: the least time between two heartbeats while units move; a quarter of what the move has taken, if that is more."""
 _PASSING: Final = frozenset({ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.REQUEST_TIMED_OUT})
 _GONE: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
-
-_Pair: TypeAlias = tuple[str, int]
 
 
 class ToGroup(msgspec.Struct, frozen=True):
@@ -76,41 +87,6 @@ ClassicStep: TypeAlias = ToGroup | ToTransaction | Compute
 Conversation: TypeAlias = Generator[ClassicStep, Any, ConnectGroupHeartbeatResponse]
 
 
-class _Claim(msgspec.Struct, frozen=True):
-    """What a member says of itself in JoinGroup.
-
-    Args:
-        generation: of the last plan that it has; -1 for none.
-        running: units that may be running here.
-        target: its units in the last plan.
-        state_age_ms: since the plan with *state*.
-    """
-
-    worker_id: str
-    generation: int
-    version: int
-    units: list[_Pair]
-    running: list[_Pair]
-    target: list[_Pair]
-    trigger_seq: int = 0
-    draining: bool = False
-    state: bytes | None = None
-    state_version: int = 0
-    state_age_ms: int = -1
-
-
-class _Given(msgspec.Struct, frozen=True):
-    """What the leader gives a member in SyncGroup; *conflict* is why it may not stay."""
-
-    assigned: list[_Pair] = []
-    pending: list[_Pair] = []
-    metadata: bytes = b""
-    state: bytes | None = None
-    state_version: int = 0
-    status: int = 0
-    conflict: str | None = None
-
-
 class ClassicRound:
     """The classic side of one worker. One conversation at a time; one that is dropped is begun again by the next."""
 
@@ -125,16 +101,20 @@ class ClassicRound:
         self._version, self._units = 0, frozenset[Unit]()
         self._offers: tuple[str, ...] = ()
         self._wishes = WorkerMetadata()
+        self.draining = False
+        """C8: this worker wants no units, or was asked to give them up. For good."""
         self._running: frozenset[Unit] = frozenset()
         """Units that the core may be running."""
         self._taken: frozenset[Unit] = frozenset()
         """Units that the last plan took away, while they may be running."""
         self._delivered: frozenset[Unit] = frozenset()
-        self._given = _Given()
+        self._given = Given()
         self._given_ms = 0
         self._fresh = False
         """The core does not have the last plan yet."""
         self._tokens: dict[Unit, int] = {}
+        self._since_ms: dict[Unit, int] = {}
+        """When a unit was given to this worker, in milliseconds since 1970."""
         self._used_ms: dict[Unit, int] = {}
         """When a unit's transactional id was last used."""
         self._joined_with: tuple[object, ...] = ()
@@ -157,10 +137,13 @@ class ClassicRound:
         """
         return self._settings.rebalance_timeout_ms + self._session_ms
 
-    def converse(self, beat: ConnectGroupHeartbeatRequest, *, now_ms: int, leave_version: int) -> Conversation:
+    def converse(
+        self, beat: ConnectGroupHeartbeatRequest, *, now_ms: int, wall_ms: int, leave_version: int
+    ) -> Conversation:
         """Take the core's heartbeat; yields requests, is sent their answers, and returns the heartbeat's answer.
 
         Args:
+            wall_ms: since 1970.
             leave_version: of LeaveGroup, highest that the broker has.
         """
         if beat.member_epoch < 0:
@@ -175,7 +158,7 @@ class ClassicRound:
             elif code:
                 return self._refused(code)
         if self._stale or has_news:
-            code = yield from self._round(now_ms)
+            code = yield from self._round(now_ms, wall_ms)
             if code:
                 return self._refused(code)
         if self._given.conflict is not None:
@@ -183,7 +166,7 @@ class ClassicRound:
                 error_code=ErrorCode.INVALID_REQUEST, error_message=self._given.conflict
             )
         yield from self._take_tokens(now_ms)
-        return self._answer()
+        return self._answer(now_ms)
 
     # --- the core's heartbeat
 
@@ -206,13 +189,17 @@ class ClassicRound:
         return news
 
     def _news(self) -> tuple[object, ...]:
-        return self._version, self._units, self._offers, self._wishes.trigger_seq, self._wishes.draining
+        return self._version, self._units, self._offers, self._wishes.trigger_seq, self._drains
+
+    @property
+    def _drains(self) -> bool:
+        return self.draining or self._wishes.draining
 
     def _forget(self) -> None:
         self._generation, self._stale = -1, True
         self._running = self._taken = self._delivered = frozenset()
-        self._tokens = {}
-        self._given = _Given()
+        self._tokens, self._since_ms = {}, {}
+        self._given = Given()
 
     def _refused(self, code: int) -> ConnectGroupHeartbeatResponse:
         if code in _GONE:
@@ -223,7 +210,7 @@ class ClassicRound:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
         return ConnectGroupHeartbeatResponse(error_code=code, error_message=f"group {self._settings.group_id!r}")
 
-    def _answer(self) -> ConnectGroupHeartbeatResponse:
+    def _answer(self, now_ms: int) -> ConnectGroupHeartbeatResponse:
         assignment = None
         if self._fresh:
             self._fresh = False
@@ -233,18 +220,23 @@ class ClassicRound:
                 assigned=tuple(
                     AssignedUnits(unit.name, (unit.index,), (token,)) for unit, token in sorted(self._tokens.items())
                 ),
-                pending=units_on_wire(_from_pairs(self._given.pending)),
+                pending=units_on_wire(from_pairs(self._given.pending)),
                 metadata_bytes=self._given.metadata,
             )
         return ConnectGroupHeartbeatResponse(
             member_id=self._member_id,
             member_epoch=self._generation,
-            heartbeat_interval_ms=self._interval_ms,
+            heartbeat_interval_ms=self._next_interval_ms(now_ms),
             session_timeout_ms=self._session_ms,
             assignor_status=self._given.status,
             catalog_offset=self._version,
             assignment=assignment,
         )
+
+    def _next_interval_ms(self, now_ms: int) -> int:
+        if not self._given.moving:
+            return self._interval_ms
+        return min(self._interval_ms, max(_QUICK_MS, (now_ms - self._given_ms) // 4))  # C7
 
     def _leave(self, version: int) -> Conversation:
         if self._member_id:
@@ -260,7 +252,7 @@ class ClassicRound:
 
     # --- a round
 
-    def _round(self, now_ms: int) -> Generator[ClassicStep, Any, int]:
+    def _round(self, now_ms: int, wall_ms: int) -> Generator[ClassicStep, Any, int]:
         """Join and synchronise until a round is complete; returns an error code."""
         settings = self._settings
         while True:
@@ -284,7 +276,7 @@ class ClassicRound:
                 return joined.error_code
             self._member_id, self._generation = joined.member_id, joined.generation_id
             leads = joined.leader == joined.member_id and not joined.skip_assignment
-            assignments = (yield from self._lead(joined)) if leads else ()
+            assignments = (yield from self._lead(joined, wall_ms)) if leads else ()
             synced = yield ToGroup(
                 SyncGroupRequest(
                     group_id=settings.group_id,
@@ -299,38 +291,49 @@ class ClassicRound:
                 continue
             if synced.error_code:
                 return int(synced.error_code)
-            self._given = msgspec.msgpack.decode(synced.assignment, type=_Given) if synced.assignment else _Given()
+            self._given = msgspec.msgpack.decode(synced.assignment, type=Given) if synced.assignment else Given()
             self._given_ms = now_ms
-            assigned = frozenset(_from_pairs(self._given.assigned))
+            assigned = frozenset(from_pairs(self._given.assigned))
             # C4: a unit that this worker did not run may have been elsewhere since.
             self._tokens = {unit: token for unit, token in self._tokens.items() if unit in assigned & claimed}
+            self._since_ms = {unit: self._since_ms.get(unit, self._given.planned_ms) for unit in assigned | claimed}
             self._taken = claimed - assigned
+            if self._given.drain and not self.draining:
+                self.draining = True
+                news = self._news()  # C8: every later round says so; none is due for it
             self._joined_with, self._stale, self._fresh = news, False, True
             return 0
 
-    def _claim(self, now_ms: int) -> _Claim:
+    def _claim(self, now_ms: int) -> Claim:
         given = self._given
-        return _Claim(
+        return Claim(
             worker_id=self._settings.worker_id,
             generation=self._generation,
             version=self._version,
-            units=_to_pairs(self._units),
-            running=_to_pairs(self._running),
+            units=to_pairs(self._units),
+            running=to_pairs(self._running),
+            tokens=[self._tokens.get(unit, 0) for unit in sorted(self._running)],
+            since=[self._since_ms.get(unit, 0) for unit in sorted(self._running)],
             target=sorted([*given.assigned, *given.pending]),
             trigger_seq=self._wishes.trigger_seq,
-            draining=self._wishes.draining,
+            draining=self._drains,
             state=given.state,
             state_version=given.state_version,
             state_age_ms=now_ms - self._given_ms if given.state is not None else -1,
         )
 
-    def _lead(self, joined: JoinGroupResponse) -> Generator[ClassicStep, Any, tuple[SyncGroupRequestAssignment, ...]]:
+    def _lead(
+        self, joined: JoinGroupResponse, wall_ms: int
+    ) -> Generator[ClassicStep, Any, tuple[SyncGroupRequestAssignment, ...]]:
         try:
-            claims = {
-                member.member_id: msgspec.msgpack.decode(member.metadata, type=_Claim) for member in joined.members
+            everyone = {
+                member.member_id: msgspec.msgpack.decode(member.metadata, type=Claim) for member in joined.members
             }
         except msgspec.MsgspecError as error:
             raise ProtocolError(f"a member of group {self._settings.group_id!r} is no worker: {error}") from error
+        claims = {member_id: claim for member_id, claim in everyone.items() if claim.drain is None}
+        asked = {name for claim in everyone.values() for name in claim.drain or ()}
+        drained = {member_id for member_id, claim in claims.items() if claim.draining or claim.worker_id in asked}
         by_age = sorted(claims.items(), key=lambda item: (-item[1].version, -item[1].generation, item[0]))
         newest = by_age[0][1]
         conflicting = {
@@ -338,15 +341,18 @@ class ClassicRound:
             for member_id, claim in claims.items()
             if claim.version == newest.version and claim.units != newest.units
         }  # C6
-        group = _group({key: claims[key] for key in claims if key not in conflicting}, newest)
+        group = _group({key: claims[key] for key in claims if key not in conflicting}, newest, drained)
         name = joined.protocol_name or ""
         plan: WorkerPlan | None
         if name in self._settings.client_assignors:
             plan = yield Compute(name, group)
         else:
-            member_ids = [worker.member_id for worker in group.workers]
+            member_ids = [worker.member_id for worker in group.workers if not worker.draining]
             previous = {worker.member_id: worker.target for worker in group.workers}
-            plan = WorkerPlan(UNIT_PLANS[name](member_ids, group.units, previous))
+            plan = WorkerPlan(
+                UNIT_PLANS[name](member_ids, group.units, previous),
+                deferred=frozenset() if member_ids else group.units,
+            )
         failed = plan is None or not _is_valid(plan, group)
         if plan is None or failed:  # everything goes on as it is, and the assignor is called again
             units = {worker.member_id: worker.target for worker in group.workers}
@@ -354,18 +360,25 @@ class ClassicRound:
         metadata = encode(
             PlanMetadata(leader=self._settings.member_id, catalog_offset=newest.version, delay_ms=plan.delay_ms)
         )
-        running: dict[_Pair, set[str]] = {}
+        running: dict[Pair, set[str]] = {}
         for member_id, claim in claims.items():
             for pair in claim.running:
                 running.setdefault(pair, set()).add(member_id)
+        planned = {member_id: to_pairs(plan.units.get(member_id, ())) for member_id in everyone}
+        # C1: not before every other member has stopped it.
+        assigned = {
+            member_id: [pair for pair in pairs if running.get(pair, set()) <= {member_id}]
+            for member_id, pairs in planned.items()
+        }
+        moving = assigned != planned
         assignments = []
-        for member_id in claims:
-            planned = _to_pairs(plan.units.get(member_id, ()))
-            # C1: not before every other member has stopped it.
-            assigned = [pair for pair in planned if running.get(pair, set()) <= {member_id}]
-            given = _Given(
-                assigned=assigned,
-                pending=sorted(set(planned) - set(assigned)),
+        for member_id in everyone:
+            given = Given(
+                assigned=assigned[member_id],
+                pending=sorted(set(planned[member_id]) - set(assigned[member_id])),
+                moving=moving,
+                drain=member_id in claims and claims[member_id].worker_id in asked,
+                planned_ms=wall_ms,
                 metadata=metadata,
                 state=plan.state,
                 state_version=plan.state_version,
@@ -379,7 +392,7 @@ class ClassicRound:
 
     def _take_tokens(self, now_ms: int) -> Generator[ClassicStep, Any, None]:
         """Take a token for each new unit, and renew the oldest id of the others if it is time."""
-        assigned = sorted(_from_pairs(self._given.assigned))
+        assigned = sorted(from_pairs(self._given.assigned))
         for unit in assigned:
             if unit not in self._tokens:
                 self._tokens[unit] = yield from self._token(unit)  # C4
@@ -396,24 +409,19 @@ class ClassicRound:
         )
         if answer.error_code:
             raise error_for_code(answer.error_code, f"no fencing token of unit {unit}: transactional id {name!r}")
-        return answer.producer_id << _EPOCH_BITS | answer.producer_epoch
-
-
-def transactional_id(group_id: str, unit: Unit) -> str:
-    """The transactional id whose epochs are the fencing tokens of a unit."""
-    return f"{PROTOCOL_TYPE}/{group_id}/{unit.name}" + ("" if unit.index < 0 else f"/{unit.index}")
+        return token_of(answer.producer_id, answer.producer_epoch)
 
 
 def _conflict(version: int) -> str:
     return f"catalogue conflict: the group has another list of units with version {version}; raise units.version"
 
 
-def _group(claims: Mapping[str, _Claim], newest: _Claim) -> WorkerGroup:
+def _group(claims: Mapping[str, Claim], newest: Claim, drained: Container[str]) -> WorkerGroup:
     """The group as an assignor sees it. A unit in two targets belongs to the newer plan."""
     left = {*newest.units}
     targets: dict[str, tuple[Unit, ...]] = {}
     for member_id, claim in sorted(claims.items(), key=lambda item: (-item[1].generation, item[0])):
-        targets[member_id] = tuple(sorted(_from_pairs(left.intersection(claim.target))))
+        targets[member_id] = tuple(sorted(from_pairs(left.intersection(claim.target))))
         left.difference_update(claim.target)
     with_state = [claim for claim in claims.values() if claim.state is not None]
     memory = max(with_state, key=lambda claim: claim.generation, default=newest)
@@ -424,11 +432,11 @@ def _group(claims: Mapping[str, _Claim], newest: _Claim) -> WorkerGroup:
                 worker_id=claim.worker_id,
                 target=targets[member_id],
                 reconciled=sorted(claim.running) == sorted(claim.target),
-                draining=claim.draining,
+                draining=member_id in drained,
             )
             for member_id, claim in sorted(claims.items())
         ),
-        units=frozenset(_from_pairs(newest.units)),
+        units=frozenset(from_pairs(newest.units)),
         state=memory.state,
         state_version=memory.state_version,
         state_age_ms=memory.state_age_ms,
@@ -445,11 +453,3 @@ def _is_valid(plan: WorkerPlan, group: WorkerGroup) -> bool:
 
 def _units(units: Iterable[UnitsOfName]) -> list[Unit]:
     return [Unit(item.name, index) for item in units for index in item.indexes]
-
-
-def _to_pairs(units: Iterable[Unit]) -> list[_Pair]:
-    return sorted((unit.name, unit.index) for unit in units)
-
-
-def _from_pairs(pairs: Iterable[_Pair]) -> list[Unit]:
-    return [Unit(*pair) for pair in pairs]

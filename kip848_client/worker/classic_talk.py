@@ -71,6 +71,15 @@ class ClassicTalk:
         self._second: BrokerConnection | None = None
         self._others: Final[dict[tuple[str, int], BrokerConnection]] = {}
 
+    @property
+    def drains(self) -> bool:
+        """Whether this worker gives its units to others, for good."""
+        return self._round.draining
+
+    def drain(self) -> None:
+        """Give the units to others, from the next heartbeat on."""
+        self._round.draining = True
+
     async def converse(
         self, beat: ConnectGroupHeartbeatRequest, connection: BrokerConnection, node: BrokerNode, *, timeout_ms: int
     ) -> Any:
@@ -80,7 +89,8 @@ class ClassicTalk:
             Kip848Error: a request got no answer; the next heartbeat goes on from there.
         """
         leave_version = connection.api_versions.get(ApiKey.LEAVE_GROUP, (0, 0))[1]
-        talk = self._round.converse(beat, now_ms=self._clock.now_ms(), leave_version=leave_version)
+        now_ms, wall_ms = self._clock.now_ms(), self._clock.wall_ms()
+        talk = self._round.converse(beat, now_ms=now_ms, wall_ms=wall_ms, leave_version=leave_version)
         answer: Any = None
         try:
             while True:

@@ -58,6 +58,7 @@ from kip848_client.worker.events import (
     DrainRequested,
     Failed,
     Left,
+    LossReason,
     NotAnswered,
     Noted,
     OwnedUnit,
@@ -194,6 +195,8 @@ class WorkerCore:
         self._calling: _Calling | None = None
         self._lost = False
         """Everything must be released before anything else."""
+        self._loss = (LossReason.REMOVED, 0)
+        """Why everything was lost, and until when the units may act."""
         self._last_before_release = 0
         """The last request before everything was released."""
         self._retry_stop_ms: int | None = None
@@ -228,6 +231,7 @@ class WorkerCore:
         self._closing: CloseRequested | None = None
         self._left_sent = False
         self._draining = False
+        self._draining_in_group: DrainRequested | None = None
         self._error: Kip848Error | None = None
 
     # --- calls of the shell
@@ -259,10 +263,7 @@ class WorkerCore:
             case RebalanceRequested():
                 self._trigger(REASON_REQUESTED)
             case DrainRequested():
-                if self._planning is None:
-                    self._draining = True
-                else:
-                    self._trigger(REASON_DRAINING)
+                self._drain(event)
             case Planned(plan_id, plan):
                 if self._planning is not None:
                     self._planning.planned(plan_id, plan, epoch=self._epoch, now_ms=now_ms)
@@ -354,6 +355,9 @@ class WorkerCore:
         self._note_wait(response.assignment)
         if self._planning is not None and response.should_compute_assignment:
             self._planning.compute(epoch=self._epoch)
+        drain = self._draining_in_group
+        if drain is not None and drain.then_close and self._said == frozenset() and not self._assigned:
+            self._close()  # the coordinator knows that nothing runs here, and the others have what ran
 
     def _take(self, assignment: Assignment) -> None:
         self._assigned = {
@@ -416,7 +420,7 @@ class WorkerCore:
 
     def _removed(self) -> None:
         """W7: this worker is not in the group any more: release everything; what follows is for the caller to say."""
-        self._lose()
+        self._lose(LossReason.REMOVED if self._error is None else LossReason.FAILED, act_until_ms=self._now_ms)
         self._epoch = 0
         self._pending = ()
         if self._planning is not None:
@@ -429,10 +433,12 @@ class WorkerCore:
         self._removed()
         self._phase = WorkerPhase.FATAL
 
-    def _lose(self) -> None:
+    def _lose(self, reason: LossReason, *, act_until_ms: int) -> None:
         """Give up everything, at once where a runner can be told."""
         if self._owned and not self._lost:
             self._effects.append(StopNow(_ordered(self._owned)))
+        if not self._lost or act_until_ms < self._loss[1]:
+            self._loss = reason, act_until_ms
         self._lost = True
         self._assigned = {}  # only a new answer may start anything again
         self._retry_stop_ms = self._read_units_ms = self._behind_until_ms = None
@@ -462,10 +468,17 @@ class WorkerCore:
                 self._say_owned = True
                 self._beat_now()  # W4: acknowledged at once, before anything is started
 
-    def _call(self, kind: CallbackKind, units: Mapping[Unit, int]) -> None:
+    def _call(
+        self, kind: CallbackKind, units: Mapping[Unit, int], reason: LossReason | None = None, act_until_ms: int = 0
+    ) -> None:
         self._ids += 1
         self._calling = _Calling(self._ids, kind, _ordered(units))
-        self._effects.append(Call(self._ids, kind, self._calling.units))
+        self._effects.append(Call(self._ids, kind, self._calling.units, reason, act_until_ms))
+
+    def _act_until_ms(self) -> int:
+        """No other worker can start the units of this one before: the lease with its margin, without that for drift."""
+        release_at_ms = self._release_at_ms()
+        return self._now_ms if release_at_ms is None else release_at_ms + self._stop_ms()
 
     # --- moving on
 
@@ -474,7 +487,7 @@ class WorkerCore:
         release_at_ms = self._release_at_ms()
         if self._owned and not self._lost and release_at_ms is not None and self._now_ms >= release_at_ms:
             self._note("lease_ended", units=[str(unit) for unit in sorted(self._owned)])
-            self._lose()  # W9
+            self._lose(LossReason.LEASE_ENDED, act_until_ms=self._act_until_ms())  # W9
         if self._calling is None:
             self._next_step()
         self._heartbeat()
@@ -482,7 +495,7 @@ class WorkerCore:
     def _next_step(self) -> None:
         if self._lost:
             if self._owned:
-                self._call(CallbackKind.LOST, self._owned)
+                self._call(CallbackKind.LOST, self._owned, *self._loss)
                 return
             self._lost = False
             self._last_before_release = self._ids
@@ -513,7 +526,8 @@ class WorkerCore:
             if self._retry_stop_ms is None or self._now_ms >= self._retry_stop_ms:
                 self._retry_stop_ms = None
                 self._phase = WorkerPhase.REVOKING
-                self._call(CallbackKind.REVOKED, to_stop)
+                reason = LossReason.MOVED if self._draining_in_group is None else LossReason.CLOSED
+                self._call(CallbackKind.REVOKED, to_stop, reason, self._act_until_ms())
             return
         self._retry_stop_ms = None
         to_start = {unit: token for unit, token in self._assigned.items() if unit not in self._owned}
@@ -560,12 +574,27 @@ class WorkerCore:
 
     # --- leaving
 
+    def _drain(self, drain: DrainRequested) -> None:
+        if self._planning is not None:
+            self._trigger(REASON_DRAINING)
+        elif not drain.in_group:
+            self._draining = True
+        if self._planning is not None or drain.in_group:
+            self._draining_in_group = drain
+            self._say_owned = True  # its answer may be the one after which nothing is left to do
+            self._beat_now()
+        if drain.then_close and (not self._epoch or self._draining):
+            self._close()
+
+    def _close(self) -> None:
+        self._closing = self._closing or CloseRequested(self._now_ms + self._settings.request_timeout_ms)
+
     def _leave(self) -> None:
         self._phase = WorkerPhase.LEAVING
         if self._owned:
             if self._retry_stop_ms is None or self._now_ms >= self._retry_stop_ms:
                 self._retry_stop_ms = None
-                self._call(CallbackKind.REVOKED, self._owned)
+                self._call(CallbackKind.REVOKED, self._owned, LossReason.CLOSED, self._act_until_ms())
         elif not self._left_sent and not self._in_flight:
             if self._confirmed_ms is None:
                 self._leave_done()
@@ -678,8 +707,7 @@ class WorkerCore:
         if waits_ms is not None:
             timeout_ms = self._settings.rebalance_timeout_ms
             # With a timeout much longer than the session, the margin must still cover drifting clocks and the stop.
-            stop_ms = min(self._session_ms // 5, margin_ms - int(self._session_ms * CLOCK_DRIFT))
-            late_ms = max(margin_ms, int(timeout_ms * CLOCK_DRIFT) + stop_ms)
+            late_ms = max(margin_ms, int(timeout_ms * CLOCK_DRIFT) + self._stop_ms())
             ends_ms = min(ends_ms, waits_ms + timeout_ms - min(late_ms, timeout_ms // 2))
         return ends_ms
 
@@ -687,6 +715,10 @@ class WorkerCore:
         given_ms = self._settings.fence_margin_ms
         least_ms = int(self._session_ms * CLOCK_DRIFT)
         return max(least_ms, self._session_ms // 3 if given_ms is None else min(given_ms, self._session_ms - 1))
+
+    def _stop_ms(self) -> int:
+        """How long stopping may take after the end of the lease: the part of the margin that is not for drift."""
+        return min(self._session_ms // 5, self._margin_ms() - int(self._session_ms * CLOCK_DRIFT))
 
     def _emit(self, effect: WorkerEffect) -> None:
         self._effects.append(effect)

@@ -61,6 +61,33 @@ class CallbackKind(enum.Enum):
     LOST = "on_lost"
 
 
+class LossReason(enum.Enum):
+    """Why units have to stop here."""
+
+    MOVED = "moved"
+    """The plan gives them to another worker, which waits until they have stopped here; or to none."""
+    CLOSED = "closed"
+    """The worker is closed, or has given up its units (``drain``, ``hand_over``)."""
+    LEASE_ENDED = "lease_ended"
+    """The coordinator has not answered for too long, and gives them to another worker soon."""
+    REMOVED = "removed"
+    """The coordinator has removed this worker: they may run elsewhere already."""
+    FAILED = "failed"
+    """An error that no retry cures has stopped the worker."""
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """Why units stop, and until when they may act.
+
+    Args:
+        deadline: in seconds of ``time.monotonic()``; another worker may start the units after it. In the past if they
+            may run elsewhere already.
+    """
+
+    reason: LossReason
+    deadline: float
+
+
 # --- events
 
 
@@ -127,7 +154,16 @@ class RebalanceRequested(msgspec.Struct, frozen=True):
 
 
 class DrainRequested(msgspec.Struct, frozen=True):
-    """The application wants to give all units away, and stay in the group."""
+    """The application wants to give all units away.
+
+    Args:
+        in_group: the coordinator is told, so the worker stays in the group, and runs its units until others are ready
+            for them. Otherwise it leaves the group, unless it has a client-side assignor.
+        then_close: end when nothing runs here any more.
+    """
+
+    in_group: bool = False
+    then_close: bool = False
 
 
 class CloseRequested(msgspec.Struct, frozen=True):
@@ -178,11 +214,18 @@ class Send(msgspec.Struct, frozen=True):
 
 
 class Call(msgspec.Struct, frozen=True):
-    """Run a callback on the application's side; its end is `CallbackDone`. There is one at a time."""
+    """Run a callback on the application's side; its end is `CallbackDone`. There is one at a time.
+
+    Args:
+        reason: why the units stop; None if they start.
+        act_until_ms: no other worker starts them before.
+    """
 
     call_id: int
     kind: CallbackKind
     units: tuple[OwnedUnit, ...]
+    reason: LossReason | None = None
+    act_until_ms: int = 0
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -51,8 +51,10 @@ from kip848_client.worker.events import (
     Call,
     CallbackDone,
     Confirmed,
+    DrainRequested,
     Failed,
     Left,
+    Loss,
     NotAnswered,
     Noted,
     Plan,
@@ -130,6 +132,12 @@ class WorkerHost:
         self._protocol = config.protocol
         """By name, or as the first coordinator offered it."""
         self._classic: ClassicTalk | None = None
+        self.loss: Loss | None = None
+        """Why units stop, while the callback runs that stops them."""
+        self.drains = False
+        """This worker gives its units to others, for good."""
+        self._drain_waits: DrainRequested | None = None
+        """A request from before the protocol is known."""
         self._opening: anyio.Lock | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._stopping: anyio.Event | None = None
@@ -217,6 +225,14 @@ class WorkerHost:
     def _step(self, event: WorkerEvent) -> None:
         if self._stopping is None or self._stopping.is_set():
             return
+        if isinstance(event, DrainRequested):
+            self.drains = True
+            if self._protocol is None:
+                self._drain_waits = event
+                return
+            if self._classic is not None:
+                self._classic.drain()
+            event = DrainRequested(in_group=self._protocol == "classic", then_close=event.then_close)
         effects = self._core.step(event, now_ms=self._clock.now_ms())
         self.view = self._core.view()
         self.observer.stepped(self.view)
@@ -227,6 +243,7 @@ class WorkerHost:
                     self._tasks.start_soon(self._send, effect)
                 case Call():
                     self.observer.callback_began()
+                    self.loss = None if effect.reason is None else Loss(effect.reason, effect.act_until_ms / 1000)
                     self._callbacks.run(effect, partial(self._called, effect))
                 case Plan():
                     self._tasks.start_soon(self._plan, effect)
@@ -249,6 +266,7 @@ class WorkerHost:
         self._on_view()
 
     def _called(self, call: Call, done: CallbackDone) -> None:
+        self.loss = None
         self.observer.callback_ended(call, done)
         self.post(done)
 
@@ -276,6 +294,9 @@ class WorkerHost:
                 response = await self._classic.converse(
                     send.request, connection, self._node, timeout_ms=send.timeout_ms
                 )
+                if self._classic.drains and not self.drains:
+                    self._log(logging.WARNING, LogEvent.WORKER_NOTED, {"what": "drained_by_administrator"})
+                    self._step(DrainRequested())
         except TimeoutError:
             await self._close_connection()
             late = RequestTimeoutError(f"no answer from the coordinator in {send.timeout_ms} ms")
@@ -357,7 +378,12 @@ class WorkerHost:
                 confirmed=lambda sent_ms: self._step(Confirmed(sent_ms)),
                 compute=self._compute,
             )
+            if self.drains:
+                self._classic.drain()
         self._node = node
+        drain, self._drain_waits = self._drain_waits, None
+        if drain is not None:
+            self._step(drain)
         return connection
 
     async def _close_connection(self) -> None:

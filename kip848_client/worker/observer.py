@@ -26,6 +26,7 @@ class WorkerHealth(msgspec.Struct, frozen=True, kw_only=True):
         lease_remaining_s: seconds until the units are stopped unless a heartbeat is answered before; 0 without units.
         assignment: the units that run here, with their tokens.
         pending: units that come here as soon as other workers have stopped them.
+        drains: it gives its units to other workers, for good.
         failed: units of *assignment* whose start or runner raised.
         last_error: the last error of a request, or the one that stopped the worker; None if there was none.
         last_error_s: seconds since then.
@@ -42,6 +43,7 @@ class WorkerHealth(msgspec.Struct, frozen=True, kw_only=True):
     lease_remaining_s: float = 0.0
     assignment: tuple[OwnedUnit, ...] = ()
     pending: tuple[Unit, ...] = ()
+    drains: bool = False
     failed: tuple[Unit, ...] = ()
     last_error: str | None = None
     last_error_s: float | None = None

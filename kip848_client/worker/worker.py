@@ -20,6 +20,7 @@ from kip848_client.worker.callbacks import CallbackThread
 from kip848_client.worker.config import UnitLike, UnitSource
 from kip848_client.worker.events import (
     CloseRequested,
+    DrainRequested,
     OwnedUnit,
     Start,
 )
@@ -141,6 +142,24 @@ class Worker(WorkerBase):
         if self._callbacks is not None and self._callbacks.is_current:
             return  # inside a callback: it ends after this one
         host.join(timeout_s + 1.0)
+
+    def hand_over(self, timeout_s: float = 30.0) -> None:
+        """Leave without a gap: each unit runs here until another worker is ready for it. Then as `close`.
+
+        Other workers start the units about a tenth of a second after they have stopped here; after `close` alone they
+        notice only with their next heartbeat.
+
+        Args:
+            timeout_s: how long to wait for the others; then the worker is closed all the same.
+        """
+        host = self._host
+        if host is None or host.ended.is_set():
+            return
+        host.post(DrainRequested(then_close=True))
+        if self._callbacks is not None and self._callbacks.is_current:
+            return  # inside a callback: it goes on after this one
+        if not host.join(timeout_s):
+            self.close()
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the worker has ended.

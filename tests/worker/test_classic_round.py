@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from kip848_client.errors import ErrorCode
@@ -19,7 +20,8 @@ from kip848_client.wire.messages.init_producer_id import InitProducerIdRequest, 
 from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from kip848_client.wire.messages.leave_group import LeaveGroupRequest
 from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from kip848_client.worker.classic_round import RENEW_MS, ClassicRound, Compute, transactional_id
+from kip848_client.worker.classic_messages import Claim, Given, transactional_id
+from kip848_client.worker.classic_round import RENEW_MS, ClassicRound, Compute
 from kip848_client.worker.core import WorkerSettings
 from kip848_client.worker.planning import units_on_wire
 
@@ -53,7 +55,7 @@ class Bench:
             catalog=Catalog(version, units_on_wire([Unit("a"), Unit("b")])),
             owned_units=None if runs is None else units_on_wire(Unit(one) for one in runs),
         )
-        talk = self.rounds[name].converse(beat, now_ms=self.now_ms, leave_version=leave_version)
+        talk = self.rounds[name].converse(beat, now_ms=self.now_ms, wall_ms=self.now_ms, leave_version=leave_version)
         answer: Any = None
         while True:
             try:
@@ -149,3 +151,57 @@ def test_a_worker_leaves_any_broker(version: int) -> None:
     sent = bench.sent[-1]
     assert isinstance(sent, LeaveGroupRequest)
     assert (sent.member_id, len(sent.members)) == (("w1", 0) if version < 3 else ("", 1))
+
+
+def rebalance(bench: Bench, name: str, runs: str | None = None) -> ConnectGroupHeartbeatResponse:
+    """A heartbeat that hears of a round, and its answer."""
+    bench.heartbeat_error = ErrorCode.REBALANCE_IN_PROGRESS
+    response = bench.beat(name, runs=runs)
+    bench.heartbeat_error = 0
+    return response
+
+
+def test_heartbeats_are_quick_while_a_unit_moves() -> None:
+    """C7: the next owner would hear up to a whole interval later that a unit has stopped."""
+    bench = Bench()
+    assert bench.beat("w1", epoch=0, runs="").heartbeat_interval_ms == 1_000
+    bench.beat("w2", epoch=0, runs="")
+    assert rebalance(bench, "w1", "ab").heartbeat_interval_ms == 100
+    assert rebalance(bench, "w2").heartbeat_interval_ms == 100
+    bench.now_ms += 2_000
+    assert bench.beat("w1", runs="ab").heartbeat_interval_ms == 500
+    assert bench.beat("w1", runs="a").heartbeat_interval_ms == 1_000
+
+
+def test_an_administrator_drains_a_worker() -> None:
+    """C8: its units move before it is stopped, and it gets none in later rounds; the administrator gets none."""
+    bench = Bench()
+    bench.beat("w1", epoch=0, runs="")
+    bench.beat("w2", epoch=0, runs="")
+    rebalance(bench, "w1", "ab")
+    rebalance(bench, "w2")
+    bench.beat("w1", runs="a")
+    assert given(rebalance(bench, "w2"))[0] == {"b": 7 << 16 | 1}
+
+    rebalance(bench, "w2", "b")
+    bench.metadata["admin"] = msgspec.msgpack.encode(Claim("admin", drain=["w2"]))
+    assert given(rebalance(bench, "w1", "a")) == ({"a": 7 << 16}, ["b"])
+    assert given(rebalance(bench, "w2", "b")) == ({}, [])
+    assert bench.rounds["w2"].draining
+    assert msgspec.msgpack.decode(bench.planned["admin"], type=Given).assigned == []
+    del bench.metadata["admin"]
+
+    rebalance(bench, "w2", "")
+    assert set(given(rebalance(bench, "w1", "a"))[0]) == {"a", "b"}
+    assert given(rebalance(bench, "w2", ""))[0] == {}
+
+
+def test_a_claim_says_since_when_a_unit_runs_and_with_which_token() -> None:
+    """An administrator sees it in DescribeGroups; nothing else in the cluster knows."""
+    bench = Bench()
+    bench.now_ms = 5_000
+    bench.beat("w1", epoch=0, runs="")
+    bench.now_ms = 9_000
+    rebalance(bench, "w1", "ab")
+    claim = msgspec.msgpack.decode(bench.metadata["w1"], type=Claim)
+    assert (claim.since, claim.tokens) == ([5_000, 5_000], [7 << 16, 7 << 16])

@@ -34,10 +34,12 @@ from kip848_client.worker.events import (
     Answered,
     Call,
     CallbackDone,
+    CallbackKind,
     CloseRequested,
     DrainRequested,
     Failed,
     Left,
+    LossReason,
     NotAnswered,
     Noted,
     Plan,
@@ -658,6 +660,44 @@ def test_a_worker_that_drains_stops_everything_and_stays_out() -> None:
     assert bench.request().member_epoch == -1
     bench.answer(-1)
     assert (bench.core.view().state, bench.core.deadline_ms()) == (MemberState.UNJOINED, None)
+
+
+def test_a_worker_that_hands_over_runs_its_units_until_they_are_taken_away_and_then_leaves() -> None:
+    """They would pause from now on until the others hear of it."""
+    bench = running()
+    bench.step(DrainRequested(in_group=True, then_close=True))
+    assert (bench.owned(), len(bench.calls)) == (["a", "b"], 1)
+    bench.answer(2, "")
+    assert (bench.last_call, bench.calls[-1].reason) == (("on_revoked", ["a", "b"]), LossReason.CLOSED)
+    bench.done()
+    assert bench.owned() == []
+    bench.answer(3)
+    assert bench.request().member_epoch == -1
+    bench.answer(-1)
+    assert bench.effects[-1] == Left()
+
+
+def test_a_callback_says_why_units_stop_and_until_when_they_may_act() -> None:
+    """A job that has begun can see whether it may still finish."""
+    bench = running()
+    sent_ms = bench.now_ms
+    bench.pass_time(INTERVAL_MS)
+    bench.answer(2, "a")
+    moved = bench.calls[-1]
+    assert moved.reason is LossReason.MOVED
+    assert sent_ms < moved.act_until_ms < bench.now_ms + SESSION_MS
+    bench.done()
+    confirmed_ms = bench.now_ms
+    bench.answer(2)
+    bench.pass_time(SESSION_MS)
+    ended = bench.calls[-1]
+    assert (ended.kind, ended.reason) == (CallbackKind.LOST, LossReason.LEASE_ENDED)
+    assert confirmed_ms + 0.8 * SESSION_MS < ended.act_until_ms <= confirmed_ms + 0.9 * SESSION_MS
+
+    removed = running()
+    removed.pass_time(INTERVAL_MS)
+    removed.answer(0, code=ErrorCode.UNKNOWN_MEMBER_ID)
+    assert (removed.calls[-1].reason, removed.calls[-1].act_until_ms) == (LossReason.REMOVED, removed.now_ms)
 
 
 def test_a_heartbeat_without_an_answer_is_noted() -> None:

@@ -19,6 +19,7 @@ from kip848_client import (
     EmbeddedBroker,
     IllegalStateError,
     LeaderElection,
+    LossReason,
     MemberState,
     OwnedUnit,
     Unit,
@@ -212,6 +213,47 @@ def test_callbacks_stop_before_they_start_and_hear_of_their_worker(fleet: Fleet)
         assert calls == [("w1 starts", ["a", "b"]), ("w1 stops", ["b"])]
     assert calls[-1] == ("w1 stops", ["a"])
     wait_until(lambda: fleet.runs(second) == 2)
+
+
+def test_a_worker_that_hands_over_runs_its_units_until_others_are_ready(fleet: Fleet, protocol: str) -> None:
+    """A rolling deployment pauses no feed; after close() the others would notice only with their next heartbeat."""
+    ready: list[bool] = []
+    units = ["a", "b"]
+
+    def stop(worker: Worker, owned: list[OwnedUnit]) -> None:
+        assert worker.loss is not None
+        assert worker.loss.reason is LossReason.CLOSED
+        assert worker.loss.deadline > time.monotonic()
+        ready.append({one.unit for one in owned} <= set(second.pending))
+
+    first = Worker(fleet.conf(**{"worker.id": "w1"}), units=units, on_assigned=lambda *_: None, on_revoked=stop)
+    fleet.stack.callback(first.close)
+    first.start()
+    wait_until(lambda: fleet.runs(first) == 2)
+    second = fleet.add("w2", units=units)
+    fleet.stack.callback(second.close)
+    wait_until(lambda: fleet.runs(second) == 1)
+    ready.clear()
+
+    first.hand_over()
+
+    wait_until(lambda: fleet.runs(second) == 2)
+    assert first.state is MemberState.UNJOINED
+    assert ready == [protocol == "classic"]
+    second.hand_over()  # the last one has no one to wait for
+    assert not second.assignment()
+
+
+def test_a_drained_worker_takes_no_units_any_more(fleet: Fleet) -> None:
+    """A process is emptied before maintenance, and stays empty when others come and go."""
+    first, second = fleet.add("w1"), fleet.add("w2")
+    wait_until(lambda: fleet.runs(first) == fleet.runs(second) == 2)
+    first.drain()
+    wait_until(lambda: fleet.runs(second) == 4)
+    assert first.health().drains
+    third = fleet.add("w3")
+    wait_until(lambda: fleet.runs(third) == 2)
+    assert fleet.runs(first) == 0
 
 
 def test_a_list_of_units_changes_by_its_version(fleet: Fleet) -> None:

@@ -1,0 +1,88 @@
+"""What workers of a classic group tell each other in JoinGroup and SyncGroup, as msgpack. Values only.
+
+`Claim` travels from a worker to the leader, `Given` back. DescribeGroups shows both to administrators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, TypeAlias
+
+import msgspec
+
+from kip848_client.model import Unit
+
+PROTOCOL_TYPE: Final = "kip848-worker"
+"""Type of these groups, beside Kafka's `consumer` and `connect`."""
+
+Pair: TypeAlias = tuple[str, int]
+"""A unit: its name and index."""
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """What a member says of itself in JoinGroup.
+
+    Args:
+        generation: of the last plan that it has; -1 for none.
+        running: units that may be running here; *tokens* and *since* (milliseconds since 1970) belong to them.
+        target: its units in the last plan.
+        state_age_ms: since the plan with *state*.
+        drain: an administrator's request, for the workers with these worker ids. Such a member gets no units.
+    """
+
+    worker_id: str
+    generation: int = -1
+    version: int = 0
+    units: list[Pair] = []
+    running: list[Pair] = []
+    target: list[Pair] = []
+    trigger_seq: int = 0
+    draining: bool = False
+    state: bytes | None = None
+    state_version: int = 0
+    state_age_ms: int = -1
+    tokens: list[int] = []
+    since: list[int] = []
+    drain: list[str] | None = None
+
+
+class Given(msgspec.Struct, frozen=True):
+    """What the leader gives a member in SyncGroup.
+
+    Args:
+        conflict: why the member may not stay.
+        moving: a worker has to stop units before others can start them, so another round follows soon.
+        drain: an administrator asks this worker to give up its units for good.
+        planned_ms: when the leader planned, in milliseconds since 1970.
+    """
+
+    assigned: list[Pair] = []
+    pending: list[Pair] = []
+    metadata: bytes = b""
+    state: bytes | None = None
+    state_version: int = 0
+    status: int = 0
+    conflict: str | None = None
+    moving: bool = False
+    drain: bool = False
+    planned_ms: int = 0
+
+
+def to_pairs(units: Iterable[Unit]) -> list[Pair]:
+    """Units as they are sent, ascending."""
+    return sorted((unit.name, unit.index) for unit in units)
+
+
+def from_pairs(pairs: Iterable[Pair]) -> list[Unit]:
+    """Units as they were sent."""
+    return [Unit(*pair) for pair in pairs]
+
+
+def transactional_id(group_id: str, unit: Unit) -> str:
+    """The transactional id whose epochs are the fencing tokens of a unit."""
+    return f"{PROTOCOL_TYPE}/{group_id}/{unit.name}" + ("" if unit.index < 0 else f"/{unit.index}")
+
+
+def token_of(producer_id: int, producer_epoch: int) -> int:
+    """The fencing token that belongs to an epoch of a transactional id."""
+    return producer_id << 16 | producer_epoch
