@@ -647,7 +647,7 @@ class Consumer(Generic[K_co, V_co]):
             offsets: partitions with the next offset to read.
             asynchronous: return at once. A failure goes to *on_commit*, else to on_commit of the configuration, else it
                 is raised by a later call.
-            timeout_s: for a synchronous commit; default.api.timeout.ms if None, negative waits for ever.
+            timeout_s: seconds, for a synchronous commit; default.api.timeout.ms if None, negative waits for ever.
             on_commit: ``(error or None, partitions)``, called from a later poll(), consume(), commit() or close().
 
         Returns:
@@ -957,6 +957,9 @@ class Consumer(Generic[K_co, V_co]):
     def offsets_for_times(self, partitions: list[TopicPartition], timeout: float = -1.0) -> list[TopicPartition]:
         """For each partition, whose offset field holds ms since 1970: the first offset at or after that time.
 
+        Args:
+            timeout: seconds; negative waits for ever.
+
         Raises:
             RequestTimeoutError, ConnectionLostError, BrokerError: no answer.
             IllegalStateError: a partition has no time.
@@ -978,7 +981,7 @@ class Consumer(Generic[K_co, V_co]):
         For a paused partition, which is not fetched, the leader is asked; without an answer the last fetch counts.
 
         Args:
-            timeout_s: for requests about partitions that are paused or not fetched yet; negative waits for ever.
+            timeout_s: seconds, for questions about partitions that are paused or not fetched yet; negative: for ever.
 
         Returns:
             Partitions whose position is not known yet are absent.

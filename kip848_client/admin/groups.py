@@ -70,6 +70,7 @@ async def list_groups(
     Args:
         types: ``consumer``, ``classic``, ``share``, ``streams``, ``connect``; all if there are none. Needs Kafka 3.8.
         states: ``Stable``, ``Empty`` and so on; all if there are none. Needs Kafka 2.6.
+        timeout_s: seconds for the whole call.
 
     Raises:
         Kip848Error: no node answers.
@@ -99,6 +100,7 @@ async def describe(
 
     Args:
         with_progress: with committed offsets and ends, for groups of consumers.
+        timeout_s: seconds for the whole call.
 
     Returns:
         Of a group that does not exist, or may not be described, the error.
@@ -123,6 +125,9 @@ async def lag(
     cluster: Cluster, group_ids: Iterable[str], *, timeout_s: float = TIMEOUT_S_DEFAULT
 ) -> Results[str, GroupLag]:
     """How far groups of any protocol have come, in records.
+
+    Args:
+        timeout_s: seconds for the whole call.
 
     Returns:
         For a group that does not exist and has no offsets, or that may not be read, the error.
@@ -153,6 +158,9 @@ async def delete_groups(
     cluster: Cluster, group_ids: Iterable[str], *, timeout_s: float = TIMEOUT_S_DEFAULT
 ) -> Results[str, None]:
     """Delete groups without members, with their offsets.
+
+    Args:
+        timeout_s: seconds for the whole call.
 
     Returns:
         Of a group that has members, does not exist, or may not be deleted, the error. After a lost connection it is
@@ -188,6 +196,7 @@ async def remove_members(
 
     Args:
         reason: for the coordinator's log.
+        timeout_s: seconds for the whole call.
 
     Returns:
         For each id that was given whether it is removed, or the error.
@@ -218,6 +227,9 @@ async def remove_members(
 
 async def group_config(cluster: Cluster, group_id: str, *, timeout_s: float = TIMEOUT_S_DEFAULT) -> Mapping[str, str]:
     """The settings of a group, such as ``consumer.session.timeout.ms``.
+
+    Args:
+        timeout_s: seconds for the whole call.
 
     Raises:
         UnsupportedByBrokerError, BrokerError: the cluster has no settings of groups, or they may not be read.

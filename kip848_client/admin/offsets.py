@@ -50,6 +50,7 @@ async def committed_offsets(
     Args:
         partitions: only these; None for all that the groups have committed.
         require_stable: wait until open transactions that commit offsets of a group have ended.
+        timeout_s: seconds for the whole call.
 
     Returns:
         Nothing for a group without offsets, and for one that does not exist: Kafka does not tell them apart. Of a group
@@ -112,6 +113,9 @@ async def commit_offsets(
     timeout_s: float = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Commit for a group without members. `apply_reset` does that for a plan.
+
+    Args:
+        timeout_s: seconds for the whole call.
 
     Raises:
         BrokerError: the group has members, or committing is not allowed. The message says for which partitions nothing
@@ -178,6 +182,9 @@ async def delete_offsets(
     cluster: Cluster, group_id: str, partitions: Iterable[Partition], *, timeout_s: float = TIMEOUT_S_DEFAULT
 ) -> Results[NamedPartition, None]:
     """Delete committed offsets of a group that does not subscribe to their topics.
+
+    Args:
+        timeout_s: seconds for the whole call.
 
     Returns:
         Of a partition whose topic the group subscribes to, the error.

@@ -36,6 +36,7 @@ async def plan_reset(
             or a mapping, which `read_offsets` reads from a file.
         partitions: these only; a topic's name stands for all its partitions. None: the partitions that the mapping
             names, or the ones with committed offsets.
+        timeout_s: seconds for the whole call.
 
     Returns:
         The plan. An offset that a partition does not have is replaced by the nearest one.
@@ -115,6 +116,9 @@ async def _chosen(
 
 async def apply_reset(cluster: Cluster, plan: ResetPlan, *, timeout_s: float = TIMEOUT_S_DEFAULT) -> None:
     """Commit what *plan* says, or move the start offsets of a share group.
+
+    Args:
+        timeout_s: seconds for the whole call.
 
     Raises:
         BrokerError: the group has members by now, or committing is not allowed. The message says for which partitions

@@ -55,6 +55,9 @@ EARLIEST: Final = -2
 async def features(cluster: Cluster, *, timeout_s: float = TIMEOUT_S_DEFAULT) -> ClusterFeatures:
     """The features of the cluster, as one node knows them.
 
+    Args:
+        timeout_s: seconds for the whole call.
+
     Raises:
         Kip848Error: no broker answers.
     """
@@ -74,6 +77,7 @@ async def list_topics(
 
     Args:
         topics: their names; None for all that this user may see.
+        timeout_s: seconds for the whole call.
 
     Returns:
         Of a topic that does not exist, or may not be seen, the error.
@@ -111,6 +115,7 @@ async def list_offsets(
         at: for all partitions, or for each of them.
         isolation_level: with ``read_committed`` the latest offset is that of the first open transaction, if there is
             one: as far as readers of committed records get.
+        timeout_s: seconds for the whole call.
 
     Returns:
         The offset; None if there is no record that is new enough. Of a partition that does not exist, or whose leader

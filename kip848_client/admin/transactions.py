@@ -52,6 +52,7 @@ async def list_transactions(
         states: ``Ongoing`` and so on; all if there are none.
         matching: a regular expression that the whole transactional id matches.
         producer_ids: only these; all if there are none.
+        timeout_s: seconds for the whole call.
 
     Raises:
         Kip848Error: no node answers.
@@ -77,6 +78,9 @@ async def describe_transactions(
     cluster: Cluster, transactional_ids: Iterable[str], *, timeout_s: float = TIMEOUT_S_DEFAULT
 ) -> Results[str, TransactionDescription]:
     """Describe transactions, with their producers and partitions.
+
+    Args:
+        timeout_s: seconds for the whole call.
 
     Returns:
         Of a transactional id that no coordinator knows, or that may not be described, the error.
@@ -119,6 +123,9 @@ async def end_transactions(
 
     Their coordinators write the markers. One that was ended in the same way before is left as it is.
 
+    Args:
+        timeout_s: seconds for the whole call.
+
     Returns:
         By transactional id. Of a transaction whose producer was replaced, so that it was aborted, a `FencedError` or
         another error.
@@ -152,6 +159,7 @@ async def find_hanging_transactions(
         partitions: to look into; a topic's name stands for all its partitions.
         older_than_ms: only those whose producer has written nothing for that long. The default is the longest
             transaction that brokers allow by default (``transaction.max.timeout.ms``).
+        timeout_s: seconds for the whole call.
 
     Returns:
         For each partition its hanging transactions. Of one whose leader does not tell, the error.
@@ -239,6 +247,9 @@ async def abort_hanging_transaction(
     cluster: Cluster, transaction: HangingTransaction, *, timeout_s: float = TIMEOUT_S_DEFAULT
 ) -> None:
     """Write an abort marker into the partition of *transaction*. Needs ALTER on the cluster.
+
+    Args:
+        timeout_s: seconds for the whole call.
 
     Raises:
         BrokerError: it is not allowed, or the producer has a later epoch by now.

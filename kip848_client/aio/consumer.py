@@ -170,28 +170,61 @@ class AsyncConsumer(Generic[K_co, V_co]):
         await self._thread.run(partial(self._consumer.subscribe, topics, bridged))
 
     async def request_reassignment(self, reason: int) -> None:
-        """Ask the group for a new assignment, by its client-side assignor; see `Consumer.request_reassignment`."""
+        """Ask the group for a new assignment, by its client-side assignor; see `Consumer.request_reassignment`.
+
+        Args:
+            reason: a number that the assignor defines, -128..127 and not 0; `PartitionAssignor.assign` sees the last
+                one as `MemberSpec.reason`.
+
+        Raises:
+            IllegalStateError: ``group.local.assignors`` is not set, or the consumer is closed.
+            ConfigError: *reason* is 0 or too large.
+        """
         await self._thread.run(partial(self._consumer.request_reassignment, reason))
 
     async def unsubscribe(self) -> None:
-        """Leave the group, after on_partitions_revoked for all partitions; see `Consumer.unsubscribe`."""
+        """Leave the group, after on_partitions_revoked for all partitions; see `Consumer.unsubscribe`.
+
+        Raises:
+            ListenerError: the listener raised; the consumer has left anyway.
+        """
         self._consumer._check_not_handling("unsubscribe")
         await self._thread.run(self._consumer.unsubscribe)
 
     async def assign(self, partitions: list[TopicPartition]) -> None:
-        """Read exactly these partitions, without membership; see `Consumer.assign`."""
+        """Read exactly these partitions, without membership; see `Consumer.assign`.
+
+        Args:
+            partitions: each starts at its offset (>= 0, OFFSET_BEGINNING or OFFSET_END), else at its committed offset,
+                else by auto.offset.reset.
+
+        Raises:
+            IllegalStateError: topics are subscribed to; or inside a listener, the group assigns other partitions.
+        """
         await self._thread.run(partial(self._consumer.assign, partitions))
 
     async def unassign(self) -> None:
-        """End a manual assignment; see `Consumer.unassign`."""
+        """End a manual assignment; see `Consumer.unassign`.
+
+        Raises:
+            IllegalStateError: inside on_partitions_assigned.
+        """
         await self._thread.run(self._consumer.unassign)
 
     async def incremental_assign(self, partitions: list[TopicPartition]) -> None:
-        """Add to a manual assignment; see `Consumer.incremental_assign`."""
+        """Add to a manual assignment; see `Consumer.incremental_assign`.
+
+        Raises:
+            IllegalStateError: as for `assign`.
+        """
         await self._thread.run(partial(self._consumer.incremental_assign, partitions))
 
     async def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
-        """Take from a manual assignment; see `Consumer.incremental_unassign`."""
+        """Take from a manual assignment; see `Consumer.incremental_unassign`.
+
+        Raises:
+            IllegalStateError: inside on_partitions_assigned.
+        """
         await self._thread.run(partial(self._consumer.incremental_unassign, partitions))
 
     async def assignment(self) -> list[TopicPartition]:
@@ -396,11 +429,23 @@ class AsyncConsumer(Generic[K_co, V_co]):
     ) -> list[TopicPartition] | None:
         """Commit offsets: of one message, of the given partitions, or of all records returned so far.
 
-        See `Consumer.commit`. *asynchronous*: do not wait for the coordinator's answer, as there; a cancelled commit
-        may have been applied.
+        A commit whose task is cancelled may have been applied; see `Consumer.commit`.
 
         Args:
+            message: commits the offset after it.
+            offsets: partitions with the next offset to read.
+            asynchronous: do not wait for the coordinator's answer. A failure goes to *on_commit*, else to on_commit of
+                the configuration, else it is raised by a later call.
+            timeout_s: seconds, for a synchronous commit; default.api.timeout.ms if None, negative waits for ever.
             on_commit: ``(error or None, partitions)``, ``async`` or not, called in the event loop inside a later call.
+
+        Returns:
+            Committed partitions, or None if asynchronous.
+
+        Raises:
+            CommitFailedError: the partitions may belong to another member now.
+            RequestTimeoutError: no answer in time; the commit may have been applied.
+            BrokerError: the coordinator refused it.
         """
         check_commit_callback(on_commit, awaited=True)  # the event loop calls it later
         callback = self._in_loop(on_commit) if on_commit is not None else None
@@ -413,11 +458,23 @@ class AsyncConsumer(Generic[K_co, V_co]):
     async def store_offsets(
         self, message: Message[Any, Any] | None = None, offsets: list[TopicPartition] | None = None
     ) -> None:
-        """Mark records as processed, with enable.auto.offset.store=false; see `Consumer.store_offsets`."""
+        """Mark records as processed, with enable.auto.offset.store=false; see `Consumer.store_offsets`.
+
+        Args:
+            message: the offset after it is stored.
+            offsets: partitions with the next offset to read.
+
+        Raises:
+            IllegalStateError: a partition is not assigned to this consumer, or enable.auto.offset.store is on.
+        """
         await self._thread.run(partial(self._consumer.store_offsets, message, offsets))
 
     async def committed(self, partitions: list[TopicPartition], timeout: float | None = None) -> list[TopicPartition]:
-        """Read the group's committed offsets; see `Consumer.committed`."""
+        """Read the group's committed offsets; see `Consumer.committed`.
+
+        Args:
+            timeout: seconds; default.api.timeout.ms if None, negative waits for ever.
+        """
         return await self._thread.run(partial(self._consumer.committed, partitions, timeout))
 
     async def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
@@ -425,7 +482,11 @@ class AsyncConsumer(Generic[K_co, V_co]):
         return await self._thread.run(partial(self._consumer.position, partitions))
 
     async def seek(self, partition: TopicPartition) -> None:
-        """Continue *partition* at its offset in the next poll(); see `Consumer.seek`."""
+        """Continue *partition* at its offset in the next poll(); see `Consumer.seek`.
+
+        Raises:
+            IllegalStateError: the partition is not assigned to this consumer, or the offset is invalid.
+        """
         await self._thread.run(partial(self._consumer.seek, partition))
 
     async def pause(self, partitions: list[TopicPartition]) -> None:
@@ -443,26 +504,67 @@ class AsyncConsumer(Generic[K_co, V_co]):
     # --- questions
 
     async def list_topics(self, topic: str | None = None, timeout: float = -1.0) -> ClusterMetadata:
-        """Describe the cluster; see `Consumer.list_topics`. Cancelled, it goes on in the background until *timeout*."""
+        """Describe the cluster; see `Consumer.list_topics`. Cancelled, it goes on in the background until *timeout*.
+
+        Args:
+            topic: only this one; all if None.
+            timeout: seconds; negative waits for ever.
+
+        Raises:
+            RequestTimeoutError, ConnectionLostError: no answer.
+        """
         return await self._thread.run(partial(self._consumer.list_topics, topic, timeout), grace_s=0)
 
     async def cluster_id(self, timeout: float = -1.0) -> str | None:
-        """The id of the cluster; see `Consumer.cluster_id`."""
+        """The id of the cluster; see `Consumer.cluster_id`.
+
+        Args:
+            timeout: seconds; negative waits for ever.
+
+        Raises:
+            RequestTimeoutError, ConnectionLostError: no answer.
+        """
         return await self._thread.run(partial(self._consumer.cluster_id, timeout), grace_s=0)
 
     async def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float = -1.0, cached: bool = False
     ) -> tuple[int, int]:
-        """The lowest and the next offset of a partition; see `Consumer.get_watermark_offsets`."""
+        """The lowest and the next offset of a partition; see `Consumer.get_watermark_offsets`.
+
+        Args:
+            timeout: seconds; negative waits for ever.
+            cached: return the values of the last fetch without a request; OFFSET_INVALID before one.
+
+        Raises:
+            RequestTimeoutError, ConnectionLostError, BrokerError: no answer.
+        """
         ask = partial(self._consumer.get_watermark_offsets, partition, timeout, cached)
         return await self._thread.run(ask, grace_s=0)
 
     async def offsets_for_times(self, partitions: list[TopicPartition], timeout: float = -1.0) -> list[TopicPartition]:
-        """The first offset of each partition at or after a time; see `Consumer.offsets_for_times`."""
+        """The first offset of each partition at or after a time; see `Consumer.offsets_for_times`.
+
+        Args:
+            timeout: seconds; negative waits for ever.
+
+        Raises:
+            RequestTimeoutError, ConnectionLostError, BrokerError: no answer.
+            IllegalStateError: a partition has no time.
+        """
         return await self._thread.run(partial(self._consumer.offsets_for_times, partitions, timeout), grace_s=0)
 
     async def lag(self, timeout_s: float | None = LAG_TIMEOUT_S) -> dict[TopicPartition, int]:
-        """The distance of each assigned partition to its end; see `Consumer.lag`."""
+        """The distance of each assigned partition to its end; see `Consumer.lag`.
+
+        Args:
+            timeout_s: seconds, for questions about partitions that are paused or not fetched yet; negative: for ever.
+
+        Returns:
+            Partitions whose position is not known yet are absent.
+
+        Raises:
+            RequestTimeoutError, ConnectionLostError, BrokerError: no answer about a partition not fetched yet.
+        """
         return await self._thread.run(partial(self._consumer.lag, timeout_s), grace_s=0)
 
     # --- state
@@ -487,13 +589,21 @@ class AsyncConsumer(Generic[K_co, V_co]):
         return self.member_id
 
     async def group_metadata(self) -> bytes:
-        """The group metadata for ``send_offsets_to_transaction(offsets, ...)``; see `Consumer.group_metadata`."""
+        """The group metadata for ``send_offsets_to_transaction(offsets, ...)``; see `Consumer.group_metadata`.
+
+        Raises:
+            Kip848Error: the installed librdkafka uses another layout of these bytes.
+        """
         return await self._thread.run(self._consumer.group_metadata)
 
     consumer_group_metadata = group_metadata
 
     async def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Use this user for new connections; see `Consumer.set_sasl_credentials`."""
+        """Use this user for new connections; see `Consumer.set_sasl_credentials`.
+
+        Raises:
+            IllegalStateError: the consumer does not log in with a user and a password.
+        """
         await self._thread.run(partial(self._consumer.set_sasl_credentials, username, password))
 
     # --- close
@@ -504,6 +614,9 @@ class AsyncConsumer(Generic[K_co, V_co]):
 
     def hand_over(self, timeout_s: float | None = HAND_OVER_TIMEOUT_S) -> None:
         """Leave without a gap; see `Consumer.hand_over`. Not awaited, so that a signal handler of the loop can call it.
+
+        Args:
+            timeout_s: seconds to wait for the others, negative for ever; a heartbeat interval and a little is enough.
 
         Example::
 

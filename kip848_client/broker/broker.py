@@ -363,6 +363,9 @@ class EmbeddedBroker:
 
         Checked whenever records are appended, not in intervals.
 
+        Args:
+            timeout_s: seconds to wait.
+
         Raises:
             RequestTimeoutError: the time is up; the message says how many there are.
             As `records`.
@@ -408,6 +411,7 @@ class EmbeddedBroker:
             epoch: the group epoch, or the generation of a classic group, is at least this.
             assignor: the assignor in use, a server-side one or a client-side one that all members offer; the protocol
                 of a classic group.
+            timeout_s: seconds to wait.
 
         Raises:
             ConfigError: no group is ever in such a state.

@@ -73,6 +73,7 @@ class BrokerGroups:
         Args:
             predicate: called on the broker's thread with each new snapshot; must be quick and call no broker method.
             what: names the condition in the error.
+            timeout_s: seconds to wait.
 
         Raises:
             RequestTimeoutError: the time is up.

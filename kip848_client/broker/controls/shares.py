@@ -54,6 +54,7 @@ class BrokerShares:
         Args:
             predicate: called on the broker's thread after each change; must be quick and call no broker method.
             what: names the condition in the error.
+            timeout_s: seconds to wait.
 
         Raises:
             RequestTimeoutError: the time is up; the message shows the partitions.

@@ -57,6 +57,7 @@ class BrokerTelemetry:
             metric: how the name of one of its metrics begins.
             client_id: who pushed it; None for any client.
             terminating: only the last push of a client that ends.
+            timeout_s: seconds to wait.
 
         Raises:
             RequestTimeoutError: none came in time.

@@ -38,6 +38,7 @@ class BrokerTransactions:
         Args:
             state: as Kafka names it: ``Empty``, ``Ongoing``, ``PrepareCommit``, ``PrepareAbort``, ``CompleteCommit`` or
                 ``CompleteAbort``.
+            timeout_s: seconds to wait.
 
         Raises:
             RequestTimeoutError: it did not reach the state in time; the message shows the transaction as it is.
