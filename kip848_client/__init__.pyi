@@ -41,6 +41,7 @@ from .member.core.states import MemberState as MemberState
 from .model import SubscriptionPattern as SubscriptionPattern
 from .model import Unit as Unit
 from .processing.work import ProcessingStatus as ProcessingStatus
+from .processing.work import processing_cancelled as processing_cancelled
 from .worker.events import Loss as Loss
 from .worker.events import LossReason as LossReason
 from .worker.events import OwnedUnit as OwnedUnit

@@ -571,7 +571,8 @@ class Consumer(Generic[K_co, V_co]):
         positions are at the first record that is not done.
 
         Args:
-            handler: ``handler(record)``, called in a thread; with *batch* ``handler(records)``.
+            handler: ``handler(record)``, called in a thread; with *batch* ``handler(records)``. A long one asks
+                `kip848_client.processing_cancelled` now and then whether it should end.
             concurrency: handlers that run at once.
             order: ``"key"``, ``"partition"`` or ``"none"``.
             retry: a ``tenacity.Retrying`` object: which exceptions are tried again, how often, after which time. Other
@@ -618,7 +619,8 @@ class Consumer(Generic[K_co, V_co]):
         return None if processor is None else processor.status()
 
     def _check_not_handling(self, call: str) -> None:
-        if self._processor is not None and HANDLING.get() is self._processor:
+        handling = HANDLING.get()
+        if handling is not None and handling[0] is self._processor:
             raise IllegalStateError(
                 f"{call}() inside a handler would wait for this handler; call hand_over(), or return"
             )

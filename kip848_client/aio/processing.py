@@ -14,7 +14,7 @@ import anyio.lowlevel
 
 from kip848_client.aio.owner_thread import OwnerThread, teller
 from kip848_client.client.processing.access import ConsumerAccess, ProcessedConsumer
-from kip848_client.client.processing.driver import READ_RECORDS, Driver, now_ms
+from kip848_client.client.processing.driver import CANCELLED_GRACE_S, READ_RECORDS, Driver, now_ms
 from kip848_client.errors import DeserializationError, Kip848Error
 from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.processing.settings import ProcessSettings
@@ -33,8 +33,6 @@ YIELD_S: Final = 0.001
 """A task that has handled records for so long lets others run."""
 _FULL_SLICE_S: Final = 0.1
 """How often a consumer whose buffer is full takes part in rebalances."""
-_CANCELLED_GRACE_S: Final = 1.0
-"""How long a handler that was cancelled for a revocation may take to end."""
 
 
 class TaskProcessor(Driver):
@@ -219,7 +217,7 @@ class TaskProcessor(Driver):
         if self.core.busy(names):
             self.core.cancel(names)
             self.perform()
-            await self._await_idle(names, _CANCELLED_GRACE_S)
+            await self._await_idle(names, CANCELLED_GRACE_S)
         await self._commit(self.core.to_commit(names))
         await self._on_lost(names)
 
@@ -244,7 +242,7 @@ class TaskProcessor(Driver):
         await self._await_idle(names, self.settings.grace_s)
         self.core.cancel(names)
         self.perform()
-        await self._await_idle(names, _CANCELLED_GRACE_S)
+        await self._await_idle(names, CANCELLED_GRACE_S)
         if not self._access.closed:
             await self._commit(self.core.to_commit())
             await self._on_thread(partial(self._access.go_back, self.core.low_marks()))
@@ -263,11 +261,11 @@ class TaskProcessor(Driver):
         """Run one work after the other, as a task for each would cost more than many a handler."""
         handler, batched = self._handler, self.settings.batch is not None
         error: BaseException | None = None
-        HANDLING.set(self)
         # Shielded: a cancelled process() lets handlers end within grace_s.
         with anyio.CancelScope(shield=True) as scope:
             while True:
                 self._scopes[id(work)] = scope
+                HANDLING.set((self, work))
                 error = None
                 if work.state != "running":  # it was cancelled before this task began with it
                     scope.cancel()

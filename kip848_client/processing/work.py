@@ -10,13 +10,21 @@ import msgspec
 
 from kip848_client.model import NamedPartition
 
-__all__ = ["HANDLING", "Cancel", "Effect", "Failed", "Give", "Item", "Order", "ProcessingStatus", "Start", "Work"]
+__all__ = [
+    "HANDLING",
+    "Cancel",
+    "Effect",
+    "Failed",
+    "Give",
+    "Item",
+    "Order",
+    "ProcessingStatus",
+    "Start",
+    "Work",
+    "processing_cancelled",
+]
 
 Order: TypeAlias = Literal["key", "partition", "none"]
-
-
-HANDLING: Final[ContextVar[object]] = ContextVar("kip848_handling", default=None)
-"""Inside a handler: the processor that called it."""
 
 
 class Item(msgspec.Struct, eq=False):
@@ -57,11 +65,40 @@ class Work(msgspec.Struct, eq=False):
     lane: Any = None
     timed_out: bool = False
     """It is cancelled because it took too long, which counts as a failure."""
+    asks: bool = False
+    """Its handler calls `processing_cancelled`."""
+    heeded: bool = False
+    """Its handler was told to end, so that its result says nothing."""
 
     @property
     def records(self) -> list[Any]:
         """What the handler is given."""
         return [item.record for item in self.items]
+
+
+HANDLING: Final[ContextVar[tuple[object, Work] | None]] = ContextVar("kip848_handling", default=None)
+"""Inside a handler: the processor that called it, and for what."""
+
+
+def processing_cancelled() -> bool:
+    """Inside a handler of ``process()``: whether it should end, because its result will not count.
+
+    True once a task would be cancelled: ``timeout_s`` is over, or the partition goes to another member and ``drain_s``
+    is over, or process() ends and ``grace_s`` is over, or the partition was lost. A handler in a thread cannot be
+    cancelled, so a long one asks now and then, and returns or raises. Its records are then not done, whatever it
+    returns: the next owner handles them, or after ``timeout_s`` they count as failed.
+
+    Always False outside of handlers, and for handlers in other processes.
+    """
+    handling = HANDLING.get()
+    if handling is None:
+        return False
+    work = handling[1]
+    work.asks = True
+    if work.state == "running":
+        return False
+    work.heeded = True
+    return True
 
 
 class Start(msgspec.Struct, frozen=True):

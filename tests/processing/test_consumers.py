@@ -14,7 +14,7 @@ import pytest
 import tenacity
 from confluent_kafka import Producer
 
-from kip848_client import AsyncConsumer, Consumer, DeadLetters
+from kip848_client import AsyncConsumer, Consumer, DeadLetters, processing_cancelled
 from kip848_client.errors import ConfigError, IllegalStateError, ListenerError, ProcessingError
 from kip848_client.testing import EmbeddedBroker, NewRecord
 from tests.support.waiting import wait_until
@@ -318,3 +318,76 @@ def test_a_batch_waits_as_long_as_it_is_told(kip848_broker: EmbeddedBroker) -> N
     while len(took) < 5 and (not took or took[-1] >= 1):  # the machine may be busy
         asyncio.run(main(f"g{len(took)}"))
     assert took[-1] < 1
+
+
+def test_a_thread_hears_that_its_partition_goes(kip848_broker: EmbeddedBroker) -> None:
+    """A handler that takes minutes stops soon, and its record is not done, though it returned."""
+    _filled(kip848_broker, 1)
+    told: list[str] = []
+
+    def handle(_: Any) -> None:
+        assert not processing_cancelled()
+        consumer.hand_over(0)
+        while not processing_cancelled():
+            told.append("goes on")
+        told.append("ends")
+
+    with Consumer(_conf(kip848_broker)) as consumer:
+        consumer.subscribe(["orders"])
+        consumer.process(handle, drain_s=0)
+        assert told[-1] == "ends", "before process() has returned: the next owner does not overlap"
+    assert not processing_cancelled()
+    assert kip848_broker.groups.committed("g").get(("orders", 0), 0) == 0
+
+
+def test_a_thread_hears_that_its_time_is_up(kip848_broker: EmbeddedBroker) -> None:
+    """Its slot is free again; otherwise each late call would take one until it ends."""
+    _filled(kip848_broker, 3, keys=1)
+    late: list[int] = []
+
+    def handle(message: Any) -> None:
+        if message.offset() == 2:
+            consumer.hand_over()
+            return
+        while not processing_cancelled():
+            pass
+        late.append(message.offset())
+
+    with Consumer(_conf(kip848_broker)) as consumer:
+        consumer.subscribe(["orders"])
+        consumer.process(handle, concurrency=2, timeout_s=0.05, on_error="skip")
+    assert late == [0, 1]
+    assert kip848_broker.groups.committed("g")["orders", 0] == 3
+
+
+def test_what_a_cancelled_task_raises_is_no_failure(kip848_broker: EmbeddedBroker) -> None:
+    """A deployment in the middle of a call skipped its record, or buried it. A thread of the task hears, too."""
+    _filled(kip848_broker, 1)
+    heard = threading.Event()
+
+    def wait_in_a_thread() -> None:
+        while not processing_cancelled():
+            pass
+        heard.set()
+
+    async def main() -> None:
+        started = asyncio.Event()
+
+        async def handle(_: Any) -> None:
+            started.set()
+            try:
+                await asyncio.to_thread(wait_in_a_thread)
+            except asyncio.CancelledError:
+                raise OSError("the call was cut off") from None
+
+        async with AsyncConsumer(_conf(kip848_broker)) as consumer:
+            await consumer.subscribe(["orders"])
+            running = asyncio.create_task(consumer.process(handle, grace_s=0, on_error="skip"))
+            await started.wait()
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+
+    asyncio.run(main())
+    assert heard.is_set()
+    assert kip848_broker.groups.committed("g").get(("orders", 0), 0) == 0

@@ -23,10 +23,13 @@ from kip848_client.processing.work import Cancel, Failed, Give, Item, Processing
 if TYPE_CHECKING:
     from kip848_client.client.processing.dead_letters import DeadLetters
 
-__all__ = ["READ_RECORDS", "Driver", "now_ms"]
+__all__ = ["CANCELLED_GRACE_S", "READ_RECORDS", "Driver", "now_ms"]
 
 READ_RECORDS: Final = 500
 """Most records that are read at once."""
+
+CANCELLED_GRACE_S: Final = 1.0
+"""How long a handler that was cancelled for a revocation may take to end."""
 
 
 def now_ms() -> int:
@@ -103,9 +106,10 @@ class Driver(ABC):
     def finished(self, work: Work, error: BaseException | None, *, cancelled: bool = False) -> None:
         """A handler has ended."""
         now = now_ms()
-        if cancelled and not work.timed_out:
+        given_up = cancelled or work.heeded or (work.state == "cancelled" and error is not None)
+        if given_up and not work.timed_out:
             self.core.ended(work, now)
-        elif error is None and not cancelled:
+        elif error is None and not given_up:
             if self.core.succeeded(work, now):
                 self.telemetry.done(work)
         else:

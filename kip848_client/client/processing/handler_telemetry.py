@@ -115,7 +115,7 @@ class HandlerCall:
         failure = None if error is None else _type_name(error)
         if self._work.timed_out or self._work.state == "abandoned":
             failure = "TimeoutError"
-        elif error is not None and not isinstance(error, Exception):
+        elif self._work.heeded or (error is not None and self._work.state == "cancelled"):
             failure = "cancelled"
         self._telemetry.ended(self._work, seconds, failure)
         span = self._span
@@ -127,9 +127,8 @@ class HandlerCall:
             span.set_attribute("error.type", failure)
             if isinstance(error, Exception):
                 span.record_exception(error)
-            span.set_status(
-                trace.Status(trace.StatusCode.ERROR, str(error) if isinstance(error, Exception) else failure)
-            )
+            text = str(error) if isinstance(error, Exception) else failure
+            span.set_status(trace.Status(trace.StatusCode.ERROR, text))
         span.end()
 
 

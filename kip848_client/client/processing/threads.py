@@ -10,7 +10,7 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPool
 from typing import Any, Final
 
 from kip848_client.client.processing.access import ConsumerAccess, ProcessedConsumer
-from kip848_client.client.processing.driver import READ_RECORDS, Driver, now_ms
+from kip848_client.client.processing.driver import CANCELLED_GRACE_S, READ_RECORDS, Driver, now_ms
 from kip848_client.client.processing.record_copy import RecordCopy
 from kip848_client.errors import DeserializationError, Kip848Error
 from kip848_client.model import NamedPartition, OffsetAndMetadata
@@ -137,6 +137,7 @@ class ThreadProcessor(Driver):
             self.core.revoke(names, now_ms())
             self.perform()
         self._await_idle(names, min(self.settings.drain_s, 0.8 * self._access.rebalance_timeout_s))
+        self._tell_late(names)
         with self._lock:
             offsets = self.core.to_commit(names)
         if offsets:
@@ -158,12 +159,22 @@ class ThreadProcessor(Driver):
                 self.tick()
                 self._moved.wait(min(left_s, self.wait_s(_SLICE_S)))
 
+    def _tell_late(self, names: Sequence[NamedPartition]) -> None:
+        """Let handlers hear that they should end. Those that ask for it are waited for a little."""
+        with self._lock:
+            self.core.cancel(names)
+            self.perform()
+            asks = any(work.asks for work in self.core.running())
+        if asks:
+            self._await_idle(names, CANCELLED_GRACE_S)
+
     def _finish(self) -> None:
         """Nothing more starts: let what runs end, commit, and set positions to what is not done."""
         with self._lock:
             self.core.stop()
             self._over = True
         self._await_idle(self.core.partitions, self.settings.grace_s)
+        self._tell_late(self.core.partitions)
         with self._lock:
             offsets = self.core.to_commit()
             low_marks = self.core.low_marks()
@@ -196,11 +207,14 @@ class ThreadProcessor(Driver):
         future.add_done_callback(lambda done: self._ended(work, done))
 
     def _handle(self, work: Work, given: Any) -> object:
-        HANDLING.set(self)
-        if not self.telemetry.on:
-            return self._handler(given)
-        with self.telemetry.call(work):
-            return self._handler(given)
+        HANDLING.set((self, work))
+        try:
+            if not self.telemetry.on:
+                return self._handler(given)
+            with self.telemetry.call(work):
+                return self._handler(given)
+        finally:
+            HANDLING.set(None)  # the thread may be of a pool that does other work, too
 
     def _ended(self, work: Work, future: Future[object]) -> None:
         """A handler ended, on its own thread."""
@@ -215,7 +229,7 @@ class ThreadProcessor(Driver):
             self._access.wake()
 
     def _cancel(self, work: Work) -> None:
-        """A thread cannot be cancelled: its result is ignored."""
+        """A thread cannot be cancelled; its handler may ask (`processing_cancelled`)."""
 
     def _stopped(self) -> None:
         self._over = True
