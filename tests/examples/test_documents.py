@@ -36,6 +36,7 @@ TESTS = (
     "testing.md",
     "tutorial/first-assignor.md",
     "tutorial/first-test.md",
+    "tutorial/slow-handler.md",
 )
 """Pages whose blocks are a module of tests."""
 

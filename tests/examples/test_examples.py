@@ -240,6 +240,18 @@ def test_parallel_handles_everything() -> None:
         assert all(line.startswith("handled ") for line in said)
 
 
+def test_threads_end_with_sigterm(kip848_broker: EmbeddedBroker) -> None:
+    """A container that is stopped lets its handlers end, commits what they have done, and says goodbye."""
+    kip848_broker.topics.create("orders")
+    produce(kip848_broker, "orders", *[(str(number), "x") for number in range(20)])
+    with example("threads.py", kip848_broker, "orders") as process:
+        assert all(line.startswith("handled ") for line in lines_of(process, 20))
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate(timeout=TIMEOUT_S) == ("", "")
+        assert process.returncode == 0
+    assert committed_offset(kip848_broker, "threads", "orders") == 20
+
+
 def test_dead_letter_keeps_a_record_that_it_cannot_bury() -> None:
     """A dead-letter topic that is missing, or read-only for this user, must not make the record vanish."""
     with EmbeddedBroker({"orders": 1, "orders-dead": 1}) as broker:
