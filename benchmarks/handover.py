@@ -7,7 +7,8 @@
     python benchmarks/handover.py --plot docs/images/handover.png
 
 Twenty-four partitions are written to at a steady rate. Four members, each a process, read them. A fifth joins; or
-one of five leaves, hands over and leaves, or is killed; or all five are replaced one by one, the new one first.
+one of five leaves, hands over and leaves, or is killed; or all five are replaced one by one: the new one first, or in
+the place of the old one (a StatefulSet), where a side that is static keeps its ``group.instance.id``.
 A partition moved if another process reads it now. Its gap is the time from the last record that one process read to the
 first that the other read; the longest, if it moved more than once. The gap of a partition that stayed is the longest
 time between two records of it around the time of the event; it shows how long the whole machine halts at times.
@@ -43,14 +44,19 @@ TOPIC = "t"
 PROTOCOLS: dict[str, dict[str, Any]] = {
     "ours": {},
     "ours, early off": {"heartbeat.early.enable": False},
+    "ours, static": {"group.instance.id": "slot"},
     "librdkafka consumer": {"group.protocol": "consumer"},
+    "librdkafka consumer, static": {"group.protocol": "consumer", "group.instance.id": "slot"},
     "librdkafka cooperative": {
         "partition.assignment.strategy": "cooperative-sticky",
         "session.timeout.ms": SESSION_MS,
     },
     "librdkafka range": {"partition.assignment.strategy": "range", "session.timeout.ms": SESSION_MS},
 }
-EVENTS = ("join", "leave", "leave, handed over", "kill", "rolling restart", "rolling restart, handed over")
+EVENTS = (
+    *("join", "leave", "leave, handed over", "kill", "rolling restart", "rolling restart, handed over"),
+    *("restart in place", "restart in place, handed over"),
+)
 """Only our consumer can hand over."""
 
 Reads = dict[int, list[tuple[float, int, str]]]
@@ -81,8 +87,9 @@ def read_for_ever(path: str, side: str, conf: dict[str, Any]) -> None:
 class Member:
     """A member's process."""
 
-    def __init__(self, name: str, side: str, broker: KafkaBroker, interval_ms: int, folder: Path) -> None:
+    def __init__(self, name: str, side: str, broker: KafkaBroker, interval_ms: int, folder: Path, *, slot: int) -> None:
         self.name = name
+        self.slot = slot
         self.path = folder / name
         conf: dict[str, Any] = {
             "bootstrap.servers": broker.bootstrap_servers,
@@ -93,6 +100,8 @@ class Member:
             "log_level": 0,
             **PROTOCOLS[side],
         }
+        if "group.instance.id" in conf:
+            conf["group.instance.id"] = f"slot-{slot}"
         if not side.startswith("ours") and "group.protocol" not in conf:
             conf["heartbeat.interval.ms"] = interval_ms if interval_ms < SESSION_MS / 3 else 3_000
         task = json.dumps({"path": str(self.path), "side": side, "conf": conf})
@@ -151,8 +160,9 @@ def play(side: str, event: str, broker: KafkaBroker, interval_ms: int, folder: P
     """Let *event* happen to a group at rest; returns what was read, and the window to look at."""
     numbers = itertools.count()
 
-    def start() -> Member:
-        return Member(f"m{next(numbers)}", side, broker, interval_ms, folder)
+    def start(slot: int | None = None) -> Member:
+        number = next(numbers)
+        return Member(f"m{number}", side, broker, interval_ms, folder, slot=number if slot is None else slot)
 
     members = [start() for _ in range(MEMBERS + (event != "join"))]
     hand_over = event.endswith("handed over")
@@ -167,6 +177,13 @@ def play(side: str, event: str, broker: KafkaBroker, interval_ms: int, folder: P
         elif event == "kill":
             member = members.pop(0)
             member.process.kill()
+        elif event.startswith("restart in place"):
+            for _ in range(len(members)):
+                old = members.pop(0)
+                old.stop(hand_over=hand_over)
+                members.append(start(old.slot))
+                settle(folder, members)
+                time.sleep(1)
         else:
             for _ in range(len(members)):
                 members.append(start())
@@ -198,15 +215,16 @@ def gaps_of(reads: Reads, began: float, ended: float) -> dict[str, Any]:
     """Gaps in ms of the partitions that moved and of those that stayed, and how many records were read twice."""
     moved: list[float] = []
     stayed: list[float] = []
-    twice = 0
+    twice = moves_in_all = 0
     for found in reads.values():
         inside = [read for read in found if began <= read[0] <= ended]
         pairs = list(itertools.pairwise(inside))
         moves = [pair for pair in pairs if pair[0][2] != pair[1][2]]
+        moves_in_all += len(moves)
         gap_ms = max((later[0] - earlier[0]) * 1000 for earlier, later in moves or pairs)
         (moved if moves else stayed).append(gap_ms)
         twice += len(inside) - len({offset for _, offset, _ in inside})
-    return {"moved": moved, "stayed": stayed, "twice": twice}
+    return {"moved": moved, "stayed": stayed, "moves": moves_in_all, "twice": twice}
 
 
 def summary(gaps: list[float]) -> dict[str, float]:
@@ -264,7 +282,7 @@ def main() -> int:
     results = []
     plots: dict[str, tuple[Reads, float, float]] = {}
     rows: list[list[object]] = [
-        ["interval, event", "side", "moved: median ms", "p99", "largest", "stayed: largest ms", "read twice"]
+        ["interval, event", "side", "moved: median ms", "p99", "largest", "stayed: largest ms", "moves", "read twice"]
     ]
     for interval_ms in arguments.intervals:
         properties = {
@@ -277,9 +295,11 @@ def main() -> int:
             writer = Writer(broker.bootstrap_servers)
             writer.start()
             for event, side in itertools.product(arguments.events, arguments.sides):
-                if event.endswith("handed over") and side != "ours":
+                if (event.endswith("handed over") and side != "ours") or (
+                    side.endswith("static") and event != "restart in place"
+                ):
                     continue
-                found: dict[str, Any] = {"moved": [], "stayed": [], "twice": 0}
+                found: dict[str, Any] = {"moved": [], "stayed": [], "moves": 0, "twice": 0}
                 for number in range(arguments.rounds):
                     name = f"{event}-{side}-{number}".replace(" ", "-").replace(",", "")
                     folder = Path(place) / name
@@ -297,11 +317,16 @@ def main() -> int:
                         "side": side,
                         "moved": moved,
                         "stayed": stayed,
+                        "moves": found["moves"],
                         "read_twice": found["twice"],
                     }
                 )
                 rows.append(
-                    [f"{interval_ms} ms, {event}", side, *moved.values(), stayed.get("largest_ms", "-"), found["twice"]]
+                    [
+                        *(f"{interval_ms} ms, {event}", side),
+                        *moved.values(),
+                        *(stayed.get("largest_ms", "-"), found["moves"], found["twice"]),
+                    ]
                 )
                 print(f"  {interval_ms} ms, {event}, {side} done: {moved}", flush=True)
             writer.stop()

@@ -56,6 +56,12 @@ PROGRAMS = {
         after="import asyncio\nasyncio.run(serve())",
         ends_by="KeyboardInterrupt",
     ),
+    "deploying.md": Program(
+        before="import os\nseen = []\ndef handle(message):\n    seen.append(message.value())\n"
+        "    if len(seen) == 3: os.kill(os.getpid(), signal.SIGTERM)",
+        after="serve({'bootstrap.servers': 'localhost:9092', 'group.id': 'orders', 'auto.offset.reset': 'earliest'})\n"
+        "assert broker.groups.committed('orders')['orders', 0] == 3",
+    ),
     "exceptions.md": Program(
         after="from kip848_client import Consumer\n"
         "with Consumer({'bootstrap.servers': 'localhost:9092', 'group.id': 'orders',"
