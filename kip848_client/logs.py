@@ -62,6 +62,10 @@ class LogEvent(enum.StrEnum):
         "processing.record_skipped",
         'group_id, records, attempts, error: a handler failed for good, and on_error="skip" goes on',
     )
+    HANDLERS_DO_NOT_END = (
+        "processing.handlers_do_not_end",
+        "Handlers were cancelled and go on: process() waits until they have ended. What is done is committed already",
+    )
     PROCESSING_COMMIT_FAILED = (
         "processing.commit_failed",
         "group_id, offsets, error: what was done may be handled again; the next commit has it, too",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import CancelledError as FutureCancelledError
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -15,7 +17,7 @@ import anyio.lowlevel
 from kip848_client.aio.owner_thread import OwnerThread, teller
 from kip848_client.client.processing.access import ConsumerAccess, ProcessedConsumer
 from kip848_client.client.processing.driver import CANCELLED_GRACE_S, READ_RECORDS, Driver, now_ms
-from kip848_client.errors import DeserializationError, Kip848Error
+from kip848_client.errors import DeserializationError, Kip848Error, ProcessingError
 from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.processing.settings import ProcessSettings
 from kip848_client.processing.work import HANDLING, Work
@@ -33,6 +35,8 @@ YIELD_S: Final = 0.001
 """A task that has handled records for so long lets others run."""
 _FULL_SLICE_S: Final = 0.1
 """How often a consumer whose buffer is full takes part in rebalances."""
+_TOLD_EVERY_S: Final = 30.0
+"""How often the log says that process() waits for handlers that were cancelled."""
 
 
 class TaskProcessor(Driver):
@@ -57,7 +61,7 @@ class TaskProcessor(Driver):
         self._access: Final = ConsumerAccess(consumer)
         super().__init__(settings, group_id=self._access.group_id, client_id=self._access.client_id, cancellable=True)
         self._handler: Final = handler
-        self._scopes: Final[dict[int, anyio.CancelScope]] = {}
+        self._running: Final[dict[int, tuple[Work, anyio.CancelScope]]] = {}
         self._reading: Final = anyio.CancelScope()
         self._moved = anyio.Event()
         """Set when a handler has ended, if `_awaits_end`."""
@@ -120,6 +124,9 @@ class TaskProcessor(Driver):
     async def _read(self) -> None:
         consume = self._read_with
         while not self.core.stopping and not self._access.over():
+            if unknown := self.core.without_position:
+                for name, offset in (await self._on_thread(partial(self._access.positions, unknown))).items():
+                    self.core.begins_at(name, offset)
             count = max(1, min(READ_RECORDS, self.core.room)) if self.core.may_read else 0
             try:
                 batch = await consume(partial(self._access.consume, count), _SLICE_S if count else 0.0)
@@ -184,7 +191,8 @@ class TaskProcessor(Driver):
         try:
             await self._on_thread(partial(self._access.commit, offsets))
         except Kip848Error as error:
-            self.commit_ended(offsets, error)
+            if self.commit_ended(offsets, error):
+                await self._commit(self.core.to_commit(offsets))
         else:
             self.commit_ended(offsets, None)
 
@@ -248,6 +256,13 @@ class TaskProcessor(Driver):
             await self._on_thread(partial(self._access.go_back, self.core.low_marks()))
         self.core.forget(names, now_ms())
         self.perform()
+        while self._running:  # they swallow their cancellation
+            self.log_handlers_that_do_not_end([work for work, _ in self._running.values()])
+            self._awaits_end, self._moved = True, anyio.Event()
+            with anyio.move_on_after(_TOLD_EVERY_S):
+                while self._running:
+                    await self._moved.wait()
+                    self._awaits_end, self._moved = True, anyio.Event()
 
     # --- for the driver
 
@@ -264,7 +279,7 @@ class TaskProcessor(Driver):
         # Shielded: a cancelled process() lets handlers end within grace_s.
         with anyio.CancelScope(shield=True) as scope:
             while True:
-                self._scopes[id(work)] = scope
+                self._running[id(work)] = (work, scope)
                 HANDLING.set((self, work))
                 error = None
                 if work.state != "running":  # it was cancelled before this task began with it
@@ -276,11 +291,24 @@ class TaskProcessor(Driver):
                             await handler(given)
                     else:
                         await handler(given)
-                except Exception as raised:  # noqa: BLE001  whatever the handler raises
+                except asyncio.CancelledError as raised:
+                    if scope.cancel_called:
+                        raise
+                    if _is_cancelled_from_outside():
+                        self._cut_off(work, ProcessingError("other code cancelled the task of a handler"))
+                        raise
+                    error = FutureCancelledError("something that the handler has awaited was cancelled")
+                    error.__cause__ = raised
+                except GeneratorExit as raised:  # the event loop has ended
+                    self._cut_off(work, raised)
+                    raise
+                except BaseException as raised:
+                    if isinstance(raised, anyio.get_cancelled_exc_class()):
+                        raise
                     error = raised
                 if scope.cancel_called:
                     break
-                del self._scopes[id(work)]
+                del self._running[id(work)]
                 following = self._next(work, error)
                 if following is None:
                     return
@@ -288,8 +316,13 @@ class TaskProcessor(Driver):
                 if time.monotonic() - self._yielded_s >= YIELD_S:
                     await anyio.lowlevel.checkpoint()
                     self._yielded_s = time.monotonic()
-        self._scopes.pop(id(work), None)
+        del self._running[id(work)]
         self.finished(work, error, cancelled=scope.cancelled_caught)
+        self._tell()
+
+    def _cut_off(self, work: Work, error: BaseException) -> None:
+        del self._running[id(work)]
+        self.end_without(work, error)
         self._tell()
 
     def _next(self, work: Work, error: BaseException | None) -> Work | None:
@@ -306,9 +339,9 @@ class TaskProcessor(Driver):
         return following
 
     def _cancel(self, work: Work) -> None:
-        scope = self._scopes.get(id(work))
-        if scope is not None:
-            scope.cancel()
+        running = self._running.get(id(work))
+        if running is not None:
+            running[1].cancel()
 
     def _stopped(self) -> None:
         self._reading.cancel()
@@ -334,3 +367,9 @@ class TaskProcessor(Driver):
 
 def _call(function: Callable[[], object]) -> None:
     function()
+
+
+def _is_cancelled_from_outside() -> bool:
+    """Whether other code has cancelled this task of asyncio, as the end of ``asyncio.run`` does with all."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

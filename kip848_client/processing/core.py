@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -28,6 +28,8 @@ __all__ = ["Limits", "Processing"]
 
 _MARKS_CHECKED_EVERY: Final = 64
 """After how many done records of a partition the size of its marks is looked at."""
+_METADATA_BYTES_MIN: Final = 64
+"""Marks that have to be shorter than this are not written at all."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +40,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         buffer: records in hand above which partitions are paused.
         buffer_bytes: the same in bytes of keys and values.
         timeout_ms: how long one call may take; None has no limit.
-        grace_ms: how long a cancelled call may take to end before it is abandoned.
+        grace_ms: how long a cancelled call may take to end before it is abandoned; and how long all slots may be taken
+            by abandoned calls.
         cancellable: whether a running call can be ended; a thread cannot.
         batch: records that a call gets at most.
         batch_ms: how long the first of them waits for others.
@@ -59,7 +62,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 class _Lane:
     """Records that are handled one after the other."""
 
-    __slots__ = ("busy", "key", "queued", "waiting")
+    __slots__ = ("batch", "busy", "key", "queued", "waiting")
 
     def __init__(self, key: object) -> None:
         self.key = key
@@ -68,6 +71,8 @@ class _Lane:
         """A call runs, waits to be tried again, or its dead letter is not acknowledged."""
         self.queued = False
         """It stands in the partition's heap of lanes that may start, or waits for its batch."""
+        self.batch = -1
+        """Which entry of `Processing._batches` is its own."""
 
 
 class _Partition:
@@ -100,20 +105,29 @@ class Processing:
     def __init__(self, limits: Limits) -> None:
         self._limits: Final = limits
         self._partitions: Final[dict[NamedPartition, _Partition]] = {}
+        self._unknown: set[NamedPartition] = set()
         self._turns: Final[deque[_Partition]] = deque()
         self._works: Final[dict[int, Work]] = {}
         """Works that are not decided, by id()."""
         self._occupied = 0
         """Slots: running calls, also abandoned ones."""
         self._abandoned: Final[dict[int, Work]] = {}
+        self._stuck_since_ms: int | None = None
+        """Since when all slots are taken by abandoned calls."""
         self._retries: Final[list[tuple[int, int, Work]]] = []
-        self._deadlines: Final[list[tuple[int, int, Work]]] = []
+        # All calls may take equally long, so that these are in the order of their ends. A call that has ended leaves
+        # them: they would hold the records of hours.
+        self._timeouts: Final[OrderedDict[int, tuple[int, Work]]] = OrderedDict()
+        """Running calls, by id() of their work: when they have taken too long."""
+        self._graces: Final[OrderedDict[int, tuple[int, Work]]] = OrderedDict()
+        """Calls that have taken too long and were cancelled: when they are abandoned."""
         self._batches: Final[list[tuple[int, int, _Partition, _Lane]]] = []
         self._ties: Final = itertools.count()
         self._generations: Final = itertools.count(1)
         self._effects: list[Effect] = []
         self._held = 0
         self._held_bytes = 0
+        self._metadata_bytes = limits.metadata_bytes
         self._waiting_dead_letter = 0
         self._full = False
         self._paused: Final[set[NamedPartition]] = set()
@@ -141,8 +155,28 @@ class Processing:
             offset: its committed offset; -1 without one.
             done: what the commit says is done beyond.
         """
-        self._partitions[name] = _Partition(name, Progress(offset, done), next(self._generations))
+        self._partitions[name] = partition = _Partition(name, Progress(offset, done), next(self._generations))
+        if offset >= 0:
+            partition.committed = (offset, self._marks(partition))
+        else:
+            self._unknown.add(name)
         self._paused.discard(name)
+
+    @property
+    def without_position(self) -> Collection[NamedPartition]:
+        """Partitions without a committed offset of which nothing was delivered yet."""
+        if self._unknown:
+            self._unknown = {name for name in self._unknown if name in self._partitions and self._low_mark_of(name) < 0}
+        return self._unknown
+
+    def _low_mark_of(self, name: NamedPartition) -> int:
+        return self._partitions[name].progress.low_mark
+
+    def begins_at(self, name: NamedPartition, offset: int) -> None:
+        """A partition without a committed offset is read from here on: else ``latest`` would skip what comes later."""
+        partition = self._partitions.get(name)
+        if partition is not None and self._low_mark_of(name) < 0:
+            partition.progress.begins_at(offset)
 
     def revoke(self, names: Iterable[NamedPartition], now_ms: int) -> None:
         """Start nothing more of these partitions. What runs goes on: see `busy`, `cancel`, and then `forget`."""
@@ -160,6 +194,8 @@ class Processing:
                 work = self._works[key]
                 if work.state == "waiting":  # for a retry: the next owner begins with it
                     self._drop(partition, work, now_ms)
+        self._retries[:] = [entry for entry in self._retries if id(entry[2]) in self._works]
+        heapq.heapify(self._retries)
         self._start(now_ms)
 
     def busy(self, names: Iterable[NamedPartition]) -> bool:
@@ -187,8 +223,10 @@ class Processing:
                 if work.state == "ended":
                     self._waiting_dead_letter -= len(work.items)
                 else:
+                    self._graces.pop(key, None)
                     self._abandoned[key] = work
                 self._drop(partition, work, now_ms)
+        self._look_if_stuck(now_ms)
 
     @property
     def partitions(self) -> Sequence[NamedPartition]:
@@ -249,8 +287,10 @@ class Processing:
         lane.queued = True
         due_ms = first.taken_ms + self._limits.batch_ms
         if len(lane.waiting) < self._limits.batch and now_ms < due_ms and not self.stopping:
-            heapq.heappush(self._batches, (due_ms, next(self._ties), partition, lane))
+            lane.batch = next(self._ties)
+            heapq.heappush(self._batches, (due_ms, lane.batch, partition, lane))
             return
+        lane.batch = -1
         heapq.heappush(partition.startable, (first.offset, next(self._ties), lane))
         if not partition.turn:
             partition.turn = True
@@ -294,7 +334,7 @@ class Processing:
         work.state, work.started_ms = "running", now_ms
         self._occupied += 1
         if self._limits.timeout_ms is not None:
-            heapq.heappush(self._deadlines, (now_ms + self._limits.timeout_ms, next(self._ties), work))
+            self._timeouts[id(work)] = (now_ms + self._limits.timeout_ms, work)
         self._effects.append(Start(work))
 
     # --- ends of calls
@@ -345,6 +385,10 @@ class Processing:
             self._decide(work, now_ms)
         self._start(now_ms)
 
+    def knows(self, work: Work) -> bool:
+        """Whether the end of a work counts: its partition was not given away since, and nothing was decided."""
+        return id(work) in self._works
+
     def give_up(self, work: Work, now_ms: int) -> None:
         """A failed record is not handled any more, and not done."""
         if id(work) in self._works:
@@ -356,8 +400,12 @@ class Processing:
         if work.state not in {"running", "cancelled", "abandoned"}:
             return False
         self._occupied -= 1
-        counts = work.state != "abandoned" and id(work) in self._works
-        self._abandoned.pop(id(work), None)
+        key = id(work)
+        counts = work.state != "abandoned" and key in self._works
+        self._timeouts.pop(key, None)
+        self._graces.pop(key, None)
+        if self._abandoned.pop(key, None) is not None:
+            self._stuck_since_ms = None
         work.state = "ended"
         return counts
 
@@ -395,7 +443,7 @@ class Processing:
         """Let nothing start above what the marks can hold, once they are three quarters full."""
         partition.unchecked = 0
         progress = partition.progress
-        bytes_max = self._limits.metadata_bytes
+        bytes_max = self._metadata_bytes
         partition.gated_below = None
         if progress.runs * 8 > bytes_max:  # a run takes at most some bytes: most of the time that tells enough
             low, done = progress.low_mark, progress.done_beyond
@@ -407,41 +455,47 @@ class Processing:
 
     def tick(self, now_ms: int) -> None:
         """Do what is due: retries, time-outs, batches."""
-        while self._deadlines and self._deadlines[0][0] <= now_ms:
-            due_ms, _, work = heapq.heappop(self._deadlines)
-            if work.state == "running" and due_ms == work.started_ms + (self._limits.timeout_ms or 0):
-                self._time_out(work, now_ms)
-            elif work.state == "cancelled" and due_ms >= work.started_ms:
-                self._abandon(work)
+        while (first := _first(self._timeouts)) is not None and first[0] <= now_ms:
+            self._time_out(first[1], now_ms)
+        while (first := _first(self._graces)) is not None and first[0] <= now_ms:
+            self._abandon(first[1], now_ms)
+        if self._stuck_since_ms is not None and now_ms >= self._stuck_since_ms + self._limits.grace_ms:
+            self._stuck_since_ms = None
+            self._effects.append(Give(min(self._abandoned.values(), key=lambda each: each.started_ms)))
         while self._batches and self._batches[0][0] <= now_ms:
-            _, _, partition, lane = heapq.heappop(self._batches)
-            if lane.waiting and not lane.busy and self._partitions.get(partition.name) is partition:
+            _, tie, partition, lane = heapq.heappop(self._batches)
+            if lane.batch == tie and lane.waiting and self._partitions.get(partition.name) is partition:
                 self._queue(partition, lane, now_ms)
         self._start(now_ms)
 
     def next_due_ms(self) -> int | None:
         """When `tick` is due next; None if nothing waits for time."""
         full = self._occupied >= self._limits.concurrency
-        dues = [heap[0][0] for heap in (() if full else self._retries, self._deadlines, self._batches) if heap]
+        dues = [heap[0][0] for heap in (() if full else self._retries, self._batches) if heap]
+        dues += [first[0] for first in (_first(self._timeouts), _first(self._graces)) if first is not None]
+        if self._stuck_since_ms is not None:
+            dues.append(self._stuck_since_ms + self._limits.grace_ms)
         return min(dues, default=None)
 
     def _time_out(self, work: Work, now_ms: int) -> None:
         if self._limits.cancellable:
-            work.state = "cancelled"
+            self._cancel(work)
             work.timed_out = True
-            self._effects.append(Cancel(work))
-            heapq.heappush(self._deadlines, (now_ms + self._limits.grace_ms, next(self._ties), work))
+            self._graces[id(work)] = (now_ms + self._limits.grace_ms, work)
             return
-        self._abandon(work)
+        self._abandon(work, now_ms)
 
     def _cancel(self, work: Work) -> None:
         if work.state == "running":
             work.state = "cancelled"
+            self._timeouts.pop(id(work), None)
             self._effects.append(Cancel(work))
 
-    def _abandon(self, work: Work) -> None:
+    def _abandon(self, work: Work, now_ms: int) -> None:
         """A call does not end: decide its record as timed out, and let its slot wait for the call."""
         work.state = "abandoned"
+        self._timeouts.pop(id(work), None)
+        self._graces.pop(id(work), None)
         self.abandoned_total += 1
         self._abandoned[id(work)] = work
         if id(work) in self._works:
@@ -463,8 +517,11 @@ class Processing:
             partition.busy.add(id(follower))
             self._waiting_dead_letter += len(work.items)
             self._effects.append(Failed(follower, TimeoutError("the handler did not end in time")))
-        if len(self._abandoned) >= self._limits.concurrency:
-            self._effects.append(Give(min(self._abandoned.values(), key=lambda each: each.started_ms)))
+        self._look_if_stuck(now_ms)
+
+    def _look_if_stuck(self, now_ms: int) -> None:
+        if self._stuck_since_ms is None and len(self._abandoned) >= self._limits.concurrency:
+            self._stuck_since_ms = now_ms
 
     # --- back-pressure
 
@@ -527,11 +584,23 @@ class Processing:
             low = partition.progress.low_mark
             if low < 0:
                 continue
-            marks, _ = encode_marks(low, partition.progress.done_beyond, bytes_max=self._limits.metadata_bytes)
-            if (low, marks) != partition.committed and (partition.committed is not None or partition.progress.version):
+            marks = self._marks(partition)
+            if (low, marks) != partition.committed:
                 partition.committing = (low, marks)
                 offsets[name] = OffsetAndMetadata(low, metadata=marks)
         return offsets
+
+    def _marks(self, partition: _Partition) -> str:
+        progress = partition.progress
+        return encode_marks(progress.low_mark, progress.done_beyond, bytes_max=self._metadata_bytes)[0]
+
+    def shorten_marks(self) -> bool:
+        """The broker refused a commit's metadata as too long. Whether a shorter one can be tried."""
+        if not self._metadata_bytes:
+            return False
+        half = self._metadata_bytes // 2
+        self._metadata_bytes = half if half >= _METADATA_BYTES_MIN else 0
+        return True
 
     def committed(self, offsets: Iterable[NamedPartition]) -> None:
         """The last `to_commit` of these partitions was accepted."""
@@ -600,3 +669,7 @@ class Processing:
             skipped=self.skipped_total,
             abandoned=self.abandoned_total,
         )
+
+
+def _first(calls: OrderedDict[int, tuple[int, Work]]) -> tuple[int, Work] | None:
+    return next(iter(calls.values())) if calls else None

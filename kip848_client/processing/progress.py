@@ -34,7 +34,8 @@ class Progress:
     """
 
     def __init__(self, offset: int, done: Ranges = ()) -> None:
-        self._done_before: Final = tuple(done)
+        self._committed: Final = offset
+        self._done_before = tuple(done)
         self._firsts: Final = [first for first, _ in done]
         self._next = 0
         self._low = 0
@@ -43,28 +44,30 @@ class Progress:
         """By the number of their first record."""
         self._starts: Final[dict[int, int]] = {}
         """One after the last record of a run -> its first one."""
-        self._committed = offset
         self._end_offset = offset
         """One after the last delivered record."""
-        self.version = 0
-        """Changes with every record that is done."""
 
     def deliver(self, offset: int) -> int | None:
         """A record was delivered. Returns its number; None if an earlier owner has done it already."""
         number = self._next
+        self._undone[number] = offset  # first: a Ctrl-C may come between two steps, and must not pass the record
         self._next += 1
         self._end_offset = offset + 1
-        self._undone[number] = offset
         if self._done_before:
+            if offset < self._committed:  # the log was reset to an earlier end: these are other records
+                self._done_before = ()
             place = bisect_right(self._firsts, offset) - 1
-            if place >= 0 and offset < self._done_before[place][1]:
+            if place >= 0 and self._done_before and offset < self._done_before[place][1]:
                 self.done(number)
                 return None
         return number
 
+    def begins_at(self, offset: int) -> None:
+        """Nothing was delivered yet, and this is the position."""
+        self._end_offset = offset
+
     def done(self, number: int) -> None:
         """The record of this number is done."""
-        self.version += 1
         offset = self._undone.pop(number)
         if number == self._low:
             self._low += 1
@@ -92,17 +95,22 @@ class Progress:
 
     @property
     def done_beyond(self) -> Ranges:
-        """Offsets above `low_mark` that are done, as ascending ranges."""
-        return [(run.first_offset, run.end_offset) for _, run in sorted(self._runs.items())]
+        """Offsets above `low_mark` that are done, as ascending ranges, with those that an earlier owner has done."""
+        ranges = [(run.first_offset, run.end_offset) for _, run in sorted(self._runs.items())]
+        for first, end in self._still_before():
+            begin = max(first, self._end_offset)
+            if begin >= end:
+                continue
+            if ranges and ranges[-1][1] == begin:
+                begin = ranges.pop()[0]
+            ranges.append((begin, end))
+        return ranges
 
-    @property
-    def span(self) -> int:
-        """How many offsets lie between `low_mark` and the end of the last done one."""
-        if not self._starts:
-            return 0
-        return self._runs[self._starts[max(self._starts)]].end_offset - self.low_mark
+    def _still_before(self) -> Ranges:
+        """Ranges of `_done_before` that were not delivered to their end; and maybe one that was."""
+        return self._done_before[max(0, bisect_right(self._firsts, self._end_offset) - 1) :]
 
     @property
     def runs(self) -> int:
-        """How many runs `done_beyond` has."""
-        return len(self._runs)
+        """How many runs `done_beyond` has, or a few more."""
+        return len(self._runs) + len(self._still_before())

@@ -34,6 +34,7 @@ class Item(msgspec.Struct, eq=False):
         lane: records of one partition with the same lane are handled one after the other; None has no order.
         size: in bytes, of key and value.
         record: opaque.
+        original: key and value as they were fetched, if a deserializer has opened them.
     """
 
     partition: NamedPartition
@@ -44,6 +45,7 @@ class Item(msgspec.Struct, eq=False):
     number: int = -1
     """Of its `Progress`."""
     taken_ms: int = 0
+    original: tuple[Any, Any] | None = None
 
 
 class Work(msgspec.Struct, eq=False):

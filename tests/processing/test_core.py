@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kip848_client.model import OffsetAndMetadata
 from kip848_client.processing.marks import decode_marks, encode_marks
 from tests.processing.harness import P, Played, Q
 
@@ -211,10 +212,13 @@ def test_a_call_that_does_not_end_loses_its_record_and_keeps_its_slot(cancellabl
 
 
 def test_all_slots_abandoned_is_an_end() -> None:
-    """Nothing could go on: process() must say so, and not stand still for ever."""
-    played = Played(2, timeout_ms=1000, cancellable=False)
+    """Nothing could go on: process() must say so, and not stand still for ever; but calls that are late may end yet."""
+    played = Played(2, timeout_ms=1000, grace_ms=100, cancellable=False)
     played.take(*range(3))
     played.advance(1000)
+    played.advance(99)
+    assert not played.given_up
+    played.advance(1)
     assert played.given_up
 
 
@@ -273,3 +277,80 @@ def test_memory_does_not_grow_with_what_is_done_beyond() -> None:
     progress = played.core._partitions[P].progress
     assert progress.runs == 1
     assert encode_marks(0, progress.done_beyond, bytes_max=100)[1]
+
+
+def test_nothing_of_a_call_that_has_ended_is_kept_until_its_time_out() -> None:
+    """With timeout_s=3600, an hour of records would stay in memory."""
+    played = Played(2, timeout_ms=3_600_000)
+    played.take(0, 1)
+    played.end(0, 1)
+    assert played.core.next_due_ms() is None
+
+
+def test_a_call_that_a_revocation_cancels_has_not_timed_out() -> None:
+    """The time of its first attempt must not end the second one: it would go to the dead letters."""
+    played = Played(2, timeout_ms=1000)
+    played.take(0)
+    played.advance(900)
+    played.end(0, error=NO)
+    played.core.retry(played.failed[0], played.now, in_ms=0)
+    played.advance(0)
+    played.core.revoke([P], played.now)
+    played.core.cancel([P])
+    played.advance(100)
+    assert len(played.failed) == 1
+
+
+def test_slots_that_a_loss_leaves_taken_are_an_end_too() -> None:
+    """A partition was lost while its handlers hung: the next owner of the slots would wait for ever."""
+    played = Played(1, grace_ms=100, cancellable=False)
+    played.take(0)
+    played.core.forget([P], played.now)
+    played.take(0, partition=Q)
+    played.advance(100)
+    assert played.given_up
+
+
+def test_a_position_without_a_committed_offset_is_committed_before_anything_is_done() -> None:
+    """With auto.offset.reset=latest, the next owner would skip the record in hand, and what came meanwhile."""
+    played = Played(2)
+    played.core.assigned(P, -1)
+    played.core.assigned(Q, -1)
+    played.core.begins_at(Q, 7)
+    played.take(5)
+    assert played.core.to_commit() == {P: OffsetAndMetadata(5, metadata=""), Q: OffsetAndMetadata(7, metadata="")}
+    assert not played.core.without_position
+
+
+def test_marks_of_an_earlier_owner_are_committed_again() -> None:
+    """Two rebalances in a row: what was done before both, and not read again between them, is not repeated."""
+    played = Played(2)
+    played.core.assigned(P, 0, [(3, 10), (20, 30)])
+    assert played.commit() is None
+    played.take(0, 1, 3)
+    played.end(0)
+    assert played.commit() == (1, [(3, 10), (20, 30)])
+    played.end(1)
+    assert played.commit() == (4, [(4, 10), (20, 30)])
+
+
+def test_marks_are_forgotten_when_the_log_begins_anew() -> None:
+    """After an unclean election, or in a topic that was created again, the same offsets are other records."""
+    played = Played(10)
+    played.core.assigned(P, 100, [(103, 110)])
+    played.take(*range(3), 105)
+    assert played.started == [0, 1, 2, 105]
+
+
+def test_marks_that_the_broker_refuses_as_too_long_become_shorter() -> None:
+    """A broker may have a small offset.metadata.max.bytes; without this, nothing would be committed."""
+    played = Played(200, metadata_bytes=128)
+    played.core.assigned(P, 0)
+    played.take(*range(200))
+    played.end(*range(1, 200, 2))
+    assert len(played.core.to_commit()[P].metadata) > 32
+    assert played.core.shorten_marks()
+    assert 0 < len(played.core.to_commit()[P].metadata) <= 64
+    assert played.core.shorten_marks()
+    assert played.commit() is None, "the offset is committed already"
+    assert not played.core.shorten_marks()

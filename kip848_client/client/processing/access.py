@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kip848_client.client.control.ownership import OneThread
     from kip848_client.client.group.group_member import GroupMember
     from kip848_client.client.processing.driver import Driver
+    from kip848_client.client.records.deserializers import Deserializers
     from kip848_client.client.records.fetcher import Fetcher
     from kip848_client.config.consumer import ConsumerConfig
 
@@ -35,6 +36,7 @@ class ProcessedConsumer(Protocol):
     _gate: OneThread
     _fetcher: Fetcher
     _ready: deque[Any]
+    _values: Deserializers | None
     _processor: Driver | None
     _processor_reads: bool
 
@@ -96,6 +98,9 @@ class ConsumerAccess:
         if not group.wants_records:
             raise IllegalStateError("nothing is subscribed or assigned: process() would wait for ever; subscribe first")
         consumer._processor = processor
+        values = consumer._values
+        if values is not None:
+            values.originals = processor.originals
         group.thread.stored = dict
         listeners = group.listeners
         own = ProcessingCallbacks(listeners.callbacks, on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost)
@@ -107,6 +112,8 @@ class ConsumerAccess:
             processor.telemetry.withdraw()
             if listeners.callbacks is own:
                 listeners.callbacks = own.inner
+            if values is not None:
+                values.originals = None
             consumer._processor = None
 
     def over(self) -> bool:
@@ -121,6 +128,12 @@ class ConsumerAccess:
     def assigned(self) -> list[NamedPartition]:
         """The present partitions."""
         return sorted(self._consumer._group.assigned)
+
+    def positions(self, names: Collection[NamedPartition]) -> dict[NamedPartition, int]:
+        """Where partitions are read next, of those that are known to be read."""
+        with self._consumer._gate:
+            positions = self._consumer._fetcher.positions(names)
+        return {name: position.offset for name, position in positions.items() if position.offset >= 0}
 
     def consume(self, count: int, timeout_s: float) -> list[Message]:
         """As `Consumer.consume`."""

@@ -9,7 +9,10 @@ from typing import Any, Final
 from kip848_client.client.records.data_plane import Message
 from kip848_client.errors import ArgumentTypeError, Kip848Error
 
-__all__ = ["DeadLetters"]
+__all__ = ["DeadLetters", "describe"]
+
+_ERROR_BYTES_MAX: Final = 8192
+"""A letter that the text of an error makes too large would be refused."""
 
 
 class DeadLetters:
@@ -38,21 +41,32 @@ class DeadLetters:
         self.topic: Final = topic
 
     def send(
-        self, message: Message, error: BaseException, *, attempts: int, on_end: Callable[[Exception | None], object]
-    ) -> None:
+        self,
+        message: Message,
+        error: BaseException,
+        *,
+        original: tuple[Any, Any] | None,
+        attempts: int,
+        on_end: Callable[[Exception | None], object],
+    ) -> bool:
         """Produce one letter; *on_end* is called from `serve`, with what went wrong.
 
         Args:
+            original: key and value before a deserializer opened them; None if none did.
             attempts: how often the handler was called.
+
+        Returns:
+            False if the producer's queue is full: the letter is to be sent again later.
         """
         kind, timestamp_ms = message.timestamp()
+        key, value = original or (message.key(), message.value())
         headers = list(message.headers() or ())
         headers += [
             ("kip848.topic", str(message.topic()).encode()),
             ("kip848.partition", str(message.partition()).encode()),
             ("kip848.offset", str(message.offset()).encode()),
             ("kip848.timestamp", str(timestamp_ms).encode()),
-            ("kip848.error", f"{type(error).__name__}: {error}".encode("utf-8", "replace")),
+            ("kip848.error", describe(error).encode("utf-8", "replace")[:_ERROR_BYTES_MAX]),
             ("kip848.attempts", str(attempts).encode()),
         ]
 
@@ -62,20 +76,27 @@ class DeadLetters:
         try:
             self._producer.produce(
                 self.topic,
-                key=_raw(message.key()),
-                value=_raw(message.value()),
+                key=key,
+                value=value,
                 headers=headers,
                 timestamp=timestamp_ms if kind else 0,
                 on_delivery=delivered,
             )
-        except Exception as failure:  # noqa: BLE001  its queue is full, or it is closed
+        except BufferError:
+            return False
+        except Exception as failure:  # noqa: BLE001  it is closed, or the letter is too large
             on_end(failure)
+        return True
 
     def serve(self) -> None:
         """Let the producer report what was delivered; returns at once."""
         self._producer.poll(0)
 
 
-def _raw(value: Any) -> bytes | str | None:
-    """Key or value as bytes; what a deserializer has made of them is written as its text."""
-    return value if value is None or isinstance(value, (bytes, str)) else str(value)
+def describe(error: BaseException) -> str:
+    """Type and text of what the application raised, also if that cannot say what it is."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001  its __str__ is the application's, too
+        text = "its text cannot be read"
+    return f"{type(error).__name__}: {text}"

@@ -5,23 +5,24 @@ from __future__ import annotations
 import logging
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import Any, Final
 
 from msgspec.structs import replace
 
+from kip848_client.client.processing.dead_letters import DeadLetters, describe
 from kip848_client.client.processing.handler_telemetry import HandlerTelemetry, age_s
 from kip848_client.client.records.data_plane import Message, TopicPartition
-from kip848_client.errors import ArgumentTypeError, ProcessingError
+from kip848_client.error_codes import ErrorCode
+from kip848_client.errors import ArgumentTypeError, BrokerError, ProcessingError
 from kip848_client.logs import LogEvent, log_event
 from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.processing.core import Processing
 from kip848_client.processing.marks import decode_marks
 from kip848_client.processing.settings import ProcessSettings
 from kip848_client.processing.work import Cancel, Failed, Give, Item, ProcessingStatus, Start, Work
-
-if TYPE_CHECKING:
-    from kip848_client.client.processing.dead_letters import DeadLetters
 
 __all__ = ["CANCELLED_GRACE_S", "READ_RECORDS", "Driver", "now_ms"]
 
@@ -52,11 +53,15 @@ class Driver(ABC):
         self.core: Final = Processing(settings.limits(cancellable=cancellable))
         self.error: BaseException | None = None
         """Why processing ends."""
+        self.originals: Final[dict[int, tuple[Any, Any]]] = {}
+        """Of records that a deserializer has opened: key and value as they were, by id() of the record."""
         self.user_paused: Final[set[NamedPartition]] = set()
         self._group_id: Final = group_id
         self._letters: Final[DeadLetters | None] = settings.dead_letter
         self._retry: Final = _Retry(settings.retry) if settings.retry is not None else None
         self._letters_open = 0
+        self._unsent: Final[deque[Callable[[], bool]]] = deque()
+        """Letters for which the producer's queue had no room."""
 
     # --- what a shell does
 
@@ -90,24 +95,27 @@ class Driver(ABC):
         self.perform()
 
     def _item(self, message: Message) -> Item:
-        key: Any = message.key()
+        original = self.originals.pop(id(message), None)
+        key: Any = message.key() if original is None else original[0]
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         assert topic is not None
         assert partition is not None
         assert offset is not None
         lane: object = None
         if self.settings.order == "key":
-            lane = key if key is None or isinstance(key, (bytes, str)) else repr(key)
+            lane = key
         elif self.settings.order == "partition":
             lane = True
-        size = len(message) + (len(key) if isinstance(key, (bytes, str)) else 0)
-        return Item(NamedPartition(topic, partition), offset, lane, size, message)
+        size = len(key or b"") + len((message if original is None else original[1]) or b"")
+        return Item(NamedPartition(topic, partition), offset, lane, size, message, original=original)
 
     def finished(self, work: Work, error: BaseException | None, *, cancelled: bool = False) -> None:
         """A handler has ended."""
         now = now_ms()
         given_up = cancelled or work.heeded or (work.state == "cancelled" and error is not None)
-        if given_up and not work.timed_out:
+        if error is not None and not isinstance(error, Exception):
+            self.end_without(work, error)  # SystemExit and the like, as out of a loop
+        elif given_up and not work.timed_out:
             self.core.ended(work, now)
         elif error is None and not given_up:
             if self.core.succeeded(work, now):
@@ -121,6 +129,7 @@ class Driver(ABC):
         if self._letters_open:
             assert self._letters is not None
             self._letters.serve()
+            self._send_letters()
         self.telemetry.look()
         self.core.tick(now_ms())
         self.perform()
@@ -149,11 +158,14 @@ class Driver(ABC):
                 )
             self.core.assigned(name, offset if known else -1, done or ())
 
-    def commit_ended(self, offsets: Mapping[NamedPartition, OffsetAndMetadata], error: Exception | None) -> None:
-        """A commit of `Processing.to_commit` has ended."""
+    def commit_ended(self, offsets: Mapping[NamedPartition, OffsetAndMetadata], error: Exception | None) -> bool:
+        """A commit of `Processing.to_commit` has ended. Whether it should be made again, with shorter marks."""
         if error is None:
             self.core.committed(offsets)
-            return
+            return False
+        code = error.code if isinstance(error, BrokerError) else None
+        if code == ErrorCode.OFFSET_METADATA_TOO_LARGE and self.core.shorten_marks():
+            return True
         log_event(
             logging.WARNING,
             LogEvent.PROCESSING_COMMIT_FAILED,
@@ -161,6 +173,7 @@ class Driver(ABC):
             offsets=len(offsets),
             error=repr(error),
         )
+        return False
 
     def status(self) -> ProcessingStatus:
         """What is in hand."""
@@ -187,6 +200,35 @@ class Driver(ABC):
                                 attempt=work.attempt,
                             )
                         )
+
+    def cannot_run(self, work: Work, error: BaseException) -> None:
+        """The executor is broken or shut down: no handler has failed, and no other can run."""
+        failure = ProcessingError(
+            f"the executor cannot run handlers ({describe(error)}); what it had in hand is not committed, for example "
+            f"{_place(work)}: any of these records may have ended a worker process",
+            records=tuple(work.records),
+            attempt=work.attempt,
+        )
+        failure.__cause__ = error
+        self.end_without(work, failure)
+
+    def end_without(self, work: Work, error: BaseException) -> None:
+        """End because of *error*; the records of *work* are not done."""
+        self.stop(error)
+        self.core.ended(work, now_ms())
+        self.perform()
+
+    def log_handlers_that_do_not_end(self, works: Sequence[Work]) -> None:
+        """They were cancelled, and process() waits for them."""
+        oldest = min(works, key=lambda work: work.started_ms)
+        log_event(
+            logging.WARNING,
+            LogEvent.HANDLERS_DO_NOT_END,
+            group_id=self._group_id,
+            handlers=len(works),
+            oldest=_place(oldest),
+            seconds=(now_ms() - oldest.started_ms) // 1000,
+        )
 
     def stop(self, error: BaseException | None) -> None:
         """End: nothing more starts."""
@@ -215,7 +257,7 @@ class Driver(ABC):
                 group_id=self._group_id,
                 records=_place(work),
                 attempts=work.attempt,
-                error=repr(error),
+                error=describe(error),
             )
             self.telemetry.done(work)
             self.core.buried(work, now, skipped=True)
@@ -224,9 +266,11 @@ class Driver(ABC):
 
     def _fail(self, work: Work, error: BaseException) -> None:
         attempts = "" if work.attempt == 1 else f" after {work.attempt} attempts"
+        if not self.core.knows(work):
+            return  # its partition belongs to another member, which begins with it
         failure = ProcessingError(
-            f"the handler failed for {_place(work)}{attempts}: {error!r}; it is not committed, and the next start "
-            "begins with it",
+            f"the handler failed for {_place(work)}{attempts}: {describe(error)}; it is not committed, and the "
+            "next start begins with it",
             records=tuple(work.records),
             attempt=work.attempt,
         )
@@ -254,10 +298,25 @@ class Driver(ABC):
                 self._letters_open -= 1
                 self.perform()
 
-        for record in work.records:
-            self._letters.send(
-                record, error, attempts=work.attempt, on_end=lambda failure: self._hand_in(lambda: ended(failure))
+        def send(item: Item) -> bool:
+            assert self._letters is not None
+            if not self.core.knows(work):
+                ended(None)
+                return True
+            return self._letters.send(
+                item.record,
+                error,
+                original=item.original,
+                attempts=work.attempt,
+                on_end=lambda failure: self._hand_in(lambda: ended(failure)),
             )
+
+        self._unsent.extend(partial(send, item) for item in work.items)
+        self._send_letters()
+
+    def _send_letters(self) -> None:
+        while self._unsent and self._unsent[0]():
+            self._unsent.popleft()
 
 
 class _Letters:

@@ -6,13 +6,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, Final
 
 from kip848_client.client.processing.access import ConsumerAccess, ProcessedConsumer
 from kip848_client.client.processing.driver import CANCELLED_GRACE_S, READ_RECORDS, Driver, now_ms
 from kip848_client.client.processing.record_copy import RecordCopy
-from kip848_client.errors import DeserializationError, Kip848Error
+from kip848_client.errors import ArgumentTypeError, DeserializationError, Kip848Error
 from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.processing.settings import ProcessSettings
 from kip848_client.processing.work import HANDLING, Work
@@ -44,6 +45,8 @@ class ThreadProcessor(Driver):
         self._executor: Final = executor
         self._pool: Executor = executor or ThreadPoolExecutor(settings.concurrency, thread_name_prefix="kip848-process")
         self._copies: Final = isinstance(executor, ProcessPoolExecutor)
+        if self._copies:
+            _check_can_be_sent(handler)
         self._lock: Final = threading.RLock()
         self._moved: Final = threading.Condition(self._lock)
         self._handed_in: Final[deque[Callable[[], None]]] = deque()
@@ -94,6 +97,9 @@ class ThreadProcessor(Driver):
                 self._handed_in.popleft()()
             self.tick()
         self._pause()
+        if unknown := self.core.without_position:
+            for name, offset in self._access.positions(unknown).items():
+                self.core.begins_at(name, offset)
         if time.monotonic() >= self._commit_due_s and not self._commit_open:
             self._commit_due_s = time.monotonic() + self._access.commit_interval_s
             with self._lock:
@@ -112,17 +118,20 @@ class ThreadProcessor(Driver):
             self._access.resume(resume)
 
     def _commit(self, offsets: Mapping[NamedPartition, OffsetAndMetadata]) -> None:
+        failure: Kip848Error | None = None
         try:
             self._access.commit(offsets)
         except Kip848Error as error:
-            self._committed(offsets, error)
-        else:
-            self._committed(offsets, None)
+            failure = error
+        if self._committed(offsets, failure):
+            with self._lock:
+                shorter = self.core.to_commit(offsets)
+            self._commit(shorter)
 
-    def _committed(self, offsets: Mapping[NamedPartition, OffsetAndMetadata], error: Kip848Error | None) -> None:
+    def _committed(self, offsets: Mapping[NamedPartition, OffsetAndMetadata], error: Kip848Error | None) -> bool:
         with self._lock:
             self._commit_open = False
-            self.commit_ended(offsets, error)
+            return self.commit_ended(offsets, error)
 
     # --- rebalances, on the caller's thread
 
@@ -198,8 +207,8 @@ class ThreadProcessor(Driver):
                 future = self._pool.submit(self._handler, given)
             else:
                 future = self._pool.submit(self._handle, work, given)
-        except RuntimeError as error:  # the pool was shut down, or its processes died
-            self._hand_in(lambda error=error: self.finished(work, error))  # type: ignore[misc]
+        except RuntimeError as error:  # the pool was shut down, its processes died, or there are too many threads
+            self.cannot_run(work, error)
             return
         if self._copies and self.telemetry.on:
             call = self.telemetry.call(work)
@@ -219,10 +228,14 @@ class ThreadProcessor(Driver):
     def _ended(self, work: Work, future: Future[object]) -> None:
         """A handler ended, on its own thread."""
         with self._moved:
-            if future.cancelled():
-                self.finished(work, None, cancelled=True)
-            else:
-                self.finished(work, future.exception())
+            try:
+                error = None if future.cancelled() else future.exception()
+                if isinstance(error, BrokenExecutor):
+                    self.cannot_run(work, error)
+                else:
+                    self.finished(work, error, cancelled=future.cancelled())
+            except Exception as error:  # noqa: BLE001  else it is lost on this thread
+                self.stop(error)
             self._moved.notify_all()
             paused = bool(self.core.paused)
         if paused:
@@ -237,3 +250,13 @@ class ThreadProcessor(Driver):
 
     def _hand_in(self, function: Callable[[], None]) -> None:
         self._handed_in.append(function)
+
+
+def _check_can_be_sent(handler: object) -> None:
+    try:
+        ForkingPickler.dumps(handler)  # as the pool will
+    except Exception as error:
+        raise ArgumentTypeError(
+            f"handler={handler!r} cannot be sent to another process ({error}): give a function that a module defines, "
+            "and no lambda or inner function"
+        ) from error

@@ -41,6 +41,8 @@ class Deserializers:
         self._on_error: Final = on_error
         self._opened: dict[int, Message[Any, Any]] = {}
         """Records that were opened and taken back, by identity."""
+        self.originals: dict[int, tuple[Any, Any]] | None = None
+        """Key and value before they were opened, by id() of the record; None if they are not kept."""
 
     def introduce(self, cluster_id: Callable[[], object]) -> None:
         """Tell deserialisers that ask for it how to get the cluster's id."""
@@ -79,6 +81,7 @@ class Deserializers:
         context = SerializationContext(topic, MessageField.KEY, message.headers())
         key: object = message.key()
         value: object = message.value()
+        original = (key, value)
         where = f"{topic}-{message.partition()} offset {message.offset()}"
         try:
             if self._key is not None:
@@ -95,6 +98,8 @@ class Deserializers:
             raise ValueDeserializationError(text, kafka_message=message) from error
         message.set_key(key)
         message.set_value(value)
+        if self.originals is not None:
+            self.originals[id(message)] = original
 
 
 def deserializers_of(config: ConsumerConfig) -> Deserializers | None:

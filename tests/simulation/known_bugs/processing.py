@@ -35,9 +35,9 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     original = Processing._abandon
 
-    def abandon(core: Any, work: Any) -> None:
+    def abandon(core: Any, work: Any, now_ms: int) -> None:
         core._occupied -= 1
-        original(core, work)
+        original(core, work, now_ms)
 
     patch.setattr(Processing, "_abandon", abandon)
 

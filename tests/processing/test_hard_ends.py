@@ -1,0 +1,249 @@
+"""What ends ``process()`` or a handler in ways that are not in the plan: exits, broken pools, full queues, refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import threading
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+from confluent_kafka import Producer, TopicPartition
+
+from kip848_client import AsyncConsumer, Consumer, DeadLetters
+from kip848_client.errors import ArgumentTypeError, ProcessingError
+from kip848_client.testing import EmbeddedBroker, NewRecord
+from tests.support.waiting import wait_until
+
+
+def _conf(broker: EmbeddedBroker, **settings: Any) -> dict[str, Any]:
+    base = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
+    return {**base, "auto.commit.interval.ms": 50, **settings}
+
+
+def _filled(broker: EmbeddedBroker, count: int) -> None:
+    broker.topics.create("orders")
+    broker.produce_many("orders", [NewRecord(str(number), key=str(number)) for number in range(count)])
+
+
+def _committed(broker: EmbeddedBroker) -> int | None:
+    committed: int | None = broker.groups.committed("g").get(("orders", 0))
+    return committed
+
+
+@pytest.mark.parametrize("exit_", [SystemExit, KeyboardInterrupt])
+def test_an_exit_in_a_handler_ends_process(kip848_broker: EmbeddedBroker, exit_: type[BaseException]) -> None:
+    """As in a plain loop: it is raised, and its record is not skipped."""
+    _filled(kip848_broker, 10)
+
+    async def handle(message: Any) -> None:
+        if message.offset() == 4:
+            raise exit_
+
+    async def main() -> None:
+        async with AsyncConsumer(_conf(kip848_broker)) as consumer:
+            await consumer.subscribe(["orders"])
+            with pytest.raises(exit_):
+                await consumer.process(handle, on_error="skip")
+
+    asyncio.run(main())
+    assert _committed(kip848_broker) == 4
+
+    def synchronous(message: Any) -> None:
+        raise exit_
+
+    with Consumer(_conf(kip848_broker)) as consumer:
+        consumer.subscribe(["orders"])
+        with pytest.raises(exit_):
+            consumer.process(synchronous, on_error="skip")
+    assert _committed(kip848_broker) == 4
+
+
+def test_a_handler_that_awaits_something_cancelled_has_failed(kip848_broker: EmbeddedBroker) -> None:
+    """Else process() would end without an error, though its task was not cancelled."""
+    _filled(kip848_broker, 10)
+
+    async def handle(message: Any) -> None:
+        if message.offset() == 4:
+            future = asyncio.get_running_loop().create_future()
+            future.cancel()
+            await future
+
+    async def main() -> None:
+        async with AsyncConsumer(_conf(kip848_broker)) as consumer:
+            await consumer.subscribe(["orders"])
+            with pytest.raises(ProcessingError, match=r"offset 4.*cancelled"):
+                await consumer.process(handle)
+
+    asyncio.run(main())
+
+
+def test_a_task_of_a_handler_that_others_cancel_ends_process(kip848_broker: EmbeddedBroker) -> None:
+    """It has not failed, so on_error="skip" must not count its record as done."""
+    _filled(kip848_broker, 5)
+
+    async def handle(message: Any) -> None:
+        if message.offset() == 2:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            await anyio.sleep_forever()
+
+    async def main() -> None:
+        async with AsyncConsumer(_conf(kip848_broker)) as consumer:
+            await consumer.subscribe(["orders"])
+            with pytest.raises(ProcessingError, match="cancelled the task"):
+                await consumer.process(handle, on_error="skip")
+
+    asyncio.run(main())
+    assert _committed(kip848_broker) == 2
+
+
+def test_the_log_names_handlers_that_swallow_their_cancellation(
+    kip848_broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """process() has to wait for its tasks: an operator must see for which."""
+    _filled(kip848_broker, 1)
+
+    async def main() -> None:
+        began, told = anyio.Event(), anyio.Event()
+
+        async def handle(_: Any) -> None:
+            began.set()
+            while not told.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await told.wait()
+
+        async with AsyncConsumer(_conf(kip848_broker)) as consumer:
+            await consumer.subscribe(["orders"])
+            task = asyncio.create_task(consumer.process(handle, grace_s=0))
+            await began.wait()
+            task.cancel()
+            await asyncio.to_thread(wait_until, lambda: "handlers_do_not_end" in caplog.text, what="it is logged")
+            told.set()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(main())
+    assert "orders-0 at offset 0" in caplog.text
+
+
+def _die(record: Any) -> None:
+    if record.offset() == 2:
+        os._exit(9)
+
+
+def test_a_worker_process_that_dies_is_no_failure_of_records(kip848_broker: EmbeddedBroker) -> None:
+    """A broken pool refuses every record: with on_error="skip" all of them would count as done."""
+    _filled(kip848_broker, 20)
+    with ProcessPoolExecutor(1) as pool, Consumer(_conf(kip848_broker)) as consumer:
+        consumer.subscribe(["orders"])
+        with pytest.raises(ProcessingError, match="executor cannot run handlers"):
+            consumer.process(_die, executor=pool, on_error="skip", concurrency=1)
+    assert _committed(kip848_broker) == 2
+
+
+def test_a_handler_that_cannot_be_pickled_is_refused_at_once(kip848_broker: EmbeddedBroker) -> None:
+    """It would fail for every record, and each would go to the dead letters."""
+    _filled(kip848_broker, 1)
+    with ProcessPoolExecutor(1) as pool, Consumer(_conf(kip848_broker)) as consumer:
+        consumer.subscribe(["orders"])
+        with pytest.raises(ArgumentTypeError, match="cannot be sent to another process"):
+            consumer.process(lambda _: None, executor=pool)
+
+
+def test_letters_wait_while_the_producers_queue_is_full(kip848_broker: EmbeddedBroker) -> None:
+    """A burst of failures must not end process(): room comes with the next acknowledgement."""
+    _filled(kip848_broker, 100)
+    kip848_broker.topics.create("dead")
+    conf = {"bootstrap.servers": kip848_broker.bootstrap_servers, "queue.buffering.max.messages": 10}
+
+    def end() -> None:
+        wait_until(lambda: _committed(kip848_broker) == 100, what="all are committed")
+        consumer.hand_over()
+
+    watcher = threading.Thread(target=end)
+    with Consumer(_conf(kip848_broker)) as consumer:
+        consumer.subscribe(["orders"])
+        watcher.start()
+        consumer.process(lambda _: 1 / 0, concurrency=50, dead_letter=DeadLetters(Producer(conf), "dead"))
+        watcher.join()
+    assert len(kip848_broker.records("dead")) == 100
+
+
+def test_a_dead_letter_is_the_record_as_it_was_fetched(kip848_broker: EmbeddedBroker) -> None:
+    """It is read with the same deserializers later, and a long error must not make it too large."""
+    kip848_broker.topics.create("orders")
+    kip848_broker.topics.create("dead")
+    kip848_broker.produce_many("orders", [NewRecord('{"a": 1}', key="[1]")])
+
+    def handle(message: Any) -> None:
+        consumer.hand_over()
+        raise ValueError(message.value()["a"], "x" * 2_000_000)
+
+    letters = DeadLetters(Producer({"bootstrap.servers": kip848_broker.bootstrap_servers}), "dead")
+    opens = {f"{part}.deserializer": lambda data, _: json.loads(data) for part in ("key", "value")}
+    with Consumer(_conf(kip848_broker, **opens)) as consumer:
+        consumer.subscribe(["orders"])
+        consumer.process(handle, dead_letter=letters)
+    (letter,) = kip848_broker.records("dead")
+    assert (letter.key, letter.value) == (b"[1]", b'{"a": 1}')
+
+
+class _Key:
+    """Equal by nothing but identity, and so is its text."""
+
+
+def test_keys_are_equal_if_their_bytes_are(kip848_broker: EmbeddedBroker) -> None:
+    """What a deserializer makes of two equal keys may differ: their order would be lost."""
+    kip848_broker.topics.create("orders")
+    kip848_broker.produce_many("orders", [NewRecord(str(number), key="k") for number in range(20)])
+    most = running = 0
+
+    async def handle(message: Any) -> None:
+        nonlocal most, running
+        running += 1
+        most = max(most, running)
+        await anyio.lowlevel.checkpoint()
+        running -= 1
+        if message.offset() == 19:
+            consumer.hand_over()
+
+    consumer = AsyncConsumer(_conf(kip848_broker, **{"key.deserializer": lambda *_: _Key()}))
+
+    async def main() -> None:
+        async with consumer:
+            await consumer.subscribe(["orders"])
+            await consumer.process(handle)
+
+    asyncio.run(main())
+    assert most == 1
+
+
+def test_commits_go_on_where_little_metadata_is_allowed() -> None:
+    """offset.metadata.max.bytes of a broker may be small: fewer marks, and not no commits."""
+    with EmbeddedBroker(config={"offset.metadata.max.bytes": 20}) as broker, Consumer(_conf(broker)) as consumer:
+        _filled(broker, 300)
+        hang = threading.Event()
+        consumer.subscribe(["orders"])
+
+        def handle(message: Any) -> None:
+            if message.offset() >= 100 and message.offset() % 3 == 0:
+                hang.wait(10)
+
+        def end() -> None:
+            wait_until(lambda: _committed(broker) == 102, what="the first are committed")
+            consumer.hand_over()
+
+        watcher = threading.Thread(target=end)
+        watcher.start()
+        consumer.process(handle, concurrency=100, drain_s=0, grace_s=0)
+        watcher.join()
+        hang.set()
+        (at,) = consumer.committed([TopicPartition("orders", 0)])
+    assert (at.offset, at.metadata) == (102, None)
