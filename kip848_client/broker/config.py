@@ -75,8 +75,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     # Connections
     frame_bytes_max: Annotated[int, Property("socket.request.max.bytes", minimum=1024)] = 104_857_600
-    request_bytes_max: Annotated[int, Property("kip848.request.max.bytes", minimum=1024)] = 8_388_608
-    request_elements_max: Annotated[int, Property("kip848.request.max.elements", minimum=1)] = 50_000
+    request_elements_max: Annotated[int, Property("kip848.request.max.elements", minimum=1)] = 2_000_000
     connections_max: Annotated[int, Property("max.connections", minimum=1)] = 10_000
     connection_idle_ms_max: Annotated[int, Property("connections.max.idle.ms", minimum=1, maximum=INT64_MAX)] = 600_000
     incomplete_frame_ms_max: Annotated[int, Property("kip848.incomplete.frame.max.ms", minimum=1)] = 30_000

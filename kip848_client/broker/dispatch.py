@@ -2,12 +2,10 @@
 
 Requests that cannot be handled:
 
-* not a request at all, an API that is not served, or a version of it that is not: the connection is closed, as Apache
-  Kafka does (there is no answer that such a client could read). ApiVersions of a newer version is answered in
+* not a request at all, one with too many elements (``kip848.request.max.elements``), an API that is not served, or a
+  version of it that is not: the connection is closed, as Apache Kafka does (there is no answer that such a client
+  could read). ApiVersions of a newer version is answered in
   version 0;
-* more entries in its lists than ``kip848.request.max.elements``: INVALID_REQUEST, wherever the response has a field for
-  it, for which the request is read up to `_REFUSED_FACTOR` times that limit; beyond it, or without such a field, the
-  connection is closed;
 * a handler that raises: the error is logged and journaled, the client gets UNKNOWN_SERVER_ERROR where the response
   has a field for it, else its connection is closed. Other clients are not affected. Handlers raise ProtocolError for
   what only closing the connection can say (a Produce without an answer that failed).
@@ -31,12 +29,10 @@ from kip848_client.broker.net.request_log import RequestLog
 from kip848_client.broker.net.server import ClientConnection
 from kip848_client.broker.state import BrokerState
 from kip848_client.errors import ErrorCode, Kip848Error, ProtocolError, UnsupportedVersionError
-from kip848_client.faults.replies import ErrorPlacer
 from kip848_client.journal import JournalEvent
 from kip848_client.logs import BROKER_LOGGER, LogEvent, log_event
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import decode_request, encode_response, frame, peek_request_header
-from kip848_client.wire.compiler.primitives import TooManyElementsError
 from kip848_client.wire.messages import message_pair
 from kip848_client.wire.schema import Request, Response, fields_of
 
@@ -46,8 +42,6 @@ __all__ = ["Dispatcher"]
 _KEY_AND_VERSION: Final = struct.Struct(">hh")
 _SLICE_S: Final = 0.01
 """How long one request is handled before other connections have their turn, in seconds."""
-_REFUSED_FACTOR: Final = 4
-_ACKS_OF_NO_ANSWER: Final = 0
 
 
 class Dispatcher:
@@ -84,9 +78,6 @@ class Dispatcher:
             )
         try:
             header, request = decode_request(data, elements_max=self._elements_max)
-        except TooManyElementsError as error:
-            self._refuse_large(data, connection, f"{api_name(api_key)} is too large: {error}")
-            return
         except (ProtocolError, UnsupportedVersionError) as error:
             raise ProtocolError(f"{api_name(api_key)} version {api_version} cannot be read: {error}") from error
         context = connection.begin(header, now_ms=self._broker.clock.now_ms(), node_id=connection.node_id)
@@ -223,28 +214,6 @@ class Dispatcher:
         header = peek_request_header(data)
         context = connection.begin(header, now_ms=self._broker.clock.now_ms(), node_id=connection.node_id)
         context.reply(unsupported_version(self._broker))
-
-    def _refuse_large(self, data: bytes, connection: ClientConnection, reason: str) -> None:
-        header = peek_request_header(data)
-        response: Response | None
-        try:
-            _, request = decode_request(data, elements_max=_REFUSED_FACTOR * self._elements_max)
-        except TooManyElementsError:
-            response = _error_response(header.api_key, header.api_version, code=ErrorCode.INVALID_REQUEST)
-        else:
-            placer = ErrorPlacer(
-                api_key=header.api_key,
-                api_version=header.api_version,
-                code=ErrorCode.INVALID_REQUEST,
-                message=reason,
-                topic_name=lambda _: None,
-            )
-            has_answer = getattr(request, "acks", None) != _ACKS_OF_NO_ANSWER
-            response = placer.refuse(request) if has_answer else None
-        if response is None:
-            raise ProtocolError(reason)
-        context = connection.begin(header, now_ms=self._broker.clock.now_ms(), node_id=connection.node_id)
-        context.reply(response)
 
     def _frame(self, response: Response, context: RequestContext) -> bytes:
         return frame(encode_response(response, api_version=context.api_version, correlation_id=context.correlation_id))

@@ -250,7 +250,6 @@ class StartUp(NamedTuple):
         def make_server(node_id: int) -> Server:
             state.fetch_sessions[node_id] = FetchSessions(
                 slots=self.config.fetch_session_slots,
-                session_partitions_max=self.config.request_elements_max,
                 new_id=lambda: secrets.randbits(31),
             )
             state.share_sessions[node_id] = ShareSessions(sessions_max=self.config.share_sessions_max)

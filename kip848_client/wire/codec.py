@@ -18,7 +18,7 @@ import msgspec
 from kip848_client.errors import ErrorCode, MessageValueError, ProtocolError, UnsupportedVersionError
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.compiler.compiler import ELEMENTS_UNBOUNDED, decode_body, encode_body
-from kip848_client.wire.compiler.primitives import decode_uvarint, skip_tags, too_many_elements
+from kip848_client.wire.compiler.primitives import rest_of_tag_count, skip_tags
 from kip848_client.wire.messages import message_pair
 from kip848_client.wire.schema import Request, Response
 
@@ -116,8 +116,7 @@ def decode_request(
 
     Raises:
         UnsupportedVersionError: a key or version that we do not speak (`peek_request_header` still reads the header).
-        TooManyElementsError: there are more than *elements_max*.
-        ProtocolError: the bytes are not what their header says.
+        ProtocolError: the bytes are not what their header says, or there are more than *elements_max*.
     """
     data = bytes(data)
     header, position = _read_request_header(data)
@@ -125,7 +124,7 @@ def decode_request(
     spec = cls.WIRE
     version = header.api_version
     if spec.flexible.first <= version <= spec.flexible.last and spec.versions.first <= version <= spec.versions.last:
-        position = _skip_header_tags(data, position, elements_max)
+        position = _skip_header_tags(data, position)
     # Apache Kafka does not look behind the last field, and librdkafka's request for all topics (Metadata 9 and later
     # with a null list) has three bytes there.
     return header, decode_body(cls, version, data, position, allow_trailing=True, elements_max=elements_max)
@@ -191,7 +190,7 @@ def decode_response(
     position = 4
     spec = cls.WIRE
     if spec.flexible.first <= api_version <= spec.flexible.last:
-        position = _skip_header_tags(data, position, ELEMENTS_UNBOUNDED)
+        position = _skip_header_tags(data, position)
     return correlation_id, decode_body(cls, api_version, data, position, allow_trailing=allow_trailing)
 
 
@@ -234,11 +233,12 @@ def _read_request_header(data: bytes) -> tuple[RequestHeader, int]:
     return RequestHeader(api_key, api_version, correlation_id, client_id), stop
 
 
-def _skip_header_tags(data: bytes, position: int, count_max: int) -> int:
+def _skip_header_tags(data: bytes, position: int) -> int:
     try:
-        count, position = decode_uvarint(data, position)
-        if count > count_max:
-            too_many_elements()
+        count = data[position]
+        position += 1
+        if count > 127:
+            count, position = rest_of_tag_count(data, position, count)
         return skip_tags(data, position, len(data), count)
     except IndexError as failure:
         raise ProtocolError(f"a frame of {len(data)} bytes ends inside its header") from failure

@@ -226,9 +226,9 @@ def _continues(logged: LoggedRequest) -> bool:
 # --- which sessions there are
 
 
-def some_sessions(slots: int = 2, *, session_partitions_max: int = 12_000) -> FetchSessions:
+def some_sessions(slots: int = 2) -> FetchSessions:
     numbers = iter(range(10_000))  # the first is 0, which is no id
-    return FetchSessions(slots=slots, session_partitions_max=session_partitions_max, new_id=lambda: next(numbers))
+    return FetchSessions(slots=slots, new_id=lambda: next(numbers))
 
 
 def opened(sessions: FetchSessions, size: int, *, now_ms: int) -> int:
@@ -285,7 +285,7 @@ def test_a_full_cache_gives_up_what_is_stale_then_what_is_small_and_old() -> Non
 
 def test_sessions_hold_a_bounded_number_of_partitions() -> None:
     """A client could fill the memory of the broker by adding partitions in many small requests."""
-    sessions = some_sessions(20, session_partitions_max=PARTITIONS_MAX // 10)
+    sessions = some_sessions(20)
     growing = opened(sessions, 1, now_ms=0)
     tenth = PARTITIONS_MAX // 10
     assert all(opened(sessions, tenth, now_ms=0) for _ in range(9))

@@ -19,6 +19,7 @@ from kip848_client.wire.codec import (
     peek_correlation_id,
     peek_request_header,
 )
+from kip848_client.wire.compiler.primitives import encode_uvarint
 from kip848_client.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     Assignment,
@@ -368,6 +369,35 @@ def test_lengths_of_more_than_one_varint_byte_survive() -> None:
     assert decode_request(encode(heartbeat, 1))[1] == heartbeat
     assert decode_request(encode(produce, 9))[1] == produce
     assert decode_request(encode(produce, 3))[1] == produce
+
+
+@pytest.mark.parametrize("version", [4, 5], ids=["classic", "compact"])
+def test_an_array_may_have_a_million_elements_as_in_kafka(version: int) -> None:
+    """A client would pass here with a request that Kafka refuses, or be refused with one that Kafka takes."""
+
+    def describe(count: int) -> bytes:
+        if version == 4:
+            return header(15, version) + struct.pack(">i", count) + b"\0\0" * count + b"\0"
+        return header(15, version) + b"\0" + encode_uvarint(count + 1) + b"\1" * count + b"\0\0"
+
+    assert len(decode_request(describe(1_000_000))[1].groups) == 1_000_000
+    with pytest.raises(ProtocolError, match="claims 1000001 elements; the limit is 1000000"):
+        decode_request(describe(1_000_001))
+
+
+@pytest.mark.parametrize("where", ["header", "body"])
+def test_a_struct_may_have_ten_thousand_tagged_fields_as_in_kafka(where: str) -> None:
+    """Kafka closes the connection of a client that sends more."""
+    plain = encode(ConsumerGroupHeartbeatRequest(group_id="g"), 1)
+    at = struct.calcsize(">hhih") + len("c") if where == "header" else len(plain) - 1
+    assert plain[at : at + 1] == b"\0"
+
+    def tagged(count: int) -> bytes:
+        return plain[:at] + encode_uvarint(count) + b"\x7e\0" * count + plain[at + 1 :]
+
+    assert decode_request(tagged(10_000))[1] == ConsumerGroupHeartbeatRequest(group_id="g")
+    with pytest.raises(ProtocolError, match="10001 tagged fields"):
+        decode_request(tagged(10_001))
 
 
 def test_a_frame_may_come_as_a_memoryview() -> None:

@@ -1,4 +1,4 @@
-"""TCP: connections, frames and their limits, answers in order. Reads only the API key inside a frame.
+"""TCP: connections, frames and their limits, answers in order. Reads nothing inside a frame.
 
 A frame is four bytes of length and a request; `dispatch` makes a `RequestContext` of it. Several requests of one
 connection may be open at once; answers leave in the order of the requests. A peer that breaks a limit loses its own
@@ -6,8 +6,6 @@ connection, and nothing else happens. Limits, all from `BrokerConfig`:
 
 * a frame longer than ``socket.request.max.bytes`` (before authentication: ``sasl.server.max.receive.size``) is refused
   from its first four bytes, before memory is taken;
-* a frame longer than ``kip848.request.max.bytes`` is refused as well, except Produce: a decoded request takes many
-  times its bytes;
 * a frame that is not complete ``kip848.incomplete.frame.max.ms`` after its first byte closes its connection;
 * after ``kip848.unanswered.requests.max`` open requests, while the peer does not read its answers, or while it
   is throttled, nothing more is read from it;
@@ -44,9 +42,6 @@ _LENGTH: Final = struct.Struct(">i")
 _LENGTH_BYTES: Final = 4
 _TLS_HANDSHAKE: Final = 0x1603
 """The first bytes of a TLS connection, where a frame has the upper half of its length."""
-_KEY_END: Final = 6
-_MAY_BE_LARGE: Final = (b"\0\0", b"\0", b"")
-"""How a frame begins that may be as long as any: the key of Produce, and what may still become it."""
 _BACKLOG: Final = 512
 _WRITE_BYTES: Final = 65_536
 _RECEIVE_BYTES: Final = 262_144
@@ -494,7 +489,6 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _cut_frames_until_limit(self, received: memoryview | bytearray) -> None:
         server, config = self._server, self._server.config
         limit, frame_bytes_max = config.unanswered_requests_max, self._frame_bytes_max
-        request_bytes_max = config.request_bytes_max
         start, end = 0, len(received)
         turn_ends_s = 0.0
         self._frame_waits = False
@@ -504,13 +498,6 @@ class ClientConnection(asyncio.BufferedProtocol):
                 if length >> 16 == _TLS_HANDSHAKE:
                     raise ProtocolError("the client speaks TLS, and this port does not; see its security.protocol")
                 raise ProtocolError(f"a frame says it has {length} bytes; allowed are 0 to {frame_bytes_max}")
-            if (
-                length > request_bytes_max
-                and bytes(received[start + _LENGTH_BYTES : start + _KEY_END]) not in _MAY_BE_LARGE
-            ):
-                raise ProtocolError(
-                    f"a request says it has {length} bytes; more than {request_bytes_max} are for records only"
-                )
             if end - start - _LENGTH_BYTES < length:
                 break
             if self._mutes or self._writing_paused or len(self._open) >= limit or self._is_at_work():

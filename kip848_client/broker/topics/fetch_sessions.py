@@ -135,14 +135,11 @@ class FetchSessions:
 
     Args:
         slots: how many there are at most (``max.incremental.fetch.session.cache.slots``); with 0 none is opened.
-        session_partitions_max: partitions of one session, as many as a request may name; one that grows beyond is
-            closed. Kafka has no such limit.
         new_id: makes a random number from 0 to 2**31 - 1, so that no client has it from an earlier life of the node.
     """
 
-    def __init__(self, *, slots: int, session_partitions_max: int, new_id: Callable[[], int]) -> None:
+    def __init__(self, *, slots: int, new_id: Callable[[], int]) -> None:
         self._slots: Final = slots
-        self._session_partitions_max: Final = session_partitions_max
         self._new_id: Final = new_id
         self._sessions: Final[OrderedDict[int, _Session]] = OrderedDict()
         """Sessions by id, the longest idle one first."""
@@ -176,7 +173,7 @@ class FetchSessions:
         if not session.partitions:
             del self._sessions[session.session_id]
             return OpenedOut(replace(request, topics=()), lambda response: response)
-        if len(session.partitions) > size and not self._may_grow(session):
+        if len(session.partitions) > size and self._partition_count() > PARTITIONS_MAX:
             del self._sessions[session.session_id]
             return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session.used_ms = now_ms
@@ -221,9 +218,6 @@ class FetchSessions:
                     return False
             del self._sessions[evicted.session_id]
         return self._partition_count() + size <= PARTITIONS_MAX
-
-    def _may_grow(self, session: _Session) -> bool:
-        return len(session.partitions) <= self._session_partitions_max and self._partition_count() <= PARTITIONS_MAX
 
     def _partition_count(self) -> int:
         return sum([len(session.partitions) for session in self._sessions.values()])

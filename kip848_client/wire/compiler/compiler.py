@@ -76,10 +76,13 @@ def decoder_for(cls: type[Message], version: int) -> Decoder:
         "decode_uvarint": primitives.decode_uvarint,
         "rest_of_uvarint": primitives.rest_of_uvarint,
         "rest_of_string_length": primitives.rest_of_string_length,
+        "rest_of_array_length": primitives.rest_of_array_length,
+        "rest_of_tag_count": primitives.rest_of_tag_count,
         "skip_tags": primitives.skip_tags,
         "bad_length": primitives.bad_length,
         "bad_array_length": primitives.bad_array_length,
         "bad_tag_size": primitives.bad_tag_size,
+        "too_long_array": primitives.too_long_array,
         "too_many_elements": primitives.too_many_elements,
     }
     decoder = cast("Decoder", _run(made.text, environment, "decode", cls, version))
@@ -124,8 +127,7 @@ def decode_body(
 
     Raises:
         UnsupportedVersionError: we do not speak that version.
-        TooManyElementsError: it is larger than *elements_max*.
-        ProtocolError: the bytes are not such a message.
+        ProtocolError: the bytes are not such a message, or it is larger than *elements_max*.
     """
     try:
         decoder = _DECODERS[cls][version]
@@ -138,11 +140,6 @@ def decode_body(
         raise ProtocolError(f"{cls.__name__} v{version} of {end} bytes ends before its last field") from failure
     except UnicodeDecodeError as failure:
         raise ProtocolError(f"{cls.__name__} v{version} has a string that is not UTF-8: {failure}") from failure
-    except primitives.TooManyElementsError as failure:
-        raise primitives.TooManyElementsError(
-            f"{cls.__name__} v{version} of {end} bytes has more than {elements_max} entries in all its lists together; "
-            "an embedded broker takes more with kip848.request.max.elements"
-        ) from failure
     except ProtocolError as failure:
         raise ProtocolError(f"{cls.__name__} v{version} of {end} bytes: {failure}") from failure
     if position != end and not allow_trailing:

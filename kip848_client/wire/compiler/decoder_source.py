@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from kip848_client.wire.compiler.primitives import ARRAY_LENGTH_MAX
 from kip848_client.wire.compiler.source import Source
 from kip848_client.wire.schema import (
     BYTES,
@@ -138,7 +139,7 @@ class DecoderSource:
         self._indent -= 2
 
     def _count_tags(self, count: str) -> None:
-        self._emit(f"if {count} > 127: {count}, p = rest_of_uvarint(b, p, {count})")
+        self._emit(f"if {count} > 127: {count}, p = rest_of_tag_count(b, p, {count})")
         self._emit(f"left -= {count}")
         self._emit("if left < 0: too_many_elements()")
 
@@ -213,8 +214,10 @@ class DecoderSource:
             self._emit("else:")
             self._indent += 1
         if self.compact:
-            self._emit(f"if {count} > 127: {count}, p = rest_of_uvarint(b, p, {count})")
+            self._emit(f"if {count} > 127: {count}, p = rest_of_array_length(b, p, {count})")
             self._emit(f"{count} -= 1")
+        else:
+            self._emit(f"if {count} > {ARRAY_LENGTH_MAX}: too_long_array(p, {count})")
         least = self._least_size(element)
         needed = f"{count} * {least}" if least > 1 else count
         self._emit(f"if {count} < 0 or {needed} > end - p: bad_array_length(p, {count})")

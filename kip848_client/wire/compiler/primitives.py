@@ -17,8 +17,10 @@ __all__ = [
     "decode_uvarint",
     "rest_of_uvarint",
     "rest_of_string_length",
+    "rest_of_array_length",
+    "rest_of_tag_count",
+    "ARRAY_LENGTH_MAX",
     "skip_tags",
-    "TooManyElementsError",
     "too_many_elements",
     "uuid_of",
     "KNOWN_UUIDS",
@@ -27,11 +29,18 @@ __all__ = [
     "UNPACK_INT32S",
     "bad_length",
     "bad_array_length",
+    "too_long_array",
     "bad_tag_size",
 ]
 
 STRING_LENGTH_MAX: Final = 32767
 """Kafka counts the bytes of a string in an int16; compact strings keep that limit."""
+
+ARRAY_LENGTH_MAX: Final = 1_000_000
+"""Elements of one array. Kafka refuses more of them, and more tagged fields, since 4.4 (``MessageUtil``)."""
+
+_TAGS_MAX: Final = 10_000
+"""Tagged fields of one struct."""
 
 _UVARINT_SHIFT_MAX: Final = 28
 """The fifth byte of a varint carries bits 28 to 34; of those only the lowest four fit 32 bits."""
@@ -97,6 +106,22 @@ def rest_of_string_length(data: bytes, position: int, first: int) -> tuple[int, 
     return value, position
 
 
+def rest_of_array_length(data: bytes, position: int, first: int) -> tuple[int, int]:
+    """As `rest_of_uvarint`, for the length + 1 of a compact array."""
+    value, position = rest_of_uvarint(data, position, first)
+    if value > ARRAY_LENGTH_MAX + 1:
+        too_long_array(position, value - 1)
+    return value, position
+
+
+def rest_of_tag_count(data: bytes, position: int, first: int) -> tuple[int, int]:
+    """As `rest_of_uvarint`, for the number of tagged fields."""
+    count, position = rest_of_uvarint(data, position, first)
+    if count > _TAGS_MAX:
+        raise ProtocolError(f"{count} tagged fields before byte {position}; the limit is {_TAGS_MAX}")
+    return count, position
+
+
 def skip_tags(data: bytes, position: int, end: int, count: int) -> int:
     """Step over *count* tagged fields that we do not know; returns the position after.
 
@@ -149,13 +174,17 @@ def bad_array_length(position: int, count: int) -> NoReturn:
     raise ProtocolError(f"the array at byte {position} claims {count} elements, which it cannot have")
 
 
-class TooManyElementsError(ProtocolError):
-    """A message has more elements and tagged fields than the reader allows; the compiler adds the limit."""
+def too_long_array(position: int, count: int) -> NoReturn:
+    """An array with more elements than Kafka takes."""
+    raise ProtocolError(f"the array at byte {position} claims {count} elements; the limit is {ARRAY_LENGTH_MAX}")
 
 
 def too_many_elements() -> NoReturn:
     """All arrays and structs together have more elements and tagged fields than the caller allows."""
-    raise TooManyElementsError("its lists have more entries together than is allowed")
+    raise ProtocolError(
+        "its arrays have more elements together than the reader allows; an embedded broker takes more with "
+        "kip848.request.max.elements"
+    )
 
 
 def bad_tag_size(position: int) -> NoReturn:
