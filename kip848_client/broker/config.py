@@ -57,6 +57,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     # Several nodes
     default_replication_factor: Annotated[int, Property("default.replication.factor", minimum=1, maximum=32_767)] = 3
+    in_sync_min: Annotated[int, Property("min.insync.replicas", minimum=1)] = 1
     election_delay_ms: Annotated[int, Property("kip848.election.delay.ms")] = 0
     coordinator_load_ms: Annotated[int, Property("kip848.coordinator.load.ms")] = 0
 

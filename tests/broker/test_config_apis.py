@@ -196,7 +196,8 @@ def test_the_broker_shows_its_properties_and_what_was_set() -> None:
             )
             assert found["max.connections"].config_source == ConfigSource.DEFAULT
             assert {name for name, item in found.items() if not item.read_only} == LIVE_SETTINGS
-            assert describe(connection, ConfigResourceType.BROKER, "").configs == ()
+            everywhere = {item.name: item.value for item in describe(connection, ConfigResourceType.BROKER, "").configs}
+            assert everywhere == {"min.insync.replicas": "1"}
             assert describe(connection, ConfigResourceType.BROKER, "2").error_code == ErrorCode.INVALID_REQUEST
 
 
@@ -229,7 +230,7 @@ def test_settings_of_a_broker_change_at_once_and_outlive_it(tmp_path: Path, dura
         ]
         topic = (ConfigResourceType.TOPIC, "orders")
         assert value_of(connection, *topic, "max.message.bytes") == ("1000", ConfigSource.DYNAMIC_DEFAULT_BROKER)
-        assert [item.name for item in describe(connection, *everywhere).configs] == [key]
+        assert [item.name for item in describe(connection, *everywhere).configs] == [key, "min.insync.replicas"]
 
 
 def test_a_limit_of_connections_changes_for_one_node() -> None:
@@ -271,7 +272,7 @@ def test_what_a_broker_cannot_change_is_refused(connection: RawConnection, key: 
     """A change that is accepted and does nothing costs the next incident."""
     kind = ConfigResourceType.BROKER
     assert alter(connection, kind, "", (ConfigOperation.SET, key, value)) == ErrorCode.INVALID_REQUEST
-    assert describe(connection, kind, "").configs == ()
+    assert [item.name for item in describe(connection, kind, "").configs] == ["min.insync.replicas"]
 
 
 def listed(broker: EmbeddedBroker, *types: int, version: int = 1) -> list[tuple[int, str]]:

@@ -217,6 +217,17 @@ def test_too_few_replicas_refuse_those_who_want_all(broker: EmbeddedBroker, at: 
     assert produced(at(1), 0, acks=1) == 0
 
 
+@pytest.mark.kip848_broker(config=REPLICAS_2 | {"min.insync.replicas": "2"})
+def test_too_few_replicas_by_the_default_of_the_cluster_count_as_well(broker: EmbeddedBroker, at: At) -> None:
+    """Clusters set it for all topics; a producer's handling of NOT_ENOUGH_REPLICAS could not be tested with that."""
+    broker.nodes.kill(2)
+    assert produced(at(1), 0) == ErrorCode.NOT_ENOUGH_REPLICAS
+    setting = {"name": "min.insync.replicas", "config_operation": 0, "value": "1"}
+    resource = {"resource_type": 4, "resource_name": "", "configs": [setting]}
+    at(1).call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource])
+    assert produced(at(1), 0) == 0
+
+
 def test_a_marker_goes_to_the_leader_and_other_nodes_say_why_not(at: At) -> None:
     """An administrator's tool looks for the leader again, or for the partition."""
     topic = {"name": TOPIC, "partition_indexes": [0]}

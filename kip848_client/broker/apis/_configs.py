@@ -9,11 +9,17 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Final, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from kip848_client.broker.client_telemetry import SUBSCRIPTION_DEFAULTS
 from kip848_client.broker.cluster.live_settings import ALL_NODES
-from kip848_client.broker.metadata.topic_configs import TOPIC_CONFIG_DEFAULTS, check_topic_configs
+from kip848_client.broker.config import BrokerConfig
+from kip848_client.broker.metadata.topic_configs import (
+    MAX_MESSAGE_BYTES,
+    MIN_IN_SYNC,
+    TOPIC_CONFIG_DEFAULTS,
+    check_topic_configs,
+)
 from kip848_client.broker.metadata.topic_name_rules import check_topic_name
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.topics.registry import STORAGE_FAILED, Topic, TopicRegistry
@@ -55,6 +61,14 @@ class ConfigType(enum.IntEnum):
     LIST = 7
 
 
+class Source(NamedTuple):
+    """A value of a setting, the name under which it is set, and where."""
+
+    name: str
+    value: str
+    source: ConfigSource
+
+
 LIST_CONFIGS: Final = frozenset(
     {
         "cleanup.policy",
@@ -65,6 +79,8 @@ LIST_CONFIGS: Final = frozenset(
 )
 """Configurations whose value is a list: only these can be appended to and subtracted from."""
 
+
+BROKER_DEFAULTS: Final = BrokerConfig().properties()
 
 _LISTS_SET_AS_A_WHOLE: Final = frozenset({"advertised.listeners", "match", "metrics"})
 """Lists of a broker and of client metrics, which Kafka does not append to."""
@@ -132,6 +148,32 @@ def check_group_name(group_id: str) -> None:
         raise BrokerError("Default group resources are not allowed.", code=ErrorCode.INVALID_REQUEST)
 
 
+def broker_sources(broker: BrokerState, node_id: int, key: str) -> tuple[Source, ...]:
+    """Where a setting of a node is set: the value in force first, and the default last."""
+    settings = broker.settings
+    static, default = settings.static_properties[key], BROKER_DEFAULTS[key]
+    found = [
+        (settings.changed(str(node_id)).get(key), ConfigSource.DYNAMIC_BROKER),
+        (settings.changed(ALL_NODES).get(key), ConfigSource.DYNAMIC_DEFAULT_BROKER),
+        (None if static == default else static, ConfigSource.STATIC_BROKER),
+        (default, ConfigSource.DEFAULT),
+    ]
+    return tuple(Source(key, value, source) for value, source in found if value is not None)
+
+
+def topic_sources(broker: BrokerState, node_id: int, own: Mapping[str, str]) -> dict[str, tuple[Source, ...]]:
+    """The same for each setting of a topic whose configuration is *own*."""
+    inherited: dict[str, tuple[Source, ...]] = {
+        key: (Source(key, value, ConfigSource.DEFAULT),) for key, value in TOPIC_CONFIG_DEFAULTS.items()
+    }
+    inherited[MAX_MESSAGE_BYTES] = broker_sources(broker, node_id, "message.max.bytes")
+    inherited[MIN_IN_SYNC] = broker_sources(broker, node_id, MIN_IN_SYNC)
+    return {
+        key: ((Source(key, own[key], ConfigSource.DYNAMIC_TOPIC),) if key in own else ()) + sources
+        for key, sources in inherited.items()
+    }
+
+
 class Resource(Protocol):
     """A resource that a request wants to change, and the settings that it names."""
 
@@ -195,7 +237,7 @@ def change_configs(
         case ConfigResourceType.BROKER:
             if name != ALL_NODES:
                 check_node_id(node_id, name)
-            settings = change(broker.settings.changed(name), broker.settings.static.properties())
+            settings = change(broker.settings.changed(name), broker.settings.static_properties)
             broker.settings.replace(name, settings, validate_only=validate_only)
         case ConfigResourceType.CLIENT_METRICS:
             subscription = change(broker.telemetry.subscriptions.get(name), SUBSCRIPTION_DEFAULTS)

@@ -13,9 +13,9 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from kip848_client.broker.apis._budget import Budget
+from kip848_client.broker.apis._configs import topic_sources
 from kip848_client.broker.apis._permissions import TEXTS, TOPIC_FAILED, split
 from kip848_client.broker.metadata.acls import Operation, ResourceType
-from kip848_client.broker.metadata.topic_configs import effective_topic_configs
 from kip848_client.broker.net.context import RequestContext, Slices
 from kip848_client.broker.quotas.throttling import MutationQuota
 from kip848_client.broker.security.access import Narrowed, Permit
@@ -36,8 +36,6 @@ VERSIONS: Final = (2, 7)
 
 _FIRST_STRICT_VERSION: Final = 6
 _DEFAULT: Final = -1
-_SOURCE_TOPIC: Final = 1
-_SOURCE_DEFAULT: Final = 5
 
 
 def handle(broker: BrokerState, request: CreateTopicsRequest, context: RequestContext) -> Slices:
@@ -48,7 +46,8 @@ def handle(broker: BrokerState, request: CreateTopicsRequest, context: RequestCo
     results = []
     for topic in request.topics:
         if times_named[topic.name] == 1:
-            results.append(_create(broker, topic, budget, quota, validate_only=request.validate_only))
+            created = _create(broker, topic, budget, quota, validate_only=request.validate_only)
+            results.append(created if created.error_code else _with_configs(broker, context.node_id, topic, created))
             yield
     results += [
         _error(name, BrokerError("Duplicate topic name.", code=ErrorCode.INVALID_REQUEST))
@@ -66,7 +65,6 @@ def _create(
         budget.take(partitions=partitions)
         configs: dict[str, str | None] = {config.name: config.value for config in asked.configs}
         broker.topics.check_create(asked.name, partitions, configs=configs)
-        own = {name: value for name, value in configs.items() if value is not None}
         quota.take(partitions)
         # Validated only, it has an id all the same, as in Kafka; the one that it gets in the end is another.
         topic_id = (
@@ -75,7 +73,7 @@ def _create(
             else broker.topics.create(
                 asked.name,
                 partitions,
-                configs=own,
+                configs=_own_configs(asked),
                 replication_factor=_factor(asked),
                 assignments=_assignments(asked),
             ).topic_id
@@ -84,7 +82,15 @@ def _create(
         return _error(asked.name, error)
     except DataDirError as error:
         return _error(asked.name, BrokerError(str(error), code=STORAGE_FAILED))
-    return _created(broker, asked, topic_id, partitions, own)
+    return CreatableTopicResult(
+        name=asked.name,
+        topic_id=topic_id,
+        error_message=None,
+        num_partitions=partitions,
+        replication_factor=(
+            len(asked.assignments[0].broker_ids) if asked.assignments else broker.placement.check_factor(_factor(asked))
+        ),
+    )
 
 
 def _partition_count(broker: BrokerState, asked: CreatableTopic) -> int:
@@ -128,25 +134,19 @@ def _assignments(asked: CreatableTopic) -> list[tuple[int, ...]]:
     return [assignment.broker_ids for assignment in by_index]
 
 
-def _created(
-    broker: BrokerState, asked: CreatableTopic, topic_id: uuid.UUID, partitions: int, own: dict[str, str]
+def _own_configs(asked: CreatableTopic) -> dict[str, str]:
+    return {config.name: config.value for config in asked.configs if config.value is not None}
+
+
+def _with_configs(
+    broker: BrokerState, node_id: int, asked: CreatableTopic, created: CreatableTopicResult
 ) -> CreatableTopicResult:
-    effective = effective_topic_configs(own, message_bytes_max=broker.topics.message_bytes_max)
-    return CreatableTopicResult(
-        name=asked.name,
-        topic_id=topic_id,
-        error_message=None,
-        num_partitions=partitions,
-        replication_factor=(
-            len(asked.assignments[0].broker_ids) if asked.assignments else broker.placement.check_factor(_factor(asked))
-        ),
+    sources = topic_sources(broker, node_id, _own_configs(asked))
+    return replace(
+        created,
         configs=tuple(
-            CreatableTopicConfigs(
-                name=config,
-                value=value,
-                config_source=_SOURCE_TOPIC if config in own else _SOURCE_DEFAULT,
-            )
-            for config, value in effective.items()
+            CreatableTopicConfigs(name=name, value=in_force.value, config_source=in_force.source)
+            for name, (in_force, *_) in sources.items()
         ),
     )
 

@@ -13,23 +13,22 @@ from typing import Final, NamedTuple
 
 from kip848_client.broker.apis._budget import DESCRIBED_MAX, Budget
 from kip848_client.broker.apis._configs import (
+    BROKER_DEFAULTS,
     ConfigResourceType,
     ConfigSource,
+    Source,
+    broker_sources,
     check_group_name,
     check_node_id,
     topic_of,
+    topic_sources,
     type_of,
     unsupported,
 )
 from kip848_client.broker.apis._permissions import each_config
 from kip848_client.broker.client_telemetry import SUBSCRIPTION_DEFAULTS
 from kip848_client.broker.cluster.live_settings import ALL_NODES, LIVE_SETTINGS
-from kip848_client.broker.config import BrokerConfig
 from kip848_client.broker.metadata.acls import Operation
-from kip848_client.broker.metadata.topic_configs import (
-    MAX_MESSAGE_BYTES,
-    TOPIC_CONFIG_DEFAULTS,
-)
 from kip848_client.broker.net.context import RequestContext, Slices
 from kip848_client.broker.state import BrokerState
 from kip848_client.errors import BrokerError, ErrorCode
@@ -46,23 +45,13 @@ from kip848_client.wire.messages.describe_configs import (
 API_KEY: Final = ApiKey.DESCRIBE_CONFIGS
 VERSIONS: Final = (1, 4)
 
-_DEFAULTS: Final = BrokerConfig().properties()
-
 requires = each_config(Operation.DESCRIBE_CONFIGS)
-
-
-class _Source(NamedTuple):
-    """A value of a setting, the name under which it is set, and its source."""
-
-    name: str
-    value: str
-    source: ConfigSource
 
 
 class _Entry(NamedTuple):
     """A setting: where it is set, the value in force first, and the default last."""
 
-    synonyms: tuple[_Source, ...]
+    synonyms: tuple[Source, ...]
     read_only: bool = False
     shows_default: bool = True
 
@@ -127,25 +116,18 @@ def _entries(broker: BrokerState, node_id: int, asked: DescribeConfigsResource) 
 def _topic_entries(broker: BrokerState, node_id: int, name: str) -> Mapping[str, _Entry]:
     offsets = broker.offsets_topic.described
     own = (offsets if name == offsets.name else topic_of(broker.topics, name)).configs
-    defaults: dict[str, tuple[_Source, ...]] = {
-        key: (_Source(key, default, ConfigSource.DEFAULT),) for key, default in TOPIC_CONFIG_DEFAULTS.items()
-    }
-    defaults[MAX_MESSAGE_BYTES] = _of_broker(broker, node_id, "message.max.bytes")
-    return {
-        key: _Entry(((_Source(key, own[key], ConfigSource.DYNAMIC_TOPIC),) if key in own else ()) + inherited)
-        for key, inherited in defaults.items()
-    }
+    return {key: _Entry(sources) for key, sources in topic_sources(broker, node_id, own).items()}
 
 
 def _broker_entries(broker: BrokerState, node_id: int, name: str) -> Mapping[str, _Entry]:
     if name == ALL_NODES:
         return {
-            key: _Entry((_Source(key, value, ConfigSource.DYNAMIC_DEFAULT_BROKER),))
+            key: _Entry((Source(key, value, ConfigSource.DYNAMIC_DEFAULT_BROKER),))
             for key, value in broker.settings.changed(ALL_NODES).items()
         }
     check_node_id(node_id, name)
     return _identity(broker, node_id) | {
-        key: _Entry(_of_broker(broker, node_id, key), read_only=key not in LIVE_SETTINGS)
+        key: _Entry(broker_sources(broker, node_id, key), read_only=key not in LIVE_SETTINGS)
         for key in broker.config.properties()
     }
 
@@ -157,7 +139,7 @@ def _identity(broker: BrokerState, node_id: int) -> dict[str, _Entry]:
     )
     found = {"node.id": str(node_id), "advertised.listeners": listeners}
     return {
-        name: _Entry((_Source(name, value, ConfigSource.STATIC_BROKER),), read_only=True)
+        name: _Entry((Source(name, value, ConfigSource.STATIC_BROKER),), read_only=True)
         for name, value in found.items()
     }
 
@@ -167,11 +149,11 @@ def _group_entries(broker: BrokerState, node_id: int, group_id: str) -> Mapping[
     own = broker.groups.config_overrides(group_id)
     return {
         key: _Entry(
-            ((_Source(key, own[key], ConfigSource.DYNAMIC_GROUP),) if key in own else ())
+            ((Source(key, own[key], ConfigSource.DYNAMIC_GROUP),) if key in own else ())
             + (
-                _of_broker(broker, node_id, f"group.{key}")
-                if f"group.{key}" in _DEFAULTS
-                else (_Source(key, default, ConfigSource.DEFAULT),)
+                broker_sources(broker, node_id, f"group.{key}")
+                if f"group.{key}" in BROKER_DEFAULTS
+                else (Source(key, default, ConfigSource.DEFAULT),)
             )
         )
         for key, default in broker.groups.config_defaults().items()
@@ -184,25 +166,12 @@ def _subscription_entries(broker: BrokerState, name: str) -> Mapping[str, _Entry
     own = broker.telemetry.subscriptions.get(name)
     return {
         key: _Entry(
-            ((_Source(key, own[key], ConfigSource.DYNAMIC_CLIENT_METRICS),) if key in own else ())
-            + (_Source(key, default, ConfigSource.DEFAULT),),
+            ((Source(key, own[key], ConfigSource.DYNAMIC_CLIENT_METRICS),) if key in own else ())
+            + (Source(key, default, ConfigSource.DEFAULT),),
             shows_default=False,
         )
         for key, default in SUBSCRIPTION_DEFAULTS.items()
     }
-
-
-def _of_broker(broker: BrokerState, node_id: int, key: str) -> tuple[_Source, ...]:
-    """Where a setting of a node is set, the value in force first."""
-    settings = broker.settings
-    static, default = settings.static.properties()[key], _DEFAULTS[key]
-    found = [
-        (settings.changed(str(node_id)).get(key), ConfigSource.DYNAMIC_BROKER),
-        (settings.changed(ALL_NODES).get(key), ConfigSource.DYNAMIC_DEFAULT_BROKER),
-        (None if static == default else static, ConfigSource.STATIC_BROKER),
-        (default, ConfigSource.DEFAULT),
-    ]
-    return tuple(_Source(key, value, source) for value, source in found if value is not None)
 
 
 def _result(name: str, entry: _Entry, *, with_synonyms: bool) -> DescribeConfigsResourceResult:

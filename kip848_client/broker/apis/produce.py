@@ -24,6 +24,7 @@ from kip848_client.broker.apis._permissions import (
     each_topic,
     may_write_transaction,
 )
+from kip848_client.broker.cluster.live_settings import ALL_NODES
 from kip848_client.broker.metadata.acls import Operation
 from kip848_client.broker.metadata.placement import NO_LEADER
 from kip848_client.broker.metadata.topic_configs import MIN_IN_SYNC, record_rules
@@ -214,7 +215,7 @@ def _endpoints(
 
 
 def _check_in_sync(broker: BrokerState, topic: Topic, partition: int) -> None:
-    wanted = int(topic.configs.get(MIN_IN_SYNC, 1))
+    wanted = int({**broker.settings.changed(ALL_NODES), **topic.configs}[MIN_IN_SYNC])
     in_sync = len(broker.placement.in_sync(broker.placement.get(topic.topic_id, partition)))
     if in_sync < wanted:
         raise BrokerError(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from kip848_client.broker.cluster.nodes import Nodes
 from kip848_client.broker.config import PROPERTY_NAMES, BrokerConfig
 from kip848_client.broker.coordinators.group_shards import GroupShards
+from kip848_client.broker.metadata.topic_configs import MIN_IN_SYNC
 from kip848_client.broker.storage.config_store import ConfigStore
 from kip848_client.broker.topics.log_cleaner import LogCleaner
 from kip848_client.broker.topics.registry import TopicRegistry
@@ -35,6 +36,7 @@ LIVE_SETTINGS: Final = _OF_EACH_NODE | {
     "log.cleaner.backoff.ms",
     "log.flush.interval.messages",
     "message.max.bytes",
+    MIN_IN_SYNC,
 }
 
 
@@ -59,6 +61,7 @@ class LiveSettings:
         data: DataDir | None,
     ) -> None:
         self.static: Final = static
+        self.static_properties: Final = static.properties()
         self._store: Final = store
         self._nodes: Final = nodes
         self._topics: Final = topics
@@ -69,8 +72,12 @@ class LiveSettings:
         self._apply()
 
     def changed(self, name: str) -> Mapping[str, str]:
-        """The settings that were changed for a node, or for `ALL_NODES`."""
-        return self._store.get(name)
+        """The settings that were changed for a node, or for `ALL_NODES`.
+
+        Kafka (since 4.1) writes down ``min.insync.replicas`` for all nodes when it starts; so it is always among them.
+        """
+        changed = self._store.get(name)
+        return {MIN_IN_SYNC: str(self.static.in_sync_min), **changed} if name == ALL_NODES else changed
 
     def config(self, node_id: int) -> BrokerConfig:
         """The settings of a node that are in force."""
@@ -98,6 +105,10 @@ class LiveSettings:
         shared = [key for key in settings if key not in _OF_EACH_NODE]
         if shared and name != ALL_NODES and len(self._nodes) > 1:
             raise _invalid(f"all nodes of this cluster share {shared[0]}; change the default of all brokers")
+        if name != ALL_NODES and MIN_IN_SYNC in settings:
+            raise _not_in_sync("Broker-level min.insync.replicas cannot be altered while ELR is enabled.")
+        if name == ALL_NODES and MIN_IN_SYNC not in settings:
+            raise _not_in_sync("Cluster-level min.insync.replicas cannot be removed while ELR is enabled.")
         for key, value in settings.items():
             try:
                 self.static.changed_by({key: value})
@@ -119,6 +130,10 @@ class LiveSettings:
         if self._data is not None:
             self._data.flush_messages = shared.flush_messages
         self._applied = shared
+
+
+def _not_in_sync(message: str) -> BrokerError:
+    return BrokerError(message, code=ErrorCode.INVALID_CONFIG)
 
 
 def _invalid(message: str) -> BrokerError:

@@ -25,7 +25,6 @@ __all__ = [
     "PARTITION_RACKS",
     "check_topic_configs",
     "record_rules",
-    "effective_topic_configs",
     "partition_racks",
     "racks_to_text",
     "config_of",
@@ -164,11 +163,6 @@ def check_topic_configs(configs: Mapping[str, str | None]) -> None:
             raise BrokerError(
                 f"Invalid value {value} for configuration {name}: it {fault}", code=ErrorCode.INVALID_CONFIG
             )
-
-
-def effective_topic_configs(configs: Mapping[str, str], *, message_bytes_max: int) -> dict[str, str]:
-    """Every configuration of a topic as text: its own, else the broker's, else Kafka's default."""
-    return {**TOPIC_CONFIG_DEFAULTS, MAX_MESSAGE_BYTES: str(message_bytes_max), **configs}
 
 
 def config_of(configs: Mapping[str, str], name: str) -> str:

@@ -122,6 +122,11 @@ def alter(kind: int, name: str, *configs: tuple[str, str | None], replaces: bool
     return api, version, {"resources": [resource], "validate_only": True}
 
 
+def remove(kind: int, name: str, key: str) -> Case:
+    resource = {"resource_type": kind, "resource_name": name, "configs": [{"name": key, "config_operation": 1}]}
+    return "incremental_alter_configs", 1, {"resources": [resource], "validate_only": True}
+
+
 def replace(name: str, *configs: tuple[str, str | None], kind: int = TOPIC) -> Case:
     return alter(kind, name, *configs, replaces=True)
 
@@ -232,7 +237,7 @@ TOPIC_KEYS: Final = (
     *("follower.replication.throttled.replicas", "index.interval.bytes", "leader.replication.throttled.replicas"),
     *("local.retention.bytes", "local.retention.ms", "max.compaction.lag.ms", "max.message.bytes"),
     *("message.timestamp.after.max.ms", "message.timestamp.before.max.ms", "message.timestamp.type"),
-    *("min.cleanable.dirty.ratio", "min.compaction.lag.ms", "preallocate"),
+    *("min.cleanable.dirty.ratio", "min.compaction.lag.ms", "min.insync.replicas", "preallocate"),
     *("remote.log.copy.disable", "remote.log.delete.on.disable", "remote.storage.enable", "retention.bytes"),
     *("retention.ms", "segment.bytes", "segment.jitter.ms", "segment.ms"),
     "unclean.leader.election.enable",
@@ -370,6 +375,13 @@ CASES: Final[dict[str, Case]] = {
     "quotas of no user": quotas_of(("user", 0, "nowhere")),
     "alter what a broker cannot change": alter(BROKER, "", ("num.partitions", "3")),
     "alter a setting of a broker to no number": alter(BROKER, "1", ("message.max.bytes", "x")),
+    "describe the defaults of all brokers": describe(BROKER, ""),
+    "describe a default of all brokers at one": describe(BROKER, "1", "min.insync.replicas"),
+    "alter a default of all brokers": alter(BROKER, "", ("min.insync.replicas", "2")),
+    "alter a default of all brokers to a bad value": alter(BROKER, "", ("min.insync.replicas", "0")),
+    "alter a default of all brokers at one": alter(BROKER, "1", ("min.insync.replicas", "2")),
+    "replace the defaults of all brokers": alter(BROKER, "", ("message.max.bytes", "1000000"), replaces=True),
+    "remove a default of all brokers": remove(BROKER, "", "min.insync.replicas"),
     "alter a setting of another broker": alter(BROKER, "9", ("message.max.bytes", "1000")),
     "alter a setting of a broker": alter(BROKER, "1", ("message.max.bytes", "1000000")),
     "alter client metrics": alter(CLIENT_METRICS, "m", ("interval.ms", "200"), ("match", "client_id=a.*")),
@@ -464,8 +476,7 @@ CASES: Final[dict[str, Case]] = {
     "delete records up to the end of an empty partition": delete_records("+empty", 0, -1, version=0),
 }
 
-# Left out of TOPIC_KEYS: min.insync.replicas, a default of the cluster on Kafka, and segment.index.bytes, which
-# the properties of the test's Kafka set.
+# Left out of TOPIC_KEYS: segment.index.bytes, which the properties of the test's Kafka set.
 
 LEFT_OUT: Final = (
     "member_id",
