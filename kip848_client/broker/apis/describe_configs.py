@@ -83,15 +83,14 @@ def _describe(
             resource_type=asked.resource_type,
             resource_name=asked.resource_name,
         )
+    keys = frozenset(asked.configuration_keys or entries)
     return DescribeConfigsResult(
         error_code=ErrorCode.NONE,
         error_message="",  # not null: Kafka's word for success here
         resource_type=asked.resource_type,
         resource_name=asked.resource_name,
         configs=tuple(
-            _result(name, entry, with_synonyms=with_synonyms)
-            for name, entry in sorted(entries.items())
-            if not asked.configuration_keys or name in asked.configuration_keys
+            _result(name, entry, with_synonyms=with_synonyms) for name, entry in sorted(entries.items()) if name in keys
         ),
     )
 

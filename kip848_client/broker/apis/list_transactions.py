@@ -16,7 +16,7 @@ from kip848_client.broker.security.access import Narrowed, Permit
 from kip848_client.broker.state import BrokerState
 from kip848_client.error_codes import ErrorCode
 from kip848_client.patterns import compiled
-from kip848_client.transactions.transaction import Transaction, TransactionState
+from kip848_client.transactions.transaction import TransactionState
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.list_transactions import (
     ListedTransaction,
@@ -43,6 +43,7 @@ def handle(broker: BrokerState, request: ListTransactionsRequest, context: Reque
         except ValueError:
             return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
     now_ms = broker.clock.wall_ms()
+    states, producer_ids = frozenset(request.state_filters), frozenset(request.producer_id_filters)
     return ListTransactionsResponse(
         unknown_state_filters=tuple(state for state in request.state_filters if state not in _STATES),
         transaction_states=tuple(
@@ -52,18 +53,12 @@ def handle(broker: BrokerState, request: ListTransactionsRequest, context: Reque
                 transaction_state=known.state.title,
             )
             for known in transactions
-            if _passes(known, request, now_ms=now_ms)
+            if (not states or known.state.title in states)
+            and (not producer_ids or known.producer_id in producer_ids)
+            and (request.duration_filter < 0 or now_ms - known.started_ms > request.duration_filter)
             and (matches is None or matches.fullmatch(known.transactional_id) is not None)
         ),
     )
-
-
-def _passes(known: Transaction, request: ListTransactionsRequest, *, now_ms: int) -> bool:
-    if request.state_filters and known.state.title not in request.state_filters:
-        return False
-    if request.producer_id_filters and known.producer_id not in request.producer_id_filters:
-        return False
-    return request.duration_filter < 0 or now_ms - known.started_ms > request.duration_filter
 
 
 def requires(permit: Permit, request: Any) -> Narrowed[Any]:
