@@ -134,6 +134,8 @@ class Actions:
                 self._to_one(rng, living, lambda consumer: self._throttle(rng, consumer))
             case Kind.CHANGE_CONFIG:
                 self._change_config(rng)
+            case Kind.DELETE_GROUP:
+                pass  # only groups of workers are deleted
             case _:
                 assert_never(kind)
 

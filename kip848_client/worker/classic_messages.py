@@ -23,11 +23,12 @@ class Claim(msgspec.Struct, frozen=True):
     """What a member says of itself in JoinGroup.
 
     Args:
-        generation: of the last plan that it has; -1 for none.
+        generation: of the last plan that it has as this member; -1 for none.
         running: units that may be running here; *tokens* and *since* (milliseconds since 1970) belong to them.
         target: its units in the last plan.
         state_age_ms: since the plan with *state*.
         drain: an administrator's request, for the workers with these worker ids. Such a member gets no units.
+        members: checksums of the ids of the members in the last plan.
     """
 
     worker_id: str
@@ -44,6 +45,7 @@ class Claim(msgspec.Struct, frozen=True):
     tokens: list[int] = []
     since: list[int] = []
     drain: list[str] | None = None
+    members: list[int] = []
 
 
 class Given(msgspec.Struct, frozen=True):
@@ -54,6 +56,8 @@ class Given(msgspec.Struct, frozen=True):
         moving: a worker has to stop units before others can start them, so another round follows soon.
         drain: an administrator asks this worker to give up its units for good.
         planned_ms: when the leader planned, in milliseconds since 1970.
+        members: checksums of the ids of all members.
+        again: for the leader: another round is due, since units wait for it.
     """
 
     assigned: list[Pair] = []
@@ -66,6 +70,8 @@ class Given(msgspec.Struct, frozen=True):
     moving: bool = False
     drain: bool = False
     planned_ms: int = 0
+    members: list[int] = []
+    again: bool = False
 
 
 def to_pairs(units: Iterable[Unit]) -> list[Pair]:

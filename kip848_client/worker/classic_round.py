@@ -15,10 +15,13 @@ each heartbeat of the core into classic requests, and their answers into the hea
   the round in which the units start begins soon after they stopped.
 * C8: A worker that gives up its units says so in JoinGroup, and gets none. An administrator may ask for it: it joins
   for one round, names the worker, and leaves.
+* C9: A JoinGroup may arrive late, after its worker was given more units than it names. So a member whose JoinGroup does
+  not know the last plan may run any unit that no other member runs; such units wait for another round.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Container, Generator, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
@@ -26,7 +29,7 @@ import msgspec
 
 from kip848_client.assignors.units.unit_interface import WorkerGroup, WorkerPlan, WorkerSpec
 from kip848_client.assignors.units.unit_plans import UNIT_PLANS
-from kip848_client.errors import ErrorCode, ProtocolError, error_for_code
+from kip848_client.errors import BrokerError, ErrorCode, ProtocolError, error_for_code
 from kip848_client.model import Unit
 from kip848_client.wire.messages.connect_group_heartbeat import (
     AssignedUnits,
@@ -60,8 +63,22 @@ RENEW_MS: Final = 12 * 3_600_000
 _TRANSACTION_TIMEOUT_MS: Final = 60_000
 _QUICK_MS: Final = 100
 """C7: the least time between two heartbeats while units move; a quarter of what the move has taken, if that is more."""
-_PASSING: Final = frozenset({ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.REQUEST_TIMED_OUT})
+_PASSING: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.REBALANCE_IN_PROGRESS,  # of a JoinGroup in whose place another one came
+    }
+)
+_TOKEN_LATER: Final = frozenset(
+    {ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH}
+)
+"""Errors that another request of a token may not meet, beside those that Kafka calls retriable."""
 _GONE: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
+
+
+ToWait: TypeAlias = JoinGroupRequest | SyncGroupRequest
+"""Requests that the coordinator may answer after seconds."""
 
 
 class ToGroup(msgspec.Struct, frozen=True):
@@ -110,6 +127,8 @@ class ClassicRound:
         self._delivered: frozenset[Unit] = frozenset()
         self._given = Given()
         self._given_ms = 0
+        self._plan: tuple[int, list[int]] = (-1, [])
+        """Of the last plan that came for this member id: its generation, and checksums of the ids in it."""
         self._fresh = False
         """The core does not have the last plan yet."""
         self._tokens: dict[Unit, int] = {}
@@ -136,6 +155,20 @@ class ClassicRound:
         one from which the core counts: both are within one lease.
         """
         return self._settings.rebalance_timeout_ms + self._session_ms
+
+    def wait_ms(self, request: ToWait) -> int:
+        """How long to wait for the answer to JoinGroup or SyncGroup before it is sent again on another connection.
+
+        A round waits for a silent member until its session is over, and for the plan of a leader that is alive.
+        """
+        if isinstance(request, JoinGroupRequest):
+            return min(self.round_timeout_ms, 2 * self._session_ms)
+        return max(self._settings.request_timeout_ms, self._session_ms)
+
+    @staticmethod
+    def is_overtaken(request: ToWait, code: int) -> bool:
+        """Whether the answer to a heartbeat says that the coordinator does not keep *request* waiting any more."""
+        return code in _GONE or (code == ErrorCode.REBALANCE_IN_PROGRESS and isinstance(request, SyncGroupRequest))
 
     def converse(
         self, beat: ConnectGroupHeartbeatRequest, *, now_ms: int, wall_ms: int, leave_version: int
@@ -165,8 +198,8 @@ class ClassicRound:
             return ConnectGroupHeartbeatResponse(
                 error_code=ErrorCode.INVALID_REQUEST, error_message=self._given.conflict
             )
-        yield from self._take_tokens(now_ms)
-        return self._answer(now_ms)
+        refused = yield from self._take_tokens(now_ms)
+        return self._answer(now_ms) if refused is None else refused
 
     # --- the core's heartbeat
 
@@ -201,10 +234,13 @@ class ClassicRound:
         self._tokens, self._since_ms = {}, {}
         self._given = Given()
 
+    def _forget_member(self) -> None:
+        self._forget()
+        self._member_id, self._plan = "", (-1, [])
+
     def _refused(self, code: int) -> ConnectGroupHeartbeatResponse:
         if code in _GONE:
-            self._forget()
-            self._member_id = ""
+            self._forget_member()
             code = ErrorCode.UNKNOWN_MEMBER_ID
         elif code in _PASSING:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -246,8 +282,7 @@ class ClassicRound:
                 if version < 3
                 else LeaveGroupRequest(group_id=group_id, members=(MemberIdentity(member_id, reason="closed"),))
             )
-        self._forget()
-        self._member_id = ""
+        self._forget_member()
         return ConnectGroupHeartbeatResponse()
 
     # --- a round
@@ -293,6 +328,7 @@ class ClassicRound:
                 return int(synced.error_code)
             self._given = msgspec.msgpack.decode(synced.assignment, type=Given) if synced.assignment else Given()
             self._given_ms = now_ms
+            self._plan = (joined.generation_id, self._given.members)
             assigned = frozenset(from_pairs(self._given.assigned))
             # C4: a unit that this worker did not run may have been elsewhere since.
             self._tokens = {unit: token for unit, token in self._tokens.items() if unit in assigned & claimed}
@@ -301,14 +337,14 @@ class ClassicRound:
             if self._given.drain and not self.draining:
                 self.draining = True
                 news = self._news()  # C8: every later round says so; none is due for it
-            self._joined_with, self._stale, self._fresh = news, False, True
+            self._joined_with, self._stale, self._fresh = news, self._given.again, True
             return 0
 
     def _claim(self, now_ms: int) -> Claim:
         given = self._given
         return Claim(
             worker_id=self._settings.worker_id,
-            generation=self._generation,
+            generation=self._plan[0],
             version=self._version,
             units=to_pairs(self._units),
             running=to_pairs(self._running),
@@ -320,6 +356,7 @@ class ClassicRound:
             state=given.state,
             state_version=given.state_version,
             state_age_ms=now_ms - self._given_ms if given.state is not None else -1,
+            members=self._plan[1],
         )
 
     def _lead(
@@ -365,18 +402,22 @@ class ClassicRound:
             for pair in claim.running:
                 running.setdefault(pair, set()).add(member_id)
         planned = {member_id: to_pairs(plan.units.get(member_id, ())) for member_id in everyone}
-        # C1: not before every other member has stopped it.
+        behind = _behind(claims, generation=joined.generation_id)
+        # C1: not before every other member has stopped it, or may have (C9).
         assigned = {
-            member_id: [pair for pair in pairs if running.get(pair, set()) <= {member_id}]
+            member_id: [pair for pair in pairs if running.get(pair, behind) <= {member_id}]
             for member_id, pairs in planned.items()
         }
-        moving = assigned != planned
+        waiting = [pair for member_id, pairs in planned.items() for pair in pairs if pair not in assigned[member_id]]
+        again = any(pair not in running for pair in waiting)
         assignments = []
         for member_id in everyone:
             given = Given(
                 assigned=assigned[member_id],
                 pending=sorted(set(planned[member_id]) - set(assigned[member_id])),
-                moving=moving,
+                moving=bool(waiting),
+                members=[_checksum(one) for one in claims],
+                again=again and member_id == joined.member_id,
                 drain=member_id in claims and claims[member_id].worker_id in asked,
                 planned_ms=wall_ms,
                 metadata=metadata,
@@ -390,17 +431,24 @@ class ClassicRound:
 
     # --- tokens
 
-    def _take_tokens(self, now_ms: int) -> Generator[ClassicStep, Any, None]:
-        """Take a token for each new unit, and renew the oldest id of the others if it is time."""
+    def _take_tokens(self, now_ms: int) -> Generator[ClassicStep, Any, ConnectGroupHeartbeatResponse | None]:
+        """Take a token for each new unit, and renew the oldest id of the others if it is time.
+
+        Returns:
+            The refusal of a token that no retry cures.
+        """
         assigned = sorted(from_pairs(self._given.assigned))
-        for unit in assigned:
-            if unit not in self._tokens:
-                self._tokens[unit] = yield from self._token(unit)  # C4
-                self._used_ms[unit] = now_ms
-        old = [unit for unit in assigned if now_ms - self._used_ms[unit] >= RENEW_MS]
-        if old:
-            yield from self._token(old[0])  # C5: the next owner's token is greater still
-            self._used_ms[old[0]] = now_ms
+        old = [unit for unit in assigned if unit in self._tokens and now_ms - self._used_ms[unit] >= RENEW_MS]
+        for unit in [unit for unit in assigned if unit not in self._tokens] + old[:1]:
+            try:
+                token = yield from self._token(unit)
+            except BrokerError as error:
+                if error.retriable or error.code in _TOKEN_LATER:
+                    raise
+                return ConnectGroupHeartbeatResponse(error_code=error.code, error_message=str(error))
+            self._tokens.setdefault(unit, token)  # C4; C5: the next owner's token is greater still
+            self._used_ms[unit] = now_ms
+        return None
 
     def _token(self, unit: Unit) -> Generator[ClassicStep, Any, int]:
         name = transactional_id(self._settings.group_id, unit)
@@ -410,6 +458,23 @@ class ClassicRound:
         if answer.error_code:
             raise error_for_code(answer.error_code, f"no fencing token of unit {unit}: transactional id {name!r}")
         return token_of(answer.producer_id, answer.producer_epoch)
+
+
+def _behind(claims: Mapping[str, Claim], *, generation: int) -> set[str]:
+    """Members that may have been given units after they wrote their claims (C9).
+
+    A member without a plan is a new one, unless others know it from theirs.
+    """
+    known = {member for claim in claims.values() for member in claim.members}
+    return {
+        member_id
+        for member_id, claim in claims.items()
+        if claim.generation < generation - 1 and (claim.generation >= 0 or _checksum(member_id) in known)
+    }
+
+
+def _checksum(member_id: str) -> int:
+    return zlib.crc32(member_id.encode())
 
 
 def _conflict(version: int) -> str:

@@ -21,11 +21,8 @@ from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.connect_group_heartbeat import ConnectGroupHeartbeatRequest
 from kip848_client.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest
 from kip848_client.wire.messages.init_producer_id import InitProducerIdRequest
-from kip848_client.wire.messages.join_group import JoinGroupRequest
-from kip848_client.wire.messages.sync_group import SyncGroupRequest
-from kip848_client.worker.classic_round import ClassicRound, Compute, ToGroup, ToTransaction
+from kip848_client.worker.classic_round import ClassicRound, Compute, ToGroup, ToTransaction, ToWait
 
-_SLACK_MS: Final = 5_000
 _ALIVE: Final = frozenset({ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS})
 
 
@@ -96,7 +93,7 @@ class ClassicTalk:
             while True:
                 match talk.send(answer):
                     case ToGroup(request):
-                        if isinstance(request, JoinGroupRequest | SyncGroupRequest):
+                        if isinstance(request, ToWait):
                             answer = await self._wait(request, connection, node, timeout_ms=timeout_ms)
                         else:
                             answer = await connection.send(request, timeout_ms=timeout_ms)
@@ -109,16 +106,14 @@ class ClassicTalk:
         finally:
             talk.close()
 
-    async def _wait(
-        self, request: JoinGroupRequest | SyncGroupRequest, connection: BrokerConnection, node: BrokerNode, **more: int
-    ) -> Any:
+    async def _wait(self, request: ToWait, connection: BrokerConnection, node: BrokerNode, *, timeout_ms: int) -> Any:
         """Wait for the end of a round, and say meanwhile that the worker is alive."""
         answer: Any = None
         failure: Kip848Error | None = None
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._stay_alive, connection, node, more["timeout_ms"])
+            tasks.start_soon(self._stay_alive, request, connection, node, timeout_ms)
             try:
-                answer = await connection.send(request, timeout_ms=self._round.round_timeout_ms + _SLACK_MS)
+                answer = await connection.send(request, timeout_ms=self._round.wait_ms(request))
             except Kip848Error as error:
                 failure = error
             tasks.cancel_scope.cancel()
@@ -126,8 +121,11 @@ class ClassicTalk:
             raise failure
         return answer
 
-    async def _stay_alive(self, connection: BrokerConnection, node: BrokerNode, timeout_ms: int) -> None:
+    async def _stay_alive(
+        self, request: ToWait, connection: BrokerConnection, node: BrokerNode, timeout_ms: int
+    ) -> None:
         """Send heartbeats; the end of the coordinator ends the round, too."""
+        overtaken = 0
         while True:
             await anyio.sleep(self._interval_ms / 1_000)
             beat = self._round.keep_alive
@@ -147,6 +145,10 @@ class ClassicTalk:
                 return
             if answer.error_code in _ALIVE:
                 self._confirmed(sent_ms)
+            overtaken += self._round.is_overtaken(request, answer.error_code)
+            if overtaken > 1:  # the first one may have crossed the answer; now that must be lost
+                await connection.aclose()
+                return
 
     async def _to_transaction(self, request: InitProducerIdRequest, *, timeout_ms: int) -> Any:
         assert request.transactional_id is not None

@@ -542,6 +542,8 @@ class WorkerCore:
             self._owned.update(to_start)
             self._call(CallbackKind.ASSIGNED, to_start)
             return
+        if to_start and self._confirmed_ms is not None and self._now_ms - self._confirmed_ms >= self._interval_ms:
+            self._beat_now()  # W9: the answer took longer than the lease; the next one comes soon
         self._phase = WorkerPhase.IN_SYNC if self._epoch else WorkerPhase.JOINING
 
     def _is_behind(self) -> bool:

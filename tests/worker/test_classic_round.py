@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kip848_client.errors import ErrorCode
+from kip848_client.errors import BrokerError, ErrorCode
 from kip848_client.model import Unit
 from kip848_client.wire.messages.connect_group_heartbeat import (
     Catalog,
@@ -29,19 +29,23 @@ Answers = Callable[[Any], Any]
 
 
 class Bench:
-    """Two workers, w1 leads; a coordinator that answers what the test says."""
+    """Three workers, w1 leads; a coordinator that answers what the test says."""
 
     def __init__(self) -> None:
         self.now_ms = 0
         self.epochs: dict[str, int] = {}
         self.sent: list[Any] = []
         self.heartbeat_error = 0
+        self.join_error = 0
+        self.token_error = 0
+        self.late: dict[str, bytes] = {}
+        """What an old JoinGroup of a member says, which arrives after its last one."""
         self.generation = 0
         self.metadata: dict[str, bytes] = {}
         self.planned: dict[str, bytes] = {}
         self.rounds = {
             name: ClassicRound(WorkerSettings("g", name, name), session_timeout_ms=10_000, heartbeat_interval_ms=1_000)
-            for name in ("w1", "w2")
+            for name in ("w0", "w1", "w2")
         }
 
     def beat(
@@ -70,7 +74,10 @@ class Bench:
     def _answer(self, name: str, request: object) -> object:
         match request:
             case JoinGroupRequest():
+                if self.join_error:
+                    return JoinGroupResponse(error_code=self.join_error)
                 self.metadata[name] = request.protocols[0].metadata
+                self.metadata |= self.late
                 self.generation += name == "w1"
                 members = tuple(JoinGroupResponseMember(one, metadata=data) for one, data in self.metadata.items())
                 return JoinGroupResponse(
@@ -86,6 +93,8 @@ class Bench:
             case HeartbeatRequest():
                 return HeartbeatResponse(error_code=self.heartbeat_error)
             case InitProducerIdRequest():
+                if self.token_error:
+                    return InitProducerIdResponse(error_code=self.token_error)
                 assert request.transactional_id is not None
                 epoch = self.epochs[request.transactional_id] = self.epochs.get(request.transactional_id, -1) + 1
                 return InitProducerIdResponse(producer_id=7, producer_epoch=epoch)
@@ -140,6 +149,61 @@ def test_a_unit_that_runs_for_long_renews_its_transactional_id() -> None:
     bench.beat("w1")
     bench.beat("w1")
     assert bench.epochs == {transactional_id("g", Unit(name)): 1 for name in "ab"}
+
+
+def test_a_join_group_that_arrives_late_does_not_free_units() -> None:
+    """C9: it names no units, since it was sent before its worker had any; another worker would start them, too."""
+    bench = Bench()
+    bench.beat("w1", epoch=0, runs="")
+    bench.beat("w2", epoch=0, runs="")
+    old = bench.metadata["w2"]
+    bench.heartbeat_error = ErrorCode.REBALANCE_IN_PROGRESS
+    bench.beat("w1", runs="ab")
+    bench.beat("w2")
+    bench.beat("w1", runs="a")
+    assert given(bench.beat("w2"))[0] == {"b": 7 << 16 | 1}
+    bench.beat("w0", epoch=0, runs="")
+    bench.late = {"w2": old}
+    bench.beat("w1", runs="a")
+    assert given(bench.beat("w0")) == ({}, ["b"])
+
+    bench.late = {}
+    del bench.metadata["w2"]  # its session is over
+    bench.heartbeat_error = 0
+    assert given(bench.beat("w1", runs="a")) == ({"a": 7 << 16}, [])
+    bench.heartbeat_error = ErrorCode.REBALANCE_IN_PROGRESS
+    assert given(bench.beat("w0"))[0].keys() == {"b"}
+
+
+def test_a_round_that_another_one_replaces_is_tried_again() -> None:
+    """A coordinator that gets a second JoinGroup of a worker refuses the first one; that must not end the worker."""
+    bench = Bench()
+    bench.join_error = ErrorCode.REBALANCE_IN_PROGRESS
+    assert bench.beat("w1", epoch=0, runs="").error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_a_lost_answer_is_not_waited_for() -> None:
+    """The others' round would wait for this worker, and its new units for it, until the rebalance timeout is over."""
+    join, sync, overtaken = JoinGroupRequest(), SyncGroupRequest(), ClassicRound.is_overtaken
+    assert not overtaken(join, ErrorCode.REBALANCE_IN_PROGRESS)
+    assert overtaken(join, ErrorCode.ILLEGAL_GENERATION)
+    assert not overtaken(sync, ErrorCode.NONE)
+    assert overtaken(sync, ErrorCode.REBALANCE_IN_PROGRESS)
+    assert Bench().rounds["w1"].wait_ms(join) == 20_000
+
+
+def test_a_worker_that_may_take_no_tokens_says_so() -> None:
+    """Without the permission for the transactional ids it would keep its units, and start none of them, for ever."""
+    bench = Bench()
+    bench.token_error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    refused = bench.beat("w1", epoch=0, runs="")
+    assert refused.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert transactional_id("g", Unit("a")) in (refused.error_message or "")
+    bench.token_error = ErrorCode.CONCURRENT_TRANSACTIONS
+    with pytest.raises(BrokerError):
+        bench.beat("w1", runs="")
+    bench.token_error = 0
+    assert given(bench.beat("w1", runs=""))[0].keys() == {"a", "b"}
 
 
 @pytest.mark.parametrize("version", [2, 3])

@@ -1087,3 +1087,15 @@ def _plan_at(bench: Bench, *, catalog_offset: int, units: str = "a", delay_ms: i
         member_epoch=1, heartbeat_interval_ms=INTERVAL_MS, session_timeout_ms=SESSION_MS, assignment=told
     )
     bench.step(Answered(bench.sent[-1].request_id, joined))
+
+
+def test_units_whose_answer_took_longer_than_the_lease_start_with_the_next_one() -> None:
+    """A worker that joined while a round waited would leave its units idle for one more heartbeat interval."""
+    bench = Bench()
+    bench.pass_time(SESSION_MS)
+    bench.answer(units="a")
+    assert not bench.calls
+    bench.answer()
+    assert bench.last_call == ("on_assigned", ["a"])
+    bench.done()
+    assert len(bench.sent) == 2

@@ -1,41 +1,44 @@
-"""Workers that share units: the production `WorkerCore` in processes of their own, and the invariants U1 to U3.
+"""Workers that share units: the production `WorkerCore` in processes of their own, and the invariants U1 to U4.
 
-`play_workers` plays one run of a scenario with units. The checks know which process really runs which unit, by the
-scheduler's clock. Faults and planned events are those of consumers that also make sense for workers.
+`play_workers` plays one run of a scenario with units, in connect groups or in classic groups. The checks know which
+process really runs which unit, by the scheduler's clock. Faults and planned events are those of consumers that also
+make sense for workers.
 
-Does not own: the protocol (`kip848_client.worker.core`), delays and faults (`network`), the coordinator (`cluster`).
+Does not own: the protocol (`kip848_client.worker`), requests (`worker_requests`), delays and faults (`network`), the
+coordinator (`cluster`).
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from kip848_client.assignors.units.cooperative import CooperativeAssignor
 from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
-from kip848_client.errors import ConnectionLostError
 from kip848_client.model import Unit
-from kip848_client.simulation.virtual.cluster import ANY_NODE
+from kip848_client.simulation.actors.worker_requests import ClassicExchange, Exchange, Requester, TokenService
 from kip848_client.simulation.virtual.environment import GROUP, Environment, Kind
 from kip848_client.simulation.virtual.network import SimulatedConnection
 from kip848_client.simulation.virtual.scenario import Scenario
 from kip848_client.simulation.virtual.scheduler import Scheduler, Timer
 from kip848_client.simulation.virtual.violation import fail
-from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from kip848_client.wire.schema import Request, Response
+from kip848_client.wire.messages.connect_group_heartbeat import ConnectGroupHeartbeatRequest
+from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from kip848_client.wire.messages.init_producer_id import InitProducerIdRequest
+from kip848_client.wire.schema import Response
+from kip848_client.worker.classic_round import ClassicRound
 from kip848_client.worker.core import CLOCK_DRIFT, WorkerCore, WorkerSettings
 from kip848_client.worker.events import (
-    Answered,
     Call,
     CallbackDone,
     CallbackKind,
     CloseRequested,
     DrainRequested,
+    Failed,
     Left,
-    NotAnswered,
     Plan,
     Planned,
     Send,
@@ -45,7 +48,7 @@ from kip848_client.worker.events import (
     WorkerEvent,
 )
 
-_FIND_VERSION: Final = 4
+_DELETE_VERSION: Final = 2
 _PLAN_MS_MAX: Final = 200
 _START_MS_MAX: Final = 300
 _HANG: Final = 0.1
@@ -59,9 +62,14 @@ class Running(msgspec.Struct, eq=False):
         stopping: its runner was told to stop, and will.
     """
 
-    worker: str
+    process: WorkerProcess
     token: int
     stopping: bool = False
+
+    @property
+    def worker(self) -> str:
+        """Name of its worker."""
+        return self.process.name
 
 
 class Fleet(Environment):
@@ -74,6 +82,9 @@ class Fleet(Environment):
             Unit("tasks", number) for number in range(half)
         ]
         self.client_side: Final = rng.random() < scenario.assignors
+        self.classic = scheduler.random("protocol").random() < scenario.classic
+        """The workers are in a classic group."""
+        self.assignor = CooperativeAssignor(max_delay_ms=scenario.session_timeout_ms // 2)
         config = CoordinatorConfig(
             protocols=("classic", "consumer", "connect"),
             connect_session_timeout_ms=scenario.session_timeout_ms,
@@ -82,10 +93,14 @@ class Fleet(Environment):
         )
         super().__init__(scenario, scheduler, config, rng=rng)
         scheduler.after_step = self._check_coordinator
+        self.tokens: Final = TokenService(scheduler)
+        self.cluster.others[InitProducerIdRequest] = self.tokens.answer
         self.workers: Final[list[WorkerProcess]] = []
         self.stop_ms_max: Final = int(scenario.session_timeout_ms * (1 / 3 - CLOCK_DRIFT) / (1 + CLOCK_DRIFT)) // 2
         """How long a runner takes to stop at most: what the lease's margin leaves, with clocks that drift."""
         self._running: Final[dict[Unit, list[Running]]] = {unit: [] for unit in self.units}
+        self.began_ms: Final[dict[Unit, int]] = {}
+        """When a unit was last started."""
         self._owners: Final[dict[Unit, tuple[int, str]]] = {}
         self._number = 0
 
@@ -102,7 +117,7 @@ class Fleet(Environment):
 
     def idle(self) -> list[Unit]:
         """Units that run nowhere."""
-        return [unit for unit in self.units if not self._running[unit]]
+        return [unit for unit in self.units if not any(run.process.acts for run in self._running[unit])]
 
     def rests(self) -> bool:
         """Whether every unit runs, and every worker that was told to leave has left."""
@@ -112,14 +127,16 @@ class Fleet(Environment):
 
     def begins(self, unit: Unit, run: Running) -> None:
         """A runner starts: U1 and U2."""
-        others = self._running[unit]
+        runs = self._running[unit]
+        others = [one.worker for one in runs if one.process.acts]
         if others:
-            fail("U1", f"{unit} starts on {run.worker} while it runs on {', '.join(one.worker for one in others)}")
+            fail("U1", f"{unit} starts on {run.worker} while it runs on {', '.join(others)}")
         token, owner = self._owners.get(unit, (-1, ""))
         if run.token <= token and owner != run.worker:
             fail("U2", f"{unit} goes from {owner} with token {token} to {run.worker} with token {run.token}")
         self._owners[unit] = run.token, run.worker
-        others.append(run)
+        self.began_ms[unit] = self.scheduler.now_ms
+        runs.append(run)
 
     def ends(self, unit: Unit, run: Running) -> None:
         """A runner has stopped."""
@@ -140,6 +157,10 @@ class Fleet(Environment):
                 self.scheduler.call_in(rng.randint(1, 2 * self.scenario.session_timeout_ms), self._replace)
             case Kind.CUT if living:
                 self.network.cut(rng.choice(living).name, rng)
+            case Kind.FREEZE if living:
+                rng.choice(living).freeze(rng.randint(200, 2 * self.scenario.session_timeout_ms))
+            case Kind.DELETE_GROUP if living:
+                self._delete_group(rng)
             case Kind.CRASH_COORDINATOR:
                 self.cluster.crash()
             case Kind.FAIL_OVER:
@@ -153,6 +174,7 @@ class Fleet(Environment):
     def heal(self) -> None:
         """End the faults, with at least one worker."""
         super().heal()
+        self.tokens.faulty = False
         if not self.living():
             self.join()
 
@@ -160,38 +182,71 @@ class Fleet(Environment):
         if not self.healed:
             self.join()
 
+    def _delete_group(self, rng: random.Random) -> None:
+        """All processes end at once; the empty group is deleted; then they come back."""
+        living = self.living()
+        for worker in living:
+            worker.crash()
+
+        def deleted(response: Response) -> None:
+            assert isinstance(response, DeleteGroupsResponse)
+            self.scheduler.note("scenario", "group_deleted", errors=[one.error_code for one in response.results])
+
+        def delete() -> None:
+            if not self.healed:
+                request = DeleteGroupsRequest(groups_names=(GROUP,))
+                self.cluster.host.serve(request, api_version=_DELETE_VERSION, client_id="admin", reply=deleted)
+
+        away_ms = rng.randint(1, 2 * self.scenario.session_timeout_ms)
+        self.scheduler.call_in(away_ms, delete)
+        for _ in living:
+            self.scheduler.call_in(away_ms + rng.randint(0, 1_000), self._replace)
+
     def _check_coordinator(self) -> None:
         self.cluster.coordinator.check_invariants()
 
 
-class WorkerProcess:
+class WorkerProcess(Requester):
     """One process, with a clock that runs fast or slow, from its start to its end."""
 
     def __init__(self, fleet: Fleet, name: str) -> None:
         self._fleet: Final = fleet
-        self.name: Final = name
+        self.network = fleet.network
+        self.assignor = fleet.assignor
+        self.heartbeat_interval_ms = fleet.scenario.heartbeat_interval_ms
+        self.name = name
         scheduler, scenario = fleet.scheduler, fleet.scenario
-        self._scheduler: Final = scheduler
+        self.scheduler = scheduler
         self._rng: Final = scheduler.random(name)
-        self._rate: Final = self._rng.uniform(1 - scenario.drift, 1 + scenario.drift)
+        self.rate = self._rng.uniform(1 - scenario.drift, 1 + scenario.drift)
         self.dead = False
         """Its process has ended."""
         self.ends = False
         """It was told to leave."""
         self._runs: Final[dict[Unit, Running]] = {}
-        self._link: SimulatedConnection | None = None
+        self.link: SimulatedConnection | None = None
+        self.second_link: SimulatedConnection | None = None
+        self.token_link: SimulatedConnection | None = None
+        self._thaws_ms = 0
+        self._frozen_lease_ms = 0
         self._timer: Timer | None = None
-        self._core: Final = WorkerCore(
-            WorkerSettings(
-                group_id=GROUP,
-                member_id=f"{name}-{self._rng.randrange(1000)}",
-                worker_id=name,
-                rebalance_timeout_ms=scenario.max_poll_interval_ms,
-                request_timeout_ms=scenario.request_timeout_ms,
-                client_assignors=("cooperative",) if fleet.client_side else (),
-            ),
-            offset=1,
-            units=fleet.units,
+        settings = WorkerSettings(
+            group_id=GROUP,
+            member_id=f"{name}-{self._rng.randrange(1000)}",
+            worker_id=name,
+            rebalance_timeout_ms=scenario.max_poll_interval_ms,
+            request_timeout_ms=scenario.request_timeout_ms,
+            client_assignors=("cooperative",) if fleet.client_side else (),
+        )
+        self._core: Final = WorkerCore(settings, offset=1, units=fleet.units)
+        self.classic = (
+            ClassicRound(
+                settings,
+                session_timeout_ms=scenario.session_timeout_ms,
+                heartbeat_interval_ms=scenario.heartbeat_interval_ms,
+            )
+            if fleet.classic
+            else None
         )
         self.note("started")
 
@@ -199,29 +254,35 @@ class WorkerProcess:
         """Give *event* to the core, and perform its effects."""
         if self.dead:
             return
-        for effect in self._core.step(event, now_ms=self._now_ms):
+        if self.frozen:
+            self.awake(lambda: self.step(event))
+            return
+        for effect in self._core.step(event, now_ms=self.now_ms):
             match effect:
                 case Send():
-                    _Request(self, effect).begin()
+                    is_beat = isinstance(effect.request, ConnectGroupHeartbeatRequest)
+                    (ClassicExchange if self.classic is not None and is_beat else Exchange)(self, effect).begin()
                 case Call():
                     self._call(effect)
                 case StopNow(units):
                     for owned in units:
                         self._stop(owned.unit)
                 case Plan(plan_id, _, group):
-                    plan = CooperativeAssignor(max_delay_ms=self._fleet.scenario.session_timeout_ms // 2).assign(group)
+                    plan = self.assignor.assign(group)
                     self._later(self._rng.randrange(_PLAN_MS_MAX), Planned(plan_id, plan))
+                case Failed(error):
+                    fail("U3", f"{self.name} stops working: {error}")
                 case Left():
                     self.note("left")
-                    self.dead = True  # units whose stop hung were told to stop at the end of close(), and do
+                    self._die()  # units whose stop hung were told to stop at the end of close(), and do
                 case _:
                     pass
         if self._timer is not None:
             self._timer.cancel()
         due_ms = self._core.deadline_ms()
         if due_ms is not None and not self.dead:
-            wait_ms = max(int(due_ms / self._rate) + 1 - self._scheduler.now_ms, 1)
-            self._timer = self._scheduler.call_in(wait_ms, self._tick)
+            wait_ms = max(int(due_ms / self.rate) + 1 - self.scheduler.now_ms, 1)
+            self._timer = self.scheduler.call_in(wait_ms, self._tick)
 
     def leave(self, rng: random.Random) -> None:
         """Give all units away, and end. Some workers drain first, as before a restart."""
@@ -229,34 +290,85 @@ class WorkerProcess:
         self.note("closing")
         if rng.random() < 0.3:
             self.step(DrainRequested())
-            self._later(rng.randint(0, 3_000), CloseRequested(deadline_ms=self._now_ms + 33_000))
+            self._later(rng.randint(0, 3_000), CloseRequested(deadline_ms=self.now_ms + 33_000))
         else:
-            self.step(CloseRequested(deadline_ms=self._now_ms + 30_000))
-        self._scheduler.call_in(rng.randint(1, 2 * self._fleet.scenario.session_timeout_ms), self._fleet._replace)
+            self.step(CloseRequested(deadline_ms=self.now_ms + 30_000))
+        self.scheduler.call_in(rng.randint(1, 2 * self._fleet.scenario.session_timeout_ms), self._fleet._replace)
 
     def crash(self) -> None:
         """The process and its units end at once."""
         self.note("crashed")
-        self.dead = True
-        if self._link is not None:
-            self._fleet.network.close(self._link, "the process died")
+        self._die()
         for unit, run in tuple(self._runs.items()):
             self._ended(unit, run)
 
-    def note(self, what: str, **details: object) -> None:
-        """Write to the history."""
-        self._scheduler.note(self.name, what, **details)
+    def freeze(self, for_ms: int) -> None:
+        """The process stands still, as a paused virtual machine does. Its clock goes on."""
+        if self.frozen:
+            return
+        self.note("frozen", ms=for_ms)
+        lease_ms = self._core.view().lease_ends_ms
+        self._frozen_lease_ms = self.now_ms if lease_ms is None else lease_ms
+        self._thaws_ms = self.scheduler.now_ms + for_ms
+        self.scheduler.call_in(for_ms, self._thaw)
+
+    def _thaw(self) -> None:
+        # A runner looks at its lease before each act, so none follows if the lease has ended.
+        if self.now_ms >= self._frozen_lease_ms:
+            for unit, run in tuple(self._runs.items()):
+                self._ended(unit, run)
 
     @property
-    def _now_ms(self) -> int:
-        return int(self._scheduler.now_ms * self._rate)
+    def frozen(self) -> bool:
+        """Whether the process stands still."""
+        return self.scheduler.now_ms < self._thaws_ms
+
+    @property
+    def acts(self) -> bool:
+        """Whether its units count as running: it does not stand still, or their lease has not ended yet."""
+        return not self.frozen or self.now_ms < self._frozen_lease_ms
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        """The units whose runners have not ended."""
+        return tuple(self._runs)
+
+    def awake(self, action: Callable[[], None]) -> None:
+        """Run *action* now, or when the process thaws."""
+        if self.frozen:
+            self.scheduler.call_in(self._thaws_ms - self.scheduler.now_ms, lambda: self.awake(action))
+        else:
+            action()
+
+    def later(self, delay_ms: int, action: Callable[[], None]) -> Timer:
+        """Run *action* when that much has passed on the worker's clock."""
+        return self.scheduler.call_in(max(int(delay_ms / self.rate), 1), lambda: self.awake(action))
+
+    def draw(self, limit: int) -> int:
+        """A number below *limit*."""
+        return self._rng.randrange(limit)
+
+    def _die(self) -> None:
+        self.dead = True
+        for link in (self.link, self.second_link, self.token_link):
+            if link is not None:
+                self.network.close(link, "the process died")
+
+    def note(self, what: str, **details: object) -> None:
+        """Write to the history."""
+        self.scheduler.note(self.name, what, **details)
+
+    @property
+    def now_ms(self) -> int:
+        """Its own clock."""
+        return int(self.scheduler.now_ms * self.rate)
 
     def _tick(self) -> None:
-        self._scheduler.events += 1
+        self.scheduler.events += 1
         self.step(Tick())
 
     def _later(self, delay_ms: int, event: WorkerEvent) -> None:
-        self._scheduler.call_in(delay_ms, lambda: self.step(event))
+        self.scheduler.call_in(delay_ms, lambda: self.step(event))
 
     # --- runners
 
@@ -264,7 +376,7 @@ class WorkerProcess:
         done = CallbackDone(call.call_id)
         if call.kind is CallbackKind.ASSIGNED:
             for owned in call.units:
-                run = self._runs[owned.unit] = Running(self.name, owned.token)
+                run = self._runs[owned.unit] = Running(self, owned.token)
                 self.note("unit_started", unit=str(owned.unit), token=owned.token)
                 self._fleet.begins(owned.unit, run)
             self._later(self._rng.randrange(_START_MS_MAX), done)
@@ -278,8 +390,10 @@ class WorkerProcess:
         self._wait_for_stop(call, done)
 
     def _wait_for_stop(self, call: Call, done: CallbackDone) -> None:
-        if any(owned.unit in self._runs for owned in call.units):
-            self._scheduler.call_in(50, lambda: None if self.dead else self._wait_for_stop(call, done))
+        if not self.dead and any(owned.unit in self._runs for owned in call.units):
+            self.scheduler.call_in(
+                50, lambda: None if self.dead else self.awake(lambda: self._wait_for_stop(call, done))
+            )
         else:
             self.step(done)
 
@@ -287,85 +401,14 @@ class WorkerProcess:
         run = self._runs.get(unit)
         if run is not None and not run.stopping:
             run.stopping = True
-            self._scheduler.call_in(self._rng.randrange(self._fleet.stop_ms_max), lambda: self._ended(unit, run))
+            stop_ms = self._rng.randrange(self._fleet.stop_ms_max)
+            self.scheduler.call_in(stop_ms, lambda: self.awake(lambda: self._ended(unit, run)))
 
     def _ended(self, unit: Unit, run: Running) -> None:
         if self._runs.get(unit) is run:
             del self._runs[unit]
             self.note("unit_stopped", unit=str(unit), token=run.token)
             self._fleet.ends(unit, run)
-
-
-class _Request:
-    """One request of a worker. Finds the coordinator if there is no connection; ends exactly once."""
-
-    def __init__(self, worker: WorkerProcess, send: Send) -> None:
-        self._worker: Final = worker
-        self._send: Final = send
-        self._network: Final = worker._fleet.network
-        self._over = False
-
-    def begin(self) -> None:
-        """Send it; the worker hears of its end in time."""
-        worker = self._worker
-        wait_ms = max(int(self._send.timeout_ms / worker._rate), 1)
-        worker._scheduler.call_in(wait_ms, lambda: self._failed("time-out", "no answer in time"))
-        link = worker._link
-        if link is not None and (self._send.anew or not link.open):
-            self._network.close(link, "the coordinator may be another one")
-            link = worker._link = None
-        if link is not None:
-            self._write(link, self._send.request, 0, self._answered)
-        else:
-            self._connect(ANY_NODE, self._find)
-
-    def _find(self, connection: SimulatedConnection) -> None:
-        request = FindCoordinatorRequest(key="", key_type=0, coordinator_keys=(GROUP,))
-
-        def found(response: Response) -> None:
-            assert isinstance(response, FindCoordinatorResponse)
-            self._network.close(connection, "it said where the coordinator is")
-            if not response.coordinators or response.coordinators[0].error_code:
-                self._failed("error", "no coordinator")
-            elif not self._over:
-                self._connect(response.coordinators[0].node_id, self._open)
-
-        self._write(connection, request, _FIND_VERSION, found)
-
-    def _open(self, connection: SimulatedConnection) -> None:
-        if self._worker._link is None and not self._worker.dead:
-            self._worker._link = connection
-        if not self._over:
-            self._write(connection, self._send.request, 0, self._answered)
-
-    def _connect(self, node_id: int, opened: Callable[[SimulatedConnection], None]) -> None:
-        self._network.connect(self._worker.name, node_id, on_open=opened, on_failure=self._failed)
-
-    def _write(
-        self, connection: SimulatedConnection, request: Request[Any], version: int, answered: Callable[[Response], None]
-    ) -> None:
-        self._network.send(
-            connection,
-            request,
-            api_version=version,
-            timeout_ms=max(int(self._send.timeout_ms / self._worker._rate), 1),
-            on_answer=answered,
-            on_failure=self._failed,
-        )
-
-    def _answered(self, response: Response) -> None:
-        if not self._over:
-            self._over = True
-            self._worker.step(Answered(self._send.request_id, response))  # type: ignore[arg-type]  # of its request
-
-    def _failed(self, kind: object, message: str) -> None:
-        del kind
-        if not self._over:
-            self._over = True
-            link, self._worker._link = self._worker._link, None
-            if link is not None:
-                self._network.close(link, "its request failed")
-            self._worker.step(NotAnswered(self._send.request_id, ConnectionLostError(message)))
 
 
 def play_workers(scenario: Scenario, scheduler: Scheduler) -> None:
@@ -383,11 +426,51 @@ def play_workers(scenario: Scenario, scheduler: Scheduler) -> None:
     if not scheduler.wait_until(fleet.rests, limit_ms):
         idle = ", ".join(map(str, fleet.idle())) or "no unit"
         fail("U3", f"{idle} run nowhere {limit_ms} ms after the last fault, or a close() has not ended")
-    scheduler.run_until(
-        scheduler.now_ms + 2 * scenario.session_timeout_ms
-    )  # a unit that stops now must run again by then
-    if left := fleet.idle():
-        fail("U3", f"{', '.join(map(str, left))} stopped after the last fault")
+    # A unit that stops now must run again by then; one that moves at that moment may take its two rounds.
+    scheduler.run_until(scheduler.now_ms + 2 * scenario.session_timeout_ms)
+    if not scheduler.wait_until(lambda: not fleet.idle(), scenario.session_timeout_ms):
+        fail("U3", f"{', '.join(map(str, fleet.idle()))} stopped after the last fault")
+    rng = scheduler.random("trials")
+    for _ in range(scenario.trials):
+        _fail_some(fleet, rng)
+
+
+def _fail_some(fleet: Fleet, rng: random.Random) -> None:
+    """U4: let one worker or two of a healthy group fail; the others run the units soon after."""
+    scenario, scheduler = fleet.scenario, fleet.scheduler
+    session_ms = scenario.session_timeout_ms
+    while len(fleet.living()) < 3:
+        fleet.join()
+    if not scheduler.wait_until(fleet.rests, 4 * session_ms):
+        fail("U3", f"{', '.join(map(str, fleet.idle()))} run nowhere although nothing fails")
+    scheduler.run_until(scheduler.now_ms + rng.randint(2 * session_ms, 3 * session_ms))
+    victims = rng.sample(fleet.living(), rng.choice((1, 1, 2)))
+    began_ms = scheduler.now_ms
+    lost = {unit for victim in victims for unit in victim.units}
+    first = True
+    for victim in victims:
+        if not first:
+            scheduler.run_until(scheduler.now_ms + rng.randrange(session_ms))
+        first = False
+        if rng.random() < 0.5:
+            victim.crash()
+        else:
+            victim.freeze(rng.randint(session_ms, 3 * session_ms))
+        lost |= set(victim.units)
+    failed_ms = scheduler.now_ms
+    if rng.random() < 0.5:  # a new process comes while the group does not know yet
+        scheduler.call_in(rng.randrange(session_ms), fleet.join)
+    # One that failed while its JoinGroup waited for another one to be given up begins a new session after that.
+    limit_ms = session_ms * len(victims) + 3 * scenario.heartbeat_interval_ms + _START_MS_MAX
+    if fleet.client_side:
+        limit_ms += session_ms  # the delay of the plan, on a slow clock, and another round
+
+    def run_again() -> bool:
+        return all(fleet.began_ms[unit] >= began_ms for unit in lost) and not fleet.idle()
+
+    if not scheduler.wait_until(run_again, limit_ms):
+        idle = ", ".join(map(str, fleet.idle()))
+        fail("U4", f"{idle} run nowhere {scheduler.now_ms - failed_ms} ms after the last failure")
 
 
 def _heal_ms(scenario: Scenario) -> int:

@@ -82,6 +82,8 @@ class Cluster:
         """Called with the coordinator before (None if records of it were lost) and the new one, which read the log."""
         self.on_served: Callable[[str, AnyRequest, Response], None] = lambda _client, _request, _response: None
         """(client id, request, response) of everything decided, before the answer leaves."""
+        self.others: Final[dict[type[AnyRequest], Callable[[AnyRequest, Reply], None]]] = {}
+        """Requests that are not for the coordinator of groups -> what answers them."""
         self.matching_ms = 1
         """How long patterns are matched against the topics."""
         self._hosts: dict[int, CoordinatorHost] = {}
@@ -113,6 +115,9 @@ class Cluster:
         """Answer one request."""
         if isinstance(request, FindCoordinatorRequest):
             self._find(request, api_version, reply)
+            return
+        if other := self.others.get(type(request)):
+            other(request, reply)
             return
         host = self._hosts.get(node_id)
         if host is None or not host.alive:

@@ -45,6 +45,7 @@ class Kind(enum.Enum):
     DOUBLE_START = "double_starts"
     HOLD_INSTANCE = "held_instances"
     SWITCH = "switches"
+    DELETE_GROUP = "group_deletions"
 
 
 class PlannedEvent(msgspec.Struct, frozen=True):

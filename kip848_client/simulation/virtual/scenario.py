@@ -111,9 +111,11 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         patterns: fraction of the subscriptions that are by regular expression.
         assignors: fraction of the consumers that have a client-side assignor; one that has none turns its group to the
             server's.
-        classic: fraction of the consumers that speak the classic protocol. What they offer is drawn for the run.
+        classic: fraction of the consumers that speak the classic protocol; of the runs, if there are workers. What
+            they offer is drawn for the run.
         switches: one process of a rolling restart: it ends, and comes back with the other protocol. When no process is
             left on the old one, the restart goes the other way.
+        group_deletions: all processes end, the group is deleted as soon as it is empty, and they come back.
         early: fraction of the consumers that send early heartbeats.
         deletions: topics that are deleted and created again.
         metadata_lag_ms: how long a new topic's name is unknown to the brokers.
@@ -171,6 +173,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     assignors: float = 0.0
     classic: float = 0.0
     switches: float = 0.0
+    group_deletions: float = 0.0
     early: float = 0.0
     producers: int = 0
     metadata_lag_ms: int = 0
@@ -300,6 +303,15 @@ def _named(name: str, changes: str, *, base: Scenario = CHURN) -> Scenario:
     return replace(change(base, changes.split()), name=name)
 
 
+WORKERS: Final = _named(
+    "workers",  # max_poll_interval_ms is their rebalance timeout
+    """
+    units=6 members=3 members_max=5 assignors=0.4 joins=0.05 leaves=0.06 crashes=0.06 cuts=0.1 drift=0.1
+    failovers=0.03 replication_ms=20 max_poll_interval_ms=12000 probes=0 trials=0
+    faults.loss=0.05 faults.duplicate=0.02 faults.break_connection=0.02 faults.delay_ms=0,150
+    """,
+)
+
 CLASSIC: Final = _named(
     "classic",
     """
@@ -358,14 +370,8 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
             coordinator_crashes=0 coordinator_crashes_after_append=0.01 coordinator_crashes_before_append=0.01
             """,
         ),
-        _named(
-            "workers",  # max_poll_interval_ms is their rebalance timeout
-            """
-            units=6 members=3 members_max=5 assignors=0.4 joins=0.05 leaves=0.06 crashes=0.06 cuts=0.1 drift=0.1
-            failovers=0.03 replication_ms=20 max_poll_interval_ms=12000 probes=0 trials=0
-            faults.loss=0.05 faults.duplicate=0.02 faults.break_connection=0.02 faults.delay_ms=0,150
-            """,
-        ),
+        WORKERS,
+        _named("classic_workers", "classic=1 freezes=0.05 group_deletions=0.02 trials=2", base=WORKERS),
         _named(
             "shares",
             """

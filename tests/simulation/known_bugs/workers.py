@@ -10,6 +10,7 @@ from kip848_client.coordinator.connect import catalogue
 from kip848_client.coordinator.connect import connect_records as records
 from kip848_client.coordinator.connect import worker_departure as departure
 from kip848_client.coordinator.connect import worker_heartbeat as heartbeat
+from kip848_client.worker.classic_round import ClassicRound
 from kip848_client.worker.core import WorkerCore
 from tests.simulation.known_bugs.registry import Patch, known_bug
 
@@ -51,6 +52,31 @@ def _(patch: Patch) -> None:
         return records.group_record(group_id, epoch=epoch - 1, last_installer=last_installer)
 
     patch.setattr(departure, "connect_records", _Records(same_epoch))
+
+
+@known_bug("the leader gives a unit away before its owner has stopped it", "U1", scenario="classic_workers")
+def _(patch: Patch) -> None:
+    original = ClassicRound._claim
+    patch.setattr(ClassicRound, "_claim", lambda side, now_ms: replace(original(side, now_ms), running=[]))
+
+
+@known_bug("tokens are generations, which begin again with a new group", "U2", scenario="classic_workers", seed=5)
+def _(patch: Patch) -> None:
+    def token(side: Any, _unit: Any) -> Any:
+        yield from ()
+        return side._generation
+
+    patch.setattr(ClassicRound, "_token", token)
+
+
+@known_bug("workers hear of a rebalance after five heartbeat intervals", "U4", scenario="classic_workers")
+def _(patch: Patch) -> None:
+    original = ClassicRound._answer
+
+    def answer(side: Any, now_ms: int) -> Any:
+        return replace(original(side, now_ms), heartbeat_interval_ms=5 * side._interval_ms)
+
+    patch.setattr(ClassicRound, "_answer", answer)
 
 
 class _Records:
