@@ -3,6 +3,7 @@ from .admin.clients import Admin as Admin
 from .admin.clients import AsyncAdmin as AsyncAdmin
 from .aio.consumer import AsyncConsumer as AsyncConsumer
 from .aio.consumer import AsyncConsumerRebalanceListener as AsyncConsumerRebalanceListener
+from .aio.transaction import transaction as transaction
 from .aio.worker import AsyncWorker as AsyncWorker
 from .broker.broker import EmbeddedBroker as EmbeddedBroker
 from .client.group.health import ConsumerHealth as ConsumerHealth

@@ -30,6 +30,9 @@
     │   ├── KeyDeserializationError
     │   └── ValueDeserializationError
     ├── ProcessingError             process() ended as a handler failed: .records, .attempt
+    ├── TransactionAbortedError     a transaction was aborted; its records are read again
+    ├── TransactionFailedError      the producer cannot go on: end the process
+    │   └── ProducerFencedError     another process has taken its transactional.id
     ├── NoOffsetForPartitionError   no committed offset and auto.offset.reset=none
     ├── OffsetOutOfRangeError       no record at the position and auto.offset.reset=none: .partition, .offset
     └── BrokerError                 a Kafka error code: .code, .retriable, .fatal
@@ -115,12 +118,15 @@ __all__ = [
     "NoOffsetForPartitionError",
     "OffsetOutOfRangeError",
     "ProcessingError",
+    "ProducerFencedError",
     "ProtocolError",
     "RefusedRecordsError",
     "RequestTimeoutError",
     "RetriableCommitFailedError",
     "StaleMemberEpochError",
     "TopicAuthorizationError",
+    "TransactionAbortedError",
+    "TransactionFailedError",
     "UnknownMemberIdError",
     "UnreleasedInstanceIdError",
     "UnsupportedAssignorError",
@@ -391,6 +397,24 @@ class ProcessingError(Kip848Error):
         super().__init__(message)
         self.records: Final = records
         self.attempt: Final = attempt
+
+
+class TransactionAbortedError(Kip848Error):
+    """A transaction was not committed. Its records are read again: go on with the next one. The cause is attached."""
+
+
+class TransactionFailedError(Kip848Error):
+    """A producer cannot go on, or whether a transaction was committed is not known: end the process.
+
+    The process that is started after it, with the same ``transactional.id``, begins behind the last transaction that
+    was committed.
+    """
+
+
+class ProducerFencedError(TransactionFailedError):
+    """Another process has taken the producer's ``transactional.id``, or its transaction took too long."""
+
+    librdkafka_code = -144  # _FENCED
 
 
 class BrokerError(Kip848Error):

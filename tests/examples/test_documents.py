@@ -62,6 +62,32 @@ PROGRAMS = {
         after="serve({'bootstrap.servers': 'localhost:9092', 'group.id': 'orders', 'auto.offset.reset': 'earliest'})\n"
         "assert broker.groups.committed('orders')['orders', 0] == 3",
     ),
+    "exactly-once.md": Program(
+        after="import asyncio\n"
+        "broker.topics.create('invoices', 1)\n"
+        "conf = {'bootstrap.servers': 'localhost:9092'}\n"
+        "producer = Producer(conf | {'transactional.id': 'billing'})\n"
+        "producer.init_transactions()\n"
+        "conf |= {'group.id': 'bills', 'auto.offset.reset': 'earliest', 'enable.auto.commit': False}\n"
+        "async def invoice(message):\n    return b'invoice'\n"
+        "async def tasks():\n"
+        "    async with AsyncConsumer(conf | {'group.id': 'others'}) as consumer:\n"
+        "        await consumer.subscribe(['orders'])\n"
+        "        serving = asyncio.create_task(serve_in_tasks(consumer, producer, invoice))\n"
+        "        while broker.groups.committed('others').get(('orders', 0)) != 3: await asyncio.sleep(0.01)\n"
+        "        serving.cancel()\n"
+        "        await asyncio.wait([serving])\n"
+        "asyncio.run(tasks())\n"
+        "seen = []\n"
+        "def transform(message):\n"
+        "    seen.append(message.value())\n"
+        "    if len(seen) == 3: consumer.hand_over()\n"
+        "    return b'invoice'\n"
+        "with Consumer(conf) as consumer:\n"
+        "    consumer.subscribe(['orders'])\n"
+        "    serve(consumer, producer, transform)\n"
+        "assert broker.groups.committed('bills')['orders', 0] == 3",
+    ),
     "exceptions.md": Program(
         after="from kip848_client import Consumer\n"
         "with Consumer({'bootstrap.servers': 'localhost:9092', 'group.id': 'orders',"

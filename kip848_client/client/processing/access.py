@@ -192,6 +192,7 @@ class ConsumerAccess:
                 place, position = internal(TopicPartition(*name)), OffsetAndMetadata(low_marks[name])
                 if not consumer._fetcher.seek(place, position):
                     consumer._group.seek(place, position)
+                consumer._fetcher.origins.committed({place: position})
 
     def wake(self) -> None:
         """End a wait for records early; from any thread."""

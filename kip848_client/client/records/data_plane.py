@@ -28,6 +28,7 @@ from confluent_kafka import (
 from confluent_kafka import Consumer as RecordConsumer
 
 if TYPE_CHECKING:
+    from confluent_kafka import Producer as Producer  # noqa: PLC0414  for annotations
     from confluent_kafka.admin._metadata import ClusterMetadata as ClusterMetadata  # noqa: PLC0414  for annotations
     from confluent_kafka.admin._metadata import TopicMetadata as TopicMetadata  # noqa: PLC0414  for annotations
 

@@ -38,6 +38,7 @@ from kip848_client.client.records.data_plane import (
     public,
     translate,
 )
+from kip848_client.client.records.origins import Origins
 from kip848_client.errors import Kip848Error
 from kip848_client.logs import LogEvent, log_event
 from kip848_client.model import ZERO_UUID, NamedPartition, OffsetAndMetadata, TopicIdPartition
@@ -123,6 +124,7 @@ class Fetcher:
         """Records of paused partitions that were read before the pause."""
         self.stored: Final[dict[NamedPartition, OffsetAndMetadata]] = {}
         """The offsets of store_offsets(), of partitions that are still owned."""
+        self.origins: Final = Origins()
         self._sought: dict[NamedPartition, OffsetAndMetadata] = {}
         """seek() before fetching began; wins over the position that the member finds."""
         self._silent: set[NamedPartition] = set()
@@ -177,6 +179,7 @@ class Fetcher:
         self._forget([partition for partition in wanted if partition in self._starts])
         self.warm({partition.topic for partition in wanted})
         self._fetch(wanted)
+        self.origins.began(wanted)
         for partition in wanted:
             self._sought.pop(partition, None)
 
@@ -195,6 +198,8 @@ class Fetcher:
     def stop(self, partitions: Iterable[NamedPartition]) -> None:
         """End fetching *partitions*, and forget all that is known of them: they may be assigned again later."""
         gone = set(partitions)
+        unheld = [partition for partition in gone if partition in self.origins and partition not in self._held]
+        self.origins.ended(gone, self._positions(unheld) | self._held)
         self._forget(sorted(gone & self._starts.keys()))
         for partition in gone:
             self._unfinished.pop(partition, None)
@@ -205,6 +210,7 @@ class Fetcher:
 
     def stop_all(self) -> None:
         """End fetching."""
+        self.origins.clear()
         self.stop([*self._starts, *self._unfinished, *self._paused, *self._sought, *self.stored])
         self.ready.clear()
 
@@ -280,6 +286,8 @@ class Fetcher:
     def detach(self, partitions: Iterable[NamedPartition]) -> None:
         """End fetching *partitions*, which will be started again elsewhere; pause marks stay."""
         gone = set(partitions)
+        for partition, at in self._positions(gone).items():
+            self.origins.sought(partition, at, target=OffsetAndMetadata(OFFSET_INVALID))
         self._forget(sorted(gone & self._starts.keys()))
         for partition in gone:
             self._unfinished.pop(partition, None)
@@ -295,6 +303,7 @@ class Fetcher:
         if partition not in self._starts:
             self.mark(partition, position)
             return False
+        self.origins.sought(partition, self._positions([partition]).get(partition), target=position)
         self._safe[partition] = position
         self.on_the_way = True  # a call that is cut off must not lose dropped records
         self._drop({partition})
