@@ -28,11 +28,11 @@ BLOCKS = {"poll": 60, "consume": 60, "poll, commit each": 40}
 class Without:
     """In place of `ClientMetrics`: nothing."""
 
-    tracing = False
+    tracing = measuring = False
 
     def look(self) -> None: ...
 
-    def count(self, name: str, amount: int = 1) -> None: ...
+    def count(self, name: str, amount: int = 1, *, cause: str | None = None) -> None: ...
 
     def measure(self, name: str, ms: float) -> None: ...
 
@@ -100,16 +100,17 @@ def measure(task: dict[str, Any]) -> list[float]:
         read(consumer, size)  # joined, assigned, warm
         observer = consumer._group.listeners.observer
         real: Any = observer._metrics
+        meter: Any = consumer._meter
         sides = {"with": real, "without": Without()}
         for number in range(blocks):
             cost = {}
             for side in ("with", "without") if number % 2 == 0 else ("without", "with"):
-                observer._metrics = sides[side]
+                observer._metrics = meter.metrics = sides[side]
                 began = time.thread_time()
                 read(consumer, size)
                 cost[side] = time.thread_time() - began
             ratios.append(cost["with"] / cost["without"])
-        observer._metrics = real
+        observer._metrics = meter.metrics = real
     return ratios
 
 

@@ -18,7 +18,9 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from kip848_client.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
     from opentelemetry import metrics, trace
@@ -36,7 +38,11 @@ __all__ = [
     "ClientMetrics",
     "Figure",
     "OpenSpan",
+    "code_name",
+    "error_type",
+    "is_counter",
     "publish_coordinator",
+    "unit_of",
 ]
 
 _INSTRUMENTATION: Final = "kip848_client"
@@ -58,7 +64,9 @@ METRICS: Final[Mapping[str, str]] = {
     "kafka.consumer.join.time": "ms from writing a JoinGroup to its answer, which waits for all members",
     "kafka.consumer.sync.total": "SyncGroup requests answered (the classic protocol)",
     "kafka.consumer.sync.time": "ms from writing a SyncGroup to its answer, which waits for the leader",
-    "kafka.consumer.rebalance.total": "rebalances that ended with an acknowledgement, or with a classic assignment",
+    "kafka.consumer.rebalance.total": "rebalances that ended with an acknowledgement, or with a classic assignment; by"
+    " cause: join, rejoin_removed (by the coordinator), rejoin_poll_missed (max.poll.interval.ms), assignment (another"
+    " one for this member, because members or topics have changed)",
     "kafka.consumer.rebalance.latency": "ms from the assignment that began a rebalance to its end",
     "kafka.consumer.failed.rebalance.total": "rebalances ended by a removal from the group, or a fatal error",
     "kafka.consumer.partition.assigned.latency": "ms in on_partitions_assigned",
@@ -68,6 +76,7 @@ METRICS: Final[Mapping[str, str]] = {
     "kafka.consumer.commit.latency": "ms from writing an OffsetCommit to its answer",
     "kafka.consumer.commit.sync.time.ns.total": "ns in commit(asynchronous=False)",
     "kafka.consumer.committed.time.ns.total": "ns in committed()",
+    "kafka.consumer.bytes.consumed.total": "bytes of keys and values read, by topic",
 }
 """Counters (``.total``) and histograms: name -> description."""
 
@@ -79,6 +88,9 @@ GAUGES: Final[Mapping[str, str]] = {
     "kafka.consumer.time.between.poll.max": "the longest of these",
     "kafka.consumer.poll.idle.ratio.avg": "part of the time since the last collection that poll() waited for records",
     "kafka.consumer.assigned.partitions": "partitions that the consumer has",
+    "kafka.consumer.records.lag": "records between the position in a partition and its end, by topic and partition",
+    "kafka.consumer.records.lag.max": "the largest of these",
+    "kafka.consumer.lag.seconds": "s since the timestamp of the last record read of a partition; 0 at its end",
     "kafka.consumer.application.event.queue.size": "events that the heartbeat thread has not taken yet",
     "kafka.consumer.background.event.queue.size": "what waits to be done by poll(): listeners, new positions, errors",
 }
@@ -104,6 +116,8 @@ WORKER_GAUGES: Final[Mapping[str, str]] = {
 
 MESSAGING_METRICS: Final[Mapping[str, str]] = {
     "messaging.process.duration": "s that a call of a handler of process() took",
+    "messaging.client.consumed.messages": "records read, by topic",
+    "messaging.client.operation.duration": "s that a read from librdkafka (operation poll) or a commit took",
 }
 """Names of OpenTelemetry's conventions for messaging: name -> description."""
 
@@ -139,6 +153,9 @@ SPANS: Final[Mapping[str, str]] = {
 """Span name -> what happens during it."""
 
 
+Attributes: TypeAlias = Mapping[str, str | int]
+
+
 class OpenSpan:
     """A span that one thread begins and another may end.
 
@@ -154,21 +171,26 @@ class OpenSpan:
         self.began_ns: Final = began_ns
         self.context: Final = trace.set_span_in_context(span)
 
-    def end(self, error: BaseException | str | None = None, **attributes: str | int) -> None:
+    def end(self, error: BaseException | str | None = None, attributes: Attributes | None = None) -> None:
         """End it, as failed if there is an *error*. Ending it again does nothing."""
         from opentelemetry import trace
 
         span, self._span = self._span, None
         if span is None:
             return
-        for key, value in attributes.items():
-            span.set_attribute(key, value)
+        if attributes is not None:
+            span.set_attributes(attributes)
         if isinstance(error, BaseException):
             span.record_exception(error)
+            span.set_attribute("error.type", error_type(error))
             error = f"{type(error).__name__}: {error}"
         if error is not None:
             span.set_status(trace.Status(trace.StatusCode.ERROR, error))
         span.end()
+
+
+Figures: TypeAlias = Callable[[], float | list[tuple[float, Mapping[str, str]]]]
+"""The value of a gauge, or its values with their attributes."""
 
 
 class ClientMetrics:
@@ -181,39 +203,49 @@ class ClientMetrics:
     """
 
     def __init__(self, *, client_id: str, group_id: str, worker_id: str | None = None) -> None:
-        self._attributes: Final = {"client-id": client_id, "group-id": group_id}
+        self.attributes: Final = {"client-id": client_id, "group-id": group_id}
         if worker_id is not None:
-            self._attributes["worker-id"] = worker_id
+            self.attributes["worker-id"] = worker_id
+        self._span_attributes: Final[Attributes] = {
+            "messaging.system": "kafka",
+            "messaging.client.id": client_id,
+            "messaging.consumer.group.name": group_id,
+        }
         self._open_tracer: trace.Tracer | None = None
         self.tracing = False
         """Whether spans go anywhere."""
         self.measuring = False
         """Whether metrics go anywhere."""
         self._look_again_s = 0.0
-        self._figures: Mapping[str, Callable[[], float]] = {}
+        self._figures: Mapping[str, Figures] = {}
         self._instruments: _Instruments | None = None
         self.look()
 
-    def count(self, name: str, amount: int = 1) -> None:
+    def count(self, name: str, amount: int = 1, *, cause: str | None = None) -> None:
         """Add to the counter *name* of `METRICS` or `WORKER_METRICS`."""
         if _metrics_imported():
-            self._own_instruments().counters[name].add(amount, self._attributes)
+            attributes = self.attributes if cause is None else {**self.attributes, "cause": cause}
+            self._own_instruments().counters[name].add(amount, attributes)
 
     def measure(self, name: str, ms: float) -> None:
         """Record a duration in the histogram *name* of `METRICS` or `WORKER_METRICS`."""
         if _metrics_imported():
-            self._own_instruments().histograms[name].record(ms, self._attributes)
+            self._own_instruments().histograms[name].record(ms, self.attributes)
 
     def record(self, name: str, value: float, attributes: Mapping[str, str]) -> None:
         """Record a value in the histogram *name* of `MESSAGING_METRICS` or `PROCESS_METRICS`, if `measuring`."""
         self._own_instruments().histograms[name].record(value, attributes)
+
+    def add(self, name: str, amount: int, attributes: Mapping[str, str]) -> None:
+        """Add to a counter with attributes of its own, if `measuring`."""
+        self._own_instruments().counters[name].add(amount, attributes)
 
     def _own_instruments(self) -> _Instruments:
         if self._instruments is None:
             self._instruments = _instruments_of_clients()
         return self._instruments
 
-    def offer(self, figures: Mapping[str, Callable[[], float]]) -> None:
+    def offer(self, figures: Mapping[str, Figures]) -> None:
         """Have *figures*, the values of gauges, called when metrics are collected, until `withdraw`."""
         with _publishing:
             self._figures = figures
@@ -227,12 +259,16 @@ class ClientMetrics:
             self._figures = {}
             _clients.discard(self)
 
-    def observed(self, name: str) -> metrics.Observation | None:
-        """The value of a gauge now."""
+    def observed(self, name: str) -> Iterator[metrics.Observation]:
+        """The values of a gauge now."""
         from opentelemetry import metrics
 
         figure = self._figures.get(name)
-        return None if figure is None else metrics.Observation(figure(), self._attributes)
+        if figure is None:
+            return
+        value = figure()
+        for each, attributes in value if isinstance(value, list) else [(value, {})]:
+            yield metrics.Observation(each, {**self.attributes, **attributes})
 
     def look(self) -> None:
         """Find out whether there is an SDK by now; cheap enough for every step of a member."""
@@ -280,7 +316,7 @@ class ClientMetrics:
             name,
             context=parent.context if parent is not None else None,
             links=links,
-            attributes={**self._attributes, "partitions": partitions},
+            attributes={**self._span_attributes, "partitions": partitions},
         ):
             yield
 
@@ -291,7 +327,7 @@ class ClientMetrics:
         parent: OpenSpan | None = None,
         root: bool = False,
         began_ns: int | None = None,
-        **attributes: str | int,
+        attributes: Attributes,
     ) -> OpenSpan:
         """Begin the span *name* of `SPANS`; the caller ends it.
 
@@ -301,12 +337,17 @@ class ClientMetrics:
             began_ns: since 1970; now if None.
         """
         assert name in SPANS, name
+        from opentelemetry import trace
         from opentelemetry.context import Context
 
         began_ns = time.time_ns() if began_ns is None else began_ns
         context = parent.context if parent is not None else Context() if root else None
         span = self._tracer.start_span(
-            name, context=context, attributes={**self._attributes, **attributes}, start_time=began_ns
+            name,
+            context=context,
+            kind=trace.SpanKind.CLIENT if "messaging.operation.name" in attributes else trace.SpanKind.INTERNAL,
+            attributes={**self._span_attributes, **attributes},
+            start_time=began_ns,
         )
         return OpenSpan(span, began_ns)
 
@@ -350,19 +391,20 @@ class _Instruments:
         meter = _meter()
         every = {**METRICS, **WORKER_METRICS}
         self.counters: Final = {
-            name: meter.create_counter(name, unit="ns" if ".ns." in name else "1", description=text)
-            for name, text in every.items()
-            if _counts(name)
+            name: meter.create_counter(name, unit=unit_of(name), description=text)
+            for name, text in {**every, **MESSAGING_METRICS}.items()
+            if is_counter(name)
         }
         self.histograms: Final = {
-            name: meter.create_histogram(name, unit="ms", description=text)
+            name: meter.create_histogram(name, unit=unit_of(name), description=text)
             for name, text in every.items()
-            if not _counts(name)
+            if not is_counter(name)
         } | {
             name: meter.create_histogram(
-                name, unit="s", description=text, explicit_bucket_boundaries_advisory=_SECONDS_BUCKETS
+                name, unit=unit_of(name), description=text, explicit_bucket_boundaries_advisory=_SECONDS_BUCKETS
             )
             for name, text in {**MESSAGING_METRICS, **PROCESS_METRICS}.items()
+            if not is_counter(name)
         }
 
 
@@ -389,8 +431,8 @@ def _make_gauges() -> None:
     meter = _meter()
     made: list[object] = []
     for name, text in {**GAUGES, **WORKER_GAUGES, **PROCESS_GAUGES}.items():
-        make = meter.create_observable_counter if _counts(name) else meter.create_observable_gauge
-        made.append(make(name, callbacks=[partial(_observe_clients, name)], unit=_unit(name), description=text))
+        make = meter.create_observable_counter if is_counter(name) else meter.create_observable_gauge
+        made.append(make(name, callbacks=[partial(_observe_clients, name)], unit=unit_of(name), description=text))
     _gauges.append((provider, made))
 
 
@@ -398,9 +440,7 @@ def _observe_clients(name: str, _options: metrics.CallbackOptions) -> Iterator[m
     with _publishing:
         clients = list(_clients)
     for client in clients:
-        observation = client.observed(name)
-        if observation is not None:
-            yield observation
+        yield from client.observed(name)
 
 
 COORDINATOR_METRICS: Final[Mapping[str, str]] = {
@@ -453,8 +493,8 @@ def publish_coordinator(
             for name, text in COORDINATOR_METRICS.items():
                 grows = name.endswith(".rebalance.count")
                 make = meter.create_observable_counter if grows else meter.create_observable_gauge
-                unit = "ms" if ".time." in name else "1"
-                _instruments.append(make(name, callbacks=[partial(_observe, name)], unit=unit, description=text))
+                callbacks = [partial(_observe, name)]
+                _instruments.append(make(name, callbacks=callbacks, unit=unit_of(name), description=text))
         key = max(_coordinators, default=0) + 1
         _coordinators[key] = (figures, attributes)
 
@@ -473,9 +513,45 @@ def _observe(name: str, _options: metrics.CallbackOptions) -> Iterator[metrics.O
                 yield metrics.Observation(figure.value, {**attributes, **figure.attributes})
 
 
-def _unit(name: str) -> str:
-    return "s" if ".seconds" in name else "ms" if ".time." in name else "1"
+_UNITS: Final = (
+    (".ns.", "ns"),
+    (".seconds", "s"),
+    ("messaging.process.duration", "s"),
+    ("messaging.client.operation.duration", "s"),
+    (".time", "ms"),
+    (".latency", "ms"),
+    (".bytes.", "By"),
+    (".ratio", "1"),
+    (".rate", "{event}/s"),
+    ("messages", "{message}"),
+    ("partition", "{partition}"),
+    (".process.", "{record}"),
+    (".records.", "{record}"),
+)
+"""The first that is part of the name wins. Prometheus calls a gauge of the unit 1 a ratio."""
 
 
-def _counts(name: str) -> bool:
-    return name.endswith(".total")
+def unit_of(name: str) -> str:
+    """The unit of a metric."""
+    return next((unit for part, unit in _UNITS if part in name), "{event}")
+
+
+def is_counter(name: str) -> bool:
+    """Whether a metric only grows."""
+    return name.endswith((".total", ".messages"))
+
+
+def code_name(code: int) -> str:
+    """Kafka's name of an error code; of one that is newer than this library, the number."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return str(code)
+
+
+def error_type(error: BaseException) -> str:
+    """The value of ``error.type``: the broker's error code by name, or the class of the exception."""
+    if isinstance(error, BrokerError):
+        return code_name(error.code)
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

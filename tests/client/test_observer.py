@@ -45,8 +45,8 @@ class CountingMetrics(ClientMetrics):
         super().__init__(client_id="c", group_id="g")
         self.seen: list[tuple[str, float]] = []
 
-    def count(self, name: str, amount: int = 1) -> None:
-        super().count(name, amount)
+    def count(self, name: str, amount: int = 1, *, cause: str | None = None) -> None:
+        super().count(name, amount, cause=cause)
         self.seen.append((name, amount))
 
     def measure(self, name: str, ms: float) -> None:

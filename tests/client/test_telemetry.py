@@ -67,10 +67,10 @@ class Seen:
         return figures
 
     def value(self, name: str) -> float:
-        """Of a metric of the only consumer."""
-        [(value, attributes)] = self.figures()[CLIENT + name]
-        assert attributes == {"client-id": "c1", "group-id": "g"}
-        return value
+        """Of a metric of the only consumer, whatever the cause."""
+        found = self.figures()[CLIENT + name]
+        assert all(attributes.items() >= {("client-id", "c1"), ("group-id", "g")} for _, attributes in found)
+        return sum(value for value, _ in found)
 
 
 @pytest.fixture
@@ -114,9 +114,11 @@ def test_a_rebalance_is_one_span_over_callbacks_and_commits(broker: EmbeddedBrok
         assert joining.parent is None
         assert parent_of(assigned) == id_of(joining)
         assert [link.context.span_id for link in assigned.links] == [id_of(work)]
+        assert (joining.attributes or {})["cause"] == "join"
         assert dict(assigned.attributes or {}) == {
-            "client-id": "c1",
-            "group-id": "g",
+            "messaging.system": "kafka",
+            "messaging.client.id": "c1",
+            "messaging.consumer.group.name": "g",
             "partitions": "orders-0, orders-1",
         }
 
@@ -130,7 +132,7 @@ def test_a_rebalance_is_one_span_over_callbacks_and_commits(broker: EmbeddedBrok
         by_kind = {
             (span.attributes or {})["kind"]: span
             for span in seen.spans(CLIENT + "commit")
-            if (span.attributes or {})["client-id"] == "c1"
+            if (span.attributes or {})["messaging.client.id"] == "c1"
         }
         assert parent_of(by_kind["automatic"]) == parent_of(revoked)
         save = seen.one("save")
@@ -153,7 +155,18 @@ def test_a_commit_belongs_to_what_the_application_does(broker: EmbeddedBroker, s
             consumer.commit(offsets=[TopicPartition("orders", 0, 2)], asynchronous=False)
     done, failed = seen.spans(CLIENT + "commit")
     assert (parent_of(done), parent_of(failed)) == (id_of(first), id_of(second))
-    assert dict(done.attributes or {})["partitions"] == "orders-0"
+    assert dict(done.attributes or {}) == {
+        "messaging.system": "kafka",
+        "messaging.client.id": "c1",
+        "messaging.consumer.group.name": "g",
+        "messaging.operation.name": "commit",
+        "messaging.operation.type": "settle",
+        "messaging.destination.name": "orders",
+        "messaging.destination.partition.id": "0",
+        "partitions": "orders-0",
+        "kind": "async",
+    }
+    assert (failed.attributes or {})["error.type"] == "OFFSET_METADATA_TOO_LARGE"
     assert done.status.status_code is trace.StatusCode.UNSET
     assert failed.status.status_code is trace.StatusCode.ERROR
     assert "OFFSET_METADATA_TOO_LARGE" in (failed.status.description or "")
@@ -249,7 +262,14 @@ def test_every_metric_is_there_with_the_name_of_its_consumer(broker: EmbeddedBro
         figures = seen.figures()
         removed_in_peace = {CLIENT + "failed.rebalance.total"}
         assert not figures.keys() & CLASSIC
-        assert set(figures) | removed_in_peace | CLASSIC == set(METRICS) | set(GAUGES)
+        without_records = {CLIENT + name for name in ("records.lag", "lag.seconds", "bytes.consumed.total")}
+        assert set(figures) | removed_in_peace | without_records | CLASSIC == {
+            *METRICS,
+            *GAUGES,
+            "messaging.client.operation.duration",
+        }
+        causes = {attributes["cause"]: value for value, attributes in figures[CLIENT + "rebalance.total"]}
+        assert causes == {"join": 2, "rejoin_removed": 1}
         assert seen.value("assigned.partitions") == 2
         assert seen.value("heartbeat.total") >= 6
         assert seen.value("commit.total") >= 1
@@ -392,3 +412,37 @@ def test_a_worker_tells_how_it_does(seen: Seen) -> None:
         assert figures.keys() | seldom >= WORKER_METRICS.keys() | WORKER_GAUGES.keys()
         assert msgspec.json.decode(msgspec.json.encode(worker.health()))["live"] is False
     assert not seen.figures().keys() & WORKER_GAUGES.keys(), "a closed worker is no longer reported"
+
+
+def test_what_is_read_and_what_is_left_is_measured(broker: EmbeddedBroker, seen: Seen) -> None:
+    """Operators promise a lag in seconds, and buy machines for a throughput."""
+    for partition, count in ((0, 3), (1, 1)):
+        for _ in range(count):
+            broker.produce("orders", "value", key="k", partition=partition)
+
+    def lags(name: str) -> dict[object, float]:
+        consumer.health()  # a probe has them measured at once, and a collection only after a second
+        consumer.consume(0, 0.02)
+        return {attributes["partition"]: value for value, attributes in seen.figures().get(CLIENT + name, [])}
+
+    with Consumer(settings(broker, enable_auto_commit=False)) as consumer:
+        consumer.subscribe(["orders"])
+        wait_until(lambda: consumer.consume(1, 0.1))
+        wait_until(lambda: sum(lags("records.lag").values()) == 3, what="one of four records read")
+        assert seen.value("records.lag.max") >= 2
+        behind = [seconds for seconds in lags("lag.seconds").values() if seconds]
+        assert len(behind) == 1, "of the partition that is begun"
+        assert behind[0] < 60
+        wait_until(lambda: (consumer.consume(9, 0.1), lags("records.lag") == {"0": 0, "1": 0})[1])
+        assert lags("lag.seconds") == {"0": 0, "1": 0}
+        figures = seen.figures()
+    poll = {
+        "messaging.system": "kafka",
+        "messaging.consumer.group.name": "g",
+        "messaging.operation.name": "poll",
+        "messaging.operation.type": "receive",
+    }
+    assert figures["messaging.client.consumed.messages"] == [(4, poll | {"messaging.destination.name": "orders"})]
+    tags = {"client-id": "c1", "group-id": "g", "topic": "orders"}
+    assert figures[CLIENT + "bytes.consumed.total"] == [(4 * len("valuek"), tags)]
+    assert poll in [attributes for _, attributes in figures["messaging.client.operation.duration"]]

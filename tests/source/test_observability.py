@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kip848_client.journal import EVENTS
@@ -19,6 +21,8 @@ from kip848_client.telemetry import (
     SPANS,
     WORKER_GAUGES,
     WORKER_METRICS,
+    is_counter,
+    unit_of,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,3 +64,49 @@ def test_every_event_of_the_journal_is_written_somewhere(event: str) -> None:
 def test_every_log_event_is_written_somewhere(event: LogEvent) -> None:
     """Operators grep for the log events of the page; one that is never written misleads them."""
     assert f"LogEvent.{event.name}" in SOURCE
+
+
+UNITS = {"s": "seconds", "ms": "milliseconds", "ns": "nanoseconds", "By": "bytes"}
+LABELS = {
+    "kafka": {"client_id", "group_id", "topic", "partition", "cause"},
+    "kip848": {"client_id", "group_id", "topic"},
+    "messaging": {
+        "error_type",
+        "messaging_consumer_group_name",
+        "messaging_destination_name",
+        "messaging_operation_name",
+    },
+}
+"""By the first word of a metric."""
+
+
+def in_prometheus(name: str) -> Iterator[str]:
+    """The names that OpenTelemetry's rules for Prometheus make of a metric of consumers."""
+    words = name.removesuffix(".total").split(".")
+    unit = UNITS.get(unit_of(name))
+    words += [unit] if unit is not None and unit not in words else []
+    base = "_".join(words).replace("-", "_")
+    if is_counter(name):
+        yield f"{base}_total"
+    elif name in GAUGES or name in PROCESS_GAUGES:
+        yield base
+    else:
+        yield from (f"{base}_bucket", f"{base}_sum", f"{base}_count")
+
+
+def test_the_dashboard_of_consumers_asks_for_what_there_is() -> None:
+    """Prometheus answers a wrong name or label with nothing, and the panel stays empty without a word."""
+    every = {*METRICS, *GAUGES, *PROCESS_METRICS, *PROCESS_GAUGES, *MESSAGING_METRICS}
+    known = {prometheus for name in every for prometheus in in_prometheus(name)}
+    dashboard = (ROOT / "examples" / "monitoring" / "grafana-consumers.json").read_text(encoding="utf-8")
+    panels = msgspec.json.decode(dashboard)["panels"]
+    targets = [target for panel in panels for target in panel["targets"]]
+    assert len(targets) > len(panels) > 10
+    for target in targets:
+        text = target["expr"]
+        (metric,) = re.findall(r"\b(?:kafka|kip848|messaging)_\w+(?={)", text)
+        assert metric in known
+        grouped = set(re.findall(r"\w+", " ".join(re.findall(r"\bby \(([^)]*)\)", text)))) - {"le"}
+        selected = set(re.findall(r"(\w+)(?:=~|!=|=)", text))
+        assert grouped | selected <= LABELS[metric.split("_")[0]], text
+        assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= grouped, text

@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Final
 
 import msgspec
 
@@ -19,7 +20,7 @@ from kip848_client.logs import LOGGER, LogEvent, log_event
 from kip848_client.member.core.events import ConnectCoordinator, StateChanged
 from kip848_client.member.core.statistics import Statistics
 from kip848_client.model import NamedPartition, OffsetAndMetadata, TopicIdPartition, describe_partitions
-from kip848_client.telemetry import ClientMetrics, OpenSpan
+from kip848_client.telemetry import ClientMetrics, Figures, OpenSpan, code_name
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -74,6 +75,16 @@ class MemberObserver:
         self._clock = clock
         self._journal = journal
         self._metrics = ClientMetrics(client_id=client_id, group_id=group_id)
+        self._settle: Final = {
+            "messaging.system": "kafka",
+            "messaging.operation.name": "commit",
+            "messaging.operation.type": "settle",
+            "messaging.consumer.group.name": group_id,
+        }
+        self.want_lags: Callable[[], object] = lambda: None
+        """Have the lags measured, because metrics are collected."""
+        self.more_gauges: Mapping[str, Figures] = {}
+        """Offered with those of the member."""
         self._rebalance: OpenSpan | None = None
         self._ended = (0, 0)
         """Completed and failed rebalances when the counters were last read."""
@@ -114,6 +125,8 @@ class MemberObserver:
     def stepped(self, statistics: Statistics) -> None:
         """The member took an event (background thread): rebalances that began or ended with it."""
         self._metrics.look()
+        if self._metrics.measuring:
+            self.want_lags()
         if statistics.heartbeats != self._heartbeats:
             self._heartbeats = statistics.heartbeats
             self._heartbeat_sent(statistics)
@@ -122,14 +135,16 @@ class MemberObserver:
             well, failed = ended[0] - self._ended[0], ended[1] - self._ended[1]
             self._ended = ended
             if well:
-                self._metrics.count("kafka.consumer.rebalance.total", well)
+                self._metrics.count("kafka.consumer.rebalance.total", well, cause=statistics.rebalance_cause)
                 self._metrics.measure("kafka.consumer.rebalance.latency", statistics.last_rebalance_latency_ms or 0)
             if failed:
                 self._metrics.count("kafka.consumer.failed.rebalance.total", failed)
             self._end_rebalance("removed from the group, or failed" if failed else None)
         open_ = statistics.rebalance_started_ms is not None
         if open_ and self._rebalance is None and self._metrics.tracing:
-            self._rebalance = self._metrics.begin("kafka.consumer.rebalance", root=True)
+            self._rebalance = self._metrics.begin(
+                "kafka.consumer.rebalance", root=True, attributes={"cause": statistics.rebalance_cause}
+            )
         elif not open_ and self._rebalance is not None:
             self._end_rebalance(None)  # the consumer leaves
 
@@ -148,7 +163,7 @@ class MemberObserver:
     def _end_rebalance(self, failure: str | None) -> None:
         rebalance, self._rebalance = self._rebalance, None
         if rebalance is not None:
-            rebalance.end(failure, member_epoch=self._name.member_epoch)
+            rebalance.end(failure, {"member_epoch": self._name.member_epoch})
 
     @contextmanager
     def waiting(self, metric: str) -> Iterator[None]:
@@ -163,11 +178,27 @@ class MemberObserver:
         """The application commits (on its thread): the span, whose parent is what the application does now."""
         if not self._metrics.tracing:
             return None
-        return self._metrics.begin("kafka.consumer.commit", partitions=describe_partitions(offsets), kind=kind)
+        return self._metrics.begin("kafka.consumer.commit", attributes=self._commit_attributes(offsets, kind))
 
-    def offer(self, gauges: Mapping[str, Callable[[], float]]) -> None:
+    def _commit_attributes(
+        self, offsets: Mapping[NamedPartition, OffsetAndMetadata], kind: str
+    ) -> Mapping[str, str | int]:
+        attributes = {**self._settle, "partitions": describe_partitions(offsets), "kind": kind}
+        topics = {partition.topic for partition in offsets}
+        if len(topics) == 1:
+            attributes["messaging.destination.name"] = topics.pop()
+            if len(offsets) == 1:
+                attributes["messaging.destination.partition.id"] = str(next(iter(offsets)).partition)
+        return attributes
+
+    @property
+    def metrics(self) -> ClientMetrics:
+        """Of the consumer."""
+        return self._metrics
+
+    def offer(self, gauges: Mapping[str, Figures]) -> None:
         """The member runs: its gauges can be read until `ended`."""
-        self._metrics.offer(gauges)
+        self._metrics.offer({**gauges, **self.more_gauges})
 
     def ended(self) -> None:
         """The member runs no more."""
@@ -203,7 +234,15 @@ class MemberObserver:
             case OffsetCommitResponse():
                 self._metrics.count("kafka.consumer.commit.total")
                 self._metrics.measure("kafka.consumer.commit.latency", ms)
+                self._commit_answered(response, ms)
                 self._commit_written_ns = time.time_ns() - int(ms * 1e6)
+
+    def _commit_answered(self, response: OffsetCommitResponse, ms: float) -> None:
+        if self._metrics.measuring:
+            codes = [partition.error_code for topic in response.topics for partition in topic.partitions]
+            refused = next((code for code in codes if code), None)
+            attributes = self._settle if refused is None else {**self._settle, "error.type": code_name(refused)}
+            self._metrics.record("messaging.client.operation.duration", ms / 1_000, attributes)
 
     def _heartbeat_answered(self, ms: float) -> None:
         self._metrics.count("kafka.consumer.heartbeat.total")
@@ -320,8 +359,7 @@ class MemberObserver:
             parent=self._rebalance if during else None,
             root=True,
             began_ns=began_ns,
-            partitions=describe_partitions(offsets),
-            kind="automatic",
+            attributes=self._commit_attributes(offsets, "automatic"),
         )
         span.end(error)
 

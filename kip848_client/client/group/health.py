@@ -66,6 +66,9 @@ class ConsumerHealth(msgspec.Struct, frozen=True, kw_only=True):
     processing: ProcessingStatus | None = None
 
 
+_LAGS_EVERY_MS: Final = 1_000
+
+
 class HealthProbe:
     """Looks at one consumer.
 
@@ -110,6 +113,20 @@ class HealthProbe:
             last_error=None if last_error is None else last_error[0],
             last_error_s=None if last_error is None else _ago_s(last_error[1], now_ms),
         )
+
+    def lags(self) -> Mapping[NamedPartition, int]:
+        """The lags of owned partitions when they were last measured (any thread)."""
+        self.want_lags()
+        lags = self._lags[0] if self._lags is not None else {}
+        owned = self._group.assigned
+        return {partition: lag for partition, lag in lags.items() if partition in owned}
+
+    def want_lags(self) -> None:
+        """Have them measured in the next poll(), if they are older than some seconds."""
+        measured_ms = self._lags[1] if self._lags is not None else None
+        if measured_ms is None or self._group.clock.now_ms() - measured_ms >= _LAGS_EVERY_MS:
+            self.lags_wanted = True
+            self._group.manager.look_up()
 
     def measure(self, lags: Callable[[], Mapping[NamedPartition, int]]) -> None:
         """Measure the lags, on the thread that polls.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from kip848_client.client.records.data_plane import Message
 from kip848_client.processing.work import Item, Work
-from kip848_client.telemetry import ClientMetrics
+from kip848_client.telemetry import ClientMetrics, error_type
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -53,7 +53,7 @@ class HandlerTelemetry(ClientMetrics):
     def done(self, work: Work) -> None:
         """The records of a work are done."""
         if self.measuring:
-            attributes = self._attributes | {"topic": work.partition.topic}
+            attributes = self.attributes | {"topic": work.partition.topic}
             for item in work.items:
                 if (age := age_s(item)) is not None:
                     self.record("kip848.process.e2e.latency.seconds", age, attributes)
@@ -112,7 +112,7 @@ class HandlerCall:
     def end(self, error: BaseException | None) -> None:
         """The handler has ended; for one that ran in another process."""
         seconds = time.perf_counter() - self._began_s
-        failure = None if error is None else _type_name(error)
+        failure = None if error is None else error_type(error)
         if self._work.timed_out or self._work.state == "abandoned":
             failure = "TimeoutError"
         elif self._work.heeded or (error is not None and self._work.state == "cancelled"):
@@ -172,8 +172,3 @@ def _attributes_of(message: Message, offset: int) -> dict[str, str | int | bool]
     if message.value() is None:
         attributes["messaging.kafka.message.tombstone"] = True
     return attributes
-
-
-def _type_name(error: BaseException) -> str:
-    kind = type(error)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

@@ -47,6 +47,7 @@ from kip848_client.wire.name_lookups import LOOKUPS
 if TYPE_CHECKING:
     from kip848_client.client.records.data_plane import TopicMetadata
     from kip848_client.client.records.gap_check import GapCheck
+    from kip848_client.client.records.read_meter import ReadMeter
 
 _CLOSE_S: Final = 0.3
 
@@ -95,6 +96,7 @@ class Fetcher:
         """Told when `plane` was replaced, with the topics that were created again."""
         self.gaps: GapCheck | None = None
         """Looks for records that librdkafka leaves out."""
+        self.meter: ReadMeter | None = None
         self._topic_ids: dict[str, UUID] = {}
         """Id of each topic that `plane` ever fetched."""
         self._missing: set[str] = set()
@@ -361,6 +363,8 @@ class Fetcher:
             self._look(time.monotonic())
         self.on_the_way = True
         self.reads += 1
+        meter = self.meter
+        began_s = time.monotonic() if meter is not None and meter.metrics.measuring else 0.0
         batch = plane.consume(count, 0)
         if not batch and timeout_s > 0:
             now_s = time.monotonic()
@@ -376,6 +380,9 @@ class Fetcher:
         # map and any stay in C: 25 ns a record, where a loop costs 60.
         if any(map(Message.error, batch)):
             batch = self.without_errors(batch)
+        if began_s:
+            assert meter is not None
+            meter.took(batch, time.monotonic() - began_s)
         if not self.undisturbed:
             batch = self.without_paused(batch)
         if not batch:

@@ -8,6 +8,9 @@ Rules: R150 to R152 in docs/protocol.md.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final, Literal, TypeAlias
+
 import msgspec
 
 from kip848_client.member.core.states import IN_GROUP, Phase
@@ -16,6 +19,14 @@ __all__ = ["Statistics"]
 
 _OPEN = IN_GROUP - {Phase.IN_SYNC, Phase.ACK_DUE}
 _ENDED_WELL = frozenset({Phase.IN_SYNC, Phase.ACK_DUE})
+
+
+RebalanceCause: TypeAlias = Literal["join", "rejoin_removed", "rejoin_poll_missed", "assignment"]
+
+_JOINED_AFTER: Final[Mapping[Phase, RebalanceCause]] = {
+    Phase.FENCED_RELEASE: "rejoin_removed",
+    Phase.AWAITING_POLL: "rejoin_poll_missed",
+}
 
 
 class Statistics(msgspec.Struct):
@@ -31,6 +42,10 @@ class Statistics(msgspec.Struct):
     failed_rebalances: int = 0
     """Rebalances that ended because the member was removed or failed."""
     rebalance_started_ms: int | None = None
+    rebalance_cause: RebalanceCause = "join"
+    """Of the open rebalance, or of the last one."""
+    join_cause: RebalanceCause = "join"
+    """Why the member joined."""
     last_rebalance_ended_ms: int | None = None
     last_rebalance_latency_ms: int | None = None
     rebalance_latency_total_ms: int = 0
@@ -38,9 +53,12 @@ class Statistics(msgspec.Struct):
 
     def moved(self, old: Phase, new: Phase, *, now_ms: int) -> None:
         """Note a move from *old* to *new*."""
+        if new is Phase.JOINING:
+            self.join_cause = _JOINED_AFTER.get(old, "join")
         if new in _OPEN:
             if old not in _OPEN:
                 self.rebalance_started_ms = now_ms
+                self.rebalance_cause = self.join_cause if old is Phase.JOINING else "assignment"
             return
         if self.rebalance_started_ms is None:
             return
