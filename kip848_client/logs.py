@@ -144,10 +144,6 @@ class LogEvent(enum.StrEnum):
         "broker.group_config_ignored",
         "group_id, reason: a stored group setting is outside the broker's bounds",
     )
-    SHARE_STATE_REFUSED = (
-        "broker.share_state_refused",
-        "group_id, reason: the state of a share group's partitions was not made; a later heartbeat asks again",
-    )
     PATTERNS_NOT_RESOLVED = (
         "broker.patterns_not_resolved",
         "group_id: a bug of this library; the group's patterns match nothing until the topics change",

@@ -90,12 +90,10 @@ class ShareStates:
     def initialize(self, key: ShareKey, *, state_epoch: int, start_offset: int, wall_ms: int) -> ShareRecord:
         """Begin at an offset, or with -1 where the group's reset says.
 
-        Raises:
-            BrokerError: FENCED_STATE_EPOCH: the state has a higher epoch.
+        Kafka refuses an epoch below the one that is kept (FENCED_STATE_EPOCH). Here only a deleted group can have left
+        such a state: its deletion was not kept.
         """
         before = self._states.get(key)
-        if before is not None and before.state_epoch > state_epoch:
-            raise _fenced(key, sent=state_epoch, current=before.state_epoch)
         return _snapshot(
             key,
             ShareState(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from kip848_client.faults import lose_reply
 from kip848_client.wire.api_keys import ApiKey
 from tests.support.messages import message
 from tests.support.raw_connection import RawConnection
-from tests.support.waiting import wait_until
+from tests.support.waiting import SOON_S, wait_until
 
 TOPIC, GROUP = "jobs", "workers"
 ACCEPT, RELEASE, REJECT = 1, 2, 3
@@ -26,12 +27,12 @@ ACCEPT, RELEASE, REJECT = 1, 2, 3
 pytestmark = pytest.mark.kip848_broker(topics={TOPIC: 1})
 
 
-def prepare(broker: EmbeddedBroker, *, start_offset: int = 0, topic: str = TOPIC) -> uuid.UUID:
+def prepare(broker: EmbeddedBroker, *, start_offset: int = 0, state_epoch: int = 1, topic: str = TOPIC) -> uuid.UUID:
     """Let the group read the topic from an offset, as the first heartbeat of a member does."""
 
     def initialize(state: BrokerState) -> uuid.UUID:
         found = state.topics.find(topic)
-        state.shares.initialize(GROUP, found.topic_id, 0, state_epoch=1, start_offset=start_offset)
+        state.shares.initialize(GROUP, found.topic_id, 0, state_epoch=state_epoch, start_offset=start_offset)
         return found.topic_id
 
     return broker._on_loop(initialize)
@@ -351,6 +352,29 @@ def test_a_record_that_is_rejected_goes_to_the_dead_letter_topic(broker: Embedde
         "__dlq.errors.message": b"Offset rejected by client.",
     }
     assert shown(broker).start_offset == 10
+
+
+def test_waiting_for_a_group_notices_records_and_its_operator(broker: EmbeddedBroker, topic_id: uuid.UUID) -> None:
+    """A test that waits for work to come, or for a start to be moved, must not wait for its time-out."""
+    looked: list[int] = []
+
+    def wait_for(unfinished: int) -> concurrent.futures.Future[Any]:
+        def has(partitions: tuple[Any, ...]) -> bool:
+            looked.append(sum(each.unfinished for each in partitions))
+            return looked[-1] == unfinished
+
+        return pool.submit(broker.shares.wait_for, GROUP, has)
+
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        more = wait_for(11)
+        wait_until(lambda: looked)
+        broker.produce(TOPIC, "one more")
+        more.result(SOON_S)
+        looked.clear()
+        fewer = wait_for(4)
+        wait_until(lambda: looked)
+        prepare(broker, start_offset=7, state_epoch=2)
+        fewer.result(SOON_S)
 
 
 def test_a_dead_letter_that_no_topic_takes_is_archived(broker: EmbeddedBroker, worker: Worker) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from kip848_client import EmbeddedBroker
-from kip848_client.errors import ConfigError, ErrorCode
+from kip848_client.broker.storage.share_state_log import MemoryShareStateLog
+from kip848_client.errors import ConfigError, DataDirError, ErrorCode
 from kip848_client.testing import coordinator_not_here, error
 from kip848_client.wire.api_keys import ApiKey
 from tests.support.raw_connection import RawConnection
@@ -205,3 +206,26 @@ def test_settings_of_all_brokers_hold_for_groups_without_their_own(broker: Embed
     found = broker._on_loop(lambda state: [state.groups.group_config(group) for group in (GROUP, "other")])
     assert [each.share_assignment_interval_ms for each in found] == [7_000, 7_000]
     assert [each.share_heartbeat_interval_ms for each in found] == [250, 100]
+
+
+def test_a_group_that_is_deleted_on_a_full_disk_can_be_made_again(
+    broker: EmbeddedBroker, members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left of a deleted group must not refuse the partitions of the next one, nor keep a topic from going."""
+
+    def refuse(log: MemoryShareStateLog, records: object) -> None:
+        raise DataDirError("No space left on device")
+
+    members.beat("a")
+    members.beat("a", -1)
+    assert members.alter(p0=5, p1=5).error_code == 0
+    with monkeypatch.context() as full:
+        full.setattr(MemoryShareStateLog, "append", refuse)
+        (deleted,) = members.connection.call(ApiKey.DELETE_GROUPS, 2, groups_names=[GROUP]).results
+        assert deleted.error_code == 0
+    members.beat("b", 0)
+    assert [start for _, start, _ in members.offsets()] == [-1, -1]
+    with monkeypatch.context() as full:
+        full.setattr(MemoryShareStateLog, "append", refuse)
+        broker.topics.delete(TOPIC)
+    assert broker.shares.partitions(GROUP) == ()

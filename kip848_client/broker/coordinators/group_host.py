@@ -63,7 +63,7 @@ from kip848_client.coordinator.core.result import (
 from kip848_client.coordinator.core.timers import TimerKey, TimerKind
 from kip848_client.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.coordinator.modern.assignment_round import RoundChanged
-from kip848_client.errors import BrokerError, ConfigError, DataDirError, ErrorCode, IllegalStateError
+from kip848_client.errors import ConfigError, DataDirError, ErrorCode, IllegalStateError
 from kip848_client.journal import Journal, NullJournal
 from kip848_client.logs import BROKER_LOGGER, LogEvent, log_event
 from kip848_client.wire.messages.connect_group_records import ConnectGroupRecordKey
@@ -105,12 +105,11 @@ class ShareStates(Protocol):
         """Make the state, or begin it anew.
 
         Raises:
-            BrokerError: there is one with a higher epoch.
             DataDirError: it could not be kept.
         """
 
-    def delete(self, group_id: str, topic_id: uuid.UUID, partition: int) -> None:
-        """Delete the state, if there is any."""
+    def delete(self, group_id: str, partitions: Iterable[tuple[uuid.UUID, int]]) -> None:
+        """Delete the state of partitions, as far as there is any."""
 
 
 class GroupHost:
@@ -445,19 +444,11 @@ class GroupHost:
     def _change_share_state(self, change: InitializeShareState | DeleteShareState) -> None:
         states, group_id = self._share_states, change.group_id
         if isinstance(change, DeleteShareState):
-            for topic_id, partition in change.partitions:
-                states.delete(group_id, topic_id, partition)
+            states.delete(group_id, change.partitions)
             return
-        failed = False
-        try:
-            for (topic_id, partition), start_offset in change.starts.items():
-                states.initialize(
-                    group_id, topic_id, partition, state_epoch=change.state_epoch, start_offset=start_offset
-                )
-        except BrokerError as error:
-            failed = True
-            _warn(LogEvent.SHARE_STATE_REFUSED, group_id=group_id, reason=error)
-        done = ShareStateInitialized(group_id, tuple(change.starts), failed=failed)
+        for (topic_id, partition), start_offset in change.starts.items():
+            states.initialize(group_id, topic_id, partition, state_epoch=change.state_epoch, start_offset=start_offset)
+        done = ShareStateInitialized(group_id, tuple(change.starts))
         self._perform(self.coordinator.handle(done, now_ms=self._clock.now_ms()))
 
     def _publish(self, records: Iterable[tuple[CoordinatorRecord, KeyAndValue]], *, wall_ms: int) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import logging
 import uuid
 from collections.abc import Callable, Iterable
@@ -19,8 +20,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from kip848_client.broker.coordinators.shards import refuse_waiters
 from kip848_client.broker.share.dead_letters import DeadLetterTopics
+from kip848_client.broker.share.waiters import ShareWaiters
 from kip848_client.broker.storage.group_log import GroupLog
 from kip848_client.broker.topics.registry import Topic, TopicChange, TopicDeleted, TopicRegistry
 from kip848_client.clock import Clock, ManualClock
@@ -46,11 +47,6 @@ _UNINITIALIZED: Final = -1
 _FENCED: Final = (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH)
 
 Settings: TypeAlias = Callable[[str], ShareSettings]
-Waiter: TypeAlias = tuple[
-    str,
-    "Callable[[tuple[SharePartitionSnapshot, ...]], bool]",
-    "concurrent.futures.Future[tuple[SharePartitionSnapshot, ...]]",
-]
 
 
 class SharePartitionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,7 +121,7 @@ class ShareHost:
         self._states: Final = ShareStates()
         self._live: Final[dict[ShareKey, LivePartition]] = {}
         self._closed = False
-        self._waiters: list[Waiter] = []
+        self._waiters: Final = ShareWaiters(topics, loop, snapshots=self.snapshots, logs=self._logs_of)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms: int | None = None
         self._unsubscribe: Final = topics.subscribe(self._topic_changed)
@@ -143,14 +139,13 @@ class ShareHost:
             self._states.replay(decode_share_state_record(key, value))
         for found in self._states:
             if self._topics.get_by_id(found.topic_id) is None:
-                self.delete(*found)
+                self.delete(found.group_id, [(found.topic_id, found.partition)])
 
     def close(self) -> None:
         """Stop timers, and free nothing any more: what members have, they have until the next start."""
         self._closed = True
         self._unsubscribe()
-        waiters, self._waiters = self._waiters, []
-        refuse_waiters(waiters)
+        self._waiters.refuse()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -178,7 +173,6 @@ class ShareHost:
         """Let a group read a partition, from an offset or, with -1, from where its reset says.
 
         Raises:
-            BrokerError: FENCED_STATE_EPOCH: the state has a higher epoch.
             DataDirError: it could not be kept.
         """
         self._append(
@@ -189,6 +183,7 @@ class ShareHost:
                 wall_ms=self._clock.wall_ms(),
             )
         )
+        self._waiters.tell(group_id)
 
     def summary(self, group_id: str, topic_id: uuid.UUID, partition: int) -> ShareState | None:
         """What is kept of a partition; None if the group never read it."""
@@ -198,17 +193,20 @@ class ShareHost:
         """The partitions of which something is kept for a group."""
         return tuple((key.topic_id, key.partition) for key in self._states if key.group_id == group_id)
 
-    def delete(self, group_id: str, topic_id: uuid.UUID, partition: int) -> None:
-        """Forget all about a partition in a group.
+    def delete(self, group_id: str, partitions: Iterable[tuple[uuid.UUID, int]]) -> None:
+        """Forget all about partitions in a group.
 
-        Raises:
-            DataDirError: it could not be kept.
+        If the disk is full, what was kept comes back with the next start. That does no harm: a topic's id never comes
+        back, and a later group of the same id begins its partitions anew.
         """
-        key = ShareKey(group_id, topic_id, partition)
-        record = self._states.delete(key)
-        if record is not None:
-            self._append(record)
-        self._drop(key)
+        keys = [ShareKey(group_id, *partition) for partition in partitions]
+        records = [record for key in keys if (record := self._states.delete(key)) is not None]
+        with contextlib.suppress(DataDirError):  # the data folder has reported it
+            self._append(*records)
+        for record in records:
+            self._states.replay(record)
+        for key in keys:
+            self._drop(key)
 
     # --- share partitions
 
@@ -318,8 +316,7 @@ class ShareHost:
         future: concurrent.futures.Future[tuple[SharePartitionSnapshot, ...]],
     ) -> None:
         """Resolve *future* with the first snapshot of a group's partitions for which *predicate* holds."""
-        self._waiters.append((group_id, predicate, future))
-        self._tell_waiters(group_id)
+        self._waiters.add(group_id, predicate, future)
 
     # --- internals
 
@@ -339,25 +336,6 @@ class ShareHost:
             in_flight=() if partition is None else partition.in_flight(),
         )
 
-    def _tell_waiters(self, group_id: str) -> None:
-        left = []
-        for waiter in self._waiters:
-            group, predicate, future = waiter
-            if future.cancelled():
-                continue
-            snapshots = self.snapshots(group) if group == group_id else ()
-            try:
-                fulfilled = group == group_id and predicate(snapshots)
-            except Exception as error:  # noqa: BLE001 - the predicate is a test's; it fails there and not here
-                if future.set_running_or_notify_cancel():
-                    future.set_exception(error)
-                continue
-            if not fulfilled:
-                left.append(waiter)
-            elif future.set_running_or_notify_cancel():
-                future.set_result(snapshots)
-        self._waiters = left
-
     def _first_start(self, group_id: str, log: PartitionLog) -> int:
         """Where a group begins that has no offset, by its ``share.auto.offset.reset``."""
         reset = self.settings_of(group_id).auto_offset_reset
@@ -368,6 +346,13 @@ class ShareHost:
             return log.high_watermark
         found = log.offset_for_timestamp(self._clock.wall_ms() - back_ms).offset
         return log.high_watermark if found < 0 else found
+
+    def _logs_of(self, group_id: str) -> Iterable[PartitionLog]:
+        return [
+            topic.partitions[partition]
+            for topic_id, partition in self.partitions_of(group_id)
+            if (topic := self._topics.get_by_id(topic_id)) is not None
+        ]
 
     def _serves(self, live: LivePartition) -> bool:
         return live.is_current and self._topics.placement.acts(live.key.topic_id, live.key.partition)
@@ -435,24 +420,26 @@ class ShareHost:
                 )
             self._keep_or_log(live, live.partition.archived(dead))
 
-    def _append(self, record: ShareRecord) -> None:
-        self._log.append([encode_share_state_record(*record)])
-        self._states.replay(record)
+    def _append(self, *records: ShareRecord) -> None:
+        if records:
+            self._log.append([encode_share_state_record(*record) for record in records])
+        for record in records:
+            self._states.replay(record)
 
     def _changed(self, live: LivePartition) -> None:
-        if self._waiters:
-            self._tell_waiters(live.key.group_id)
+        self._waiters.tell(live.key.group_id)
 
     def _drop(self, key: ShareKey) -> None:
         live = self._live.pop(key, None)
         if live is not None:
             live.wake()
+        self._waiters.tell(key.group_id)
 
     def _topic_changed(self, change: TopicChange) -> None:
         if isinstance(change, TopicDeleted):
             for key in self._states:
                 if key.topic_id == change.topic.topic_id:
-                    self.delete(*key)
+                    self.delete(key.group_id, [(key.topic_id, key.partition)])
 
     def _arm(self) -> None:
         if isinstance(self._clock, ManualClock):

@@ -86,12 +86,10 @@ class ShareStateInitialized(msgspec.Struct, frozen=True):
 
     Args:
         partitions: (topic id, partition) of each.
-        failed: it could not be made.
     """
 
     group_id: str
     partitions: tuple[tuple[UUID, int], ...]
-    failed: bool = False
 
 
 GroupRequest: TypeAlias = (

@@ -58,7 +58,7 @@ def begin_partitions(
 
 
 def initialized(state: CoordinatorState, event: ShareStateInitialized) -> CoordinatorResult:
-    """The state of partitions is there now; or, if that failed, it is asked for again later."""
+    """The state of partitions is there now."""
     group = state.find(ShareGroup, event.group_id)
     if group is None:
         return CoordinatorResult()
@@ -69,9 +69,8 @@ def initialized(state: CoordinatorState, event: ShareStateInitialized) -> Coordi
         topic = left.get(topic_id) or done.get(topic_id)
         if topic is None:
             continue  # the topic was deleted meanwhile
-        if not event.failed:
-            before = frozenset[int]() if topic_id not in done else done[topic_id].partitions
-            done[topic_id] = BegunTopic(topic.name, before | numbers)
+        before = frozenset[int]() if topic_id not in done else done[topic_id].partitions
+        done[topic_id] = BegunTopic(topic.name, before | numbers)
         if topic_id in left:
             rest = left[topic_id].partitions - numbers
             left[topic_id] = BegunTopic(topic.name, rest)
