@@ -17,6 +17,7 @@ import pytest
 
 from kip848_client import EmbeddedBroker
 from kip848_client.broker.state import BrokerState
+from kip848_client.clock import ManualClock
 from kip848_client.wire.record_batch import Record, build_batch
 from tests.interop.embedded.installing import INSTALL_TIMEOUT_S, go_program
 from tests.support.waiting import TIMEOUT_S, wait_until
@@ -25,6 +26,7 @@ GROUP, TOPIC, PARTITIONS = "workers", "jobs", 3
 BATCH: Final = 100
 PARTITION_RECORDS: Final = int(os.environ.get("KIP848_SHARE_RECORDS", "20000")) // PARTITIONS // BATCH * BATCH
 
+RENEWALS: Final = 4
 SHORT_SESSIONS: Final = {"group.share.session.timeout.ms": "2000", "group.share.min.session.timeout.ms": "1000"}
 
 pytestmark = [
@@ -42,11 +44,17 @@ class WorkerProcess:
     def __init__(self, command: Sequence[str]) -> None:
         self.taken: Final[list[tuple[Place, int]]] = []
         self.accepted: Final[list[Place]] = []
+        self.renewed: Final[list[Place]] = []
         self.refused: Final[list[str]] = []
         self.process: Final = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         self._reader: Final = threading.Thread(target=self._read, args=(self.process.stdout,), name="share-output")
         self._reader.start()
+
+    def say(self, order: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{order}\n")
+        self.process.stdin.flush()
 
     def leave(self) -> None:
         assert self.process.stdin is not None
@@ -71,6 +79,8 @@ class WorkerProcess:
                     self.taken.extend(((p, o), n) for p, o, n in grouped(words, 3))
                 elif fact == "done":
                     self.accepted.extend((p, o) for p, o in grouped(words, 2))
+                elif fact == "renewed":
+                    self.renewed.extend((p, o) for p, o in grouped(words, 2))
                 else:
                     self.refused.append(line)
 
@@ -147,8 +157,12 @@ def test_librdkafka_works_through_all_jobs_though_a_worker_crashes(
     broker: EmbeddedBroker, start: Start, mode: str
 ) -> None:
     """A Python worker must neither lose a job nor do an accepted one again when its neighbour is killed."""
-    worker = (sys.executable, "-m", "tests.interop.embedded.share_worker", broker.bootstrap_servers, GROUP, TOPIC, mode)
-    work_through_a_crash(broker, start, worker)
+    work_through_a_crash(broker, start, librdkafka_worker(broker, mode))
+
+
+def librdkafka_worker(broker: EmbeddedBroker, mode: str) -> tuple[str, ...]:
+    module = "tests.interop.embedded.share_worker"
+    return sys.executable, "-m", module, broker.bootstrap_servers, GROUP, TOPIC, mode
 
 
 @pytest.mark.kafka
@@ -159,6 +173,32 @@ def test_java_works_through_all_jobs_though_a_worker_crashes(
 ) -> None:
     """The same with Apache Kafka's own share consumer."""
     work_through_a_crash(broker, start, (*java, "share", broker.bootstrap_servers, GROUP, TOPIC))
+
+
+@pytest.mark.kafka
+def test_java_keeps_a_job_whose_lock_it_renews(java: list[str], start: Start) -> None:
+    """A handler that is slower than the lock of its record does the job once, and no other worker gets it meanwhile."""
+    with EmbeddedBroker({TOPIC: 1}, clock=ManualClock()) as broker:
+        broker.groups.set_config(
+            GROUP, {"share.auto.offset.reset": "earliest", "share.record.lock.duration.ms": "1000"}
+        )
+        broker.produce(TOPIC, "a long job")
+        slow = start(*java, "renew", broker.bootstrap_servers, GROUP, TOPIC)
+        wait_until(lambda: slow.taken, TIMEOUT_S, "the job of the slow worker")
+        other = start(*librdkafka_worker(broker, "sync"))
+        broker.wait_for_group(GROUP, members=2)
+        for times in range(1, RENEWALS + 1):
+            broker.clock.advance(900)
+            slow.say("renew")
+            wait_until(lambda times=times: len(slow.renewed) + len(slow.refused) == times)  # type: ignore[misc]
+        slow.say("accept")
+        broker.shares.wait_for(GROUP, lambda partitions: not partitions[0].unfinished, what="the job done")
+        slow.leave()
+        other.leave()
+    assert slow.refused == []
+    assert slow.accepted == [(0, 0)]
+    assert set(slow.taken) == {((0, 0), 1)}
+    assert other.taken == []
 
 
 @pytest.mark.kafka  # not that it needs one: it is run where packages of others may be fetched

@@ -1,3 +1,5 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -17,12 +19,14 @@ import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.OffsetSpec;
+import org.apache.kafka.clients.consumer.AcknowledgeType;
 import org.apache.kafka.clients.consumer.ConsumerPartitionAssignor;
 import org.apache.kafka.clients.consumer.ConsumerPartitionAssignor.GroupSubscription;
 import org.apache.kafka.clients.consumer.ConsumerPartitionAssignor.Subscription;
 import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.KafkaShareConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
@@ -46,6 +50,8 @@ import org.apache.kafka.common.serialization.StringSerializer;
  *                                                  ends, committing and leaving, when standard input ends
  * share ADDRESS GROUP TOPIC                       "took PARTITION OFFSET COUNT ..." for the records of a poll, and "done
  *                                                  PARTITION OFFSET ..." once they are accepted; ends as consume does
+ * renew ADDRESS GROUP TOPIC                       "took ..." as share does, then as each line of standard input says:
+ *                                                  "renewed PARTITION OFFSET ...", or "done ..." and the end
  * transact ADDRESS TOPIC                          a commit with an offset of group g, an abort, a zombie and its
  *                                                  successor; then "read VALUES" of what is committed in partition 0
  * admin ADDRESS                                    a tour of the administrator's calls, one line each
@@ -57,6 +63,7 @@ public final class JavaClient {
             case "produce" -> produce(arguments);
             case "consume" -> consume(arguments);
             case "share" -> share(arguments[1], arguments[2], arguments[3]);
+            case "renew" -> renew(arguments[1], arguments[2], arguments[3]);
             case "transact" -> transact(arguments[1], arguments[2]);
             case "admin" -> admin(arguments[1]);
             case "assign" -> assign();
@@ -154,6 +161,33 @@ public final class JavaClient {
                     say(line.toString());
                     consumer.commitSync();
                 }
+            }
+        }
+    }
+
+    private static void renew(String address, String group, String topic) throws Exception {
+        Properties properties = properties(address);
+        properties.put("group.id", group);
+        properties.put("share.acknowledgement.mode", "explicit");
+        BufferedReader orders = new BufferedReader(new InputStreamReader(System.in));
+        try (KafkaShareConsumer<String, String> consumer = new KafkaShareConsumer<>(properties)) {
+            consumer.subscribe(List.of(topic));
+            while (true) {
+                ConsumerRecords<String, String> records = consumer.poll(Duration.ofMillis(200));
+                if (records.isEmpty()) continue;
+                StringBuilder places = new StringBuilder();
+                for (ConsumerRecord<String, String> record : records) {
+                    say("took " + record.partition() + " " + record.offset() + " " + record.deliveryCount().get());
+                    places.append(" " + record.partition() + " " + record.offset());
+                }
+                String order = orders.readLine();
+                if (order == null) return;
+                AcknowledgeType type = order.equals("renew") ? AcknowledgeType.RENEW : AcknowledgeType.ACCEPT;
+                records.forEach(record -> consumer.acknowledge(record, type));
+                consumer.commitSync().values().forEach(error -> error.ifPresentOrElse(
+                    refused -> say("refused " + refused),
+                    () -> say((type == AcknowledgeType.RENEW ? "renewed" : "done") + places)));
+                if (type == AcknowledgeType.ACCEPT) return;
             }
         }
     }
