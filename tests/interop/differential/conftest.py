@@ -31,6 +31,7 @@ SETTINGS: Final = {
     "group.share.session.timeout.ms": 60_000,
     "group.share.min.session.timeout.ms": 100,
     "group.share.assignment.interval.ms": 0,
+    "group.share.min.record.lock.duration.ms": 1_000,
     "group.initial.rebalance.delay.ms": 0,
     "group.consumer.regex.refresh.interval.ms": 10_000,
     "group.consumer.regex.refresh.min.interval.ms": 10_000,
