@@ -11,7 +11,7 @@ import pytest
 
 from kip848_client import EmbeddedBroker
 from kip848_client.cli import main
-from kip848_client.cli.consume import spell_for_terminal
+from kip848_client.cli.records.spelling import for_terminal
 from kip848_client.cli.watching.watch_screen import draw
 from kip848_client.cli.watching.watch_view import GroupView
 from kip848_client.journal import JournalEvent, read_journal
@@ -20,7 +20,6 @@ from kip848_client.logs import LogEvent, log_event
 from kip848_client.plain_text import counted, printable
 from kip848_client.report import build_timelines
 from kip848_client.report.png import draw_timeline
-from tests.cli.test_consume import Record
 from tests.recorder.test_command import member, settle
 
 EVIL = "c\x1b]0;x\x07\x1b[2J\x9b\u202e\nfake-line"
@@ -32,7 +31,7 @@ def test_what_a_terminal_would_obey_is_spelled_out() -> None:
     """A record must not clear the screen or move the cursor of the reader; other text is unchanged."""
     assert printable(EVIL) == SHOWN
     assert printable("Bestellungen für 東京") == "Bestellungen für 東京"
-    assert spell_for_terminal(Record(b'{\n\t"id": "\x1b[2J\xff"\n}')) == b'{\n\t"id": "\\x1b[2J\\xff"\n}'
+    assert for_terminal(b'{\n\t"id": "\x1b[2J\xff"\n}') == b'{\n\t"id": "\\x1b[2J\\xff"\n}'
 
 
 def test_json_holds_the_same_text_without_those_characters() -> None:

@@ -32,13 +32,13 @@ COMMANDS: Final[dict[str, str]] = {
     "assignor": "check a client-side assignor, and draw its result",
     "broker": "run the embedded broker until SIGTERM or Ctrl-C",
     "completion": "let a shell complete commands and options",
-    "consume": "join a group and print its records",
+    "consume": "print records: as a member of a group, or of any partitions, from and until any place",
     "groups": "list, describe, watch, export and delete groups; show lag, reset offsets",
     "produce": "write records to a topic: arguments, lines or JSON",
     "report": "turn event logs into figures, a page or a picture: which member read which partition when",
     "simulate": "play a group with faults on a virtual clock, from one seed or thousands",
     "sweep": "play many thousands of seeds on Spark, and keep the results as Parquet",
-    "topics": "create, list, describe and delete topics; print their records",
+    "topics": "create, list, describe, change and delete topics",
     "transactions": "show open transactions and whom they hold back; abort them",
 }
 """Subcommand -> its line in the help. Each is the module of that name in this package, if it is there."""

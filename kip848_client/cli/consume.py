@@ -1,36 +1,41 @@
-"""``kip848 consume``: join a group and print its records on stdout, rebalances on stderr.
+"""``kip848 consume``: print records on stdout: as a member of a group, or without one, from anywhere to anywhere.
 
 ::
 
-    kip848 consume orders --bootstrap 127.0.0.1:9092 --group billing --from-beginning
+    kip848 consume orders --from beginning --until end --json --bootstrap 127.0.0.1:9092
+    kip848 consume orders --from -10 --format '%t-%p %o %k: %s\\n' --bootstrap 127.0.0.1:9092
+    kip848 consume '^orders-.*' --from PT1H --until 2026-01-31T12:00:00Z --bootstrap 127.0.0.1:9092
+    kip848 consume orders --value-as avro --registry http://127.0.0.1:8081 --bootstrap 127.0.0.1:9092
     kip848 consume orders payments --bootstrap 127.0.0.1:9092 --group billing --json --max 100
-    kip848 consume '^orders-.*' --bootstrap 127.0.0.1:9092 --group billing -X client.rack=eu-1
 
-It is a full member of the group: it shares the partitions, commits the printed records, and leaves at the end.
-Ctrl-C and SIGTERM end it cleanly.
+With ``--group`` it is a full member: it shares the partitions, commits the printed records, and leaves at the end;
+rebalances are told on stderr. Ctrl-C and SIGTERM end it cleanly.
 """
 
 from __future__ import annotations
 
 import argparse
-import base64
 import logging
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
+from kip848_client.cli.records import deserializers, without_group
+from kip848_client.cli.records.places import WHERE, Place, place
+from kip848_client.cli.records.spelling import FORMAT_FIELDS, JSON_FIELDS, speller
+from kip848_client.cli.shared.options import request_timeout
 from kip848_client.cli.shared.properties import add_client_arguments, read_properties
 from kip848_client.errors import ConfigError
-from kip848_client.json_text import to_json
 from kip848_client.logs import LOGGER, LogEvent
 from kip848_client.plain_text import counted, printable
 
 if TYPE_CHECKING:
     from kip848_client import Consumer
+    from kip848_client.admin.topics import IsolationLevel
 
 BATCH_RECORDS: Final = 500
 POLL_S: Final = 0.2
@@ -38,42 +43,96 @@ POLL_S: Final = 0.2
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
+    parser.epilog = f"{JSON_FIELDS} {FORMAT_FIELDS}"
     parser.add_argument("topics", metavar="TOPIC", nargs="+", help="a topic; '^...' is a pattern in RE2 syntax")
-    parser.add_argument("--group", metavar="GROUP", required=True, help="the group to join")
+    parser.add_argument("--group", metavar="GROUP", help="the group to join; else partitions are read without a group")
     parser.add_argument("--from-beginning", action="store_true", help="without a committed offset start at the oldest")
+    parser.add_argument("--from", metavar="WHERE", type=place, dest="begin", help=f"without a group: {WHERE} (end)")
+    parser.add_argument(
+        "--until", metavar="WHERE", type=place, help="without a group: end there; the places of now, else for ever"
+    )
+    parser.add_argument(
+        "--partition", metavar="N", type=int, action="append", help="without a group: these only; may be repeated"
+    )
     parser.add_argument("--max", metavar="N", type=int, help="end after N records")
-    parser.add_argument("--json", action="store_true", help="print each record as one JSON object per line")
-    parser.add_argument("--quiet", "-q", action="store_true", help="do not print rebalances")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print each record as one JSON object per line")
+    form.add_argument("--format", metavar="TEXT", help="print each record so, such as '%%k: %%s\\n'")
+    deserializers.add_arguments(parser)
+    parser.add_argument("--quiet", "-q", action="store_true", help="print nothing but records")
+    parser.add_argument(
+        "--timeout", metavar="SECONDS", type=request_timeout, default=10.0, help="for questions about topics (10)"
+    )
     add_client_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print records until --max is reached or a signal comes.
+    """Print records until --max or --until is reached or a signal comes.
 
     Raises:
         ConfigError: an option does not parse, or the consumer refuses a property.
         Kip848Error: the consumer raised it.
     """
-    from kip848_client import Consumer  # here, so that the options can be listed without loading librdkafka
-
     if arguments.max is not None and arguments.max < 1:
         raise ConfigError(f"--max {arguments.max}: at least one record is needed")
-    conf = consumer_conf(arguments)
-    spell = speller(as_json=arguments.json)
-    with tell_troubles(), stop_on_signal() as stopped, Consumer(conf) as consumer:
-        subscribe(consumer, arguments.topics, quiet=arguments.quiet)
-        printed = 0
-        while not stopped.is_set() and printed != arguments.max:
-            wanted = BATCH_RECORDS if arguments.max is None else min(BATCH_RECORDS, arguments.max - printed)
-            messages = [message for message in consumer.consume(wanted, POLL_S) if message.error() is None]
-            for message in messages:
-                sys.stdout.buffer.write(spell(message) + b"\n")
-            if messages:
-                sys.stdout.buffer.flush()  # printed before it can be committed
-                printed += len(messages)
+    spell = speller(as_json=arguments.json, text=arguments.format)
+    conf = {**consumer_conf(arguments), **deserializers.settings(arguments)}
+    read = _of_group if arguments.group else _of_partitions
+    printed = 0
+    with tell_troubles(), stop_on_signal() as stopped:
+        for messages in read(arguments, conf, stopped):
+            sys.stdout.buffer.write(b"".join(map(spell, messages)))
+            sys.stdout.buffer.flush()  # printed before it can be committed
+            printed += len(messages)
     if not arguments.quiet:
         print(counted(printed, "record"), file=sys.stderr)
     return 0
+
+
+def _of_group(arguments: argparse.Namespace, conf: dict[str, Any], stopped: threading.Event) -> Iterator[list[Any]]:
+    """Records that the group gives to this member. It commits them when more are asked for, or none are left."""
+    from kip848_client import Consumer  # here, so that the options can be listed without loading librdkafka
+
+    for name, given in (
+        ("--from", arguments.begin),
+        ("--until", arguments.until),
+        ("--partition", arguments.partition),
+    ):
+        if given is not None:
+            raise ConfigError(f"{name} is for reading without a group; a group has its own offsets and partitions")
+    left = arguments.max
+    with Consumer(conf) as consumer:
+        subscribe(consumer, arguments.topics, quiet=arguments.quiet)
+        while not stopped.is_set() and left != 0:
+            wanted = BATCH_RECORDS if left is None else min(BATCH_RECORDS, left)
+            messages = [message for message in consumer.consume(wanted, POLL_S) if message.error() is None]
+            if messages:
+                yield messages
+                left = None if left is None else left - len(messages)
+
+
+def _of_partitions(
+    arguments: argparse.Namespace, conf: dict[str, Any], stopped: threading.Event
+) -> Iterator[list[Any]]:
+    if arguments.from_beginning and arguments.begin is not None:
+        raise ConfigError("--from and --from-beginning both say where to begin: give one of them")
+    isolation_level: IsolationLevel = "read_committed"
+    if conf.get("isolation.level") == "read_uncommitted":
+        isolation_level = "read_uncommitted"
+    wanted = without_group.ranges_of(
+        read_properties(arguments),
+        arguments.topics,
+        numbers=arguments.partition,
+        begin=arguments.begin or Place("at", at="earliest" if arguments.from_beginning else "latest"),
+        until=arguments.until,
+        isolation_level=isolation_level,
+        timeout_s=arguments.timeout,
+    )
+    left = arguments.max
+    for messages in without_group.read(conf, wanted, stopped):
+        yield messages[:left]
+        if left is not None and (left := left - len(messages)) <= 0:
+            return
 
 
 def consumer_conf(arguments: argparse.Namespace) -> dict[str, str]:
@@ -82,7 +141,7 @@ def consumer_conf(arguments: argparse.Namespace) -> dict[str, str]:
     Raises:
         ConfigError: a property without ``=``, or a file that cannot be read.
     """
-    options = {"group.id": arguments.group}
+    options = {"group.id": arguments.group or "kip848-consume"}  # without a group it is only a name
     if arguments.from_beginning:
         options["auto.offset.reset"] = "earliest"
     return {
@@ -107,50 +166,6 @@ def subscribe(consumer: Consumer, topics: Sequence[str], *, quiet: bool) -> None
         on_revoke=lambda _consumer, partitions: say("revoked", partitions),
         on_lost=lambda _consumer, partitions: say("lost", partitions),
     )
-
-
-def speller(*, as_json: bool) -> Callable[[Any], bytes]:
-    """How records are printed: as JSON, or as values, which must not control a terminal."""
-    if as_json:
-        return spell_json
-    return spell_for_terminal if sys.stdout.isatty() else spell_value
-
-
-def spell_for_terminal(message: Any) -> bytes:
-    """The value as text; what a terminal would obey is escaped, except line breaks and tabs."""
-    text = spell_value(message).decode("utf-8", "backslashreplace")
-    return printable(text, keep="\n\t").encode("utf-8", "backslashreplace")
-
-
-def spell_value(message: Any) -> bytes:
-    """The value unchanged; empty for a tombstone."""
-    value = message.value()
-    return bytes(value) if value is not None else b""
-
-
-def spell_json(message: Any) -> bytes:
-    """The record as one JSON object. Bytes that are not UTF-8 come as ``{"base64": "..."}``."""
-    kind, timestamp_ms = message.timestamp()
-    return to_json(
-        {
-            "topic": message.topic(),
-            "partition": message.partition(),
-            "offset": message.offset(),
-            "timestamp_ms": timestamp_ms if kind else None,
-            "key": _readable(message.key()),
-            "value": _readable(message.value()),
-            "headers": [[name, _readable(value)] for name, value in message.headers() or ()],
-        }
-    ).encode()
-
-
-def _readable(data: bytes | str | None) -> str | dict[str, str] | None:
-    if data is None or isinstance(data, str):
-        return data
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode()}
 
 
 class Troubles(logging.Handler):

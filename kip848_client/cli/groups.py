@@ -4,7 +4,10 @@
 
     kip848 groups list --bootstrap 127.0.0.1:9092
     kip848 groups describe billing --bootstrap 127.0.0.1:9092
+    kip848 groups list --state Empty --type classic --bootstrap 127.0.0.1:9092
     kip848 groups lag billing --bootstrap 127.0.0.1:9092
+    kip848 groups lag --all --bootstrap 127.0.0.1:9092
+    kip848 groups delete-offsets billing --topic orders --bootstrap 127.0.0.1:9092
     kip848 groups members billing --bootstrap 127.0.0.1:9092
     kip848 groups reset-offsets billing --to-earliest --execute --bootstrap 127.0.0.1:9092
     kip848 groups validate-regex 'orders-.*'
@@ -34,6 +37,7 @@ from kip848_client.admin import (
 from kip848_client.admin.groups import shown_elsewhere
 from kip848_client.admin.results import raise_all
 from kip848_client.cli.shared.options import request_timeout
+from kip848_client.cli.shared.partitions import topics_and_partitions
 from kip848_client.cli.shared.properties import add_client_arguments, read_properties
 from kip848_client.cli.shared.tables import name_partitions, table
 from kip848_client.cli.watching import groups_export, groups_record, groups_reset, groups_watch
@@ -55,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("members", "the members of groups: who speaks which protocol and owns what"),
         ("lag", "the lag of groups of any protocol, by partition"),
         ("delete", "delete groups that have no members, with their offsets"),
+        ("delete-offsets", "delete committed offsets of topics that the group does not subscribe to"),
         ("reset-offsets", "move the committed offsets, or a share group's start offsets, of a group without members"),
         ("validate-regex", "check a pattern for subscribe() as coordinators read it (RE2), without a broker"),
         ("watch", "watch one group: who owns what, who waits for whom, since when, epochs, lag"),
@@ -74,7 +79,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             action.add_argument("pattern", metavar="PATTERN")
             action.add_argument("topics", metavar="TOPIC", nargs="*", help="say which of these names it matches")
             continue
-        elif name != "list":
+        elif name == "list":
+            action.add_argument("--state", action="append", default=[], help="in this state only; may be repeated")
+            action.add_argument(
+                "--type",
+                action="append",
+                default=[],
+                help="consumer, classic, share, streams or connect; may be repeated",
+            )
+        elif name in {"describe", "members", "lag"}:
+            action.add_argument("groups", metavar="GROUP", nargs="*")
+            action.add_argument("--all", action="store_true", help="all groups of the cluster")
+        elif name == "delete-offsets":
+            action.add_argument("groups", metavar="GROUP", nargs=1)
+            action.add_argument("--topic", metavar="NAME[:0,1]", action="append", required=True, help="may be repeated")
+        else:
             action.add_argument("groups", metavar="GROUP", nargs="+")
         action.add_argument(
             "--timeout",
@@ -109,12 +128,12 @@ def run(arguments: argparse.Namespace) -> int:
     with Admin(read_properties(arguments)) as admin:
         answer, refused = _ask(admin, arguments)
     if arguments.json:
-        key = "deleted" if arguments.action == "delete" else "groups"
+        key = "deleted" if arguments.action.startswith("delete") else "groups"
         print(to_json({key: [_plain(item) for item in answer]}))
     elif arguments.action == "members":
         print("\n\n".join(_members(answer)))
     elif answer:
-        print(("\n" if arguments.action == "delete" else "\n\n").join(_blocks(answer)))
+        print(("\n" if arguments.action.startswith("delete") else "\n\n").join(_blocks(answer)))
     elif arguments.action == "list":
         print("no groups")
     raise_all(refused)
@@ -125,8 +144,16 @@ def _ask(admin: Admin, arguments: argparse.Namespace) -> tuple[Sequence[_Answer]
     """The answers of the cluster, and the refusals."""
     timeout_s = arguments.timeout
     if arguments.action == "list":
-        listing = admin.list_groups(timeout_s=timeout_s)
+        listing = admin.list_groups(types=arguments.type, states=arguments.state, timeout_s=timeout_s)
         return listing.found, list(listing.errors.values())
+    if arguments.action == "delete-offsets":
+        gone = admin.delete_offsets(arguments.groups[0], _named(admin, arguments), timeout_s=timeout_s)
+        return [str(one) for one in gone.values], list(gone.errors.values())
+    if arguments.action in {"describe", "members", "lag"}:
+        if arguments.all == bool(arguments.groups):
+            raise ConfigError(f"kip848 groups {arguments.action}: name groups, or give --all")
+        if arguments.all:
+            arguments.groups = _all_groups(admin, arguments)
     if arguments.action == "delete":
         deleted = admin.delete_groups(arguments.groups, timeout_s=timeout_s)
         return list(deleted.values), list(deleted.errors.values())
@@ -142,6 +169,25 @@ def _ask(admin: Admin, arguments: argparse.Namespace) -> tuple[Sequence[_Answer]
         else:
             answers.append(group)
     return answers, refused
+
+
+def _all_groups(admin: Admin, arguments: argparse.Namespace) -> list[str]:
+    """The groups that have members to describe or offsets to compare."""
+    found = admin.list_groups(timeout_s=arguments.timeout)
+    raise_all(found.errors.values())
+    types = (
+        {"consumer", "classic", "share"} if arguments.action == "lag" else {"consumer", "classic", "share", "connect"}
+    )
+    return [group.group_id for group in found.found if group.type in types]
+
+
+def _named(admin: Admin, arguments: argparse.Namespace) -> list[tuple[str, int]]:
+    """The partitions that ``--topic`` names."""
+    named = list(topics_and_partitions(arguments.topic))
+    topics = admin.list_topics([one for one in named if isinstance(one, str)], timeout_s=arguments.timeout)
+    raise_all(topics.errors.values())
+    whole = [(one.topic, number) for one in topics.values.values() for number in range(one.partitions)]
+    return [*whole, *(one for one in named if isinstance(one, tuple))]
 
 
 def _validate(pattern: str, topics: Sequence[str]) -> int:

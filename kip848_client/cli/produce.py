@@ -4,7 +4,8 @@
 
     kip848 produce orders hello world --bootstrap 127.0.0.1:9092
     kip848 produce orders --key-separator : --bootstrap 127.0.0.1:9092 < lines.txt
-    kip848 topics records orders --json ... | kip848 produce copy --json --bootstrap 127.0.0.1:9092
+    kip848 produce orders tea --key ann --header trace=17 --bootstrap 127.0.0.1:9092
+    kip848 consume orders --from beginning --until end --json ... | kip848 produce copy --json ...
 
 A JSON object has ``value`` and may have ``key``, ``headers`` (a list of pairs), ``partition`` and ``timestamp_ms``, as
 ``kip848 consume --json`` prints them; bytes that are not text are ``{"base64": "..."}``.
@@ -20,13 +21,17 @@ from typing import Any, Final
 
 import msgspec
 
-from kip848_client.cli.shared.options import request_timeout
+from kip848_client.cli.shared.options import key_value, request_timeout
 from kip848_client.cli.shared.properties import add_client_arguments, reach, read_properties
 from kip848_client.cli.topics import client_conf
 from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.plain_text import counted
 
 _TIMEOUT_S: Final = 10.0
+JSON_FIELDS: Final = (
+    "With --json each record is an object with value, and it may have key, headers (a list of pairs), partition and "
+    'timestamp_ms; bytes that are not text are {"base64": "..."}, and null is no value (a tombstone).'
+)
 
 
 class Base64(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,9 +52,14 @@ class RecordLine(msgspec.Struct, frozen=True):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
+    parser.epilog = JSON_FIELDS
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("values", metavar="VALUE", nargs="*", help="one record each; none: lines of standard input")
     parser.add_argument("--json", action="store_true", help="each value or line is a JSON object")
+    parser.add_argument("--key", metavar="TEXT", help="the key of every record without one")
+    parser.add_argument(
+        "--header", metavar="NAME=VALUE", type=key_value, action="append", default=[], help="a header of every record"
+    )
     parser.add_argument("--key-separator", metavar="TEXT", help="the text before its first occurrence is the key")
     parser.add_argument("--partition", metavar="N", type=int, help="for records without a partition")
     parser.add_argument("--timeout", metavar="SECONDS", type=request_timeout, help="for each record (10)")
@@ -67,6 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.json and arguments.key_separator is not None:
         raise ConfigError("--key-separator is for lines; with --json the key is a field")
+    if arguments.key_separator is not None and arguments.key is not None:
+        raise ConfigError("--key and --key-separator both say which key: give one of them")
     if arguments.partition is not None and arguments.partition < 0:
         raise ConfigError(f"--partition {arguments.partition}: 0 or more")
     timeout_s = _TIMEOUT_S if arguments.timeout is None else arguments.timeout
@@ -124,6 +136,7 @@ def _records(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     if not arguments.values:
         lines = (line.removesuffix(b"\n") for line in sys.stdin.buffer)
     separator = (arguments.key_separator or "").encode()
+    of_all = [(name, value.encode("utf-8", "surrogateescape")) for name, value in arguments.header]
     for number, line in enumerate(lines, start=1):
         if arguments.json:
             fields = _from_json(line, number)
@@ -134,6 +147,9 @@ def _records(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
             fields = {"key": key, "value": value}
         if arguments.partition is not None:
             fields.setdefault("partition", arguments.partition)
+        if arguments.key is not None and fields["key"] is None:
+            fields["key"] = arguments.key.encode("utf-8", "surrogateescape")
+        fields["headers"] = [*fields.get("headers", ()), *of_all]
         yield fields
 
 

@@ -1,18 +1,17 @@
-"""``kip848 topics``: create, list, describe and delete topics, and print their records.
+"""``kip848 topics``: create, list, describe, change and delete topics.
 
 ::
 
     kip848 topics create orders:6 payments --config cleanup.policy=compact --bootstrap 127.0.0.1:9092
     kip848 topics list --bootstrap 127.0.0.1:9092
     kip848 topics describe orders --bootstrap 127.0.0.1:9092
-    kip848 topics records orders --partition 0 --max 10 --json --bootstrap 127.0.0.1:9092
+    kip848 topics alter orders --partitions 12 --config retention.ms=60000 --bootstrap 127.0.0.1:9092
     kip848 topics delete payments --bootstrap 127.0.0.1:9092
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +19,7 @@ import msgspec
 
 from kip848_client.admin import Admin
 from kip848_client.admin.results import raise_all
-from kip848_client.admin.topics import At, IsolationLevel
+from kip848_client.admin.topics import At
 from kip848_client.cli.broker import parse_topics
 from kip848_client.cli.shared.options import key_value, request_timeout
 from kip848_client.cli.shared.properties import Role, add_client_arguments, reach, read_properties
@@ -36,8 +35,8 @@ from kip848_client.errors import (
     error_for_code,
 )
 from kip848_client.json_text import to_json
-from kip848_client.model import INTERNAL_TOPICS, NamedPartition, OffsetRange
-from kip848_client.plain_text import printable
+from kip848_client.model import INTERNAL_TOPICS, NamedPartition
+from kip848_client.plain_text import counted, printable
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -79,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("list", "every topic, with its partitions"),
         ("create", "create topics"),
         ("describe", "partitions, leaders, offsets and configuration of topics"),
-        ("records", "print the current records of a topic, without a group"),
+        ("alter", "add partitions to a topic, or change its configuration"),
         ("delete", "delete topics with their records"),
     ):
         action = actions.add_parser(name, help=help_text)
@@ -94,12 +93,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                 default=[],
                 help="a topic configuration",
             )
-        elif name == "records":
+        elif name == "alter":
             action.add_argument("topic", metavar="NAME")
+            action.add_argument("--partitions", metavar="N", type=int, help="how many it is to have, more than now")
             action.add_argument(
-                "--partition", metavar="N", type=int, action="append", help="these only; may be repeated"
+                "--config", metavar="KEY=VALUE", type=key_value, action="append", default=[], help="set this"
             )
-            action.add_argument("--max", metavar="N", type=int, help="end after N records")
+            action.add_argument(
+                "--unset", metavar="KEY", action="append", default=[], help="back to the default of the brokers"
+            )
         elif name != "list":
             action.add_argument("topics", metavar="NAME", nargs="+")
         action.add_argument(
@@ -120,7 +122,7 @@ def run(arguments: argparse.Namespace) -> int:
         "list": _list,
         "create": _create,
         "describe": _describe,
-        "records": _records,
+        "alter": _alter,
         "delete": _delete,
     }
     reach(read_properties(arguments), timeout_s=arguments.timeout)
@@ -190,6 +192,33 @@ def _create(arguments: argparse.Namespace) -> int:
     admin = _admin(arguments)
     futures = admin.create_topics(topics, request_timeout=arguments.timeout)
     return _do_each("created", "was not created", futures, as_json=arguments.json)
+
+
+def _alter(arguments: argparse.Namespace) -> int:
+    from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+    from confluent_kafka.cimpl import NewPartitions
+
+    if arguments.partitions is None and not arguments.config and not arguments.unset:
+        raise ConfigError("nothing to change: give --partitions, --config or --unset")
+    admin, name, timeout_s = _admin(arguments), arguments.topic, arguments.timeout
+    done = []
+    if arguments.config or arguments.unset:
+        entries = [
+            *(ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in arguments.config),
+            *(ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in arguments.unset),
+        ]
+        resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=entries)
+        (future,) = admin.incremental_alter_configs([resource], request_timeout=timeout_s).values()
+        _ask(f"the configuration of topic {name!r} was not changed", future.result)
+        done += [f"{key}={value}" for key, value in arguments.config] + [f"{key} unset" for key in arguments.unset]
+    if arguments.partitions is not None:
+        (future,) = admin.create_partitions(
+            [NewPartitions(name, arguments.partitions)], request_timeout=timeout_s
+        ).values()
+        _ask(f"topic {name!r} has no more partitions than before", future.result)
+        done.append(counted(arguments.partitions, "partition"))
+    print(to_json({"altered": name, "changes": done}) if arguments.json else f"{printable(name)}: {', '.join(done)}")
+    return 0
 
 
 def _delete(arguments: argparse.Namespace) -> int:
@@ -289,50 +318,10 @@ def _edges(
     arguments: argparse.Namespace,
     name: str,
     numbers: Sequence[int],
-    *,
-    isolation_level: IsolationLevel = "read_uncommitted",
 ) -> tuple[dict[int, int], dict[int, int]]:
     """The first and the next offset of each partition; without those whose leaders do not answer."""
     partitions = [NamedPartition(name, number) for number in numbers]
     with Admin(read_properties(arguments)) as admin:
-        found = [
-            admin.list_offsets(partitions, at, isolation_level=isolation_level, timeout_s=arguments.timeout)
-            for at in _EDGES
-        ]
+        found = [admin.list_offsets(partitions, at, timeout_s=arguments.timeout) for at in _EDGES]
     starts, ends = ({one.partition: offset for one, offset in of.values.items() if offset is not None} for of in found)
     return starts, ends
-
-
-def _records(arguments: argparse.Namespace) -> int:
-    from kip848_client.cli.consume import speller
-    from kip848_client.client.records.range_reader import RangeReader
-
-    if arguments.max is not None and arguments.max < 1:
-        raise ConfigError(f"--max {arguments.max}: at least one record is needed")
-    name, timeout_s = arguments.topic, arguments.timeout
-    admin = _admin(arguments)
-    known = sorted(_partitions_of(admin, name, timeout_s=timeout_s))
-    wanted = known if arguments.partition is None else sorted(set(arguments.partition))
-    for number in wanted:
-        if number not in known:
-            raise ConfigError(f"--partition {number}: topic {name!r} has the partitions 0 to {len(known) - 1}")
-    conf = client_conf(arguments)
-    isolation_level: IsolationLevel = "read_committed"
-    if conf.get("isolation.level") == "read_uncommitted":
-        isolation_level = "read_uncommitted"
-    starts, ends = _edges(arguments, name, wanted, isolation_level=isolation_level)
-    spell = speller(as_json=arguments.json)
-    left = sys.maxsize if arguments.max is None else arguments.max
-    reader = RangeReader({"group.id": "kip848-topics", **conf}, poll_timeout_ms=int(timeout_s * 1000))
-    try:
-        for number in wanted:
-            if left and number in starts and number in ends:
-                for _, batch in reader.read([OffsetRange(NamedPartition(name, number), starts[number], ends[number])]):
-                    shown = batch[:left]
-                    left -= len(shown)
-                    sys.stdout.buffer.write(b"".join(spell(message) + b"\n" for message in shown))
-                    if not left:
-                        break
-    finally:
-        reader.close()
-    return 0

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from kip848_client.cli import consume
+from kip848_client.cli.records import spelling
 from kip848_client.errors import ConfigError
 
 
@@ -50,14 +51,14 @@ def parse(*arguments: str) -> argparse.Namespace:
 
 def test_values_are_printed_as_they_are() -> None:
     """A value that is re-encoded on the way cannot be piped into another program."""
-    assert consume.spell_value(Record(b"\xff\x00")) == b"\xff\x00"
-    assert consume.spell_value(Record(None)) == b""
+    assert spelling.spell_value(Record(b"\xff\x00")) == b"\xff\x00"
+    assert spelling.spell_value(Record(None)) == b""
 
 
 def test_a_record_as_json_has_everything() -> None:
     """Scripts read these JSON names; a renamed or missing field breaks them."""
     record = Record("grün".encode(), b"k", [("trace", b"1"), ("none", None)])
-    assert json.loads(consume.spell_json(record)) == {
+    assert json.loads(spelling.spell_json(record)) == {
         "topic": "orders",
         "partition": 3,
         "offset": 42,
@@ -70,12 +71,12 @@ def test_a_record_as_json_has_everything() -> None:
 
 def test_bytes_that_are_no_text_survive_as_json() -> None:
     """Replacement characters would destroy a binary value without a trace."""
-    assert json.loads(consume.spell_json(Record(b"\xff")))["value"] == {"base64": "/w=="}
+    assert json.loads(spelling.spell_json(Record(b"\xff")))["value"] == {"base64": "/w=="}
 
 
 def test_a_record_without_a_time_has_none_as_json() -> None:
     """librdkafka says -1: printed as a time that would be 1969."""
-    assert json.loads(consume.spell_json(Record(time=(0, -1))))["timestamp_ms"] is None
+    assert json.loads(spelling.spell_json(Record(time=(0, -1))))["timestamp_ms"] is None
 
 
 def test_properties_win_over_the_defaults() -> None:

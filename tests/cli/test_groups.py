@@ -62,7 +62,7 @@ def test_brokers_are_named_as_for_kafkas_own_tools(kip848_broker: EmbeddedBroker
 def test_no_command_shows_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     """A new user types ``kip848`` alone and must see the list of commands."""
     assert main([]) == 2
-    assert "join a group and print its records" in capsys.readouterr().err
+    assert "print records: as a member" in capsys.readouterr().err
 
 
 def test_a_group_is_described_with_members_and_lag(billing: EmbeddedBroker, capsys: pytest.CaptureFixture[str]) -> None:

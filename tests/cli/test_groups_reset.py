@@ -9,6 +9,7 @@ import pytest
 
 from kip848_client import Consumer, EmbeddedBroker
 from kip848_client.cli import main
+from kip848_client.model import NamedPartition
 from kip848_client.testing import NewRecord
 
 Captured = pytest.CaptureFixture[str]
@@ -49,6 +50,8 @@ def groups(broker: EmbeddedBroker, *arguments: str) -> int:
         (["--shift-by", "100"], {0: 10}),
         (["--to-datetime", "2026-01-01T00:00:05Z", "--topic", "orders"], {0: 5, 1: 5}),
         (["--to-datetime", "2027-01-01T00:00:00Z"], {0: 10}),
+        (["--by-duration", "PT1H"], {0: 10}),
+        (["--to-current"], {0: 4}),
     ],
 )
 def test_offsets_are_shown_first_and_committed_on_request(
@@ -165,3 +168,38 @@ def test_a_terminal_gets_colours_and_a_pipe_does_not(
     coloured = capsys.readouterr().out
     assert "\x1b[" in coloured
     assert "billing" in coloured
+
+
+def test_offsets_go_to_a_file_and_back_for_several_groups(
+    billing: EmbeddedBroker, tmp_path: Path, capsys: Captured
+) -> None:
+    """Before a deployment that may have to be taken back."""
+    assert groups(billing, "reset-offsets", "billing", "--to-current", "--export") == 0
+    kept = tmp_path / "offsets.csv"
+    kept.write_text(capsys.readouterr().out)
+    assert kept.read_text() == "orders,0,4\n"
+    to_end = ("reset-offsets", "billing", "shipping", "--to-latest", "--topic", "orders", "--execute")
+    assert groups(billing, *to_end) == 0
+    shown = capsys.readouterr().out
+    assert "group billing\n" in shown
+    assert "group shipping\n" in shown
+    ends = {NamedPartition("orders", 0): 10, NamedPartition("orders", 1): 10}
+    assert billing.groups.committed("billing") == billing.groups.committed("shipping") == ends
+    assert groups(billing, "reset-offsets", "billing", "--from-file", str(kept), "--execute") == 0
+    assert billing.groups.committed("billing")["orders", 0] == 4
+    assert groups(billing, "reset-offsets", "billing", "shipping", "--to-current", "--export") == 1
+    assert "offsets of one group" in capsys.readouterr().err
+
+
+def test_all_groups_are_compared_and_offsets_deleted(billing: EmbeddedBroker, capsys: Captured) -> None:
+    """The first question of a morning, and the last step of a topic that goes."""
+    assert groups(billing, "lag", "--all", "--json") == 0
+    assert [group["group_id"] for group in json.loads(capsys.readouterr().out)["groups"]] == ["billing"]
+    assert groups(billing, "lag") == 1
+    assert "name groups, or give --all" in capsys.readouterr().err
+    for state, found in (("Empty", ["billing"]), ("Stable", [])):
+        assert groups(billing, "list", "--state", state, "--json") == 0
+        assert [group["group_id"] for group in json.loads(capsys.readouterr().out)["groups"]] == found
+    assert groups(billing, "delete-offsets", "billing", "--topic", "orders:0") == 0
+    assert capsys.readouterr().out == "deleted orders-0\n"
+    assert billing.groups.committed("billing") == {}

@@ -6,13 +6,17 @@ import io
 import json
 import socket
 import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from confluent_kafka import Producer
 
 from kip848_client import EmbeddedBroker
 from kip848_client.cli import main
+
+EVERYTHING = ("--from", "beginning", "--until", "end")
 
 
 def run(broker: EmbeddedBroker, *arguments: str) -> int:
@@ -25,10 +29,11 @@ def give(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
 
 
 def records(broker: EmbeddedBroker, topic: str, capfdbinary: pytest.CaptureFixture[bytes]) -> list[dict[str, object]]:
-    """What ``kip848 topics records --json`` prints."""
+    """What is in the topic, by partition."""
     capfdbinary.readouterr()
-    assert run(broker, "topics", "records", topic, "--json") == 0
-    return [json.loads(line) for line in capfdbinary.readouterr().out.splitlines()]
+    assert run(broker, "consume", topic, *EVERYTHING, "--json") == 0
+    found = [json.loads(line) for line in capfdbinary.readouterr().out.splitlines()]
+    return sorted(found, key=lambda record: (record["partition"], record["offset"]))
 
 
 def test_topics_are_created_listed_and_deleted(
@@ -141,7 +146,7 @@ def test_records_of_an_open_transaction_are_not_waited_for(
     producer.produce("orders", b"b")
     producer.flush(10)
     assert [record["value"] for record in records(kip848_broker, "orders", capfdbinary)] == ["a"]
-    uncommitted = ("topics", "records", "orders", "-X", "isolation.level=read_uncommitted")
+    uncommitted = ("consume", "orders", *EVERYTHING, "-X", "isolation.level=read_uncommitted")
     assert run(kip848_broker, *uncommitted) == 0
     assert capfdbinary.readouterr().out.split() == [b"a", b"b"]
     producer.abort_transaction(10)
@@ -155,11 +160,95 @@ def test_records_end_after_as_many_as_were_asked_for(
     assert run(kip848_broker, "produce", "orders", *map(str, range(9)), "--partition", "1") == 0
     capfdbinary.readouterr()
 
-    assert run(kip848_broker, "topics", "records", "orders", "--max", "2") == 0
+    assert run(kip848_broker, "consume", "orders", *EVERYTHING, "--max", "2") == 0
     assert capfdbinary.readouterr().out == b"0\n1\n"
-    assert run(kip848_broker, "topics", "records", "orders", "--partition", "0") == 0
+    assert run(kip848_broker, "consume", "orders", *EVERYTHING, "--partition", "0") == 0
     assert capfdbinary.readouterr().out == b""
     assert not kip848_broker.requests.of("OffsetCommit"), "a look leaves no group behind"
+
+
+@pytest.mark.parametrize(
+    ("where", "values"),
+    [
+        (("--from", "-2", "--until", "end"), "7 8"),
+        (("--from", "3", "--until", "5"), "3 4"),
+        (("--from", "1970-01-01T00:00:05+00:00", "--until", "1970-01-01T00:00:07Z"), "4 5"),
+        (("--from", "PT1H", "--until", "end"), ""),
+        (("--from", "beginning", "--until", "-7"), "0 1"),
+    ],
+)
+def test_records_are_read_from_and_until_any_place(
+    kip848_broker: EmbeddedBroker, capfdbinary: pytest.CaptureFixture[bytes], where: tuple[str, ...], values: str
+) -> None:
+    """What happened at noon, and the last few: without a group, and without counting records by hand."""
+    assert run(kip848_broker, "topics", "create", "orders:1", "--config", "retention.ms=-1") == 0  # they are of 1970
+    lines = [json.dumps({"value": str(number), "timestamp_ms": (number + 1) * 1000}) for number in range(9)]
+    assert run(kip848_broker, "produce", "orders", *lines, "--json") == 0
+    capfdbinary.readouterr()
+    assert run(kip848_broker, "consume", "orders", *where, "--format", "%s ") == 0
+    assert capfdbinary.readouterr().out.decode().split() == values.split()
+
+
+def test_keys_and_headers_are_given_and_printed_without_json(
+    kip848_broker: EmbeddedBroker, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """One record by hand is the first thing that anybody writes."""
+    assert run(kip848_broker, "topics", "create", "orders") == 0
+    given = ("--key", "ann", "--header", "trace=17", "--header", "empty=")
+    assert run(kip848_broker, "produce", "orders", "tea", *given) == 0
+    capfdbinary.readouterr()
+    wanted = r"%t-%p@%o %k(%K)=%s(%S) %h 100%%\n"
+    assert run(kip848_broker, "consume", "orders", *EVERYTHING, "--format", wanted, "-q") == 0
+    assert capfdbinary.readouterr() == (b"orders-0@0 ann(3)=tea(3) trace=17,empty= 100%\n", b"")
+
+
+def test_a_topic_grows_and_gets_other_settings(
+    kip848_broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without the tools of Kafka, which need Java."""
+    assert run(kip848_broker, "topics", "create", "orders:2", "--config", "retention.ms=1000") == 0
+    change = ("--partitions", "3", "--config", "cleanup.policy=compact", "--unset", "retention.ms")
+    assert run(kip848_broker, "topics", "alter", "orders", *change) == 0
+    assert "orders: cleanup.policy=compact, retention.ms unset, 3 partitions" in capsys.readouterr().out
+    assert kip848_broker.topics == {"orders": 3}
+    assert run(kip848_broker, "topics", "describe", "orders", "--json") == 0
+    (topic,) = json.loads(capsys.readouterr().out)["topics"]
+    assert topic["configs"] == {"cleanup.policy": "compact"}
+
+
+class Registry(BaseHTTPRequestHandler):
+    """A schema registry with one schema."""
+
+    def do_GET(self) -> None:
+        schema = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]}
+        known = self.path.startswith("/schemas/ids/1")
+        answer = {"schema": json.dumps(schema), "schemaType": "AVRO"} if known else {"error_code": 40401, "message": ""}
+        body = json.dumps(answer).encode()
+        self.send_response(200 if known else 404)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+def test_values_of_a_schema_registry_are_shown_as_json(
+    kip848_broker: EmbeddedBroker, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Avro on a terminal is noise."""
+    kip848_broker.topics.create("orders")
+    kip848_broker.produce_many("orders", [b"\x00\x00\x00\x00\x01\x2a"])  # schema 1, and 21 as a zigzag number
+    with ThreadingHTTPServer(("127.0.0.1", 0), Registry) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        avro = ("--value-as", "avro", "--registry", f"http://127.0.0.1:{server.server_port}")
+        assert run(kip848_broker, "consume", "orders", *EVERYTHING, *avro, "-q") == 0
+        assert run(kip848_broker, "consume", "orders", *EVERYTHING, *avro, "-q", "--json") == 0
+        server.shutdown()
+    plain, as_json = capfdbinary.readouterr().out.splitlines()
+    assert plain == b'{"id":21}'
+    assert json.loads(as_json)["value"] == {"id": 21}
 
 
 @pytest.mark.parametrize("command", ["topics", "groups"])
@@ -213,9 +302,17 @@ def test_an_option_that_cannot_be_read_is_refused_before_a_request(
         (("topics", "create", "o:0"), "topic 'o:0' is not NAME:PARTITIONS"),
         (("topics", "delete", "nope"), "UNKNOWN_TOPIC_OR_PARTITION(3): topic 'nope' was not deleted"),
         (("topics", "describe", "nope"), "there is no topic 'nope'"),
-        (("topics", "records", "nope"), "there is no topic 'nope'"),
-        (("topics", "records", "orders", "--partition", "7"), "topic 'orders' has the partitions 0 to 0"),
-        (("topics", "records", "orders", "--max", "0"), "at least one record is needed"),
+        (("topics", "alter", "nope", "--partitions", "3"), "UNKNOWN_TOPIC_OR_PARTITION(3)"),
+        (("topics", "alter", "orders"), "nothing to change"),
+        (("consume", "nope", "--from", "beginning"), "'nope'"),
+        (("consume", "^nothing-.*"), "no topic matches ^nothing-.*"),
+        (("consume", "orders", "--partition", "7"), "topic 'orders' has the partitions 0 to 0"),
+        (("consume", "orders", "--max", "0"), "at least one record is needed"),
+        (("consume", "orders", "--group", "g", "--until", "end"), "--until is for reading without a group"),
+        (("consume", "orders", "--format", "%x"), "'%x' is no field; there are %t"),
+        (("consume", "orders", "--value-as", "avro"), "name the schema registry with --registry"),
+        (("consume", "orders", "--value-as", "thrift"), "there are avro"),
+        (("produce", "orders", "x", "--key", "k", "--key-separator", ":"), "give one of them"),
         (("topics", "list", "-X", "nonsense=1"), "nonsense"),
         (("topics", "list", "-X", "security.protocl=ssl"), "security.protocl is not a property; did you mean security"),
         (("topics", "list", "-X", "security.protocol=ssl"), "TLS"),

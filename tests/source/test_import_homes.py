@@ -37,6 +37,7 @@ HOMES: dict[str, tuple[str, ...]] = {
         *("wire/connection.py", "wire/sasl/session.py"),
         *("admin/", "aio/", "client/", "broker/controls/async_waits.py", "worker/classic_talk.py", "worker/host.py"),
     ),
+    "google": ("cli/records/deserializers.py",),  # protobuf, which confluent_kafka brings along if it is asked to
     "trio": ("aio/reading_task.py",),  # for type checkers only
     "typing_extensions": ("client/records/message.py",),  # for type checkers only
     "cramjam": ("wire/compression.py",),

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from kip848_client.admin import Admin, ResetPlan, ResetTo, ShiftBy, read_offsets
+from kip848_client.admin.results import raise_all
+from kip848_client.cli.shared.partitions import topics_and_partitions
 from kip848_client.cli.shared.properties import read_properties
 from kip848_client.cli.shared.tables import table
+from kip848_client.config.reset import duration_ms
 from kip848_client.errors import ConfigError
 from kip848_client.json_text import to_json
 from kip848_client.plain_text import printable
@@ -22,17 +24,20 @@ from kip848_client.plain_text import printable
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options, with the names of Kafka's own tool."""
-    parser.add_argument("groups", metavar="GROUP", nargs=1)
+    parser.add_argument("groups", metavar="GROUP", nargs="+")
     parser.add_argument(
         "--topic", metavar="NAME[:0,1]", action="append", default=[], help="these only; all with offsets if none"
     )
     parser.add_argument("--execute", action="store_true", help="commit; otherwise only show what would be committed")
+    parser.add_argument("--export", action="store_true", help="print what --from-file takes, for one group")
     target = parser.add_mutually_exclusive_group(required=True)
     target.add_argument("--to-earliest", action="store_true", help="the first record that is there")
     target.add_argument("--to-latest", action="store_true", help="behind the last record")
     target.add_argument("--to-offset", metavar="N", type=int, help="this offset")
     target.add_argument("--shift-by", metavar="N", type=int, help="N records on, or back if N is negative")
     target.add_argument("--from-file", metavar="FILE", type=Path, help="topic,partition,offset, one a line")
+    target.add_argument("--by-duration", metavar="PT1H", help="the first record since that long ago")
+    target.add_argument("--to-current", action="store_true", help="the committed offsets, for --export")
     target.add_argument("--to-datetime", metavar="TIME", help="2026-01-31T12:00:00Z: the first record since then")
 
 
@@ -44,18 +49,33 @@ def run(arguments: argparse.Namespace) -> int:
         IllegalStateError: the group has members, which would go on from where they are.
         Kip848Error: no broker answers, or one refuses.
     """
-    (group_id,) = arguments.groups
-    wanted = list(_partitions(arguments.topic)) or None
+    if arguments.export and (arguments.execute or len(arguments.groups) > 1):
+        raise ConfigError("--export prints the offsets of one group, and changes nothing: without --execute")
+    wanted = list(topics_and_partitions(arguments.topic))
     with Admin(read_properties(arguments)) as admin:
-        plan = admin.plan_reset(group_id, _target(arguments), partitions=wanted, timeout_s=arguments.timeout)
-        _warn(plan)
-        if arguments.execute:
-            admin.apply_reset(plan, timeout_s=arguments.timeout)
-    if arguments.json:
-        rows = [{**move.partition._asdict(), "committed": move.committed, "new": move.new} for move in plan.moves]
-        print(to_json({"group": group_id, "executed": arguments.execute, "offsets": rows}))
-        return 0
-    rows_of_text = [
+        plans = []
+        for group_id in arguments.groups:  # all plans first: a group that has members stops the others, too
+            target = _target(admin, group_id, arguments)
+            plan = admin.plan_reset(group_id, target, partitions=wanted or None, timeout_s=arguments.timeout)
+            _warn(plan)
+            plans.append(plan)
+        for plan in plans:
+            if arguments.execute:
+                admin.apply_reset(plan, timeout_s=arguments.timeout)
+    if arguments.export:
+        for move in plans[0].moves:
+            print(f"{move.partition.topic},{move.partition.partition},{move.new}")
+    elif arguments.json:
+        for plan in plans:
+            rows = [{**move.partition._asdict(), "committed": move.committed, "new": move.new} for move in plan.moves]
+            print(to_json({"group": plan.group_id, "executed": arguments.execute, "offsets": rows}))
+    else:
+        print("\n\n".join(_shown(plan, executed=arguments.execute, named=len(plans) > 1) for plan in plans))
+    return 0
+
+
+def _shown(plan: ResetPlan, *, executed: bool, named: bool) -> str:
+    rows = [
         (
             move.partition.topic,
             str(move.partition.partition),
@@ -65,13 +85,22 @@ def run(arguments: argparse.Namespace) -> int:
         for move in plan.moves
     ]
     is_shared = plan.type == "share"
-    print(table(("TOPIC", "PARTITION", "START" if is_shared else "COMMITTED", "NEW"), rows_of_text))
+    shown = table(("TOPIC", "PARTITION", "START" if is_shared else "COMMITTED", "NEW"), rows)
     done = "moved" if is_shared else "committed"
-    print(done if arguments.execute else f"nothing was {done}: add --execute to do it")
-    return 0
+    said = done if executed else f"nothing was {done}: add --execute to do it"
+    return f"group {printable(plan.group_id)}\n\n{shown}\n{said}" if named else f"{shown}\n{said}"
 
 
-def _target(arguments: argparse.Namespace) -> ResetTo:
+def _target(admin: Admin, group_id: str, arguments: argparse.Namespace) -> ResetTo:
+    if arguments.to_current:
+        found = admin.committed_offsets([group_id], timeout_s=arguments.timeout)
+        raise_all(found.errors.values())
+        return {partition: place.offset for partition, place in found.values[group_id].items()}
+    if arguments.by_duration is not None:
+        ago_ms = duration_ms(f"by_duration:{arguments.by_duration}")
+        if ago_ms is None:
+            raise ConfigError(f"--by-duration {arguments.by_duration!r} is not a duration such as PT1H or P1D")
+        return datetime.now(UTC) - timedelta(milliseconds=ago_ms)
     if arguments.to_earliest:
         return "earliest"
     if arguments.to_latest:
@@ -93,18 +122,6 @@ def _warn(plan: ResetPlan) -> None:
                 f"{move.wanted:,}",
                 file=sys.stderr,
             )
-
-
-def _partitions(texts: Sequence[str]) -> Iterator[str | tuple[str, int]]:
-    for text in texts:
-        name, colon, numbers = text.partition(":")
-        if not colon:
-            yield name
-            continue
-        try:
-            yield from [(name, int(number)) for number in numbers.split(",")]
-        except ValueError as error:
-            raise ConfigError(f"--topic {text!r} is not NAME or NAME:0,1,2") from error
 
 
 def _time(text: str) -> datetime:

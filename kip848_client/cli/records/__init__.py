@@ -1,0 +1,1 @@
+"""Reading and printing records: where to begin and end, formats, deserialisers."""
