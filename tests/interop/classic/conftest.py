@@ -71,9 +71,10 @@ class Scene:
             return self.ours(group_protocol="consumer")
         return self.ours(partition_assignment_strategy=speaks)
 
-    def theirs(self, library: str) -> Member:
+    def theirs(self, library: str, *, session_ms: int = SESSION_MS) -> Member:
         """Start a member of another library."""
-        member = classic_member(library, self.bootstrap_servers, (self.topic,), group_id=self.group_id)
+        topics = (self.topic,)
+        member = classic_member(library, self.bootstrap_servers, topics, group_id=self.group_id, session_ms=session_ms)
         self.members.append(member)
         return member
 

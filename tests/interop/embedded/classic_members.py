@@ -143,7 +143,7 @@ def classic_member(
             partition_assignment_strategy=library.removeprefix("librdkafka "),
             session_timeout_ms=session_ms,
             heartbeat_interval_ms=HEARTBEAT_MS,
-            max_poll_interval_ms=REBALANCE_MS,
+            max_poll_interval_ms=max(REBALANCE_MS, session_ms),
             **static,
         )
     conf = {
