@@ -36,6 +36,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     coordinator: CoordinatorConfig = msgspec.field(default_factory=CoordinatorConfig)
     """Everything about groups and offsets."""
+    profile: Profile = "default"
+    """Whose defaults these settings are based on."""
 
     # Topics and records
     auto_create_topics: Annotated[bool, Property("auto.create.topics.enable")] = False
@@ -156,7 +158,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
                 values[field] = _parse(_PROPERTIES[field], value, default=getattr(_DEFAULTS, field))
             else:
                 raise ConfigError(f"broker property {name!r} is not known{_suggestion(name)}")
-        return cls(coordinator=CoordinatorConfig.from_properties(for_coordinator, profile=profile), **values)
+        coordinator = CoordinatorConfig.from_properties(for_coordinator, profile=profile)
+        return cls(coordinator=coordinator, profile=profile, **values)
 
     def changed_by(self, properties: Mapping[str, str]) -> BrokerConfig:
         """These settings with other values for some whole numbers, by Kafka's names.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kip848_client.broker.config import PROPERTY_NAMES, BrokerConfig
+from kip848_client.broker.config import PROPERTY_NAMES, BrokerConfig, Profile
 from kip848_client.errors import ConfigError
 
 
@@ -53,8 +53,8 @@ def test_an_unknown_profile_is_refused() -> None:
 
 
 @pytest.mark.parametrize("profile", ["default", "kafka"])
-def test_the_properties_of_a_configuration_parse_to_the_same_configuration(profile: str) -> None:
+def test_the_properties_of_a_configuration_parse_to_the_same_configuration(profile: Profile) -> None:
     """A value that DescribeConfigs shows must be accepted by ``--set``."""
-    config = BrokerConfig.parse({}, profile=profile)  # type: ignore[arg-type]
-    assert BrokerConfig.parse(config.properties()) == config
+    config = BrokerConfig.parse({}, profile=profile)
+    assert BrokerConfig.parse(config.properties(), profile=profile) == config
     assert config.properties().keys() == PROPERTY_NAMES

@@ -185,6 +185,16 @@ def test_validate_only_checks_and_changes_nothing(connection: RawConnection, kin
     assert value_of(connection, kind, name, key) == before
 
 
+@pytest.mark.kip848_broker(profile="kafka")
+def test_values_of_a_profile_are_defaults(connection: RawConnection) -> None:
+    """A tool that lists what was set on a broker or for a group would list dozens of settings that nobody set."""
+    for kind, name in ((ConfigResourceType.BROKER, "1"), (ConfigResourceType.GROUP, "g")):
+        found = describe(connection, kind, name).configs
+        assert [item.name for item in found if item.config_source == ConfigSource.STATIC_BROKER] == (
+            ["advertised.listeners", "node.id"] if kind is ConfigResourceType.BROKER else []
+        )
+
+
 def test_the_broker_shows_its_properties_and_what_was_set() -> None:
     """A bug report says with which settings it was found."""
     with EmbeddedBroker(config={"num.partitions": 7}) as broker:

@@ -13,7 +13,6 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 from kip848_client.broker.client_telemetry import SUBSCRIPTION_DEFAULTS
 from kip848_client.broker.cluster.live_settings import ALL_NODES
-from kip848_client.broker.config import BrokerConfig
 from kip848_client.broker.metadata.topic_configs import (
     MAX_MESSAGE_BYTES,
     MIN_IN_SYNC,
@@ -79,8 +78,6 @@ LIST_CONFIGS: Final = frozenset(
 )
 """Configurations whose value is a list: only these can be appended to and subtracted from."""
 
-
-BROKER_DEFAULTS: Final = BrokerConfig().properties()
 
 _LISTS_SET_AS_A_WHOLE: Final = frozenset({"advertised.listeners", "match", "metrics"})
 """Lists of a broker and of client metrics, which Kafka does not append to."""
@@ -151,7 +148,7 @@ def check_group_name(group_id: str) -> None:
 def broker_sources(broker: BrokerState, node_id: int, key: str) -> tuple[Source, ...]:
     """Where a setting of a node is set: the value in force first, and the default last."""
     settings = broker.settings
-    static, default = settings.static_properties[key], BROKER_DEFAULTS[key]
+    static, default = settings.static_properties[key], settings.default_properties[key]
     found = [
         (settings.changed(str(node_id)).get(key), ConfigSource.DYNAMIC_BROKER),
         (settings.changed(ALL_NODES).get(key), ConfigSource.DYNAMIC_DEFAULT_BROKER),

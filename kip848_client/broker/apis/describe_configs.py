@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 
 from kip848_client.broker.apis._budget import DESCRIBED_MAX, Budget
 from kip848_client.broker.apis._configs import (
-    BROKER_DEFAULTS,
     ConfigResourceType,
     ConfigSource,
     Source,
@@ -151,7 +150,7 @@ def _group_entries(broker: BrokerState, node_id: int, group_id: str) -> Mapping[
             ((Source(key, own[key], ConfigSource.DYNAMIC_GROUP),) if key in own else ())
             + (
                 broker_sources(broker, node_id, f"group.{key}")
-                if f"group.{key}" in BROKER_DEFAULTS
+                if f"group.{key}" in broker.settings.default_properties
                 else (Source(key, default, ConfigSource.DEFAULT),)
             )
         )

@@ -62,6 +62,7 @@ class LiveSettings:
     ) -> None:
         self.static: Final = static
         self.static_properties: Final = static.properties()
+        self.default_properties: Final = BrokerConfig.parse({}, profile=static.profile).properties()
         self._store: Final = store
         self._nodes: Final = nodes
         self._topics: Final = topics

@@ -20,7 +20,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from kip848_client.errors import BrokerError, ErrorCode
+from kip848_client.errors import BrokerError, ErrorCode, join_names
 from kip848_client.transactions.transaction import GROUP_OFFSETS_PARTITIONS, offsets_partition
 
 __all__ = [
@@ -226,8 +226,9 @@ class Placement:
                     if len(self._nodes) == 1
                     else f"brokers {self._nodes} are registered, and each may be named once"
                 )
+                named = join_names(map(str, replicas))
                 raise BrokerError(
-                    f"The manual partition assignment includes brokers {list(replicas)}, but {known}.",
+                    f"The manual partition assignment includes brokers [{named}], but {known}.",
                     code=ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 )
             factor = len(replicas) if factor is None else factor
