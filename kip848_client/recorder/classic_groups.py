@@ -26,6 +26,7 @@ class _Member(msgspec.Struct, frozen=True):
     client_id: str
     client_host: str
     instance_id: str | None
+    rebalance_timeout_ms: int
     topics: tuple[str, ...]
     assigned: Mapping[str, tuple[int, ...]]
 
@@ -102,6 +103,7 @@ class RecordedClassicGroup:
                     "topics": list(member.topics),
                     "instance_id": member.instance_id,
                     "client_host": member.client_host,
+                    "rebalance_timeout_ms": member.rebalance_timeout_ms,
                 }
                 yield self._event("member_joined", fields, member_id, member)
             if member_id not in before or member.assigned != before[member_id].assigned:
@@ -141,4 +143,6 @@ def _read(member: wire.MemberMetadata) -> _Member:
                 assigned[item.topic] = tuple(item.partitions)
     except ProtocolError:
         pass  # a group of another protocol type, such as Connect's
-    return _Member(member.client_id, member.client_host, member.group_instance_id, topics, assigned)
+    return _Member(
+        *(member.client_id, member.client_host, member.group_instance_id, member.rebalance_timeout, topics, assigned)
+    )

@@ -213,6 +213,7 @@ class RecordedGroup:
                     "topics": list(topics),
                     "instance_id": member.instance_id,
                     "client_host": member.metadata.client_host,
+                    "rebalance_timeout_ms": member.metadata.rebalance_timeout_ms,
                 },
                 member_id,
                 member,

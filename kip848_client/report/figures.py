@@ -87,6 +87,7 @@ class Handover(msgspec.Struct, frozen=True):
         gap_ms: how long it was without a reader; None if a member without a log had it meanwhile.
         rests: whether `gap_ms` is exact, or a bound: "at most" rests on the commits of both owners.
         since_ms: when that time begins.
+        got_ms: when the next owner is counted from; None if it wrote a log itself.
     """
 
     partition: str
@@ -96,6 +97,7 @@ class Handover(msgspec.Struct, frozen=True):
     gap_ms: float | None
     rests: Rests = "exact"
     since_ms: float = 0.0
+    got_ms: float | None = None
 
     @property
     def moved(self) -> bool:
@@ -239,12 +241,13 @@ def _handovers(timeline: Timeline, owned: Mapping[str, Sequence[Span]]) -> list[
             if place not in elsewhere:
                 end_ms = after.start_ms
                 bound = None if before.text in timeline.writers else bounds.get(place)
-                if bound is not None:
+                if bound is not None and (bound.shows_a_gap or not bound.seen):
                     rests = "at least"
-                    if bound.last_ms is not None and bound.first_ms is not None:
-                        start_ms, end_ms, rests = bound.last_ms, bound.first_ms, "at most"
+                    if bound.last_ms is not None and bound.until_ms is not None:
+                        start_ms, end_ms, rests = bound.last_ms, bound.until_ms, "at most"
                 gap_ms = _with_members(empty, start_ms, end_ms)
-            found.append(Handover(partition, before.end_ms, before.text, after.text, gap_ms, rests, start_ms))
+            got_ms = None if after.text in timeline.writers else after.start_ms
+            found.append(Handover(partition, before.end_ms, before.text, after.text, gap_ms, rests, start_ms, got_ms))
     return found
 
 

@@ -6,17 +6,17 @@ is a bound. A cause that the log does not show is not guessed: the sentence ends
 
 from __future__ import annotations
 
-import bisect
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
 from kip848_client.plain_text import counted
+from kip848_client.report.causes import MOVE_MS, NAMED, Story, between, cause_of, named
 from kip848_client.report.figures import Figures, Handover, Rebalance, Rests, figures_of, handovers_of, owners_of
-from kip848_client.report.lives import UNUSUAL_MS_MIN, Arrival, Departure
+from kip848_client.report.lives import Departure
 from kip848_client.report.summary import duration
 from kip848_client.report.timeline import Timeline
 
@@ -32,15 +32,12 @@ STILL_MS: Final = 1_000.0
 SLOW_MS: Final = 5_000.0
 """A member that needs longer to give partitions up is slow."""
 FLAPS: Final = 3
+"""A client that went so often within an hour, for each of its members, is flapping."""
+FLAPS_A_DAY: Final = 6
 MANY_AN_HOUR: Final = 10
-_AGAIN_MS: Final = 600_000.0
-"""A client that joins within this time after its departure is back."""
-_MOVE_MS: Final = 10_000.0
-"""How long before a stand-still a coordinator that moved may have caused it."""
-_SESSION_MS: Final = 120_000.0
-"""A member that was silent for longer had nothing to commit before; few sessions are longer."""
 _HOUR_MS: Final = 3_600_000
-_NAMED: Final = 3
+_DAY_MS: Final = 24 * _HOUR_MS
+_AGAIN_MS: Final = 600_000.0
 _OneT = TypeVar("_OneT")
 
 
@@ -51,7 +48,7 @@ class Finding(msgspec.Struct, frozen=True):
         ms: how long; None if it has no length.
         rests: whether `ms` is exact or a bound.
         partitions: how many it concerned; 0 where that says nothing.
-        why: cause, if the log shows one: ``died``, ``left``, ``late poll``, ``restart``, ``deploy``,
+        why: cause, if the log shows one: ``died``, ``hung``, ``left``, ``late poll``, ``restart``, ``deploy``,
             ``coordinator moved``, ``slow revocation`` or the reason of the epoch; otherwise empty.
         who: client ids with their hosts.
         text: all of it, as a sentence.
@@ -82,15 +79,16 @@ def findings_of(
         figures, handovers: what `figures_of` and `handovers_of` made of it, if they were called already.
     """
     rebalances = (figures or figures_of(timeline)).rebalances
-    still = [*_stand_stills(timeline, rebalances, handovers_of(timeline) if handovers is None else handovers)]
+    story = Story(timeline)
+    still = [*_stand_stills(timeline, story, rebalances, handovers_of(timeline) if handovers is None else handovers)]
     return worst_first(
         [
             *_without_owner(timeline),
             *still,
             *_deaths(timeline, still),
             *_revocations(timeline),
-            *_flapping(timeline),
-            *_many(timeline, rebalances),
+            *_flapping(timeline, story),
+            *_many(timeline, story, rebalances),
             *_expired(timeline),
             *(
                 Finding("switch", timeline.group_id, each.at_ms, None, "exact", 0, "", (), each.text)
@@ -108,21 +106,14 @@ def worst_first(findings: Iterable[Finding]) -> list[Finding]:
 # --- stand-stills
 
 
-class _Cause(NamedTuple):
-    why: str
-    who: Sequence[str]
-    text: str
-
-
 def _stand_stills(
-    timeline: Timeline, rebalances: Sequence[Rebalance], handovers: Sequence[Handover]
+    timeline: Timeline, story: Story, rebalances: Sequence[Rebalance], handovers: Sequence[Handover]
 ) -> Iterator[Finding]:
-    story = _Story(timeline)
     long = [each for each in handovers if each.gap_ms is not None and each.gap_ms >= STILL_MS]
     for together in _overlapping(long):
         longest = max(together, key=lambda each: each.gap_ms or 0.0)
         partitions = len({each.partition for each in together})
-        cause = _cause(story, together, rebalances)
+        cause = cause_of(story, together, rebalances)
         rests = "" if longest.rests == "exact" else f"{longest.rests} "
         yield Finding(
             kind="stand-still",
@@ -134,8 +125,20 @@ def _stand_stills(
             why=cause.why,
             who=cause.who,
             text=f"{partitions} of {counted(len(timeline.partitions), 'partition')} had no reader for "
-            f"{rests}{duration(longest.gap_ms or 0.0)}" + (f": {cause.text}" if cause.text else ""),
+            f"{rests}{duration(longest.gap_ms or 0.0)}"
+            + (f": {cause.text}" if cause.text else "")
+            + _late_start(longest),
         )
+
+
+def _late_start(each: Handover) -> str:
+    """What the next owner needed until it read; in a log of the coordinator, until it committed."""
+    if each.got_ms is None or each.gap_ms is None:
+        return ""
+    waited_ms = each.since_ms + each.gap_ms - each.got_ms
+    if waited_ms < STILL_MS or waited_ms < each.gap_ms / 2:
+        return ""
+    return f"; {each.after} had them {duration(waited_ms)} before its first commit of what it read"
 
 
 def _deaths(timeline: Timeline, still: Sequence[Finding]) -> Iterator[Finding]:
@@ -143,7 +146,7 @@ def _deaths(timeline: Timeline, still: Sequence[Finding]) -> Iterator[Finding]:
     for gone in timeline.lives.departures:
         if gone.reason != "session_timeout" or not gone.partitions:
             continue
-        if any(gone.client in each.who and each.start_ms <= gone.at_ms + _MOVE_MS for each in still):
+        if any(gone.client in each.who and each.start_ms <= gone.at_ms + MOVE_MS for each in still):
             continue
         partitions = counted(gone.partitions, "partition")
         yield Finding(
@@ -165,155 +168,13 @@ def _overlapping(handovers: Iterable[Handover]) -> Iterator[list[Handover]]:
     together: list[Handover] = []
     until_ms = 0.0
     for each in sorted(handovers, key=lambda each: each.since_ms):
-        if together and each.since_ms > until_ms:
+        if together and each.since_ms >= until_ms:
             yield together
             together = []
         until_ms = max(until_ms, each.since_ms + (each.gap_ms or 0.0))
         together.append(each)
     if together:
         yield together
-
-
-def _cause(story: _Story, together: Sequence[Handover], rebalances: Sequence[Rebalance]) -> _Cause:
-    before = {each.before for each in together}
-    left_ms = {each.left_ms for each in together}
-    start_ms, end_ms = min(each.since_ms for each in together), max(left_ms)
-    gone = [
-        each
-        for each in _between(story.departures, min(left_ms), end_ms, key=_at_ms)
-        if each.who in before and each.reason != "static_leave"
-    ]
-    until_ms = max(each.since_ms + (each.gap_ms or 0.0) for each in together)
-    moved = bool(_between(story.moves_ms, start_ms - _MOVE_MS, until_ms, key=float))
-    if gone:
-        cause = story.cause_of(gone)
-        return cause._replace(text=f"{cause.text}; the coordinator moved at that time") if moved else cause
-    if moved:
-        return _Cause("coordinator moved", (), "the coordinator moved, or began again")
-    slow = [
-        each
-        for each in _between(
-            story.revocations, start_ms - story.longest_revocation_ms, end_ms, key=lambda each: each.start_ms
-        )
-        if each.start_ms + each.ms >= start_ms
-    ]
-    if slow:
-        slowest = max(slow, key=lambda each: each.ms)
-        text = f"{slowest.client} took {duration(slowest.ms)} to give partitions up"
-        return _Cause("slow revocation", (slowest.client,), text)
-    index = bisect.bisect_right(rebalances, end_ms, key=lambda each: each.start_ms) - 1
-    if index < 0:
-        return _Cause("", (), "")
-    last = rebalances[index]
-    reasons = [why for why in last.reasons if not why.startswith("classic_rebalance")]
-    if not reasons or (last.end_ms is not None and last.end_ms < start_ms):
-        return _Cause("", (), "")
-    why = reasons[0].partition(" (")[0].replace("_", " ")
-    joined = [each.client for each in _between(story.arrivals, last.start_ms, end_ms, key=_at_ms)]
-    return _Cause(why, joined, why + (f" ({_names(joined)})" if joined and why == "member joined" else ""))
-
-
-def _between(
-    ordered: Sequence[_OneT], start_ms: float, end_ms: float, *, key: Callable[[_OneT], float]
-) -> Sequence[_OneT]:
-    """The part of a sequence in order of time that is in a period."""
-    return ordered[bisect.bisect_left(ordered, start_ms, key=key) : bisect.bisect_right(ordered, end_ms, key=key)]
-
-
-class _Story:
-    """The departures of one group, and what followed each; built once, since a restless group has thousands."""
-
-    def __init__(self, timeline: Timeline) -> None:
-        self.departures: Final = sorted(timeline.lives.departures, key=lambda each: each.at_ms)
-        self.arrivals: Final = sorted(timeline.lives.arrivals, key=lambda each: each.at_ms)
-        self.revocations: Final = sorted(timeline.lives.revocations, key=lambda each: each.start_ms)
-        self.moves_ms: Final = timeline.lives.moves_ms
-        self.longest_revocation_ms: Final = max((each.ms for each in self.revocations), default=0.0)
-        self._by_client: defaultdict[str, list[Arrival]] = defaultdict(list)
-        self._by_instance: defaultdict[str, list[Arrival]] = defaultdict(list)
-        for each in self.arrivals:
-            self._by_client[each.client].append(each)
-            if each.instance_id is not None:
-                self._by_instance[each.instance_id].append(each)
-        self._deployed: Final = self._deploys()
-
-    def cause_of(self, gone: Sequence[Departure]) -> _Cause:
-        """Why these members went."""
-        who = sorted({each.client for each in gone})
-        if (gone[0].at_ms, gone[0].who) in self._deployed:
-            return _Cause("deploy", who, f"a deploy: {_names(who)} was started again, like the others")
-        causes = [self._why(each) for each in gone]
-        worst = min(causes, key=lambda each: ("died", "late poll", "restart", "left", "").index(each.why))
-        if len(gone) > 1:
-            counts = Counter(each.why or "unknown" for each in causes)
-            told = ", ".join(f"{count} {why}" for why, count in counts.items())
-            return _Cause(worst.why, who, f"{counted(len(gone), 'member')} went ({told}): {_names(who)}")
-        return worst
-
-    def _why(self, gone: Departure) -> _Cause:
-        """Why a member went, as far as the log shows it."""
-        name = gone.client
-        back = self._return_of(gone)
-        known = {"leave": "left", "session_timeout": "died", "rebalance_timeout": "died"}.get(gone.reason, "")
-        silent = "" if gone.silent_ms is None else f"silent for {duration(gone.silent_ms)} before"
-        if gone.reason == "rebalance_timeout":
-            return _Cause("died", (name,), f"{name} was removed, since it did not give its partitions up in time")
-        if not known and gone.silent_ms is not None and gone.interval_ms is not None and gone.unusual_ms is not None:
-            if gone.silent_ms < UNUSUAL_MS_MIN:
-                known = "left"
-            elif gone.unusual_ms < gone.silent_ms <= _SESSION_MS + gone.interval_ms:
-                known = "died"
-        if known == "died":
-            after = f"; {back.client} joined {duration(back.at_ms - gone.at_ms)} later" if back else ""
-            return _Cause(
-                "died", (name,), f"{name} died or lost its connection ({silent or 'its session ended'}){after}"
-            )
-        if back is not None and back.member_id == gone.member_id and back.member_id:
-            again = duration(back.at_ms - gone.at_ms)
-            return _Cause("late poll", (name,), f"{name} was too slow between two polls, and came back after {again}")
-        if back is not None:
-            return _Cause("restart", (name,), f"{name} was started again, after {duration(back.at_ms - gone.at_ms)}")
-        if known == "left":
-            return _Cause("left", (name,), f"{name} left")
-        return _Cause("", (name,), f"{name} left or died" + (f" ({silent})" if silent else ""))
-
-    def _return_of(self, gone: Departure) -> Arrival | None:
-        """The first join of the same client after a departure."""
-        known = [self._by_client[gone.client]]
-        if gone.instance_id is not None:
-            known.append(self._by_instance[gone.instance_id])
-        found = [
-            several[index]
-            for several in known
-            if (index := bisect.bisect_left(several, gone.at_ms, key=_at_ms)) < len(several)
-            and several[index].at_ms <= gone.at_ms + _AGAIN_MS
-        ]
-        return min(found, key=_at_ms, default=None)
-
-    def _deploys(self) -> frozenset[tuple[float, str]]:
-        """Departures around which most of the clients were started again, each under another member id."""
-        again = [
-            each
-            for each in self.departures
-            if (back := self._return_of(each)) is not None and back.member_id != each.member_id
-        ]
-        enough = max(2, len(self._by_client) // 2 + 1)
-        clients: Counter[str] = Counter()
-        first = 0
-        found: set[tuple[float, str]] = set()
-        for index, each in enumerate(again):
-            clients[each.client] += 1
-            while again[first].at_ms < each.at_ms - _AGAIN_MS:
-                clients[again[first].client] -= 1
-                clients += Counter()  # forget those that are 0
-                first += 1
-            if len(clients) >= enough:
-                found.update((one.at_ms, one.who) for one in again[first : index + 1])
-        return frozenset(found)
-
-
-def _at_ms(each: Arrival | Departure) -> float:
-    return each.at_ms
 
 
 # --- members
@@ -343,7 +204,7 @@ def _without_owner(timeline: Timeline) -> Iterator[Finding]:
             why="",
             who=(),
             text=f"{counted(len(since), 'partition')} had no owner at the end of the log, for at least "
-            f"{duration(timeline.end_ms - begin_ms)}: {_names(sorted(since))}",
+            f"{duration(timeline.end_ms - begin_ms)}: {named(sorted(since))}",
         )
 
 
@@ -363,45 +224,78 @@ def _of_member(kind: Kind, timeline: Timeline, start_ms: float, ms: float | None
     return Finding(kind, timeline.group_id, start_ms, ms, "exact", 0, kind, (name,), text)
 
 
-def _flapping(timeline: Timeline) -> Iterator[Finding]:
-    """Clients that join again and again."""
-    steps: defaultdict[str, list[tuple[float, int]]] = defaultdict(list)
-    for arrival in timeline.lives.arrivals:
-        steps[arrival.client].append((arrival.at_ms, 1))
-    for departure in timeline.lives.departures:
-        steps[departure.client].append((departure.at_ms, -1))
-    for client, moves in steps.items():
-        moves.sort()
-        at_once = max(1, *itertools.accumulate(step for _, step in moves))  # several members may share a client id
-        times = [at_ms for at_ms, step in moves if step > 0]
-        went = len(moves) - len(times)
-        if went >= FLAPS * at_once and len(times) > at_once:
-            ms = times[-1] - times[0]
-            text = f"{client} joined {len(times):,} times in {duration(ms)}, and went {went:,} times"
-            yield _of_member("flapping", timeline, times[0], ms, client, text)
+def _flapping(timeline: Timeline, story: Story) -> Iterator[Finding]:
+    """Clients that go and join again and again: within an hour, or less often within a day. Deploys do not count."""
+    joined: defaultdict[str, list[float]] = defaultdict(list)
+    ends: defaultdict[str, list[float]] = defaultdict(list)
+    left: defaultdict[str, list[Departure]] = defaultdict(list)
+    for arrival in story.arrivals:
+        joined[arrival.client].append(arrival.at_ms)
+    for departure in story.departures:
+        ends[departure.client].append(departure.at_ms)
+        if not story.is_deploy(departure):
+            left[departure.client].append(departure)
+    for client, departures in left.items():
+        times = joined[client]
+        at_once = _at_once(times, ends[client])
+        hour = _densest(departures, _HOUR_MS, key=lambda each: each.at_ms)
+        day = _densest(departures, _DAY_MS, key=lambda each: each.at_ms)
+        went = hour if len(hour) >= FLAPS * at_once else day if len(day) >= FLAPS_A_DAY * at_once else ()
+        if not went or len(times) <= at_once:
+            continue
+        causes = Counter(why for each in went if (why := story.why(each).why))
+        told = ", ".join(f"{count:,} {why}" for why, count in causes.most_common())
+        start_ms, ms = went[0].at_ms, went[-1].at_ms - went[0].at_ms
+        again = len(between(times, start_ms, went[-1].at_ms + _AGAIN_MS, key=float))
+        text = f"{client} went {len(went):,} times in {duration(ms)}, and joined again {again:,} times"
+        finding = _of_member("flapping", timeline, start_ms, ms, client, text + (f": {told}" if told else ""))
+        yield msgspec.structs.replace(finding, why=causes.most_common(1)[0][0] if causes else "")
 
 
-def _many(timeline: Timeline, rebalances: Sequence[Rebalance]) -> Iterator[Finding]:
-    """The hour in which a group rebalanced most."""
-    most: Sequence[Rebalance] = ()
+def _at_once(joined: Sequence[float], left: Sequence[float]) -> int:
+    """How many members of one client id there were at the same time."""
+    steps = sorted([*((at_ms, 1) for at_ms in joined), *((at_ms, -1) for at_ms in left)])
+    return max(1, *itertools.accumulate(step for _, step in steps))
+
+
+def _densest(ordered: Sequence[_OneT], within_ms: float, *, key: Callable[[_OneT], float]) -> Sequence[_OneT]:
+    """The most of them that are within a period of this length; the first such period."""
+    most: Sequence[_OneT] = ()
     first = 0
-    for index, each in enumerate(rebalances):
-        while rebalances[first].start_ms < each.start_ms - _HOUR_MS:
+    for index, each in enumerate(ordered):
+        while key(ordered[first]) < key(each) - within_ms:
             first += 1
         if index + 1 - first > len(most):
-            most = rebalances[first : index + 1]
-    if len(most) >= MANY_AN_HOUR:
-        causes = ", ".join(f"{count:,} {why}" for why, count in _causes(most).items())
-        ms = most[-1].start_ms - most[0].start_ms
-        text = f"{len(most):,} rebalances within {duration(ms)}: {causes}"
-        yield Finding("many rebalances", timeline.group_id, most[0].start_ms, ms, "exact", 0, "", (), text)
+            most = ordered[first : index + 1]
+    return most
+
+
+def _many(timeline: Timeline, story: Story, rebalances: Sequence[Rebalance]) -> Iterator[Finding]:
+    """The hour in which a group rebalanced most, why, and who came and went most often then."""
+    most = _densest(rebalances, _HOUR_MS, key=lambda each: each.start_ms)
+    if len(most) < MANY_AN_HOUR:
+        return
+    causes = ", ".join(f"{count:,} {why}" for why, count in _causes(most).items())
+    start_ms, end_ms = most[0].start_ms, most[-1].start_ms
+    text = f"{len(most):,} rebalances within {duration(end_ms - start_ms)}: {causes}"
+    came = [each.client for each in between(story.arrivals, start_ms, end_ms, key=lambda each: each.at_ms)]
+    gone = between(story.departures, start_ms, end_ms, key=lambda each: each.at_ms)
+    why = ""
+    who: Sequence[str] = ()
+    if gone and 2 * sum(map(story.is_deploy, gone)) > len(gone):
+        why, text = "deploy", f"{text}; members were started again one after the other"
+    elif times := Counter([*came, *(each.client for each in gone)]):
+        (client, count) = times.most_common(1)[0]
+        if 2 * count >= times.total():
+            who, text = (client,), f"{text}; {client} came or went {count:,} times of {times.total():,}"
+    yield Finding("many rebalances", timeline.group_id, start_ms, end_ms - start_ms, "exact", 0, why, who, text)
 
 
 def _causes(rebalances: Iterable[Rebalance]) -> Mapping[str, int]:
     counts = Counter(
         (each.reasons[0] if each.reasons else "unknown").partition(" (")[0].replace("_", " ") for each in rebalances
     )
-    return dict(counts.most_common(_NAMED))
+    return dict(counts.most_common(NAMED))
 
 
 def _expired(timeline: Timeline) -> Iterator[Finding]:
@@ -423,7 +317,3 @@ def _expired(timeline: Timeline) -> Iterator[Finding]:
             each.client,
             text + (f" after {duration(ms)}" if ms else ""),
         )
-
-
-def _names(names: Sequence[str]) -> str:
-    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else "")

@@ -249,8 +249,10 @@ class LaneBuilder:
             self._hosts[who] = host
         instance_id = event.fields.get("instance_id")
         client = f"{event.client_id or who} ({host})" if host else event.client_id or who
+        instance_id = None if instance_id is None else str(instance_id)
+        poll_ms = _number(event.fields.get("rebalance_timeout_ms"))
         self._lives.joined(
-            Arrival(at_ms, who, event.member_id or "", client, None if instance_id is None else str(instance_id))
+            Arrival(at_ms, who, event.member_id or "", client, instance_id, poll_ms if poll_ms > 0 else None)
         )
         self._changes.joined(who, event.group_epoch or 0)
 
@@ -403,8 +405,9 @@ class LaneBuilder:
         """Count the commit, unless it is counted elsewhere; members that commit read."""
         offsets = event.fields.get("offsets")
         if event.member_id and isinstance(offsets, dict):
-            self._unread.committed(offsets, at_ms)
-            self._lives.committed(who, at_ms, rhythm=_rhythm(event) if event.fields.get("sampled") else None)
+            rhythm = _rhythm(event) if event.fields.get("sampled") else None
+            self._unread.committed(offsets, at_ms, rhythm=rhythm)
+            self._lives.committed(who, at_ms, rhythm=rhythm)
         if not event.fields.get("sampled"):
             self._commit_ended(event, who, at_ms)
 

@@ -18,16 +18,24 @@ _UNUSUAL: Final = 2.5
 """So many of the usual intervals without a commit are unusual."""
 UNUSUAL_MS_MIN: Final = 1_000.0
 """Shorter times without a commit are never unusual."""
+SESSION_MS_MAX: Final = 120_000.0
+"""Few sessions are longer: a member that was silent for longer had nothing to commit before."""
 
 
 class Arrival(msgspec.Struct, frozen=True):
-    """A member joined. `client` is its client id and host, which a process that is started again has, too."""
+    """A member joined.
+
+    Args:
+        client: its client id and host, which a process that is started again has, too.
+        poll_ms: its max.poll.interval.ms; None if the log does not say.
+    """
 
     at_ms: float
     who: str
     member_id: str
     client: str
     instance_id: str | None
+    poll_ms: float | None = None
 
 
 class Departure(msgspec.Struct, frozen=True):
@@ -39,6 +47,8 @@ class Departure(msgspec.Struct, frozen=True):
         silent_ms: since its last commit; None if the log has none.
         interval_ms: the usual time between its commits; None if there were too few.
         unusual_ms: a longer time without a commit was unusual for it; None if there were too few.
+        poll_ms: its max.poll.interval.ms; None if the log does not say.
+        live: how many members the group had.
     """
 
     at_ms: float
@@ -51,6 +61,8 @@ class Departure(msgspec.Struct, frozen=True):
     silent_ms: float | None
     interval_ms: float | None
     unusual_ms: float | None
+    poll_ms: float | None
+    live: int
 
 
 class Revocation(msgspec.Struct, frozen=True):
@@ -135,6 +147,7 @@ class LifeTracker:
     def __init__(self) -> None:
         self._lives = Lives()
         self._members: dict[str, Arrival] = {}
+        self._live: set[str] = set()
         self._commits: dict[str, CommitTimes] = {}
         self._assignor: str | None = None
         self._target: frozenset[str] | None = None
@@ -142,6 +155,7 @@ class LifeTracker:
     def joined(self, arrival: Arrival) -> None:
         """A member joined."""
         self._members[arrival.who] = arrival
+        self._live.add(arrival.who)
         self._lives.arrivals.append(arrival)
 
     def committed(self, who: str, at_ms: float, *, rhythm: Rhythm | None) -> None:
@@ -160,6 +174,8 @@ class LifeTracker:
     def left(self, who: str, member_id: str, at_ms: float, *, reason: str, partitions: int) -> None:
         """A member left or was removed."""
         arrival = self._members.get(who) or Arrival(at_ms, who, member_id, who, None)
+        live = len(self._live | {who})
+        self._live.discard(who)
         commits = self._commits.pop(who, None)
         rhythm = Rhythm(0, 0.0, 0.0) if commits is None else commits.summary()
         self._lives.departures.append(
@@ -174,6 +190,8 @@ class LifeTracker:
                 silent_ms=None if commits is None else at_ms - commits.last_ms,
                 interval_ms=rhythm.interval_ms if rhythm.commits >= _COMMITS_MIN else None,
                 unusual_ms=rhythm.unusual_ms,
+                poll_ms=arrival.poll_ms,
+                live=live,
             )
         )
 

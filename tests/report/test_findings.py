@@ -20,6 +20,9 @@ def _found(*events: JournalEvent) -> list[Finding]:
     return findings_of(timeline)
 
 
+HOUR_MS = 3_600_000
+
+
 def _told(finding: Finding) -> tuple[str, str, float | None, str, int]:
     return finding.kind, finding.why, finding.ms, finding.rests, finding.partitions
 
@@ -102,6 +105,90 @@ def test_the_same_member_that_is_back_was_too_slow_between_two_polls() -> None:
     )
 
 
+@pytest.mark.parametrize(("poll_ms", "why"), [(30_000, "hung"), (12_000, "late poll")])
+def test_the_same_member_that_was_silent_and_is_back_hung_or_polled_late(poll_ms: int, why: str) -> None:
+    """One asks for a look at the machine, the other for max.poll.interval.ms and the handler: it did not die."""
+    events = _a_death(last_commit_ms=8_000)
+    fields = {**events[0].fields, "rebalance_timeout_ms": poll_ms}
+    events[0] = msgspec.structs.replace(events[0], fields=fields)
+    (finding,) = _found(*events, joined(25_000, "a"))
+    assert (finding.why, finding.ms) == (why, 14_000)
+    assert "silent for 12.00 s" in finding.text
+    assert finding.text.endswith("came back after 5.00 s")
+
+
+def test_members_that_died_and_were_started_again_are_no_deploy() -> None:
+    """Crashes of most members of a group looked like somebody's intention."""
+    events = _a_death(last_commit_ms=8_000)
+    again = [msgspec.structs.replace(joined(23_000, "a2"), client_id="a-client"), counted(23_100, "a2", 0)]
+    again += [committed(at, "a2", 0) for at in range(23_500, 50_000, 1_000)]
+    again += [counted(23_000, "b", 1, 2), *(committed(at, "b", 1, 2) for at in range(23_000, 40_000, 1_000))]
+    again += [left(50_000, "b"), counted(50_000, "a2", 0, 1, 2), committed(51_000, "a2", 0, 1, 2)]
+    again += [msgspec.structs.replace(joined(52_000, "b2", "/10.0.0.2"), client_id="b-client")]
+    assert [each.why for each in _found(*events, *again)] == ["died", "died"]
+
+
+def test_a_reader_that_begins_late_is_found_though_it_is_counted_as_the_owner() -> None:
+    """A consumer that restores state for a minute in its callback was no stand-still. Its commits of positions that it
+    has not read from look as if it read.
+    """
+    events = [
+        *(joined(0, "a"), joined(0, "b", "/10.0.0.2"), counted(0, "a", 0, 1), group_became(0, "Stable")),
+        *(committed(at, "a", 0, 1) for at in range(1_000, 10_001, 1_000)),
+        *(bumped(10_000, 2), counted(10_100, "a", 0), counted(10_200, "b", 1), group_became(10_200, "Stable")),
+        *(committed(at, "a", 0) for at in range(11_000, 30_001, 1_000)),
+        said(12_000, "offsets_committed", "b", source="coordinator", offsets={"t-1": 10_000}),
+        *(committed(at, "b", 1) for at in range(18_000, 30_001, 1_000)),
+    ]
+    (finding,) = _found(*events)
+    assert _told(finding) == ("stand-still", "member joined", 8_000, "at most", 1)
+    assert finding.text.endswith("; b-client had them 7.80 s before its first commit of what it read")
+
+
+def test_a_partition_that_no_owner_read_for_long_is_one_stand_still() -> None:
+    """In a deploy partitions pass through members that go before they have read anything."""
+    (finding,) = _found(
+        *(joined(0, "a"), counted(0, "a", 0), group_became(0, "Stable")),
+        *(committed(at, "a", 0) for at in range(1_000, 10_001, 1_000)),
+        *(bumped(10_000, 2), counted(10_000, "a"), counted(10_100, "b", 0), counted(11_000, "b")),
+        *(counted(11_100, "c", 0), group_became(11_100, "Stable")),
+        *(committed(at, "c", 0) for at in range(14_000, 30_001, 1_000)),
+    )
+    assert _told(finding) == ("stand-still", "member joined", 4_000, "at most", 1)
+
+
+def test_a_topic_without_new_records_does_not_stand_still() -> None:
+    """A deploy in the night was told as hours without a reader: the first record of the morning was its end."""
+    assert (
+        _found(
+            *(joined(0, "a"), joined(0, "b"), counted(0, "a", 0), group_became(0, "Stable")),
+            *(committed(at, "a", 0) for at in range(1_000, 10_001, 1_000)),
+            *(left(20_000, "a"), bumped(20_000, 2, "member_left"), counted(20_100, "b", 0)),
+            group_became(20_100, "Stable"),
+            *(
+                said(at + HOUR_MS, "offsets_committed", "b", source="coordinator", offsets={"t-0": 10_000 + at})
+                for at in range(21_000, 31_000, 1_000)
+            ),
+        )
+        == []
+    )
+
+
+def test_a_classic_group_that_waits_for_a_new_member_stands_still_because_of_it() -> None:
+    """Its records have generations, and no reasons: the cause was left out."""
+    (finding,) = _found(
+        said(0, "classic_generation_began", source="coordinator", group_epoch=1, protocol="range"),
+        *(joined(0, "a"), counted(0, "a", 0, 1), group_became(0, "Stable")),
+        *(committed(at, "a", 0, 1) for at in range(1_000, 10_001, 1_000)),
+        said(13_000, "classic_generation_began", source="coordinator", group_epoch=2, protocol="range"),
+        *(joined(13_100, "b", "/10.0.0.2"), counted(13_100, "a", 0), counted(13_100, "b", 1)),
+        *(group_became(13_100, "Stable"), committed(13_500, "a", 0), committed(13_500, "b", 1)),
+        *(committed(at, "b", 1) for at in range(14_000, 20_001, 1_000)),
+    )
+    assert _told(finding) == ("stand-still", "member joined", 3_500, "at most", 1)
+    assert list(finding.who) == ["b-client (10.0.0.2)"]
+
+
 def test_members_that_are_started_again_one_after_the_other_are_a_deploy() -> None:
     """Its stand-stills are one question, and not one for each member."""
     events = [group_became(0, "Stable")]
@@ -126,7 +213,30 @@ def test_a_client_that_comes_and_goes_is_flapping() -> None:
         at = 10_000 * number
         events += [joined(at, "a"), left(at + 5_000, "a", "leave")]
     (finding,) = _found(*events)
-    assert finding.text == "a-client (10.0.0.1) joined 4 times in 30.00 s, and went 4 times"
+    assert finding.text == (
+        "a-client (10.0.0.1) went 4 times in 30.00 s, and joined again 3 times: 3 late poll, 1 left"
+    )
+
+
+def test_a_client_that_comes_back_every_two_hours_is_flapping_and_one_that_is_deployed_each_week_is_not() -> None:
+    """A member that is too slow for one kind of record loses its partitions a dozen times a day, and never in a row."""
+
+    def restarts(*starts_ms: int) -> list[JournalEvent]:
+        return [
+            each
+            for number, start_ms in enumerate(starts_ms)
+            for name in "ab"
+            for each in (
+                msgspec.structs.replace(joined(start_ms, f"{name}{number}"), client_id=name),
+                msgspec.structs.replace(left(start_ms + 3_600_000, f"{name}{number}", "leave"), client_id=name),
+            )
+        ]
+
+    b = [joined(0, "b", "/10.0.0.2"), group_became(0, "Stable")]
+    a = [each for hour in range(0, 20, 2) for each in (joined(hour * HOUR_MS, "a"), left((hour + 1) * HOUR_MS, "a"))]
+    (finding,) = _found(*b, *a)
+    assert (finding.kind, finding.text[:36]) == ("flapping", "a-client (10.0.0.1) went 10 times in")
+    assert _found(group_became(0, "Stable"), *restarts(*(week * 168 * HOUR_MS for week in range(8)))) == []
 
 
 def test_what_a_member_does_not_give_up_and_what_no_member_has_is_found() -> None:

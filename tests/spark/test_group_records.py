@@ -136,5 +136,5 @@ def test_the_commits_beside_a_departure_are_kept(spark: SparkSession) -> None:
     (found,) = analyze_lines(spark.createDataFrame(lines, "value string, file string, block long")).findings.collect()
     assert (found["kind"], found["ms"], found["rests"]) == ("stand-still", 8_800, "at most")
     assert (found["why"], found["who"]) == ("died", ["a"])
-    assert [e.ts_ms for e in events if e.event == "offsets_committed"] == [100, 300, 9_100]
+    assert [e.ts_ms for e in events if e.event == "offsets_committed"] == [100, 200, 300, 9_100, 9_200]
     assert (figures.without_reader.max_ms, figures.bounds, figures.commits.accepted) == (8_800, {"at most": 1}, 0)

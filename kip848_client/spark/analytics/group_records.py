@@ -329,7 +329,10 @@ def _replayer(
 
 
 class _Rhythm:
-    """The commits of one partition since the last departure from its group. The first one is an event."""
+    """The commits of one partition since the last change in its group.
+
+    Of these the 1st, 2nd, 4th, 8th ... are events: how fast the offset moves shows whether records waited.
+    """
 
     __slots__ = ("count", "first_ms", "last_ms", "longest_ms", "value")
 
@@ -413,7 +416,8 @@ class _Partition:
         if rhythm is not None:
             rhythm.add(ts_ms, value)
         else:
-            rhythms[key] = _Rhythm(ts_ms, value)
+            rhythm = rhythms[key] = _Rhythm(ts_ms, value)
+        if rhythm.count & (rhythm.count - 1) == 0:
             self._keep(self._recorder.add(RawRecord(self.number, ts_ms, key, value)))
         place = group_id, ts_ms - ts_ms % _MINUTE_MS
         self._offsets[place] += 1
