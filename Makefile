@@ -15,6 +15,7 @@
 #   make interop  the same consumer against a real Apache Kafka broker (needs Java 17 and Maven)
 #   make interop-short  in a minute for each, against older ones: KAFKA="4.0.1 4.1.1 4.2.1 4.3.1"
 #   make soak     fifteen minutes of kills, stops, restarts and re-created topics against a real Apache Kafka
+#   make diary    five minutes of twelve groups on a real Apache Kafka: does the report tell what was done to them?
 #   make bench    speed, as ratios against peers
 #   make wheel    build the wheel in dist/; nothing else is installed for it
 #   make package  build the wheel, install it into a clean environment, and read README's first page there as a newcomer
@@ -38,7 +39,7 @@ PYTHON3 ?= $(shell for path in $$(type -ap python3.13 python3.12 python3.11 pyth
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help venv simulate mutants demo demo-spark test test-slow check format docs site transcripts interop interop-short \
-	soak bench wheel package release clean
+	soak diary bench wheel package release clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -159,6 +160,9 @@ interop-short: venv
 # SOAK="--minutes 2 --seed 7" is shorter, and plays a known order of faults.
 soak: venv
 	@$(PYTHON) -m tests.soak $(SOAK)
+
+diary: venv
+	@$(PYTHON) -m tests.soak.diary $(DIARY)
 
 bench: venv
 	$(PYTHON) -m benchmarks

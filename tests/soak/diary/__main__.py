@@ -1,0 +1,277 @@
+"""``python -m tests.soak.diary``: does the report tell what was done to twelve groups on a real Kafka?
+
+Groups of ours, librdkafka, Java (KIP-848) and kafka-python (classic) read and commit about 2,000 records a second.
+A script kills, stops, adds and restarts members, and writes down what it did. Exporter and `groups watch` run
+meanwhile; at the end the report of ``__consumer_offsets``, both of these and the diary are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import heapq
+import io
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from confluent_kafka.admin import AdminClient
+
+from kip848_client.cli import main as kip848
+from kip848_client.cli.watching.groups_export import Exporter
+from tests.interop.conftest import create_topic
+from tests.interop.kafka_broker import KafkaBroker
+from tests.interop.real.administrator import Administrator
+from tests.recorder.test_export import scrape, values
+from tests.soak.diary.groups import (
+    MEMBERS,
+    PARTITIONS,
+    SCRIPTS,
+    SESSION_S,
+    DiaryEntry,
+    DiaryGroup,
+    Traffic,
+    java_reader,
+)
+from tests.soak.diary.judge import Verdict, gaps_of, judge_group
+
+PROPERTIES: Final = {
+    "offsets.topic.num.partitions": "50",
+    "group.consumer.session.timeout.ms": str(SESSION_S * 1_000),
+    "group.consumer.heartbeat.interval.ms": "500",
+}
+_SCRAPE_EVERY_S: Final = 1.0
+_SETTLE_S: Final = 15.0
+
+
+class Diary:
+    """The groups, what is done to them, and what was seen meanwhile."""
+
+    def __init__(self, bootstrap: str, folder: Path, arguments: argparse.Namespace) -> None:
+        self._bootstrap, self._folder, self._arguments = bootstrap, folder, arguments
+        self._rng = random.Random(arguments.seed)
+        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        administrator = Administrator(bootstrap, "diary")
+        (classes := folder / "classes").mkdir()
+        java = java_reader(classes)
+        self.groups: dict[str, DiaryGroup] = {}
+        for kind in MEMBERS:
+            for script in SCRIPTS:
+                group_id = f"{kind}-{script}"
+                create_topic(admin, group_id, partitions=PARTITIONS)
+                self.groups[group_id] = DiaryGroup(
+                    *(group_id, kind, bootstrap, folder, java), grow=administrator.add_partitions, rng=self._rng
+                )
+        self.silent: dict[str, list[float]] = {group_id: [] for group_id in self.groups}
+        """When the exporter counted a silent member."""
+        self.scraped: Any = {}
+        self.late_scrapes = 0
+
+    def run(self) -> None:
+        """Start the members, play the scripts, and look on."""
+        traffic = Traffic(self._bootstrap, list(self.groups.values()), records_per_second=self._arguments.rate)
+        with contextlib.ExitStack() as stack:
+            for group in self.groups.values():
+                stack.callback(group.close)
+                for _ in range(MEMBERS[group.kind]):
+                    group.start()
+            stack.enter_context(traffic)
+            self._wait_for_members()
+            exporter = stack.enter_context(
+                Exporter(
+                    {"bootstrap.servers": self._bootstrap}, groups=[f"{kind}-*" for kind in MEMBERS], lag_every_s=1.0
+                )
+            )
+            exporter.catch_up()
+            watches = [stack.enter_context(self._watch(f"{kind}-a")) for kind in MEMBERS]
+            self._play(exporter)
+            for watch in watches:
+                watch.terminate()
+                watch.wait(10)
+            self.end_ms = time.time_ns() / 1e6
+            print(f"{traffic.written:,} records written", flush=True)
+            self.report()
+
+    def report(self) -> None:
+        """Ask for the report while all members are there."""
+        began = time.monotonic()
+        out = self._folder / "groups.jsonl"
+        assert kip848(["groups", "record", "--no-follow", "--bootstrap", self._bootstrap, "--out", str(out)]) == 0
+        self.record_s = time.monotonic() - began
+        written = io.StringIO()
+        with contextlib.redirect_stdout(written):
+            assert kip848(["report", str(out), "--json"]) == 0
+        self.told: dict[str, Any] = json.loads(written.getvalue())
+        assert kip848(["report", str(out), "--html", str(self._folder / "report.html")]) == 0
+        self.report_s = time.monotonic() - began - self.record_s
+
+    def judge(self) -> Verdict:
+        """Compare."""
+        verdict = Verdict()
+        wall_ms = time.time_ns() / 1e6 - time.monotonic_ns() / 1e6
+        for group in self.groups.values():
+            verdict.wrong += group.outputs()
+            gaps = gaps_of(group.ledger(), wall_ms=wall_ms, since_ms=self.begin_ms, until_ms=self.end_ms)
+            findings = [
+                each
+                for each in self.told["findings"]
+                if each["group_id"] == group.group_id and each["start_ms"] >= self.begin_ms
+            ]
+            judge_group(verdict, group.diary, gaps, findings)
+            self._judge_exporter(verdict, group)
+            self._judge_watch(verdict, group)
+        return verdict
+
+    # --- internals
+
+    def _play(self, exporter: Exporter) -> None:
+        began = time.monotonic()
+        self.begin_ms = time.time_ns() / 1e6
+        end_s = began + self._arguments.minutes * 60
+        due = [
+            (began + 5 + number, number, group.script(group.group_id[-1]))
+            for number, group in enumerate(self.groups.values())
+        ]
+        heapq.heapify(due)
+        scrape_s = began
+        acts = 0
+        while due and (
+            due[0][0] < end_s or any(not each.diary[-1].end_ms for each in self.groups.values() if each.diary)
+        ):
+            exporter.turn()
+            now_s = time.monotonic()
+            if now_s >= scrape_s:
+                scrape_s = now_s + _SCRAPE_EVERY_S
+                self._scrape(exporter)
+            if now_s < due[0][0]:
+                continue
+            _, number, script = heapq.heappop(due)
+            group = list(self.groups.values())[number]
+            if now_s >= end_s and (not group.diary or group.diary[-1].end_ms):
+                continue
+            wait_s = next(script, None)
+            if len(group.diary) and not group.diary[-1].end_ms and group.diary[-1].start_ms > time.time_ns() / 1e6 - 50:
+                acts += 1
+                print(f"{now_s - began:6.1f} s  {group.group_id}: {group.diary[-1].act}", flush=True)
+            if wait_s is not None:
+                heapq.heappush(due, (time.monotonic() + wait_s, number, script))
+        settled_s = time.monotonic() + _SETTLE_S
+        while time.monotonic() < settled_s:
+            exporter.turn()
+        self._scrape(exporter)
+
+    def _scrape(self, exporter: Exporter) -> None:
+        began = time.monotonic()
+        self.scraped = scrape(exporter)
+        self.late_scrapes += time.monotonic() - began > 1
+        now_ms = time.time_ns() / 1e6
+        for group_id, times in self.silent.items():
+            if sum(values(self.scraped, "kip848_group_silent_members", group=group_id)):
+                times.append(now_ms)
+
+    @contextlib.contextmanager
+    def _watch(self, group_id: str) -> Any:
+        command = [sys.executable, "-m", "kip848_client", "groups", "watch", group_id, "--json"]
+        with (self._folder / f"{group_id}.watch").open("wb") as out:
+            process = subprocess.Popen([*command, "--bootstrap", self._bootstrap], stdout=out)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+    def _wait_for_members(self) -> None:
+        until_s = time.monotonic() + 120
+        while time.monotonic() < until_s:
+            if all(group.all_read() for group in self.groups.values()):
+                return
+            time.sleep(1)
+        raise AssertionError([name for name, group in self.groups.items() if not group.all_read()])
+
+    def _judge_exporter(self, verdict: Verdict, group: DiaryGroup) -> None:
+        done = [each for each in group.diary if each.start_ms >= self.begin_ms]
+        for metric, expected in (
+            ("kip848_group_departures_total", sum(each.departures for each in done)),
+            ("kip848_group_joins_total", sum(each.joins for each in done)),
+        ):
+            (told,) = values(self.scraped, metric, group=group.group_id)
+            if told != expected:
+                verdict.wrong.append(f"exporter: {metric} of {group.group_id} is {told}, and the diary has {expected}")
+        for entry in done:
+            if entry.act in {"kill", "stop", "pause"}:
+                until_ms = entry.start_ms + SESSION_S * 1000
+                seen = any(entry.start_ms <= at <= until_ms for at in self.silent[group.group_id])
+                verdict.silences[f"exporter, {entry.act}: {'seen' if seen else 'not seen'}"] += 1
+        for at in self.silent[group.group_id]:
+            if not any(each.start_ms - 500 <= at <= (each.end_ms or at) + 3_000 for each in group.diary):
+                verdict.wrong.append(f"exporter: a silent member in {group.group_id} at {at:.0f}, and nothing was done")
+
+    def _judge_watch(self, verdict: Verdict, group: DiaryGroup) -> None:
+        path = self._folder / f"{group.group_id}.watch"
+        if not path.exists():
+            return
+        shown = [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
+        for entry in group.diary:
+            if entry.act != "kill":
+                continue
+            during = [one for one in shown if entry.start_ms <= one["ts_ms"] <= entry.start_ms + SESSION_S * 1000]
+            named = {one["client_id"] for each in during for one in each["members"] if one["silent"]}
+            verdict.silences[f"watch, kill: {'seen' if named else 'not seen'}"] += 1
+            if named - set(entry.who):
+                verdict.wrong.append(f"watch: {entry.who} was killed in {group.group_id}, and {named} were silent")
+            after = [one for one in shown if one["ts_ms"] > entry.start_ms + (SESSION_S + 3) * 1000][:1]
+            if after and entry.who[0] in {one["client_id"] for one in after[0]["members"]}:
+                verdict.wrong.append(f"watch: {entry.who} is still in {group.group_id} after {entry.start_ms:.0f}")
+
+
+def main() -> int:
+    """Play it; the exit code says whether everything agreed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.soak.diary", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=5)
+    parser.add_argument("--rate", type=int, default=2_000, help="records, and so commits, a second")
+    parser.add_argument("--seed", type=int, default=1, help="of victims and pauses")
+    parser.add_argument("--keep", metavar="FOLDER", type=Path, help="leave everything there")
+    arguments = parser.parse_args()
+    with contextlib.ExitStack() as stack:
+        folder = arguments.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kip848-diary-")))
+        folder.mkdir(parents=True, exist_ok=True)
+        broker = stack.enter_context(KafkaBroker(properties=PROPERTIES))
+        diary = Diary(broker.bootstrap_servers, folder, arguments)
+        diary.run()
+    verdict = diary.judge()
+    entries: list[DiaryEntry] = [each for group in diary.groups.values() for each in group.diary]
+    (folder / "diary.json").write_bytes(msgspec.json.encode(entries))
+    accepted = sum(group["commits"]["accepted"] for group in diary.told["groups"])
+    minutes = max(each["log_ms"] for each in diary.told["groups"]) / 60_000
+    result = {
+        "kafka": broker.version,
+        "groups": len(diary.groups),
+        "acts": Counter(each.act for each in entries),
+        "commits/s": round(accepted / minutes / 60),
+        "stand-stills of partitions": verdict.gaps,
+        "found": verdict.found,
+        "of a member that went on": [verdict.unseen, verdict.unseen_acts],
+        "findings": verdict.findings,
+        "agreed": verdict.agreed,
+        "by cause": verdict.by_cause,
+        "bounds minus truth, ms": sorted(verdict.bounds_off_ms),
+        "silences seen": verdict.silences,
+        "seconds to record": round(diary.record_s, 1),
+        "seconds to report": round(diary.report_s, 1),
+        "scrapes over 1 s": diary.late_scrapes,
+    }
+    print(json.dumps(result, indent=1))
+    for problem in verdict.wrong:
+        print("WRONG", problem)
+    return 1 if verdict.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
