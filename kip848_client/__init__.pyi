@@ -9,6 +9,7 @@ from .broker.broker import EmbeddedBroker as EmbeddedBroker
 from .client.group.health import ConsumerHealth as ConsumerHealth
 from .client.group.health import PartitionHealth as PartitionHealth
 from .client.processing.dead_letters import DeadLetters as DeadLetters
+from .client.processing.slices import HandlerTransaction as HandlerTransaction
 from .client.records.data_plane import OFFSET_BEGINNING as OFFSET_BEGINNING
 from .client.records.data_plane import OFFSET_END as OFFSET_END
 from .client.records.data_plane import OFFSET_INVALID as OFFSET_INVALID

@@ -95,7 +95,14 @@ from kip848_client.model import (
     TopicIdPartition,
     describe_partitions,
 )
-from kip848_client.processing.settings import BUFFER_BYTES, DRAIN_S, GRACE_S, ProcessSettings
+from kip848_client.processing.settings import (
+    BUFFER_BYTES,
+    DRAIN_S,
+    GRACE_S,
+    SLICE_MS,
+    SLICE_RECORDS,
+    ProcessSettings,
+)
 from kip848_client.processing.work import HANDLING, Order, ProcessingStatus
 
 if TYPE_CHECKING:
@@ -106,7 +113,8 @@ if TYPE_CHECKING:
     from kip848_client.client.processing.dead_letters import DeadLetters
     from kip848_client.client.processing.driver import Driver
     from kip848_client.client.processing.record_copy import RecordCopy
-    from kip848_client.client.records.data_plane import ClusterMetadata
+    from kip848_client.client.processing.slices import HandlerTransaction
+    from kip848_client.client.records.data_plane import ClusterMetadata, Producer
 
 __all__ = ["CallableListener", "Consumer", "ConsumerRebalanceListener", "RebalanceCallback"]
 
@@ -553,7 +561,9 @@ class Consumer(Generic[K_co, V_co]):
         self,
         handler: Callable[[Message[K_co, V_co]], object]
         | Callable[[list[Message[K_co, V_co]]], object]
-        | Callable[[RecordCopy], object],
+        | Callable[[RecordCopy], object]
+        | Callable[[Message[K_co, V_co], HandlerTransaction], object]
+        | Callable[[list[Message[K_co, V_co]], HandlerTransaction], object],
         *,
         concurrency: int = 10,
         order: Order = "key",
@@ -566,6 +576,9 @@ class Consumer(Generic[K_co, V_co]):
         buffer_bytes: int = BUFFER_BYTES,
         drain_s: float = DRAIN_S,
         grace_s: float = GRACE_S,
+        transactional: Producer | None = None,
+        slice_records: int = SLICE_RECORDS,
+        slice_ms: int = SLICE_MS,
         executor: Executor | None = None,
     ) -> None:
         """Call *handler* with each record, many at once, until the consumer has handed over or a handler failed.
@@ -596,10 +609,17 @@ class Consumer(Generic[K_co, V_co]):
             buffer_bytes: the same in bytes.
             drain_s: how long a revocation waits for running handlers, within 0.8 of max.poll.interval.ms.
             grace_s: how long the end waits for them.
+            transactional: a `confluent_kafka.Producer` with a ``transactional.id``, for exactly once: the handler gets
+                a second argument, a `HandlerTransaction`, to produce with. If it returns, what it has produced is
+                written in one transaction with its record's offset. See docs/exactly-once.md.
+            slice_records, slice_ms: a transaction is written once so many records are done, or the first of them has
+                waited so many milliseconds.
             executor: a pool of your own; with a ``ProcessPoolExecutor`` the handler gets a copy of the record.
 
         Raises:
             ProcessingError: a handler failed for good, or all slots are taken by handlers that do not end.
+            ProducerFencedError, TransactionFailedError: another process has taken the ``transactional.id``, or the
+                producer cannot go on. End the process.
             ConfigError: an argument is wrong.
             IllegalStateError: nothing is subscribed, or process() runs already.
         """
@@ -618,6 +638,9 @@ class Consumer(Generic[K_co, V_co]):
             buffer_bytes=buffer_bytes,
             drain_s=drain_s,
             grace_s=grace_s,
+            transactional=transactional,
+            slice_records=slice_records,
+            slice_ms=slice_ms,
         )
         ThreadProcessor(self, handler, settings, executor).run()
 

@@ -70,6 +70,10 @@ class LogEvent(enum.StrEnum):
         "processing.commit_failed",
         "group_id, offsets, error: what was done may be handled again; the next commit has it, too",
     )
+    TRANSACTION_ABORTED = (
+        "processing.transaction_aborted",
+        "group_id, error: a transaction of process() was not committed; it is written again",
+    )
     AUTO_COMMIT_FAILED = "member.auto_commit_failed", "offsets, error"
     COMMIT_GAVE_UP = (
         "member.commit_gave_up",

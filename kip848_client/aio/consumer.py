@@ -52,7 +52,14 @@ from kip848_client.logs import LogEvent
 from kip848_client.member.core.events import LeaveMode
 from kip848_client.member.core.states import MemberState
 from kip848_client.model import NamedPartition, SubscriptionPattern
-from kip848_client.processing.settings import BUFFER_BYTES, DRAIN_S, GRACE_S, ProcessSettings
+from kip848_client.processing.settings import (
+    BUFFER_BYTES,
+    DRAIN_S,
+    GRACE_S,
+    SLICE_MS,
+    SLICE_RECORDS,
+    ProcessSettings,
+)
 from kip848_client.processing.work import Order, ProcessingStatus
 
 if TYPE_CHECKING:
@@ -60,7 +67,8 @@ if TYPE_CHECKING:
 
     from kip848_client.aio.reading_task import Task
     from kip848_client.client.processing.dead_letters import DeadLetters
-    from kip848_client.client.records.data_plane import ClusterMetadata
+    from kip848_client.client.processing.slices import HandlerTransaction
+    from kip848_client.client.records.data_plane import ClusterMetadata, Producer
 
 __all__ = ["AsyncConsumer", "AsyncConsumerRebalanceListener"]
 
@@ -347,7 +355,9 @@ class AsyncConsumer(Generic[K_co, V_co]):
     async def process(
         self,
         handler: Callable[[Message[K_co, V_co]], Awaitable[object]]
-        | Callable[[list[Message[K_co, V_co]]], Awaitable[object]],
+        | Callable[[list[Message[K_co, V_co]]], Awaitable[object]]
+        | Callable[[Message[K_co, V_co], HandlerTransaction], Awaitable[object]]
+        | Callable[[list[Message[K_co, V_co]], HandlerTransaction], Awaitable[object]],
         *,
         concurrency: int = 10,
         order: Order = "key",
@@ -360,6 +370,9 @@ class AsyncConsumer(Generic[K_co, V_co]):
         buffer_bytes: int = BUFFER_BYTES,
         drain_s: float = DRAIN_S,
         grace_s: float = GRACE_S,
+        transactional: Producer | None = None,
+        slice_records: int = SLICE_RECORDS,
+        slice_ms: int = SLICE_MS,
     ) -> None:
         """Await *handler* for each record, many at once, until cancelled, handed over, or a handler failed.
 
@@ -388,9 +401,16 @@ class AsyncConsumer(Generic[K_co, V_co]):
             buffer_bytes: the same in bytes.
             drain_s: how long a revocation waits for running handlers, within 0.8 of max.poll.interval.ms.
             grace_s: how long the end waits for them. Cancelled, it waits so long, and commits what is done.
+            transactional: a `confluent_kafka.Producer` with a ``transactional.id``, for exactly once: the handler gets
+                a second argument, a `HandlerTransaction`, to produce with. If it returns, what it has produced is
+                written in one transaction with its record's offset. See docs/exactly-once.md.
+            slice_records, slice_ms: a transaction is written once so many records are done, or the first of them has
+                waited so many milliseconds.
 
         Raises:
             ProcessingError: a handler failed for good, or all slots are taken by handlers that do not end.
+            ProducerFencedError, TransactionFailedError: another process has taken the ``transactional.id``, or the
+                producer cannot go on. End the process.
             ConfigError: an argument is wrong.
             IllegalStateError: nothing is subscribed, or process() runs already.
         """
@@ -409,6 +429,9 @@ class AsyncConsumer(Generic[K_co, V_co]):
             buffer_bytes=buffer_bytes,
             drain_s=drain_s,
             grace_s=grace_s,
+            transactional=transactional,
+            slice_records=slice_records,
+            slice_ms=slice_ms,
         )
         await TaskProcessor(self._consumer, self._thread, self._read, handler, settings).run()
 

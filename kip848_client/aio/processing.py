@@ -16,7 +16,7 @@ import anyio.lowlevel
 
 from kip848_client.aio.owner_thread import OwnerThread, teller
 from kip848_client.client.processing.access import ConsumerAccess, ProcessedConsumer
-from kip848_client.client.processing.driver import CANCELLED_GRACE_S, READ_RECORDS, Driver, now_ms
+from kip848_client.client.processing.driver import CANCELLED_GRACE_S, LAST_TRANSACTIONS, READ_RECORDS, Driver, now_ms
 from kip848_client.errors import DeserializationError, Kip848Error, ProcessingError
 from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.processing.settings import ProcessSettings
@@ -53,7 +53,7 @@ class TaskProcessor(Driver):
         consumer: ProcessedConsumer,
         thread: OwnerThread,
         read: Callable[[Callable[[float], list[Any]], float], Awaitable[list[Any]]],
-        handler: Callable[[Any], Awaitable[object]],
+        handler: Callable[..., Awaitable[object]],
         settings: ProcessSettings,
     ) -> None:
         self._thread: Final = thread
@@ -71,6 +71,9 @@ class TaskProcessor(Driver):
         """Set when something is due before `_armed_ms`."""
         self._awaits_end = self._awaits_room = False
         self._armed_ms: float = math.inf
+        self._slice_due = anyio.Event()
+        """Set when a transaction is due before `_slice_armed_ms`."""
+        self._slice_armed_ms: float = 0.0
         self._todo: Final[deque[Work]] = deque()
         """Started works that the task of the last one takes."""
         self._inside = False
@@ -92,11 +95,15 @@ class TaskProcessor(Driver):
             on_lost=lambda names: call_out(partial(self._on_lost, names)),
         )
         self._in_loop = teller()
+        if self.writer is not None:
+            await self._on_thread_whole(self.writer.calls.initialise)
         self._commit_due_s = anyio.current_time() + self._access.commit_interval_s
         with taken:
             async with anyio.create_task_group() as self._tasks:
                 self._tasks.start_soon(self._guarded, self._keep_time)
                 self._tasks.start_soon(self._guarded, self._keep_consumer)
+                if self.writer is not None:
+                    self._tasks.start_soon(self._guarded, self._keep_slices)
                 try:
                     with self._reading:
                         await self._guarded(self._begin_and_read)
@@ -163,7 +170,7 @@ class TaskProcessor(Driver):
             now_s = anyio.current_time()
             if self.core.paused:
                 await self._pause()
-            if now_s >= self._commit_due_s and not self._commit_open:
+            if now_s >= self._commit_due_s and not self._commit_open and self.writer is None:
                 self._commit_due_s = now_s + self._access.commit_interval_s
                 if offsets := self.core.to_commit():
                     self._commit_open = True
@@ -182,6 +189,51 @@ class TaskProcessor(Driver):
             with anyio.move_on_after(wait_s):
                 await self._due.wait()
             self._armed_ms = 0.0
+
+    # --- transactions
+
+    async def _keep_slices(self) -> None:
+        """Write what is done, when it is due."""
+        while True:
+            self._slice_due = anyio.Event()
+            wait_s = self.slice_wait_s(math.inf)
+            if wait_s > 0:
+                self._slice_armed_ms = now_ms() + wait_s * 1000
+                with anyio.move_on_after(wait_s):
+                    await self._slice_due.wait()
+                self._slice_armed_ms = 0.0
+            else:
+                await self._on_thread_whole(self._transact)
+
+    def _transact(self) -> None:
+        """Write what is done, with its offsets. On the consumer's thread, so that no rebalance comes in between."""
+        call_out, taken = self._thread.call_out, []
+        call_out(lambda: taken.append(self.begin_slice()))
+        slice_ = taken[0]
+        if slice_ is not None:
+            error = self.write(slice_, self._access.group_metadata)
+            try:
+                call_out(lambda: self.slice_ended(slice_, error))
+            except BaseException:  # brokers were away for longer than the cancelled task could wait
+                self.write_no_more()
+                raise
+
+    async def _transact_all(self) -> None:
+        """The last transactions before partitions are given away."""
+        assert self.core.outbox is not None
+        for _ in range(LAST_TRANSACTIONS):
+            await self._on_thread_whole(self._transact)
+            if self.core.outbox.empty:
+                return
+
+    async def _on_thread_whole(self, work: Callable[[], None]) -> None:
+        """Run a transaction call, to its end also if the task is cancelled; unless brokers are away for long."""
+        assert self.writer is not None
+        try:
+            await self._thread.run(work, interruptible=False, grace_s=self.settings.grace_s)
+        except BaseException:
+            self.writer.calls.give_up_s = time.monotonic()
+            raise
 
     # --- commits
 
@@ -216,7 +268,8 @@ class TaskProcessor(Driver):
 
     async def _on_assigned(self, names: Sequence[NamedPartition]) -> None:
         if names:
-            self.assigned(await self._on_thread(partial(self._access.committed, names)))
+            ask = partial(self._access.committed, names, insist=self.writer is not None)
+            self.assigned(await self._on_thread(ask))
 
     async def _on_revoked(self, names: Sequence[NamedPartition]) -> None:
         self.core.revoke(names, now_ms())
@@ -226,7 +279,10 @@ class TaskProcessor(Driver):
             self.core.cancel(names)
             self.perform()
             await self._await_idle(names, CANCELLED_GRACE_S)
-        await self._commit(self.core.to_commit(names))
+        if self.writer is not None:
+            await self._transact_all()
+        else:
+            await self._commit(self.core.to_commit(names))
         await self._on_lost(names)
 
     async def _on_lost(self, names: Sequence[NamedPartition]) -> None:
@@ -252,7 +308,11 @@ class TaskProcessor(Driver):
         self.perform()
         await self._await_idle(names, CANCELLED_GRACE_S)
         if not self._access.closed:
-            await self._commit(self.core.to_commit())
+            if self.writer is not None:
+                self.writer.calls.give_up_s = time.monotonic() + self.settings.grace_s
+                await self._transact_all()
+            else:
+                await self._commit(self.core.to_commit())
             await self._on_thread(partial(self._access.go_back, self.core.low_marks()))
         self.core.forget(names, now_ms())
         self.perform()
@@ -286,11 +346,12 @@ class TaskProcessor(Driver):
                     scope.cancel()
                 try:
                     given = work.records if batched else work.items[0].record
+                    arguments = (given,) if self.writer is None else (given, work.outputs)
                     if self.telemetry.on:
                         with self.telemetry.call(work):
-                            await handler(given)
+                            await handler(*arguments)
                     else:
-                        await handler(given)
+                        await handler(*arguments)
                 except asyncio.CancelledError as raised:
                     if scope.cancel_called:
                         raise
@@ -363,6 +424,10 @@ class TaskProcessor(Driver):
         due_ms = self.core.next_due_ms()
         if due_ms is not None and due_ms < self._armed_ms:
             self._due.set()
+        if self.writer is not None:
+            due_ms = self.core.slice_due_ms()
+            if due_ms is not None and due_ms < self._slice_armed_ms:
+                self._slice_due.set()
 
 
 def _call(function: Callable[[], object]) -> None:

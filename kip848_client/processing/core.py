@@ -21,6 +21,7 @@ import msgspec
 
 from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.processing.marks import Ranges, encode_marks
+from kip848_client.processing.outbox import Outbox, Slice, cover
 from kip848_client.processing.progress import Progress
 from kip848_client.processing.work import Cancel, Effect, Failed, Give, Item, ProcessingStatus, Start, Work
 
@@ -46,6 +47,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         batch: records that a call gets at most.
         batch_ms: how long the first of them waits for others.
         metadata_bytes: most bytes of a commit's metadata.
+        slice_records: with transactions, how many done records make one due at once; None without transactions.
+        slice_ms: how long the first of them waits for others.
     """
 
     concurrency: int
@@ -57,6 +60,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     batch: int = 1
     batch_ms: int = 0
     metadata_bytes: int = 4096
+    slice_records: int | None = None
+    slice_ms: int = 0
 
 
 class _Lane:
@@ -78,8 +83,10 @@ class _Lane:
 class _Partition:
     """One assigned partition."""
 
-    def __init__(self, name: NamedPartition, progress: Progress, generation: int) -> None:
+    def __init__(self, name: NamedPartition, progress: Progress, *, offset: int, generation: int) -> None:
         self.name: Final = name
+        self.began = offset
+        """Where it began: the committed offset, else the first delivered record."""
         self.progress: Final = progress
         self.generation: Final = generation
         self.lanes: Final[dict[object, _Lane]] = {}
@@ -131,6 +138,7 @@ class Processing:
         self._waiting_dead_letter = 0
         self._full = False
         self._paused: Final[set[NamedPartition]] = set()
+        self.outbox: Final = None if limits.slice_records is None else Outbox(limits.slice_records, limits.slice_ms)
         self.stopping = False
         """Nothing starts any more."""
         self.done_total = 0
@@ -155,7 +163,8 @@ class Processing:
             offset: its committed offset; -1 without one.
             done: what the commit says is done beyond.
         """
-        self._partitions[name] = partition = _Partition(name, Progress(offset, done), next(self._generations))
+        progress, generation = Progress(offset, done), next(self._generations)
+        self._partitions[name] = partition = _Partition(name, progress, offset=offset, generation=generation)
         if offset >= 0:
             partition.committed = (offset, self._marks(partition))
         else:
@@ -177,6 +186,9 @@ class Processing:
         partition = self._partitions.get(name)
         if partition is not None and self._low_mark_of(name) < 0:
             partition.progress.begins_at(offset)
+            partition.began = offset
+            if self.outbox is not None:
+                self.outbox.hurry()
 
     def revoke(self, names: Iterable[NamedPartition], now_ms: int) -> None:
         """Start nothing more of these partitions. What runs goes on: see `busy`, `cancel`, and then `forget`."""
@@ -214,6 +226,8 @@ class Processing:
         names = tuple(names)
         self.revoke(names, now_ms)
         self.cancel(names)
+        if self.outbox is not None:
+            self.outbox.forget(names)
         for name in names:
             partition = self._partitions.pop(name, None)
             self._paused.discard(name)
@@ -243,6 +257,8 @@ class Processing:
             if partition is None:
                 self.assigned(item.partition, item.offset)
                 partition = self._partitions[item.partition]
+            if partition.began < 0:
+                partition.began = item.offset
             number = partition.progress.deliver(item.offset)
             if number is None or partition.draining:
                 continue
@@ -265,6 +281,8 @@ class Processing:
         if item.partition not in self._partitions:
             self.assigned(item.partition, item.offset)
         partition = self._partitions[item.partition]
+        if partition.began < 0:
+            partition.began = item.offset
         number = partition.progress.deliver(item.offset)
         if number is None or partition.draining:
             return
@@ -298,7 +316,7 @@ class Processing:
 
     def _start(self, now_ms: int) -> None:
         """Fill the free slots, with due retries first."""
-        if self.stopping:
+        if self.stopping or self._held_up:
             return
         turns, limits = self._turns, self._limits
         while self._retries and self._retries[0][0] <= now_ms and self._occupied < limits.concurrency:
@@ -329,6 +347,11 @@ class Processing:
             self._works[id(work)] = work
             partition.busy.add(id(work))
             self._call(work, now_ms)
+
+    @property
+    def _held_up(self) -> bool:
+        """Whether nothing starts before the transaction that is being written has ended."""
+        return self.outbox is not None and self.outbox.full
 
     def _call(self, work: Work, now_ms: int) -> None:
         work.state, work.started_ms = "running", now_ms
@@ -415,6 +438,8 @@ class Processing:
         for item in work.items:
             partition.progress.done(item.number)
         self.done_total += len(work.items)
+        if self.outbox is not None:
+            self.outbox.add(work, now_ms)
         partition.unchecked += len(work.items)
         if partition.unchecked >= _MARKS_CHECKED_EVERY or partition.gated_below is not None:
             self._check_marks(partition)
@@ -470,7 +495,7 @@ class Processing:
 
     def next_due_ms(self) -> int | None:
         """When `tick` is due next; None if nothing waits for time."""
-        full = self._occupied >= self._limits.concurrency
+        full = self._occupied >= self._limits.concurrency or self._held_up
         dues = [heap[0][0] for heap in (() if full else self._retries, self._batches) if heap]
         dues += [first[0] for first in (_first(self._timeouts), _first(self._graces)) if first is not None]
         if self._stuck_since_ms is not None:
@@ -610,12 +635,55 @@ class Processing:
                 partition.committed = partition.committing
 
     def low_marks(self) -> dict[NamedPartition, int]:
-        """The first offset of each partition that is not done."""
-        return {
-            name: partition.progress.low_mark
-            for name, partition in self._partitions.items()
-            if partition.progress.low_mark >= 0
-        }
+        """The first offset of each partition that is not done, or whose result is in no transaction."""
+        marks = {}
+        for name, partition in self._partitions.items():
+            low = partition.progress.low_mark
+            if self.outbox is not None and self.outbox.holds(name):
+                low = partition.began if partition.committed is None else partition.committed[0]
+            if low >= 0:
+                marks[name] = low
+        return marks
+
+    # --- transactions
+
+    def slice_due_ms(self) -> int | None:
+        """When the next transaction is due; None if nothing waits for one, or without transactions."""
+        return None if self.outbox is None else self.outbox.due_ms
+
+    def take_slice(self, now_ms: int) -> Slice | None:
+        """What the next transaction is to hold; `slice_ended` must follow. None if there is nothing."""
+        assert self.outbox is not None
+        taken = self.outbox.take()
+        works: list[Work] = []
+        held_back: list[Work] = []
+        offsets: dict[NamedPartition, OffsetAndMetadata] = {}
+        for name, partition in self._partitions.items():
+            if partition.progress.low_mark < 0:
+                continue
+            own = [work for work in taken if work.partition == name]
+            at, late = cover(partition.progress, own, bytes_max=self._metadata_bytes)
+            held_back += late
+            works += [work for work in own if work not in late]
+            if at is None:
+                continue
+            commit = (at.offset, at.metadata)
+            if commit != partition.committed:
+                partition.committing = commit
+                offsets[name] = at
+        self.outbox.send(works, held_back=held_back)
+        self._start(now_ms)
+        return Slice(works, offsets) if works or offsets else None
+
+    def slice_ended(self, slice_: Slice, now_ms: int, *, again_in_ms: int | None = None) -> None:
+        """Its transaction was committed; or aborted, and is to be written again after *again_in_ms*."""
+        assert self.outbox is not None
+        if again_in_ms is None:
+            self.committed(slice_.offsets)
+            self.outbox.committed()
+        else:
+            self.outbox.aborted(again_ms=now_ms + again_in_ms)
+        self._start(now_ms)
 
     # --- the end
 

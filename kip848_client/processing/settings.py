@@ -15,6 +15,8 @@ __all__ = ["ProcessSettings"]
 BUFFER_BYTES: Final = 64 * 2**20
 GRACE_S: Final = 5.0
 DRAIN_S: Final = 30.0
+SLICE_RECORDS: Final = 500
+SLICE_MS: Final = 200
 _CONCURRENCY_MAX: Final = 100_000
 _ON_ERROR: Final = ("stop", "skip")
 
@@ -33,6 +35,9 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     buffer_bytes: int
     drain_s: float
     grace_s: float
+    transactional: Any = None
+    slice_records: int = SLICE_RECORDS
+    slice_ms: int = SLICE_MS
 
     def check(self) -> None:
         """Check the values.
@@ -48,6 +53,13 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(f'on_error={self.on_error!r}: give "stop" or "skip"; a dead-letter topic is dead_letter=')
         if self.dead_letter is not None and self.on_error != "stop":
             raise ConfigError("dead_letter= and on_error= are both given: a failed record goes to one place")
+        if None not in (self.transactional, self.dead_letter) and self.dead_letter.producer is not self.transactional:
+            raise ConfigError(
+                "dead_letter= has another producer than transactional=: a letter would be there twice, or without the "
+                "transaction of its record; give it the same producer"
+            )
+        _whole(self.slice_records, "slice_records", 1, 1_000_000)
+        _whole(self.slice_ms, "slice_ms", 0, 60_000)
         for name, value in (("timeout_s", self.timeout_s), ("drain_s", self.drain_s), ("grace_s", self.grace_s)):
             if value is None and name == "timeout_s":
                 continue
@@ -79,6 +91,8 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
             cancellable=cancellable,
             batch=records,
             batch_ms=wait_ms,
+            slice_records=None if self.transactional is None else self.slice_records,
+            slice_ms=self.slice_ms,
         )
 
 

@@ -69,6 +69,8 @@ class Work(msgspec.Struct, eq=False):
     """It is cancelled because it took too long, which counts as a failure."""
     asks: bool = False
     """Its handler calls `processing_cancelled`."""
+    outputs: Any = None
+    """What its call has produced, for ``process(transactional=...)``."""
     heeded: bool = False
     """Its handler was told to end, so that its result says nothing."""
 

@@ -86,7 +86,15 @@ PROGRAMS = {
         "with Consumer(conf) as consumer:\n"
         "    consumer.subscribe(['orders'])\n"
         "    serve(consumer, producer, transform)\n"
-        "assert broker.groups.committed('bills')['orders', 0] == 3",
+        "assert broker.groups.committed('bills')['orders', 0] == 3\n"
+        "async def many():\n"
+        "    async with AsyncConsumer(conf | {'group.id': 'many'}) as consumer:\n"
+        "        await consumer.subscribe(['orders'])\n"
+        "        processing = asyncio.create_task(process(consumer, producer, invoice))\n"
+        "        while broker.groups.committed('many').get(('orders', 0)) != 3: await asyncio.sleep(0.01)\n"
+        "        processing.cancel()\n"
+        "        await asyncio.wait([processing])\n"
+        "asyncio.run(many())",
     ),
     "exceptions.md": Program(
         after="from kip848_client import Consumer\n"

@@ -175,6 +175,18 @@ def test_exactly_once(kip848_broker: EmbeddedBroker) -> None:
     assert list(kip848_broker.groups.committed("invoicing").values()) == [3]
 
 
+def test_exactly_once_in_parallel(kip848_broker: EmbeddedBroker) -> None:
+    """The program of those whose handlers wait writes one invoice for each order, and ends in good order."""
+    kip848_broker.topics.create("orders", partitions=1)
+    kip848_broker.topics.create("invoices", partitions=1)
+    produce(kip848_broker, "orders", ("a", "tea"), ("b", "milk"))
+    with example("exactly_once_parallel.py", kip848_broker, "orders", "invoices", "worker") as process:
+        wait_until(lambda: len(records(kip848_broker, "invoices")) == 2, TIMEOUT_S, "two invoices")
+        assert interrupt(process) == ""
+    assert sorted(map(str, records(kip848_broker, "invoices"))) == ["b'invoice for milk'", "b'invoice for tea'"]
+    assert list(kip848_broker.groups.committed("invoicing").values()) == [2]
+
+
 def test_custom_assignor(kip848_broker: EmbeddedBroker) -> None:
     """Two processes of different size share in proportion, and a reader sees it without a second look."""
     kip848_broker.topics.create("orders", partitions=8)

@@ -44,6 +44,10 @@ class ProcessedConsumer(Protocol):
         """See `Consumer.consume`."""
         ...
 
+    def group_metadata(self) -> bytes:
+        """See `Consumer.group_metadata`."""
+        ...
+
     def committed(self, partitions: list[TopicPartition], timeout: float | None = None) -> list[TopicPartition]:
         """See `Consumer.committed`."""
         ...
@@ -163,12 +167,18 @@ class ConsumerAccess:
         assigned = self._consumer._group.assigned
         return [name for name in partitions if name in assigned]
 
-    def committed(self, names: Collection[NamedPartition]) -> list[TopicPartition]:
-        """Committed offsets with their metadata; without an answer in time, none are known and records are repeated."""
-        try:
-            return self._consumer.committed([TopicPartition(*name) for name in names])
-        except RequestTimeoutError:
-            return [TopicPartition(*name) for name in names]
+    def committed(self, names: Collection[NamedPartition], *, insist: bool = False) -> list[TopicPartition]:
+        """Committed offsets with their metadata.
+
+        Args:
+            insist: wait for the answer; else without one in time none are known, and records are repeated.
+        """
+        while True:
+            try:
+                return self._consumer.committed([TopicPartition(*name) for name in names])
+            except RequestTimeoutError:
+                if not insist:
+                    return [TopicPartition(*name) for name in names]
 
     def commit(self, offsets: Offsets) -> None:
         """Commit and wait.
@@ -183,6 +193,10 @@ class ConsumerAccess:
         """Commit and go on; *on_end* is called on the consumer's thread, in a later call."""
         with self._consumer._gate:
             self._consumer._group.commit_async(dict(offsets), lambda error, _: on_end(error))
+
+    def group_metadata(self) -> bytes:
+        """The member and its epoch, for a transaction."""
+        return self._consumer.group_metadata()
 
     def go_back(self, low_marks: Mapping[NamedPartition, int]) -> None:
         """Set positions to what is not done, for who reads next."""

@@ -37,7 +37,7 @@ class DeadLetters:
             raise ArgumentTypeError(
                 f"{type(producer).__name__} cannot write headers; give a confluent_kafka.Producer, which never waits"
             )
-        self._producer: Final = producer
+        self.producer: Final = producer
         self.topic: Final = topic
 
     def send(
@@ -58,6 +58,23 @@ class DeadLetters:
         Returns:
             False if the producer's queue is full: the letter is to be sent again later.
         """
+
+        def delivered(failure: Any, _: object) -> None:
+            on_end(None if failure is None else Kip848Error(f"the dead letter was not written: {failure}"))
+
+        letter = self.letter(message, error, original=original, attempts=attempts)
+        try:
+            self.producer.produce(**letter, on_delivery=delivered)
+        except BufferError:
+            return False
+        except Exception as failure:  # noqa: BLE001  it is closed, or the letter is too large
+            on_end(failure)
+        return True
+
+    def letter(
+        self, message: Message, error: BaseException, *, original: tuple[Any, Any] | None, attempts: int
+    ) -> dict[str, Any]:
+        """The arguments of ``produce()`` for one letter."""
         kind, timestamp_ms = message.timestamp()
         key, value = original or (message.key(), message.value())
         headers = list(message.headers() or ())
@@ -69,28 +86,17 @@ class DeadLetters:
             ("kip848.error", describe(error).encode("utf-8", "replace")[:_ERROR_BYTES_MAX]),
             ("kip848.attempts", str(attempts).encode()),
         ]
-
-        def delivered(failure: Any, _: object) -> None:
-            on_end(None if failure is None else Kip848Error(f"the dead letter was not written: {failure}"))
-
-        try:
-            self._producer.produce(
-                self.topic,
-                key=key,
-                value=value,
-                headers=headers,
-                timestamp=timestamp_ms if kind else 0,
-                on_delivery=delivered,
-            )
-        except BufferError:
-            return False
-        except Exception as failure:  # noqa: BLE001  it is closed, or the letter is too large
-            on_end(failure)
-        return True
+        return {
+            "topic": self.topic,
+            "key": key,
+            "value": value,
+            "headers": headers,
+            "timestamp": timestamp_ms if kind else 0,
+        }
 
     def serve(self) -> None:
         """Let the producer report what was delivered; returns at once."""
-        self._producer.poll(0)
+        self.producer.poll(0)
 
 
 def describe(error: BaseException) -> str:

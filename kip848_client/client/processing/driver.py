@@ -14,23 +14,44 @@ from msgspec.structs import replace
 
 from kip848_client.client.processing.dead_letters import DeadLetters, describe
 from kip848_client.client.processing.handler_telemetry import HandlerTelemetry, age_s
+from kip848_client.client.processing.slices import (
+    HandlerTransaction,
+    OutputRefusedError,
+    SliceWriter,
+    metadata_too_large,
+)
 from kip848_client.client.records.data_plane import Message, TopicPartition
 from kip848_client.error_codes import ErrorCode
-from kip848_client.errors import ArgumentTypeError, BrokerError, ProcessingError
+from kip848_client.errors import (
+    ArgumentTypeError,
+    BrokerError,
+    ProcessingError,
+    TransactionAbortedError,
+    TransactionFailedError,
+)
 from kip848_client.logs import LogEvent, log_event
 from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.processing.core import Processing
 from kip848_client.processing.marks import decode_marks
+from kip848_client.processing.outbox import Slice
 from kip848_client.processing.settings import ProcessSettings
 from kip848_client.processing.work import Cancel, Failed, Give, Item, ProcessingStatus, Start, Work
 
-__all__ = ["CANCELLED_GRACE_S", "READ_RECORDS", "Driver", "now_ms"]
+__all__ = ["CANCELLED_GRACE_S", "LAST_TRANSACTIONS", "READ_RECORDS", "Driver", "now_ms"]
 
 READ_RECORDS: Final = 500
 """Most records that are read at once."""
 
 CANCELLED_GRACE_S: Final = 1.0
 """How long a handler that was cancelled for a revocation may take to end."""
+
+
+LAST_TRANSACTIONS: Final = 3
+"""How often what is done is tried to be written before partitions are given away."""
+
+_ABORTS_MAX: Final = 10
+_ABORT_PAUSE_MS: Final = 50
+"""Before a transaction is written again; then twice as long, and so on."""
 
 
 def now_ms() -> int:
@@ -62,6 +83,10 @@ class Driver(ABC):
         self._letters_open = 0
         self._unsent: Final[deque[Callable[[], bool]]] = deque()
         """Letters for which the producer's queue had no room."""
+        self.writer: Final = None if settings.transactional is None else SliceWriter(settings.transactional)
+        self._aborts = 0
+        self._no_more_slices = False
+        """What waits must not be written: one of its records is not done after all, or the producer has failed."""
 
     # --- what a shell does
 
@@ -113,6 +138,9 @@ class Driver(ABC):
         """A handler has ended."""
         now = now_ms()
         given_up = cancelled or work.heeded or (work.state == "cancelled" and error is not None)
+        if isinstance(work.outputs, HandlerTransaction):
+            produced = work.outputs.end()
+            work.outputs = produced if error is None and not given_up else None
         if error is not None and not isinstance(error, Exception):
             self.end_without(work, error)  # SystemExit and the like, as out of a loop
         elif given_up and not work.timed_out:
@@ -186,6 +214,8 @@ class Driver(ABC):
             for effect in effects:
                 match effect:
                     case Start(work):
+                        if self.writer is not None:
+                            work.outputs = HandlerTransaction()
                         self._call(work)
                     case Cancel(work):
                         self._cancel(work)
@@ -251,14 +281,7 @@ class Driver(ABC):
         elif self._letters is not None:
             self._bury(work, error)
         elif self.settings.on_error == "skip":
-            log_event(
-                logging.WARNING,
-                LogEvent.RECORD_SKIPPED_BY_HANDLER,
-                group_id=self._group_id,
-                records=_place(work),
-                attempts=work.attempt,
-                error=describe(error),
-            )
+            self._log_skipped(work, error)
             self.telemetry.done(work)
             self.core.buried(work, now, skipped=True)
         else:
@@ -281,6 +304,11 @@ class Driver(ABC):
     def _bury(self, work: Work, error: BaseException) -> None:
         """Send the dead letters of a work; it is done when all are acknowledged, and stops processing if one fails."""
         assert self._letters is not None
+        if self.writer is not None:
+            self._put_letters(work, error)
+            self.telemetry.done(work)
+            self.core.buried(work, now_ms())
+            return
         letters = _Letters(len(work.items))
         self._letters_open += 1
 
@@ -317,6 +345,97 @@ class Driver(ABC):
     def _send_letters(self) -> None:
         while self._unsent and self._unsent[0]():
             self._unsent.popleft()
+
+    # --- transactions
+
+    def slice_wait_s(self, longest_s: float) -> float:
+        """How long no transaction is due."""
+        due_ms = None if self._no_more_slices else self.core.slice_due_ms()
+        return longest_s if due_ms is None else max(0.0, min(longest_s, (due_ms - now_ms()) / 1000))
+
+    def begin_slice(self) -> Slice | None:
+        """What the next transaction holds, if anything; `slice_ended` must follow."""
+        if self._no_more_slices:
+            return None
+        slice_ = self.core.take_slice(now_ms())
+        self.perform()
+        return slice_
+
+    def write_no_more(self) -> None:
+        """The outcome of a transaction is not known: none may follow."""
+        self._no_more_slices = True
+
+    def write(self, slice_: Slice, group_metadata: Callable[[], bytes]) -> Exception | None:
+        """Write a transaction, on the consumer's thread. Returns why it was not committed."""
+        assert self.writer is not None
+        try:
+            self.writer.write(slice_, group_metadata())
+        except Exception as error:  # noqa: BLE001  `slice_ended` tells them apart
+            return error
+        return None
+
+    def slice_ended(self, slice_: Slice, error: Exception | None) -> None:
+        """A transaction was committed, or not because of *error*."""
+        now = now_ms()
+        if error is None:
+            self._aborts = 0
+            self.core.slice_ended(slice_, now)
+        elif isinstance(error, TransactionAbortedError) and self._aborts < _ABORTS_MAX:
+            if metadata_too_large(error):
+                self.core.shorten_marks()
+            log_event(
+                logging.WARNING, LogEvent.TRANSACTION_ABORTED, group_id=self._group_id, error=repr(error.__cause__)
+            )
+            self.core.slice_ended(slice_, now, again_in_ms=_ABORT_PAUSE_MS << self._aborts)
+            self._aborts += 1
+        else:
+            self.core.slice_ended(slice_, now, again_in_ms=0)
+            if isinstance(error, OutputRefusedError):
+                self._refused(error.work, error.__cause__ or error)
+            else:
+                self._no_more_slices = True
+                if isinstance(error, TransactionAbortedError):
+                    failure = TransactionFailedError(f"{_ABORTS_MAX + 1} transactions in a row were aborted: {error}")
+                    failure.__cause__, error = error, failure
+                self.stop(error)
+        self.perform()
+
+    def _refused(self, work: Work, error: BaseException) -> None:
+        """What a handler produced cannot be written: its record failed for good."""
+        if self._letters is not None and not isinstance(work.outputs, _WrittenLetters):
+            self._put_letters(work, error)
+        elif self.settings.on_error == "skip":
+            self._log_skipped(work, error)
+            work.outputs = None
+        else:
+            self._no_more_slices = True
+            failure = ProcessingError(
+                f"a record that the handler produced for {_place(work)} cannot be written: {describe(error)}; it is "
+                "not committed, and the next start begins with it",
+                records=tuple(work.records),
+                attempt=work.attempt,
+            )
+            failure.__cause__ = error
+            self.stop(failure)
+
+    def _put_letters(self, work: Work, error: BaseException) -> None:
+        assert self._letters is not None
+        letter = partial(self._letters.letter, error=error, attempts=work.attempt)
+        work.outputs = _WrittenLetters(letter(item.record, original=item.original) for item in work.items)
+
+    def _log_skipped(self, work: Work, error: BaseException) -> None:
+        log_event(
+            logging.WARNING,
+            LogEvent.RECORD_SKIPPED_BY_HANDLER,
+            group_id=self._group_id,
+            records=_place(work),
+            attempts=work.attempt,
+            error=describe(error),
+        )
+
+
+class _WrittenLetters(list[dict[str, Any]]):
+    """Dead letters in place of what a handler produced."""
 
 
 class _Letters:

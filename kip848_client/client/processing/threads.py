@@ -11,9 +11,15 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any, Final
 
 from kip848_client.client.processing.access import ConsumerAccess, ProcessedConsumer
-from kip848_client.client.processing.driver import CANCELLED_GRACE_S, READ_RECORDS, Driver, now_ms
+from kip848_client.client.processing.driver import CANCELLED_GRACE_S, LAST_TRANSACTIONS, READ_RECORDS, Driver, now_ms
 from kip848_client.client.processing.record_copy import RecordCopy
-from kip848_client.errors import ArgumentTypeError, DeserializationError, Kip848Error
+from kip848_client.errors import (
+    ArgumentTypeError,
+    ConfigError,
+    DeserializationError,
+    Kip848Error,
+    TransactionFailedError,
+)
 from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.processing.settings import ProcessSettings
 from kip848_client.processing.work import HANDLING, Work
@@ -35,7 +41,7 @@ class ThreadProcessor(Driver):
     def __init__(
         self,
         consumer: ProcessedConsumer,
-        handler: Callable[[Any], object],
+        handler: Callable[..., object],
         settings: ProcessSettings,
         executor: Executor | None,
     ) -> None:
@@ -45,6 +51,10 @@ class ThreadProcessor(Driver):
         self._executor: Final = executor
         self._pool: Executor = executor or ThreadPoolExecutor(settings.concurrency, thread_name_prefix="kip848-process")
         self._copies: Final = isinstance(executor, ProcessPoolExecutor)
+        if self._copies and self.writer is not None:
+            raise ConfigError(
+                "transactional= works with handlers in threads: one in another process cannot add to the transaction"
+            )
         if self._copies:
             _check_can_be_sent(handler)
         self._lock: Final = threading.RLock()
@@ -59,6 +69,8 @@ class ThreadProcessor(Driver):
     def run(self) -> None:
         """Process until the consumer is closed or has handed over, or a handler failed."""
         access = self._access
+        if self.writer is not None:
+            self.writer.calls.initialise()
         with access.taken(self, on_assigned=self._on_assigned, on_revoked=self._on_revoked, on_lost=self._forget):
             try:
                 self._on_assigned(access.assigned())
@@ -74,7 +86,7 @@ class ThreadProcessor(Driver):
     def _turn(self) -> None:
         self._serve()
         with self._lock:
-            slice_s = self.wait_s(_PAUSED_SLICE_S if self.core.paused else _SLICE_S)
+            slice_s = self.slice_wait_s(self.wait_s(_PAUSED_SLICE_S if self.core.paused else _SLICE_S))
             count = max(1, min(READ_RECORDS, self.core.room)) if self.core.may_read else 0
         try:
             batch = self._access.consume(count, slice_s if count else 0.0)
@@ -100,7 +112,10 @@ class ThreadProcessor(Driver):
         if unknown := self.core.without_position:
             for name, offset in self._access.positions(unknown).items():
                 self.core.begins_at(name, offset)
-        if time.monotonic() >= self._commit_due_s and not self._commit_open:
+        if self.writer is not None:
+            if self.slice_wait_s(1.0) == 0:
+                self._transact()
+        elif time.monotonic() >= self._commit_due_s and not self._commit_open:
             self._commit_due_s = time.monotonic() + self._access.commit_interval_s
             with self._lock:
                 offsets = self.core.to_commit()
@@ -133,11 +148,32 @@ class ThreadProcessor(Driver):
             self._commit_open = False
             return self.commit_ended(offsets, error)
 
+    def _transact(self) -> None:
+        """Write what is done, with its offsets."""
+        with self._lock:
+            slice_ = self.begin_slice()
+        if slice_ is None:
+            return
+        error: Exception | None = TransactionFailedError("interrupted inside a transaction")
+        try:
+            error = self.write(slice_, self._access.group_metadata)
+        finally:
+            with self._lock:
+                self.slice_ended(slice_, error)
+
+    def _transact_all(self) -> None:
+        """The last transactions before partitions are given away."""
+        assert self.core.outbox is not None
+        for _ in range(LAST_TRANSACTIONS):
+            self._transact()
+            if self.core.outbox.empty:
+                return
+
     # --- rebalances, on the caller's thread
 
     def _on_assigned(self, names: Sequence[NamedPartition]) -> None:
         if names:
-            committed = self._access.committed(names)
+            committed = self._access.committed(names, insist=self.writer is not None)
             with self._lock:
                 self.assigned(committed)
 
@@ -147,10 +183,13 @@ class ThreadProcessor(Driver):
             self.perform()
         self._await_idle(names, min(self.settings.drain_s, 0.8 * self._access.rebalance_timeout_s))
         self._tell_late(names)
-        with self._lock:
-            offsets = self.core.to_commit(names)
-        if offsets:
-            self._commit(offsets)
+        if self.writer is not None:
+            self._transact_all()
+        else:
+            with self._lock:
+                offsets = self.core.to_commit(names)
+            if offsets:
+                self._commit(offsets)
         self._forget(names)
 
     def _forget(self, names: Sequence[NamedPartition]) -> None:
@@ -184,13 +223,16 @@ class ThreadProcessor(Driver):
             self._over = True
         self._await_idle(self.core.partitions, self.settings.grace_s)
         self._tell_late(self.core.partitions)
-        with self._lock:
-            offsets = self.core.to_commit()
-            low_marks = self.core.low_marks()
         if not self._access.closed:
-            if offsets:
-                self._commit(offsets)
-            self._access.go_back(low_marks)
+            if self.writer is not None:
+                self.writer.calls.give_up_s = time.monotonic() + self.settings.grace_s
+                self._transact_all()
+            else:
+                with self._lock:
+                    offsets = self.core.to_commit()
+                if offsets:
+                    self._commit(offsets)
+            self._access.go_back(self.core.low_marks())
         with self._lock:
             self.core.forget(self.core.partitions, now_ms())
 
@@ -206,7 +248,8 @@ class ThreadProcessor(Driver):
             if self._copies:
                 future = self._pool.submit(self._handler, given)
             else:
-                future = self._pool.submit(self._handle, work, given)
+                arguments = (given,) if self.writer is None else (given, work.outputs)
+                future = self._pool.submit(self._handle, work, arguments)
         except RuntimeError as error:  # the pool was shut down, its processes died, or there are too many threads
             self.cannot_run(work, error)
             return
@@ -215,13 +258,13 @@ class ThreadProcessor(Driver):
             future.add_done_callback(lambda done: call.end(None if done.cancelled() else done.exception()))
         future.add_done_callback(lambda done: self._ended(work, done))
 
-    def _handle(self, work: Work, given: Any) -> object:
+    def _handle(self, work: Work, arguments: tuple[Any, ...]) -> object:
         HANDLING.set((self, work))
         try:
             if not self.telemetry.on:
-                return self._handler(given)
+                return self._handler(*arguments)
             with self.telemetry.call(work):
-                return self._handler(given)
+                return self._handler(*arguments)
         finally:
             HANDLING.set(None)  # the thread may be of a pool that does other work, too
 
@@ -237,8 +280,8 @@ class ThreadProcessor(Driver):
             except Exception as error:  # noqa: BLE001  else it is lost on this thread
                 self.stop(error)
             self._moved.notify_all()
-            paused = bool(self.core.paused)
-        if paused:
+            awaited = bool(self.core.paused) or self.core.slice_due_ms() == 0
+        if awaited:
             self._access.wake()
 
     def _cancel(self, work: Work) -> None:

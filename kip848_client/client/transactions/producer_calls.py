@@ -73,6 +73,19 @@ class ProducerCalls:
         self.producer: Final = producer
         self.give_up_s = math.inf
 
+    def initialise(self) -> None:
+        """Call ``init_transactions()``, unless the program has: it ends what a killed process left open.
+
+        Raises:
+            ConfigError: the producer has no transactional.id.
+            ProducerFencedError, TransactionFailedError: see there.
+        """
+        try:
+            self._insist(self.producer.init_transactions, slice_s=_SLICE_S)
+        except KafkaException as error:
+            if _reason(error).code() != KafkaError._STATE:
+                raise _named(error, "init_transactions()") from error
+
     def begin(self) -> None:
         """Begin a transaction.
 

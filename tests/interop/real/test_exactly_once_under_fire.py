@@ -44,17 +44,18 @@ EXAMPLE: Final = Path(__file__).parents[3] / "examples" / "exactly_once.py"
 class Workers:
     """Processes that run the example, one name each; a name that was killed is started again, as a supervisor does."""
 
-    def __init__(self, group: Group, source: str, sink: str, folder: Path) -> None:
+    def __init__(self, group: Group, source: str, sink: str, folder: Path, example: Path) -> None:
         self.running: Final[dict[str, subprocess.Popen[bytes]]] = {}
         self._group = group
         self._arguments = (group.bootstrap_servers, source, sink)
         self._folder = folder
+        self._example = example
         self._names = (f"worker-{number}" for number in itertools.count())
 
     def join(self, name: str | None = None) -> None:
         """Start one more, or one again."""
         name = name or next(self._names)
-        command = [sys.executable, str(EXAMPLE), *self._arguments, name, self._group.group_id]
+        command = [sys.executable, str(self._example), *self._arguments, name, self._group.group_id]
         with (self._folder / name).open("ab") as output:
             self.running[name] = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
 
@@ -99,8 +100,8 @@ class Workers:
 
 
 @contextmanager
-def workers_of(group: Group, source: str, sink: str, folder: Path) -> Iterator[Workers]:
-    workers = Workers(group, source, sink, folder)
+def workers_of(group: Group, source: str, sink: str, folder: Path, example: Path = EXAMPLE) -> Iterator[Workers]:
+    workers = Workers(group, source, sink, folder, example)
     try:
         yield workers
     finally:
