@@ -76,6 +76,8 @@ class TaskProcessor(Driver):
         self._slice_armed_ms: float = 0.0
         self._todo: Final[deque[Work]] = deque()
         """Started works that the task of the last one takes."""
+        self._parked: Final[list[asyncio.Future[Work | None]]] = []
+        """On asyncio: tasks that wait for the next work, as a new one costs ten times as much as a future."""
         self._inside = False
         """A task is between two works."""
         self._yielded_s = 0.0
@@ -110,6 +112,9 @@ class TaskProcessor(Driver):
                 finally:
                     with anyio.CancelScope(shield=True):
                         await self._finish()
+                    for parked in self._parked:
+                        if not parked.done():
+                            parked.set_result(None)
                     self._tasks.cancel_scope.cancel()
         if self.error is not None:
             raise self.error
@@ -330,7 +335,24 @@ class TaskProcessor(Driver):
         if self._inside:
             self._todo.append(work)
         else:
-            self._tasks.start_soon(self._handle, work)
+            self._start(work)
+
+    def _start(self, work: Work) -> None:
+        while self._parked:
+            parked = self._parked.pop()
+            if not parked.done():  # cancelled by the end of asyncio.run
+                parked.set_result(work)
+                return
+        self._tasks.start_soon(self._handle, work)
+
+    async def _park(self) -> Work | None:
+        """Wait for another work."""
+        loop = asyncio._get_running_loop()
+        if loop is None:
+            return None
+        parked: asyncio.Future[Work | None] = loop.create_future()
+        self._parked.append(parked)
+        return await parked
 
     async def _handle(self, work: Work) -> None:
         """Run one work after the other, as a task for each would cost more than many a handler."""
@@ -370,7 +392,7 @@ class TaskProcessor(Driver):
                 if scope.cancel_called:
                     break
                 del self._running[id(work)]
-                following = self._next(work, error)
+                following = self._next(work, error) or await self._park()
                 if following is None:
                     return
                 work = following
@@ -396,7 +418,7 @@ class TaskProcessor(Driver):
             return None
         following = self._todo.popleft()
         while self._todo:
-            self._tasks.start_soon(self._handle, self._todo.popleft())
+            self._start(self._todo.popleft())
         return following
 
     def _cancel(self, work: Work) -> None:
