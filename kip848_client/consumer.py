@@ -572,6 +572,7 @@ class Consumer(Generic[K_co, V_co]):
         dead_letter: DeadLetters | None = None,
         timeout_s: float | None = None,
         batch: tuple[int, int] | None = None,
+        split: bool = False,
         buffer: int | None = None,
         buffer_bytes: int = BUFFER_BYTES,
         drain_s: float = DRAIN_S,
@@ -605,6 +606,8 @@ class Consumer(Generic[K_co, V_co]):
                 goes on, and its slot is free when it ends.
             batch: (most records, milliseconds): the handler gets a list of records of one lane, as soon as there are so
                 many or the first has waited so long.
+            split: the records of a batch that failed for good are handled again one by one, each in a list of its own
+                and with attempts of its own.
             buffer: records in hand above which partitions are paused; twice the concurrency if None.
             buffer_bytes: the same in bytes.
             drain_s: how long a revocation waits for running handlers, within 0.8 of max.poll.interval.ms.
@@ -634,6 +637,7 @@ class Consumer(Generic[K_co, V_co]):
             dead_letter=dead_letter,
             timeout_s=timeout_s,
             batch=batch,
+            split=split,
             buffer=buffer,
             buffer_bytes=buffer_bytes,
             drain_s=drain_s,

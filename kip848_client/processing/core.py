@@ -67,7 +67,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 class _Lane:
     """Records that are handled one after the other."""
 
-    __slots__ = ("batch", "busy", "key", "queued", "waiting")
+    __slots__ = ("batch", "busy", "key", "queued", "singles", "waiting")
 
     def __init__(self, key: object) -> None:
         self.key = key
@@ -76,6 +76,8 @@ class _Lane:
         """A call runs, waits to be tried again, or its dead letter is not acknowledged."""
         self.queued = False
         """It stands in the partition's heap of lanes that may start, or waits for its batch."""
+        self.singles = 0
+        """So many of its first records are handled one by one, because they failed together."""
         self.batch = -1
         """Which entry of `Processing._batches` is its own."""
 
@@ -201,6 +203,7 @@ class Processing:
             waiting = [item for lane in partition.lanes.values() for item in lane.waiting]
             for lane in partition.lanes.values():
                 lane.waiting.clear()
+                lane.singles = 0
             self._release(partition, waiting)
             for key in tuple(partition.busy):
                 work = self._works[key]
@@ -304,7 +307,7 @@ class Processing:
         first = lane.waiting[0]
         lane.queued = True
         due_ms = first.taken_ms + self._limits.batch_ms
-        if len(lane.waiting) < self._limits.batch and now_ms < due_ms and not self.stopping:
+        if len(lane.waiting) < self._limits.batch and now_ms < due_ms and not (lane.singles or self.stopping):
             lane.batch = next(self._ties)
             heapq.heappush(self._batches, (due_ms, lane.batch, partition, lane))
             return
@@ -341,7 +344,8 @@ class Processing:
                 continue
             gated = 0
             waiting = lane.waiting
-            items = [waiting.popleft() for _ in range(min(limits.batch, len(waiting)))]
+            items = [waiting.popleft() for _ in range(1 if lane.singles else min(limits.batch, len(waiting)))]
+            lane.singles -= lane.singles > 0
             lane.busy, lane.queued = True, False
             work = Work(items, partition.name, partition.generation, lane=lane, first_started_ms=now_ms)
             self._works[id(work)] = work
@@ -396,6 +400,24 @@ class Processing:
         work.state = "waiting"
         work.attempt += 1
         heapq.heappush(self._retries, (now_ms + in_ms, next(self._ties), work))
+
+    def split(self, work: Work, now_ms: int) -> None:
+        """The records of a failed batch are handled again, one by one."""
+        if id(work) not in self._works:
+            return
+        self._waiting_dead_letter -= len(work.items)
+        partition = self._partitions[work.partition]
+        if partition.draining or self.stopping:
+            self._drop(partition, work, now_ms)  # the next owner begins with it
+            return
+        lane: _Lane = work.lane
+        lane.waiting.extendleft(reversed(work.items))
+        lane.singles += len(work.items)
+        lane.busy = False
+        del self._works[id(work)]
+        partition.busy.discard(id(work))
+        self._queue(partition, lane, now_ms)
+        self._start(now_ms)
 
     def buried(self, work: Work, now_ms: int, *, skipped: bool = False) -> None:
         """A failed record counts as done: its dead letter was acknowledged, or it is skipped."""

@@ -31,6 +31,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     dead_letter: Any
     timeout_s: float | None
     batch: tuple[int, int] | None
+    split: bool
     buffer: int | None
     buffer_bytes: int
     drain_s: float
@@ -71,6 +72,10 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
         if self.buffer is not None:
             _whole(self.buffer, "buffer", 1, 100 * _CONCURRENCY_MAX)
         _whole(self.buffer_bytes, "buffer_bytes", 1, 2**40)
+        if not isinstance(self.split, bool):
+            raise ArgumentTypeError(f"split={self.split!r} is not True or False")
+        if self.split and self.batch is None:
+            raise ConfigError("split=True is for batch=: a record cannot be split")
         if self.batch is not None:
             if not _is_pair(self.batch):
                 raise ArgumentTypeError(f"batch={self.batch!r}: give (most records, milliseconds to wait for them)")

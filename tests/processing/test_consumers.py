@@ -246,6 +246,7 @@ def test_calls_that_process_makes_by_itself_are_refused(kip848_broker: EmbeddedB
         ({"timeout_s": 0}, ConfigError),
         ({"batch": 10}, ConfigError),
         ({"batch": (10, 5), "order": "none"}, ConfigError),
+        ({"split": True}, ConfigError),
     ],
     ids=str,
 )
@@ -391,3 +392,25 @@ def test_what_a_cancelled_task_raises_is_no_failure(kip848_broker: EmbeddedBroke
     asyncio.run(main())
     assert heard.is_set()
     assert kip848_broker.groups.committed("g").get(("orders", 0), 0) == 0
+
+
+def test_only_the_bad_record_of_a_batch_goes_to_the_dead_letters(kip848_broker: EmbeddedBroker) -> None:
+    """A bulk insert of 500 rows is refused for one of them."""
+    _filled(kip848_broker, 5)
+    kip848_broker.topics.create("dead")
+    inserted: list[bytes] = []
+
+    def insert(messages: list[Any]) -> None:
+        if any(message.value() == b"2" for message in messages):
+            raise ValueError("poison")
+        inserted.extend(message.value() for message in messages)
+        if b"4" in inserted:
+            consumer.hand_over()
+
+    letters = DeadLetters(Producer({"bootstrap.servers": kip848_broker.bootstrap_servers}), "dead")
+    with Consumer(_conf(kip848_broker)) as consumer:
+        consumer.subscribe(["orders"])
+        consumer.process(insert, order="partition", batch=(5, 60_000), split=True, dead_letter=letters)
+    assert inserted == [b"0", b"1", b"3", b"4"]
+    assert [letter.value for letter in kip848_broker.records("dead")] == [b"2"]
+    assert kip848_broker.groups.committed("g")["orders", 0] == 5

@@ -354,3 +354,22 @@ def test_marks_that_the_broker_refuses_as_too_long_become_shorter() -> None:
     assert played.core.shorten_marks()
     assert played.commit() is None, "the offset is committed already"
     assert not played.core.shorten_marks()
+
+
+def test_a_failed_batch_is_split_in_its_order() -> None:
+    """One bad record no longer takes the others of its batch along; what came after them waits behind them."""
+    played = Played(10, batch=3, batch_ms=50, buffer=100)
+    played.take(0, 1, 2, 3, lanes="aaaa")
+    played.end(0, error=ValueError())
+    played.core.split(played.failed.pop(), played.now)
+    played.perform()
+    assert [item.offset for item in played.running[0, 0].items] == [0]
+    played.end(0)
+    played.end(1, error=ValueError())
+    played.core.buried(played.failed.pop(), played.now)
+    played.perform()
+    played.end(2)
+    assert played.commit() == (3, [])
+    played.advance(50)
+    assert [item.offset for item in played.running[0, 3].items] == [3]
+    assert played.started == [0, 0, 1, 2, 3]

@@ -9,6 +9,7 @@ import pytest
 
 from kip848_client.model import NamedPartition
 from kip848_client.processing.marks import decode_marks
+from kip848_client.processing.work import Work
 from tests.processing.harness import Played
 
 PARTITIONS = [NamedPartition("t", number) for number in range(3)]
@@ -49,7 +50,12 @@ def play(seed: int) -> None:
 def life(log: Log, rng: random.Random) -> None:
     """One owner of all partitions, from its assignment to a crash, a loss, or an orderly end."""
     played = Played(
-        rng.randint(1, 8), buffer=rng.randint(1, 20), timeout_ms=rng.choice([None, 50]), cancellable=rng.random() < 0.5
+        rng.randint(1, 8),
+        buffer=rng.randint(1, 20),
+        timeout_ms=rng.choice([None, 50]),
+        cancellable=rng.random() < 0.5,
+        batch=rng.choice([1, 1, 3]),
+        batch_ms=rng.choice([0, 20]),
     )
     core = played.core
     left = {}
@@ -89,8 +95,10 @@ def step(log: Log, rng: random.Random, played: Played, left: dict[NamedPartition
         work = played.failed.pop()
         if rng.random() < 0.6:
             core.retry(work, played.now, in_ms=rng.randint(0, 60))
+        elif len(work.items) > 1 and rng.random() < 0.5:
+            core.split(work, played.now)
         else:  # a dead letter
-            note(log, work.partition, work.items[0].offset)
+            note(log, work)
             core.buried(work, played.now)
         played.perform()
 
@@ -102,7 +110,7 @@ def end_one(log: Log, rng: random.Random, played: Played) -> None:
         played.end(offset, partition=PARTITIONS[number], error=ValueError())
     else:
         if counts:
-            note(log, work.partition, offset)
+            note(log, work)
         if work.state == "cancelled":
             played.running.pop((number, offset))
             played.core.failed(work, TimeoutError(), played.now)
@@ -111,11 +119,13 @@ def end_one(log: Log, rng: random.Random, played: Played) -> None:
             played.end(offset, partition=PARTITIONS[number])
 
 
-def note(log: Log, partition: NamedPartition, offset: int) -> None:
-    if offset not in log.done[partition]:
-        log.done[partition].add(offset)
-        lane = next(lane for at, lane in log.records[partition] if at == offset)
-        log.order[partition, lane].append(offset)
+def note(log: Log, work: Work) -> None:
+    partition = work.partition
+    for offset in [item.offset for item in work.items]:
+        if offset not in log.done[partition]:
+            log.done[partition].add(offset)
+            lane = next(lane for at, lane in log.records[partition] if at == offset)
+            log.order[partition, lane].append(offset)
 
 
 def commit(log: Log, played: Played) -> None:

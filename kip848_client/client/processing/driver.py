@@ -278,6 +278,8 @@ class Driver(ABC):
             return
         if wait_s is not None:
             self.core.retry(work, now, in_ms=int(wait_s * 1000))
+        elif self.settings.split and len(work.items) > 1:
+            self.core.split(work, now)
         elif self._letters is not None:
             self._bury(work, error)
         elif self.settings.on_error == "skip":
