@@ -29,8 +29,10 @@ from kip848_client.plain_text import printable
 __all__ = ["main", "COMMANDS"]
 
 COMMANDS: Final[dict[str, str]] = {
+    "acls": "who may do what: list, create and delete access rules",
     "assignor": "check a client-side assignor, and draw its result",
     "broker": "run the embedded broker until SIGTERM or Ctrl-C",
+    "cluster": "the nodes of a cluster, its controller and its features",
     "completion": "let a shell complete commands and options",
     "consume": "print records: as a member of a group, or of any partitions, from and until any place",
     "groups": "list, describe, watch, export and delete groups; show lag, reset offsets",

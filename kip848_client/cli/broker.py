@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 
 from kip848_client.broker.broker import EmbeddedBroker
 from kip848_client.broker.cluster.nodes import Listener
-from kip848_client.cli.broker_security import add_security_arguments, security_options
+from kip848_client.cli.serving.broker_security import add_security_arguments, security_options
 from kip848_client.cli.shared.options import key_value
 from kip848_client.clock import ManualClock
 from kip848_client.errors import ConfigError

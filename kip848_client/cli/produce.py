@@ -21,9 +21,9 @@ from typing import Any, Final
 
 import msgspec
 
+from kip848_client.cli.shared.admin_client import client_conf
 from kip848_client.cli.shared.options import key_value, request_timeout
 from kip848_client.cli.shared.properties import add_client_arguments, reach, read_properties
-from kip848_client.cli.topics import client_conf
 from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.plain_text import counted
 

@@ -19,9 +19,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from kip848_client.cli.report_periods import tell_comparison
-from kip848_client.cli.report_spark import add_spark_arguments, run_spark
-from kip848_client.cli.report_what_if import savings
+from kip848_client.cli.reporting.report_periods import tell_comparison
+from kip848_client.cli.reporting.report_spark import add_spark_arguments, run_spark
+from kip848_client.cli.reporting.report_what_if import savings
 from kip848_client.cli.watching.groups_read import read_cluster
 from kip848_client.errors import ConfigError, Kip848Error, join_names
 from kip848_client.journal import read_journal

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -21,10 +21,10 @@ from kip848_client.admin import Admin
 from kip848_client.admin.results import raise_all
 from kip848_client.admin.topics import At
 from kip848_client.cli.broker import parse_topics
+from kip848_client.cli.shared.admin_client import admin_client, asked, client_conf
 from kip848_client.cli.shared.options import key_value, request_timeout
-from kip848_client.cli.shared.properties import Role, add_client_arguments, reach, read_properties
+from kip848_client.cli.shared.properties import add_client_arguments, reach, read_properties
 from kip848_client.cli.shared.tables import table
-from kip848_client.config.security import OWN_SECURITY_KEYS
 from kip848_client.errors import (
     BrokerError,
     ConfigError,
@@ -133,44 +133,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise type(error)(f"{error}; no answer from {servers}: check that a broker listens there") from error
 
 
-def client_conf(
-    arguments: argparse.Namespace, *, role: Role = "client", options: Mapping[str, str] | None = None
-) -> dict[str, str]:
-    """The configuration of a client without a group; what `read_properties` returns wins over the defaults.
-
-    Raises:
-        ConfigError: a property without ``=``, or a file that cannot be read.
-    """
-    conf = {
-        "client.id": f"kip848-{arguments.command}",
-        "log_level": "2",  # librdkafka would repeat each refused connection twenty times a second
-        **read_properties(arguments, role=role, options=options),
-    }
-    return {key: value for key, value in conf.items() if key not in OWN_SECURITY_KEYS}
-
-
-def _admin(arguments: argparse.Namespace) -> AdminClient:
-    from confluent_kafka import KafkaException  # here, so that the options can be listed without loading librdkafka
-    from confluent_kafka.admin import AdminClient
-
-    try:
-        return AdminClient({**client_conf(arguments)})
-    except KafkaException as error:
-        raise ConfigError(f"{error.args[0].str()}") from error
-
-
-def _ask(what: str, question: Callable[[], Any]) -> Any:
-    from kip848_client.client.records.data_plane import KafkaException, translate
-
-    try:
-        return question()
-    except KafkaException as error:
-        raise translate(error, what=what) from error
-
-
 def _list(arguments: argparse.Namespace) -> int:
-    admin = _admin(arguments)
-    found = _ask("the list of topics", lambda: admin.list_topics(timeout=arguments.timeout)).topics
+    admin = admin_client(arguments)
+    found = asked("the list of topics", lambda: admin.list_topics(timeout=arguments.timeout)).topics
     counts = {name: len(found[name].partitions) for name in sorted(found) if name not in INTERNAL_TOPICS}
     if arguments.json:
         print(to_json({"topics": [{"topic": name, "partitions": count} for name, count in counts.items()]}))
@@ -189,7 +154,7 @@ def _create(arguments: argparse.Namespace) -> int:
         NewTopic(name, num_partitions=count, replication_factor=arguments.replicas, config=configs)
         for name, count in parse_topics(arguments.topics, option="topic").items()
     ]
-    admin = _admin(arguments)
+    admin = admin_client(arguments)
     futures = admin.create_topics(topics, request_timeout=arguments.timeout)
     return _do_each("created", "was not created", futures, as_json=arguments.json)
 
@@ -200,7 +165,7 @@ def _alter(arguments: argparse.Namespace) -> int:
 
     if arguments.partitions is None and not arguments.config and not arguments.unset:
         raise ConfigError("nothing to change: give --partitions, --config or --unset")
-    admin, name, timeout_s = _admin(arguments), arguments.topic, arguments.timeout
+    admin, name, timeout_s = admin_client(arguments), arguments.topic, arguments.timeout
     done = []
     if arguments.config or arguments.unset:
         entries = [
@@ -209,20 +174,20 @@ def _alter(arguments: argparse.Namespace) -> int:
         ]
         resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=entries)
         (future,) = admin.incremental_alter_configs([resource], request_timeout=timeout_s).values()
-        _ask(f"the configuration of topic {name!r} was not changed", future.result)
+        asked(f"the configuration of topic {name!r} was not changed", future.result)
         done += [f"{key}={value}" for key, value in arguments.config] + [f"{key} unset" for key in arguments.unset]
     if arguments.partitions is not None:
         (future,) = admin.create_partitions(
             [NewPartitions(name, arguments.partitions)], request_timeout=timeout_s
         ).values()
-        _ask(f"topic {name!r} has no more partitions than before", future.result)
+        asked(f"topic {name!r} has no more partitions than before", future.result)
         done.append(counted(arguments.partitions, "partition"))
     print(to_json({"altered": name, "changes": done}) if arguments.json else f"{printable(name)}: {', '.join(done)}")
     return 0
 
 
 def _delete(arguments: argparse.Namespace) -> int:
-    admin = _admin(arguments)
+    admin = admin_client(arguments)
     futures = admin.delete_topics(arguments.topics, request_timeout=arguments.timeout)
     return _do_each("deleted", "was not deleted", futures, as_json=arguments.json)
 
@@ -233,7 +198,7 @@ def _do_each(done: str, failed: str, futures: dict[str, Any], *, as_json: bool) 
     refused: list[Kip848Error] = []
     for name, future in futures.items():
         try:
-            _ask(f"topic {name!r} {failed}", future.result)
+            asked(f"topic {name!r} {failed}", future.result)
         except Kip848Error as error:
             refused.append(error)
         else:
@@ -247,7 +212,7 @@ def _do_each(done: str, failed: str, futures: dict[str, Any], *, as_json: bool) 
 
 
 def _describe(arguments: argparse.Namespace) -> int:
-    admin = _admin(arguments)
+    admin = admin_client(arguments)
     described: list[TopicDetails] = []
     refused: list[Kip848Error] = []
     for name in arguments.topics:
@@ -287,7 +252,7 @@ def _description(admin: AdminClient, name: str, arguments: argparse.Namespace) -
     partitions = _partitions_of(admin, name, timeout_s=timeout_s)
     resource = ConfigResource(ConfigResource.Type.TOPIC, name)
     (future,) = admin.describe_configs([resource], request_timeout=timeout_s).values()
-    configs = _ask(f"the configuration of topic {name!r}", future.result)
+    configs = asked(f"the configuration of topic {name!r}", future.result)
     starts, ends = _edges(arguments, name, sorted(partitions))
     return TopicDetails(
         topic=name,
@@ -307,7 +272,7 @@ def _description(admin: AdminClient, name: str, arguments: argparse.Namespace) -
 
 
 def _partitions_of(admin: AdminClient, name: str, *, timeout_s: float) -> dict[int, Any]:
-    found = _ask(f"topic {name!r}", lambda: admin.list_topics(timeout=timeout_s)).topics.get(name)
+    found = asked(f"topic {name!r}", lambda: admin.list_topics(timeout=timeout_s)).topics.get(name)
     if found is None:
         raise error_for_code(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
     partitions: dict[int, Any] = found.partitions

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kip848_client.cli import consume, produce, topics
+from kip848_client.cli import consume, produce
+from kip848_client.cli.shared.admin_client import client_conf
 from kip848_client.cli.shared.properties import Role, add_client_arguments, read_properties
 from kip848_client.errors import ConfigError
 
@@ -179,4 +180,4 @@ def test_the_permission_to_send_a_secret_in_the_clear_is_not_given_to_librdkafka
     add_client_arguments(parser)
     parser.set_defaults(command="topics")
     allowed = parser.parse_args(["--bootstrap", "a:1", "-X", "kip848.allow.unencrypted.credentials=true"])
-    assert topics.client_conf(allowed).keys() == {"bootstrap.servers", "client.id", "log_level"}
+    assert client_conf(allowed).keys() == {"bootstrap.servers", "client.id", "log_level"}

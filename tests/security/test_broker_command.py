@@ -11,7 +11,7 @@ import pytest
 
 from kip848_client import Consumer
 from kip848_client.cli import main
-from kip848_client.cli.broker_security import parse_users
+from kip848_client.cli.serving.broker_security import parse_users
 from kip848_client.errors import ConfigError
 from tests.security.certificates import Authority, Identity
 from tests.support.waiting import wait_until

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kip848_client.cli.report_periods import draw, tell_comparison
+from kip848_client.cli.reporting.report_periods import draw, tell_comparison
 from kip848_client.cli.shared.properties import add_client_arguments, read_properties
 from kip848_client.cli.shared.spark_options import add_session_arguments, read_conf, read_master
 from kip848_client.cli.watching.offsets_reader import topic_names

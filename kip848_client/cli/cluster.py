@@ -1,0 +1,63 @@
+"""``kip848 cluster``: which nodes there are, which one controls, and which features are on.
+
+::
+
+    kip848 cluster --bootstrap 127.0.0.1:9092
+    kip848 cluster --json --bootstrap 127.0.0.1:9092
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from kip848_client.admin import Admin
+from kip848_client.cli.shared.admin_client import admin_client, asked
+from kip848_client.cli.shared.options import request_timeout
+from kip848_client.cli.shared.properties import add_client_arguments, read_properties
+from kip848_client.cli.shared.tables import table
+from kip848_client.json_text import to_json
+from kip848_client.plain_text import printable
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "--timeout", metavar="SECONDS", type=request_timeout, default=10.0, help="for each request (10)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_client_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Describe the cluster.
+
+    Raises:
+        Kip848Error: no broker answers, or one refuses.
+    """
+    with Admin(read_properties(arguments)) as admin:
+        features = admin.features(timeout_s=arguments.timeout)
+    client = admin_client(arguments)
+    found = asked("the cluster", lambda: client.describe_cluster(request_timeout=arguments.timeout).result())
+    controller = None if found.controller is None else found.controller.id
+    nodes = sorted(found.nodes, key=lambda node: node.id)
+    if arguments.json:
+        rows = [{"node": node.id, "host": node.host, "port": node.port, "rack": node.rack} for node in nodes]
+        print(to_json({"cluster_id": found.cluster_id, "controller": controller, "nodes": rows, "features": features}))
+        return 0
+    print(f"cluster {printable(found.cluster_id)}\n")
+    print(
+        table(
+            ("NODE", "ADDRESS", "RACK", "ROLE"),
+            [
+                (str(node.id), f"{node.host}:{node.port}", node.rack or "", "controller" * (node.id == controller))
+                for node in nodes
+            ],
+        )
+    )
+    if features.supported:
+        rows_of = [
+            (name, str(features.finalized.get(name, 0)), f"{lowest} to {highest}")
+            for name, (lowest, highest) in sorted(features.supported.items())
+        ]
+        print(f"\n{table(('FEATURE', 'VERSION', 'SUPPORTED'), rows_of)}")
+    return 0

@@ -1,0 +1,1 @@
+"""Parts of ``kip848 report``: periods, what-if, Spark."""
