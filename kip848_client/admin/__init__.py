@@ -8,7 +8,6 @@ from kip848_client.admin.clients import Admin, AsyncAdmin
 from kip848_client.admin.resets import ResetTo, read_offsets
 from kip848_client.admin.results import (
     ClusterFeatures,
-    ConnectGroupDescription,
     GroupDescription,
     GroupLag,
     GroupListing,
@@ -27,6 +26,7 @@ from kip848_client.admin.results import (
     TransactionListing,
     UnitDescription,
     WorkerDescription,
+    WorkerGroupDescription,
 )
 from kip848_client.model import NamedPartition
 
@@ -34,7 +34,7 @@ __all__ = [
     "Admin",
     "AsyncAdmin",
     "ClusterFeatures",
-    "ConnectGroupDescription",
+    "WorkerGroupDescription",
     "GroupDescription",
     "GroupLag",
     "GroupListing",

@@ -20,7 +20,7 @@ from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 import anyio
 import anyio.to_thread
 
-from kip848_client.admin import groups, offsets, resets, topics, transactions
+from kip848_client.admin import groups, offsets, resets, topics, transactions, workers
 from kip848_client.admin.cluster import Cluster
 from kip848_client.aio.owner_thread import teller
 from kip848_client.client.control.connection_opener import ConnectionOpener
@@ -187,6 +187,8 @@ class Admin(_Client):
     lag = _blocking(groups.lag)
     delete_groups = _blocking(groups.delete_groups)
     remove_members = _blocking(groups.remove_members)
+    describe_workers = _blocking(workers.describe_workers)
+    drain_workers = _blocking(workers.drain_workers)
     group_config = _blocking(groups.group_config)
     committed_offsets = _blocking(offsets.committed_offsets)
     commit_offsets = _blocking(offsets.commit_offsets)
@@ -224,6 +226,8 @@ class AsyncAdmin(_Client):
     lag = _awaited(groups.lag)
     delete_groups = _awaited(groups.delete_groups)
     remove_members = _awaited(groups.remove_members)
+    describe_workers = _awaited(workers.describe_workers)
+    drain_workers = _awaited(workers.drain_workers)
     group_config = _awaited(groups.group_config)
     committed_offsets = _awaited(offsets.committed_offsets)
     commit_offsets = _awaited(offsets.commit_offsets)

@@ -11,7 +11,6 @@ import msgspec
 from kip848_client.admin.cluster import TIMEOUT_S_DEFAULT, Call, Cluster, Node, check, refusal
 from kip848_client.admin.offsets import committed_of
 from kip848_client.admin.results import (
-    ConnectGroupDescription,
     GroupDescription,
     GroupLag,
     GroupListing,
@@ -20,18 +19,18 @@ from kip848_client.admin.results import (
     OtherGroupDescription,
     Progress,
     Results,
-    UnitDescription,
-    WorkerDescription,
+    WorkerGroupDescription,
     split,
 )
 from kip848_client.admin.share_groups import share_group, starts_of
 from kip848_client.admin.topics import LATEST, offsets_of
+from kip848_client.admin.worker_groups import classic_workers, connect_workers, with_tokens
 from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import BrokerError, ConfigError, Kip848Error, ProtocolError
-from kip848_client.model import NamedPartition, Unit
+from kip848_client.model import NamedPartition
 from kip848_client.wire.api_keys import ApiKey
-from kip848_client.wire.messages import connect_group_describe, describe_groups
 from kip848_client.wire.messages import consumer_group_describe as described
+from kip848_client.wire.messages import describe_groups
 from kip848_client.wire.messages.connect_group_describe import ConnectGroupDescribeRequest
 from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kip848_client.wire.messages.consumer_protocol import decode_assignment, decode_subscription
@@ -41,8 +40,9 @@ from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest
 from kip848_client.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kip848_client.wire.messages.list_groups import ListGroupsRequest
 from kip848_client.wire.messages.share_group_describe import ShareGroupDescribeRequest
+from kip848_client.worker.classic_messages import PROTOCOL_TYPE
 
-Description: TypeAlias = GroupDescription | ConnectGroupDescription | OtherGroupDescription
+Description: TypeAlias = GroupDescription | WorkerGroupDescription | OtherGroupDescription
 
 GROUP_RESOURCE: Final = 32
 """In DescribeConfigs, the type of a group."""
@@ -111,6 +111,9 @@ async def describe(
     call = cluster.call(timeout_s)
     found = await _describe(call, group_ids)
     await _name_others(call, found)
+    found |= await with_tokens(
+        call, {key: one for key, one in found.items() if isinstance(one, WorkerGroupDescription)}
+    )
     if with_progress:
         consumers = {key: one for key, one in found.items() if isinstance(one, GroupDescription)}
         for group_id, progress in (await _progress(call, consumers)).items():
@@ -269,7 +272,8 @@ async def _describe_at(node: Node, group_ids: Sequence[str]) -> Mapping[str, Des
             if classic.error_code not in {0, ErrorCode.GROUP_ID_NOT_FOUND}:
                 found[classic.group_id] = refusal(classic.error_code, f"group {classic.group_id!r}")
             elif not classic.error_code and classic.group_state != DEAD:
-                found[classic.group_id] = _classic_group(classic)
+                of_workers = classic.protocol_type == PROTOCOL_TYPE
+                found[classic.group_id] = classic_workers(classic) if of_workers else _classic_group(classic)
         left = _missing(found)
     if left and node.highest(ApiKey.SHARE_GROUP_DESCRIBE) >= 1:
         for shared in (await node.send(ShareGroupDescribeRequest(group_ids=left))).groups:
@@ -279,7 +283,7 @@ async def _describe_at(node: Node, group_ids: Sequence[str]) -> Mapping[str, Des
     if left and node.highest(ApiKey.CONNECT_GROUP_DESCRIBE) >= 0:
         for workers in (await node.send(ConnectGroupDescribeRequest(group_ids=left))).groups:
             if not workers.error_code:
-                found[workers.group_id] = _connect_group(workers)
+                found[workers.group_id] = connect_workers(workers)
     return found
 
 
@@ -291,7 +295,7 @@ async def size_and_type(call: Call, group_id: str) -> tuple[int, str]:
     """
     one = (await _describe(call, [group_id]))[group_id]
     match one:
-        case GroupDescription(members=members) | ConnectGroupDescription(workers=members):
+        case GroupDescription(members=members) | WorkerGroupDescription(workers=members):
             return len(members), one.type
         case Kip848Error() if not _is_missing(one):
             raise one
@@ -445,48 +449,6 @@ def _member(member: described.Member) -> MemberDescription:
         assigned=_partitions(member.assignment),
         target=_partitions(member.target_assignment),
         protocol="classic" if member.member_type == CLASSIC_MEMBER else "consumer",
-    )
-
-
-def _connect_group(group: connect_group_describe.DescribedGroup) -> ConnectGroupDescription:
-    names = {member.member_id: member.worker_id or member.member_id for member in group.members}
-    owners: dict[Unit, tuple[str, int]] = {}
-    targets: dict[Unit, str] = {}
-    for member in group.members:
-        name = names[member.member_id]
-        for held in member.assigned:
-            for index, token in zip(held.indexes, held.epochs, strict=True):
-                owners[Unit(held.name, index)] = name, token
-        targets |= {Unit(wanted.name, index): name for wanted in member.target for index in wanted.indexes}
-    deferred = {Unit(item.name, index) for item in group.deferred for index in item.indexes}
-    return ConnectGroupDescription(
-        group_id=group.group_id,
-        state=group.group_state,
-        group_epoch=group.group_epoch,
-        assignment_epoch=group.assignment_epoch,
-        assignor=group.assignor_name,
-        catalog_offset=group.catalog_offset,
-        workers=tuple(
-            WorkerDescription(
-                worker_id=names[member.member_id],
-                client_host=member.client_host,
-                member_id=member.member_id,
-                instance_id=member.instance_id,
-                member_epoch=member.member_epoch,
-                state=member.state,
-            )
-            for member in group.members
-        ),
-        units=tuple(
-            UnitDescription(
-                unit=str(unit),
-                owner=owners[unit][0] if unit in owners else None,
-                token=owners[unit][1] if unit in owners else None,
-                target=targets.get(unit),
-                deferred=unit in deferred,
-            )
-            for unit in sorted(owners.keys() | targets.keys() | deferred)
-        ),
     )
 
 

@@ -167,13 +167,20 @@ class GroupDescription(msgspec.Struct, frozen=True):
 
 
 class WorkerDescription(msgspec.Struct, frozen=True):
-    """One worker of a connect group; units and their tokens as text."""
+    """One worker.
+
+    Args:
+        worker_id: its ``worker.id``; its member id while its classic group rebalances.
+        member_epoch: None in a classic group.
+        state: of a connect group as its coordinator names it; in a classic group ``draining`` or blank.
+    """
 
     worker_id: str
+    client_id: str
     client_host: str
     member_id: str
     instance_id: str | None
-    member_epoch: int
+    member_epoch: int | None
     state: str
 
 
@@ -182,9 +189,11 @@ class UnitDescription(msgspec.Struct, frozen=True):
 
     Args:
         owner: worker id of the worker that runs it, or None.
-        token: its fencing token, or None.
+        token: its fencing token, or None. Of a unit that moved since its owner last joined a classic group it is the
+            newest token, which is above the owner's if the owner has renewed it since.
         target: worker id of the worker that should run it, or None.
         deferred: the assignor has left it without a worker for now.
+        since_ms: when the owner was given it in a classic group; None if that is not known.
     """
 
     unit: str
@@ -192,20 +201,27 @@ class UnitDescription(msgspec.Struct, frozen=True):
     token: int | None
     target: str | None
     deferred: bool
+    since_ms: int | None = None
 
 
-class ConnectGroupDescription(msgspec.Struct, frozen=True):
-    """A connect group: its workers, and its units in their order."""
+class WorkerGroupDescription(msgspec.Struct, frozen=True):
+    """A group of workers: its workers, and its units in their order.
+
+    Args:
+        group_epoch, assignment_epoch: of a connect group; None for a classic one.
+        catalog_offset: version of the list of units; -1 if it is not known.
+        type: ``classic`` or ``connect``.
+    """
 
     group_id: str
     state: str
-    group_epoch: int
-    assignment_epoch: int
+    group_epoch: int | None
+    assignment_epoch: int | None
     assignor: str
     catalog_offset: int
     workers: tuple[WorkerDescription, ...]
     units: tuple[UnitDescription, ...]
-    type: str = "connect"
+    type: str
 
 
 class OtherGroupDescription(msgspec.Struct, frozen=True):

@@ -88,10 +88,11 @@ async def describe_transactions(
     Raises:
         Kip848Error: no broker answers.
     """
-    return split(await cluster.call(timeout_s).at_coordinators(transactional_ids, _describe, of=TRANSACTION))
+    return split(await cluster.call(timeout_s).at_coordinators(transactional_ids, describe_at, of=TRANSACTION))
 
 
-async def _describe(node: Node, ids: Sequence[str]) -> Mapping[str, TransactionDescription | Kip848Error]:
+async def describe_at(node: Node, ids: Sequence[str]) -> Mapping[str, TransactionDescription | Kip848Error]:
+    """Describe transactions that one coordinator has."""
     answer = await node.send(DescribeTransactionsRequest(transactional_ids=tuple(ids)))
     found: dict[str, TransactionDescription | Kip848Error] = {}
     for one in answer.transaction_states:
@@ -238,7 +239,7 @@ async def _known(call: Call, producer_ids: set[int]) -> list[TransactionDescript
     listed = split(await call.everywhere(ask))
     listed.raise_errors()
     names = [name for several in listed.values.values() for name in several]
-    described = split(await call.at_coordinators(names, _describe, of=TRANSACTION))
+    described = split(await call.at_coordinators(names, describe_at, of=TRANSACTION))
     described.raise_errors()
     return [one for one in described.values.values() if one.state in _UNENDED]
 

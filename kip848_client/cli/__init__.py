@@ -42,6 +42,7 @@ COMMANDS: Final[dict[str, str]] = {
     "sweep": "play many thousands of seeds on Spark, and keep the results as Parquet",
     "topics": "create, list, describe, change and delete topics",
     "transactions": "show open transactions and whom they hold back; abort them",
+    "workers": "show which process runs which unit, since when and with which token; drain a process",
 }
 """Subcommand -> its line in the help. Each is the module of that name in this package, if it is there."""
 

@@ -28,18 +28,19 @@ import msgspec
 
 from kip848_client.admin import (
     Admin,
-    ConnectGroupDescription,
     GroupDescription,
     GroupLag,
     GroupListing,
     OtherGroupDescription,
+    WorkerGroupDescription,
 )
 from kip848_client.admin.groups import shown_elsewhere
 from kip848_client.admin.results import raise_all
 from kip848_client.cli.shared.options import request_timeout
 from kip848_client.cli.shared.partitions import topics_and_partitions
 from kip848_client.cli.shared.properties import add_client_arguments, read_properties
-from kip848_client.cli.shared.tables import name_partitions, table
+from kip848_client.cli.shared.tables import name_partitions, number, table
+from kip848_client.cli.shared.worker_tables import describe_workers
 from kip848_client.cli.watching import groups_export, groups_record, groups_reset, groups_watch
 from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.json_text import to_json
@@ -47,7 +48,7 @@ from kip848_client.model import NamedPartition
 from kip848_client.patterns import compiled
 from kip848_client.plain_text import counted, printable
 
-_Answer: TypeAlias = GroupListing | GroupDescription | ConnectGroupDescription | GroupLag | str
+_Answer: TypeAlias = GroupListing | GroupDescription | WorkerGroupDescription | GroupLag | str
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -219,7 +220,7 @@ def _blocks(answer: Sequence[_Answer]) -> Iterable[str]:
     for item in answer:
         if isinstance(item, GroupDescription):
             yield describe(item)
-        elif isinstance(item, ConnectGroupDescription):
+        elif isinstance(item, WorkerGroupDescription):
             yield describe_workers(item)
         elif isinstance(item, GroupLag):
             yield f"group {printable(item.group_id)}\n\n{_progress(item)}"
@@ -263,46 +264,14 @@ def _member_table(group: GroupDescription) -> str:
     return table(header, members) if members else ""
 
 
-def describe_workers(group: ConnectGroupDescription) -> str:
-    """Write a connect group: a headline, its workers, and who runs which unit."""
-    headline = f"connect group {group.group_id}: {group.state}, epoch {group.group_epoch}"
-    if group.assignment_epoch != group.group_epoch:
-        headline += f" (assignment of epoch {group.assignment_epoch})"
-    blocks = [printable(f"{headline}, assignor {group.assignor}")]
-    if group.workers:
-        rows = [
-            (
-                one.worker_id,
-                one.client_host.removeprefix("/"),
-                str(one.member_epoch),
-                one.instance_id or "",
-                one.member_id,
-            )
-            for one in group.workers
-        ]
-        blocks.append(table(("WORKER", "HOST", "EPOCH", "INSTANCE", "MEMBER ID"), rows))
-    if group.units:
-        cells = [
-            (
-                one.unit,
-                one.owner or "-",
-                _number(one.token),
-                "deferred" if one.deferred else "" if one.target == one.owner else one.target or "",
-            )
-            for one in group.units
-        ]
-        blocks.append(table(("UNIT", "OWNER", "TOKEN", "TARGET"), cells))
-    return "\n\n".join(blocks)
-
-
 def _progress(group: GroupLag) -> str:
     rows = [
         (
             item.partition.topic,
             str(item.partition.partition),
-            _number(item.committed),
-            _number(item.end),
-            _number(item.lag),
+            number(item.committed),
+            number(item.end),
+            number(item.lag),
             item.owner or "-",
         )
         for item in group.progress
@@ -318,10 +287,6 @@ def _lag(group: GroupLag) -> str:
     of_how_many = f"{group.unknown:,} of {counted(len(group.progress), 'partition')}"
     known = f"; {group.known_lag:,} in the others" if group.unknown < len(group.progress) else ""
     return f"lag unknown: nothing is committed, or no end is known, for {of_how_many}{known}"
-
-
-def _number(value: int | None) -> str:
-    return "-" if value is None else f"{value:,}"
 
 
 def _plain(item: _Answer) -> object:

@@ -31,7 +31,7 @@ class Claim(msgspec.Struct, frozen=True):
         members: checksums of the ids of the members in the last plan.
     """
 
-    worker_id: str
+    worker_id: str = ""
     generation: int = -1
     version: int = 0
     units: list[Pair] = []
@@ -84,9 +84,9 @@ def from_pairs(pairs: Iterable[Pair]) -> list[Unit]:
     return [Unit(*pair) for pair in pairs]
 
 
-def transactional_id(group_id: str, unit: Unit) -> str:
-    """The transactional id whose epochs are the fencing tokens of a unit."""
-    return f"{PROTOCOL_TYPE}/{group_id}/{unit.name}" + ("" if unit.index < 0 else f"/{unit.index}")
+def transactional_id(group_id: str, unit: Unit | str) -> str:
+    """The transactional id whose epochs are the fencing tokens of a unit, or of what ``str`` makes of one."""
+    return f"{PROTOCOL_TYPE}/{group_id}/{unit}"
 
 
 def token_of(producer_id: int, producer_epoch: int) -> int:

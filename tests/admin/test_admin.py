@@ -14,11 +14,11 @@ from msgspec.structs import replace
 
 from kip848_client import Admin, AsyncAdmin, Consumer, EmbeddedBroker, TopicPartition, Worker
 from kip848_client.admin import (
-    ConnectGroupDescription,
     GroupDescription,
     NamedPartition,
     OtherGroupDescription,
     ShiftBy,
+    WorkerGroupDescription,
     read_offsets,
 )
 from kip848_client.errors import (
@@ -92,7 +92,7 @@ def test_groups_of_every_kind_are_described_in_one_call(orders: EmbeddedBroker, 
     assert kinds == {
         "by hand": GroupDescription,
         "modern": GroupDescription,
-        "units": ConnectGroupDescription,
+        "units": WorkerGroupDescription,
         "shared": OtherGroupDescription,
     }
     modern = found["modern"]

@@ -1,4 +1,5 @@
-"""The control port of ``kip848 broker``: the test kit over HTTP, for programs in other languages.
+"""Parts of ``kip848 broker``: the options of its security; its control port, the test kit over HTTP.
 
-Here belongs what is particular to HTTP and JSON. Not here: what a call does (`kip848_client.broker.controls`).
+Here belongs what is particular to the command line, HTTP and JSON. Not here: what a call does
+(`kip848_client.broker.controls`).
 """

@@ -32,6 +32,11 @@ def name_partitions(partitions: Iterable[NamedPartition]) -> str:
     return " ".join(texts) or "-"
 
 
+def number(value: int | None) -> str:
+    """Write a number, or a dash for None."""
+    return "-" if value is None else f"{value:,}"
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Write a table; columns whose cells are all empty are left out. In colour on a terminal, if rich is installed.
 
@@ -46,8 +51,8 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = []
     for cells in zip(*columns, strict=True):
         aligned = [
-            cell.rjust(width) if number else cell.ljust(width)
-            for cell, width, number in zip(cells, widths, numbers, strict=True)
+            cell.rjust(width) if is_number else cell.ljust(width)
+            for cell, width, is_number in zip(cells, widths, numbers, strict=True)
         ]
         lines.append("  ".join(aligned).rstrip())
     return "\n".join(lines)
@@ -60,8 +65,8 @@ def _coloured(columns: Sequence[Sequence[str]], numbers: Sequence[bool]) -> str:
     from rich.text import Text
 
     drawn = Table(box=box.SIMPLE_HEAD, header_style="bold cyan", pad_edge=False)
-    for (title, *_), number in zip(columns, numbers, strict=True):
-        drawn.add_column(title, justify="right" if number else "left", overflow="fold")
+    for (title, *_), is_number in zip(columns, numbers, strict=True):
+        drawn.add_column(title, justify="right" if is_number else "left", overflow="fold")
     for cells in zip(*(column[1:] for column in columns), strict=True):
         drawn.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in cells))
     console = Console(file=sys.stdout)
