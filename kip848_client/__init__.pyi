@@ -3,6 +3,7 @@ from .admin.clients import Admin as Admin
 from .admin.clients import AsyncAdmin as AsyncAdmin
 from .aio.consumer import AsyncConsumer as AsyncConsumer
 from .aio.consumer import AsyncConsumerRebalanceListener as AsyncConsumerRebalanceListener
+from .aio.election import AsyncLeaderElection as AsyncLeaderElection
 from .aio.transaction import transaction as transaction
 from .aio.worker import AsyncWorker as AsyncWorker
 from .broker.broker import EmbeddedBroker as EmbeddedBroker
@@ -44,9 +45,9 @@ from .model import SubscriptionPattern as SubscriptionPattern
 from .model import Unit as Unit
 from .processing.work import ProcessingStatus as ProcessingStatus
 from .processing.work import processing_cancelled as processing_cancelled
+from .worker.election import LeaderElection as LeaderElection
 from .worker.events import Loss as Loss
 from .worker.events import LossReason as LossReason
 from .worker.events import OwnedUnit as OwnedUnit
 from .worker.observer import WorkerHealth as WorkerHealth
-from .worker.worker import LeaderElection as LeaderElection
 from .worker.worker import Worker as Worker

@@ -38,6 +38,7 @@ from kip848_client.worker.events import (
     StopNow,
 )
 from kip848_client.worker.host import check_started
+from kip848_client.worker.inside import enter
 
 AsyncCallback: TypeAlias = "Callable[[AsyncWorker, list[OwnedUnit]], Awaitable[object]]"
 AsyncRunner: TypeAlias = Callable[[OwnedUnit, anyio.Event], Awaitable[object]]
@@ -123,11 +124,9 @@ class AsyncWorker(WorkerBase):
         Raises:
             IllegalStateError: the worker was started, or has callbacks.
         """
-        if self._host is not None:
-            raise IllegalStateError("decorate the runner before the async with block")
         if self._on_assigned is not None or self._on_revoked is not None:
             raise IllegalStateError("the worker has callbacks; it can have a runner or callbacks, not both")
-        self._runner = function
+        self._set_runner(function)
         return function
 
     @property
@@ -201,6 +200,11 @@ class AsyncWorker(WorkerBase):
         self._tasks.cancel_scope.cancel()
         return await self._tasks.__aexit__(kind, error, trace)
 
+    def _set_runner(self, runner: AsyncRunner) -> None:
+        if self._host is not None:
+            raise IllegalStateError("decorate the runner before the async with block")
+        self._runner = runner
+
     # --- called on the worker's thread
 
     def _call_soon(self, call: Call, done: Callable[[CallbackDone], None]) -> None:
@@ -250,20 +254,22 @@ class AsyncWorker(WorkerBase):
                     done(CallbackDone(call.call_id))
 
     async def _perform(self, call: Call) -> None:
-        if self._runner is not None:
-            if call.kind is CallbackKind.ASSIGNED:
-                for owned in call.units:
-                    self._start_runner(owned)
-            else:
-                await self._stop_runners(call.units)
-            return
         callback = {
             CallbackKind.ASSIGNED: self._on_assigned,
             CallbackKind.REVOKED: self._on_revoked,
             CallbackKind.LOST: self._on_lost or self._on_revoked,
         }[call.kind]
+        if call.kind is not CallbackKind.ASSIGNED:
+            self._signal(call.units)
         if callback is not None:
             await callback(self, list(call.units))
+        if self._runner is None:
+            return
+        if call.kind is CallbackKind.ASSIGNED:
+            for owned in call.units:
+                self._start_runner(owned)
+        else:
+            await self._stop_runners(call.units)
 
     def _start_runner(self, owned: OwnedUnit) -> None:
         assert self._tasks is not None
@@ -274,6 +280,7 @@ class AsyncWorker(WorkerBase):
     async def _run_unit(self, running: _Running) -> None:
         assert self._runner is not None
         owned = running.owned
+        enter(self, owned)
         try:
             await self._runner(owned, running.stop)
         except Exception as error:  # noqa: BLE001  a unit that fails must not take others along

@@ -19,6 +19,7 @@ from kip848_client.worker.config import UnitLike, UnitSource, parse_worker_confi
 from kip848_client.worker.core import WorkerCore
 from kip848_client.worker.events import DrainRequested, Loss, OwnedUnit, RebalanceRequested, UnitsChanged
 from kip848_client.worker.host import CallbackRunner, WorkerHost, check_started
+from kip848_client.worker.inside import unit_here
 from kip848_client.worker.observer import WorkerHealth, lease_remaining_s
 
 
@@ -75,6 +76,17 @@ class WorkerBase:
         if view.lease_ends_ms is None or self._clock.now_ms() >= view.lease_ends_ms:
             return []
         return list(view.assignment)
+
+    @property
+    def current(self) -> OwnedUnit | None:
+        """Inside a runner, and in what it calls or starts as tasks: the unit that it runs. None elsewhere."""
+        return unit_here(self)
+
+    @property
+    def token(self) -> int | None:
+        """Inside a runner, and in what it calls or starts as tasks: the fencing token of its unit. None elsewhere."""
+        owned = self.current
+        return None if owned is None else owned.token
 
     @property
     def pending(self) -> list[Unit]:

@@ -14,6 +14,7 @@ from kip848_client.errors import ListenerError, join_names
 from kip848_client.logs import LogEvent, log_event
 from kip848_client.model import Unit
 from kip848_client.worker.events import OwnedUnit
+from kip848_client.worker.inside import enter
 
 Runner: TypeAlias = Callable[[OwnedUnit, threading.Event], object]
 """Runs one unit until the event is set."""
@@ -30,11 +31,13 @@ class UnitThreads:
 
     Args:
         runner: returns when its event is set; if it returns or raises earlier, the unit rests until it moves.
+        worker: which the function belongs to, for `inside`.
         stop_timeout_s: how long a stop waits for the threads.
     """
 
-    def __init__(self, runner: Runner, *, stop_timeout_s: float) -> None:
+    def __init__(self, runner: Runner, *, worker: object, stop_timeout_s: float) -> None:
         self._runner: Final = runner
+        self._worker: Final = worker
         self._stop_timeout_s: Final = stop_timeout_s
         self._running: Final[dict[Unit, _Running]] = {}
         self.errors: Final[dict[Unit, BaseException]] = {}
@@ -89,6 +92,7 @@ class UnitThreads:
             )
 
     def _run(self, owned: OwnedUnit, stop: threading.Event) -> None:
+        enter(self._worker, owned)
         try:
             self._runner(owned, stop)
         except BaseException as error:  # noqa: BLE001  a unit that fails must not take others along

@@ -1,4 +1,4 @@
-"""`Worker` and `LeaderElection`: named units of work, each of them on one live process at a time."""
+"""`Worker`: named units of work, each of them on one live process at a time."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from typing import Final, Self, TypeAlias
 from kip848_client.assignors.units.unit_interface import UnitAssignor
 from kip848_client.callables import check_not_async, check_result_not_async
 from kip848_client.clock import Clock
-from kip848_client.config.consumer import merge_settings
 from kip848_client.config.reader import ConfigValue
-from kip848_client.errors import IllegalStateError, Kip848Error
+from kip848_client.errors import IllegalStateError
 from kip848_client.model import Unit
 from kip848_client.worker.base import WorkerBase
 from kip848_client.worker.callbacks import CallbackThread
@@ -108,7 +107,7 @@ class Worker(WorkerBase):
                 "nothing would run: give on_assigned and on_revoked, or decorate a function with runner"
             )
         if self._runner is not None:
-            self._threads = UnitThreads(self._runner, stop_timeout_s=self._stop_timeout_s)
+            self._threads = UnitThreads(self._runner, worker=self, stop_timeout_s=self._stop_timeout_s)
         listener = _Callbacks(
             self,
             threads=self._threads,
@@ -203,12 +202,10 @@ class Worker(WorkerBase):
         Raises:
             IllegalStateError: the worker was started, or has callbacks.
         """
-        if self._host is not None:
-            raise IllegalStateError("decorate the runner before start()")
         if self._on_assigned is not None or self._on_revoked is not None:
             raise IllegalStateError("the worker has callbacks; it can have a runner or callbacks, not both")
         check_not_async(function, name="the runner", instead=_USE_ASYNC_WORKER)
-        self._runner = function
+        self._set_runner(function)
         return function
 
     @property
@@ -217,6 +214,11 @@ class Worker(WorkerBase):
         return {} if self._threads is None else dict(self._threads.errors)
 
     # --- internals
+
+    def _set_runner(self, runner: Runner) -> None:
+        if self._host is not None:
+            raise IllegalStateError("decorate the runner before start()")
+        self._runner = runner
 
     def _tell_waiters(self) -> None:
         with self._changed:
@@ -234,7 +236,7 @@ class Worker(WorkerBase):
 
 
 class _Callbacks:
-    """The target of the callback thread: the runners' threads, or the application's callbacks."""
+    """The target of the callback thread: the application's callbacks, and then the runners' threads."""
 
     def __init__(
         self,
@@ -253,24 +255,23 @@ class _Callbacks:
 
     def assigned(self, units: Sequence[OwnedUnit]) -> None:
         """Start units."""
+        self._call("on_assigned", self._on_assigned, units)
         if self._threads is not None:
             self._threads.start(units)
-        else:
-            self._call("on_assigned", self._on_assigned, units)
 
     def revoked(self, units: Sequence[OwnedUnit]) -> None:
         """Stop units."""
+        self.stop_now(units)
+        self._call("on_revoked", self._on_revoked, units)
         if self._threads is not None:
             self._threads.stop(units)
-        else:
-            self._call("on_revoked", self._on_revoked, units)
 
     def lost(self, units: Sequence[OwnedUnit]) -> None:
         """Stop units that are lost."""
+        self.stop_now(units)
+        self._call("on_lost", self._on_lost, units)
         if self._threads is not None:
             self._threads.stop(units)
-        else:
-            self._call("on_lost", self._on_lost, units)
 
     def stop_now(self, units: Sequence[OwnedUnit]) -> None:
         """Tell runners to stop."""
@@ -280,94 +281,3 @@ class _Callbacks:
     def _call(self, name: str, callback: Callback | None, units: Sequence[OwnedUnit]) -> None:
         if callback is not None:
             check_result_not_async(callback(self._worker, list(units)), name=name, instead=_USE_ASYNC_WORKER)
-
-
-class LeaderElection:
-    """One leader among N processes: a `Worker` with one unit.
-
-    Args:
-        config: as of `Worker`.
-        name: what the processes elect a leader for; the unit's name.
-
-    Example::
-
-        with LeaderElection({"bootstrap.servers": "127.0.0.1:9092", "group.id": "jobs"}, name="scheduler") as election:
-            while election.wait_for_leadership():
-                while election.is_leader:
-                    run_next_job(fencing_token=election.token)
-    """
-
-    def __init__(
-        self,
-        config: Mapping[str, ConfigValue] | None = None,
-        *,
-        name: str = "leader",
-        clock: Clock | None = None,
-        **settings: ConfigValue,
-    ) -> None:
-        self._worker: Final = Worker(
-            merge_settings(config, settings),
-            units=[name],
-            on_assigned=_do_nothing,
-            on_revoked=_do_nothing,
-            clock=clock,
-        )
-
-    def start(self) -> Self:
-        """Take part; returns at once."""
-        self._worker.start()
-        return self
-
-    def close(self, timeout_s: float = 30.0) -> None:
-        """Stop taking part; if this was the leader, another one follows with its next heartbeat."""
-        self._worker.close(timeout_s)
-
-    def wait_for_leadership(self, timeout_s: float | None = None) -> bool:
-        """Wait until this is the leader; False if the time is over, or the election was closed.
-
-        Raises:
-            Kip848Error: the error that stopped it.
-        """
-        won = self._worker.wait_for(lambda worker: bool(worker.assignment()), timeout_s)
-        error = self.error
-        if not won and error is not None:
-            raise error
-        return won
-
-    def wait_for_loss(self, timeout_s: float | None = None) -> bool:
-        """Wait until this is no longer the leader; return whether that is so."""
-        return self._worker.wait_for(lambda worker: not worker.assignment(), timeout_s)
-
-    @property
-    def is_leader(self) -> bool:
-        """Whether this is the leader now. Turns False before another can be elected, even without a broker."""
-        return bool(self._worker.assignment())
-
-    @property
-    def token(self) -> int | None:
-        """The fencing token of this leadership, greater than all before; None if this is not the leader."""
-        owned = self._worker.assignment()
-        return owned[0].token if owned else None
-
-    @property
-    def error(self) -> Kip848Error | None:
-        """The error that stopped it for good, or None."""
-        host = self._worker._host
-        return None if host is None else host.view.error
-
-    @property
-    def worker(self) -> Worker:
-        """The worker behind it."""
-        return self._worker
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-def _do_nothing(worker: Worker, units: list[OwnedUnit]) -> None:
-    """A leader looks at `is_leader`."""

@@ -173,7 +173,13 @@ PROGRAMS = {
         "def fetch(name, fencing_token):\n"
         "    feeds.add(name)\n"
         "    if len(feeds) == 3: threading.Timer(0, worker.close).start()",
-        after="assert jobs == [1, 1, 1] and feeds == {'eurusd', 'gbpusd', 'usdjpy'}",
+        after="assert jobs == [1, 1, 1] and feeds == {'eurusd', 'gbpusd', 'usdjpy'}\n"
+        "stored, has_stored = [], threading.Event()\n"
+        "def store(invoices, fencing_token):\n"
+        "    stored.append(fencing_token)\n"
+        "    has_stored.set()\n"
+        "with election:\n    has_stored.wait(20)\n"
+        "assert set(stored) == {1}",
     ),
 }
 """Pages whose blocks are a program."""

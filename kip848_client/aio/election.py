@@ -1,0 +1,150 @@
+"""`AsyncLeaderElection`: `LeaderElection` for asyncio and trio."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from types import TracebackType
+from typing import Final, Self, TypeAlias
+
+import anyio
+import anyio.to_thread
+
+from kip848_client.aio.worker import AsyncWorker
+from kip848_client.clock import Clock
+from kip848_client.config.consumer import merge_settings
+from kip848_client.config.reader import ConfigValue
+from kip848_client.worker.election import ElectionBase
+from kip848_client.worker.events import LossReason, OwnedUnit
+
+AsyncElected: TypeAlias = Callable[[int], Awaitable[object]]
+AsyncLost: TypeAlias = Callable[[LossReason, float], Awaitable[object]]
+AsyncLeaderRunner: TypeAlias = Callable[[int, anyio.Event], Awaitable[object]]
+"""Runs with the fencing token, until the event is set."""
+
+
+class AsyncLeaderElection(ElectionBase):
+    """As `LeaderElection`, with coroutine functions; used in an ``async with`` block.
+
+    Args:
+        config, name: as of `LeaderElection`.
+        on_elected, on_lost: coroutine functions, awaited with the same arguments.
+
+    Example::
+
+        async with AsyncLeaderElection({"bootstrap.servers": "127.0.0.1:9092", "group.id": "jobs"}) as election:
+            while await election.wait_for_leadership():
+                while election.is_leader:
+                    await run_next_job(fencing_token=election.token)
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, ConfigValue] | None = None,
+        *,
+        name: str = "leader",
+        on_elected: AsyncElected | None = None,
+        on_lost: AsyncLost | None = None,
+        clock: Clock | None = None,
+        **settings: ConfigValue,
+    ) -> None:
+        super().__init__()
+        self._on_elected: Final = on_elected
+        self._on_lost: Final = on_lost
+        self._worker: Final = AsyncWorker(
+            merge_settings(config, settings),
+            units=[name],
+            on_assigned=self._elected,
+            on_revoked=self._stop,
+            on_lost=self._abandon,
+            clock=clock,
+        )
+        self._base = self._worker
+
+    async def close(self, timeout_s: float = 30.0) -> None:
+        """Stop taking part, as `LeaderElection.close`.
+
+        Args:
+            timeout_s: in seconds, how long to wait for what the leader runs, and for the coordinator.
+
+        Raises:
+            IllegalStateError: called inside what the leader runs.
+        """
+        self._check_outside("close")
+        await self._worker.close(timeout_s)
+
+    async def hand_over(self, timeout_s: float = 30.0) -> None:
+        """Stop taking part without a gap, as `LeaderElection.hand_over`.
+
+        Args:
+            timeout_s: in seconds, how long to wait for the others; then as `close`.
+
+        Raises:
+            IllegalStateError: called inside what the leader runs.
+        """
+        self._check_outside("hand_over")
+        await self._worker.hand_over(timeout_s)
+
+    def runner(self, function: AsyncLeaderRunner) -> AsyncLeaderRunner:
+        """Decorate the coroutine function that the leader runs as a task: ``function(token, stop)``.
+
+        Raises:
+            IllegalStateError: the election was started.
+        """
+        self._worker._set_runner(lambda owned, stop: function(owned.token, stop))
+        return function
+
+    async def wait(self) -> None:
+        """Wait until the election was closed.
+
+        Raises:
+            Kip848Error: the error that stopped it.
+        """
+        await self._worker.wait()
+
+    async def wait_for_leadership(self) -> bool:
+        """Wait until this is the leader; False if the election was closed. Use it within a time-out.
+
+        Raises:
+            Kip848Error: the error that stopped it.
+        """
+        won = await self._worker.wait_for(lambda _: self.is_leader)
+        error = self.error
+        if not won and error is not None:
+            raise error
+        return won
+
+    async def wait_for_loss(self) -> bool:
+        """Wait until this is no longer the leader. Use it within a time-out."""
+        return await self._worker.wait_for(lambda _: not self.is_leader)
+
+    @property
+    def worker(self) -> AsyncWorker:
+        """The worker behind it."""
+        return self._worker
+
+    async def __aenter__(self) -> Self:
+        await self._worker.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self._worker.__aexit__(kind, error, trace)
+
+    # --- in the event loop
+
+    async def _elected(self, worker: AsyncWorker, units: list[OwnedUnit]) -> None:
+        token = self._begin(units[0])
+        worker._set_moved()
+        if self._on_elected is not None:
+            await self._on_elected(token)
+
+    async def _stop(self, worker: AsyncWorker, units: list[OwnedUnit]) -> None:
+        await self._abandon(worker, units)
+        await anyio.to_thread.run_sync(self._wait_for_calls, abandon_on_cancel=True)
+
+    async def _abandon(self, worker: AsyncWorker, units: list[OwnedUnit]) -> None:
+        loss = self._end()
+        worker._set_moved()
+        if loss is not None and self._on_lost is not None:
+            await self._on_lost(*loss)
