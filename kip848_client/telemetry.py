@@ -101,6 +101,8 @@ WORKER_METRICS: Final[Mapping[str, str]] = {
     "kip848.worker.heartbeat.response.time": "ms from a heartbeat to its answer",
     "kip848.worker.lease.ended.total": "leases that ended: all units were stopped, since no heartbeat was answered",
     "kip848.worker.fenced.total": "heartbeats refused because the coordinator had removed the worker",
+    "kip848.worker.unit.started.total": "units that began to run here; of an election: how often this was elected",
+    "kip848.worker.unit.stopped.total": "units that stopped here: they moved, or the worker left or was cut off",
     "kip848.worker.unit.failed.total": "units for which a callback raised",
     "kip848.worker.unit.assigned.latency": "ms in on_assigned",
     "kip848.worker.unit.revoked.latency": "ms in on_revoked, or until the runners had stopped",
@@ -112,6 +114,7 @@ WORKER_GAUGES: Final[Mapping[str, str]] = {
     "kip848.worker.assigned.units": "units that run here",
     "kip848.worker.pending.units": "units that come here when other workers have stopped them",
     "kip848.worker.lease.remaining.seconds": "s until the units stop unless a heartbeat is answered; 0 without units",
+    "kip848.worker.without.units.seconds": "s since a unit last ran here; 0 while one does",
 }
 
 MESSAGING_METRICS: Final[Mapping[str, str]] = {

@@ -11,7 +11,7 @@ from kip848_client.member.core.states import MemberState
 from kip848_client.model import Unit
 from kip848_client.telemetry import ClientMetrics
 from kip848_client.worker.config import WorkerConfig
-from kip848_client.worker.events import Call, CallbackDone, OwnedUnit, WorkerView
+from kip848_client.worker.events import Call, CallbackDone, CallbackKind, OwnedUnit, WorkerView
 
 
 class WorkerHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +62,8 @@ class WorkerObserver:
         self._view: WorkerView | None = None
         self.heartbeat_accepted_ms: int | None = None
         self.callback_began_ms: int | None = None
+        self._idle_since_ms: int | None = clock.now_ms()
+        """None while units run here."""
         self.last_error: tuple[str, int] | None = None
 
     def stepped(self, view: WorkerView) -> None:
@@ -72,9 +74,14 @@ class WorkerObserver:
                     "kip848.worker.assigned.units": lambda: len(self._now().assignment),
                     "kip848.worker.pending.units": lambda: len(self._now().pending),
                     "kip848.worker.lease.remaining.seconds": lambda: lease_remaining_s(self._now(), self._clock),
+                    "kip848.worker.without.units.seconds": self._idle_s,
                 }
             )
         self._view = view
+        if view.assignment:
+            self._idle_since_ms = None
+        elif self._idle_since_ms is None:
+            self._idle_since_ms = self._clock.now_ms()
         self._metrics.look()
 
     def ended(self) -> None:
@@ -110,8 +117,15 @@ class WorkerObserver:
         if began_ms is not None:
             name = call.kind.value.removeprefix("on_")
             self._metrics.measure(f"kip848.worker.unit.{name}.latency", self._clock.now_ms() - began_ms)
+        stays = 0 if call.kind is CallbackKind.LOST else len(done.failed)
+        what = "started" if call.kind is CallbackKind.ASSIGNED else "stopped"
+        self._metrics.count(f"kip848.worker.unit.{what}.total", len(call.units) - stays)
         if done.failed:
             self._metrics.count("kip848.worker.unit.failed.total", len(done.failed))
+
+    def _idle_s(self) -> float:
+        since_ms = self._idle_since_ms
+        return 0.0 if since_ms is None else max(0, self._clock.now_ms() - since_ms) / 1000
 
     def _now(self) -> WorkerView:
         assert self._view is not None

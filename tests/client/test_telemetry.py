@@ -400,6 +400,7 @@ def test_a_worker_tells_how_it_does(seen: Seen) -> None:
             assert health.lease_remaining_s > 0
             attributes = {name.replace(".", "-"): value for name, value in names.items()}
             assert seen.figures()["kip848.worker.assigned.units"] == [(1, attributes)]
+            assert seen.figures()["kip848.worker.without.units.seconds"] == [(0, attributes)]
             broker.faults.on(ApiKey.CONNECT_GROUP_HEARTBEAT, drop(), times=None)
             wait_until(lambda: "kip848.worker.unit.failed.total" in seen.figures(), what="the end of the lease")
             wait_until(
@@ -410,6 +411,8 @@ def test_a_worker_tells_how_it_does(seen: Seen) -> None:
             broker.faults.clear()
         seldom = {"kip848.worker.fenced.total", "kip848.worker.unit.revoked.latency"}
         assert figures.keys() | seldom >= WORKER_METRICS.keys() | WORKER_GAUGES.keys()
+        assert figures["kip848.worker.unit.started.total"] == [(1, attributes)]
+        assert figures["kip848.worker.unit.stopped.total"] == [(1, attributes)]
         assert msgspec.json.decode(msgspec.json.encode(worker.health()))["live"] is False
     assert not seen.figures().keys() & WORKER_GAUGES.keys(), "a closed worker is no longer reported"
 
