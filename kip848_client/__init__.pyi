@@ -46,7 +46,6 @@ from .model import Unit as Unit
 from .processing.work import ProcessingStatus as ProcessingStatus
 from .processing.work import processing_cancelled as processing_cancelled
 from .worker.election import LeaderElection as LeaderElection
-from .worker.events import Loss as Loss
 from .worker.events import LossReason as LossReason
 from .worker.events import OwnedUnit as OwnedUnit
 from .worker.observer import WorkerHealth as WorkerHealth

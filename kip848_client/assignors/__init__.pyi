@@ -24,3 +24,4 @@ from .units.unit_interface import UnitAssignor as UnitAssignor
 from .units.unit_interface import WorkerGroup as WorkerGroup
 from .units.unit_interface import WorkerPlan as WorkerPlan
 from .units.unit_interface import WorkerSpec as WorkerSpec
+from .units.weighted import WeightedAssignor as WeightedAssignor
