@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -128,6 +129,45 @@ def test_leader_election_and_pollers() -> None:
             assert seen == {"eur", "gbp"}
             # The threads of the feeds go on until the worker stops them.
             assert "leaving; the others take over" in interrupt(poller).splitlines()
+
+
+def test_apscheduler_leader(kip848_broker: EmbeddedBroker) -> None:
+    """Every replica has the job, and one fires; after Ctrl-C another one does, with a greater token."""
+    with example("apscheduler_leader.py", kip848_broker, "0.2") as first:
+        (line,) = lines_of(first, 1)
+        with example("apscheduler_leader.py", kip848_broker, "0.2") as second:
+            kip848_broker.wait_for_group("reminders", state="Stable", members=2)
+            fired = [line, *lines_of(first, 3)]
+            first.send_signal(signal.SIGINT)
+            output, _ = first.communicate(timeout=TIMEOUT_S)  # APScheduler warns there if it is late
+            later = lines_of(second, 1)[0]
+    assert (first.returncode, {*fired, *output.splitlines()}) == (0, {line})
+    assert int(later.rpartition(" ")[2]) > int(line.rpartition(" ")[2])
+
+
+@pytest.mark.slow
+def test_fastapi_leader(kip848_broker: EmbeddedBroker) -> None:
+    """One replica leads; when it is terminated another one does at once, and tells it over HTTP."""
+
+    def leads(port: int) -> bool:
+        with suppress(urllib.error.URLError), urllib.request.urlopen(f"http://127.0.0.1:{port}/leader") as answer:
+            told = json.load(answer)
+            return bool(told["leads"] and told["rounds"])
+        return False
+
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
+        ports = [one.getsockname()[1], two.getsockname()[1]]
+    with (
+        example("fastapi_leader.py", kip848_broker, str(ports[0])) as first,
+        example("fastapi_leader.py", kip848_broker, str(ports[1])) as second,
+    ):
+        wait_until(lambda: sum(map(leads, ports)) == 1, TIMEOUT_S, "a leader")
+        kip848_broker.wait_for_group("shop", state="Stable", members=2)
+        leader, other = (first, ports[1]) if leads(ports[0]) else (second, ports[0])
+        leader.send_signal(signal.SIGTERM)
+        wait_until(lambda: leads(other), TIMEOUT_S, "the next leader")
+        _, errors = leader.communicate(timeout=TIMEOUT_S)
+        assert errors == ""
 
 
 def test_commit_by_hand(kip848_broker: EmbeddedBroker) -> None:
