@@ -273,6 +273,27 @@ def test_a_list_of_units_changes_by_its_version(fleet: Fleet) -> None:
         worker.update_units(1, ["z"])
 
 
+def test_the_newest_list_counts_while_a_deployment_rolls(fleet: Fleet) -> None:
+    """The newest list holds on old workers too, also on one that starts again: no unit runs for one version only."""
+
+    def running() -> set[str]:
+        with fleet.lock:
+            return {unit.name for unit, where in fleet.running.items() if where}
+
+    old, new = ["a", "b", "c"], ["b", "c", "d", "e"]
+    first, second = fleet.add("old-1", units=old), fleet.add("old-2", units=old)
+    wait_until(lambda: fleet.runs(first) + fleet.runs(second) == 3)
+
+    third = fleet.add("new-1", units=new, **{"units.version": 1})
+    wait_until(lambda: running() == set(new))
+    first.hand_over()
+    again = fleet.add("old-1", units=old)  # a process that is restarted before its turn
+    wait_until(lambda: fleet.runs(again) > 0 and running() == set(new))
+    for worker in (second, again):
+        worker.hand_over()
+    wait_until(lambda: fleet.runs(third) == 4)
+
+
 def test_units_may_come_from_a_function(fleet: Fleet) -> None:
     """A list that lives in a database or a file is followed without a restart."""
     listed: list[tuple[int, list[str]]] = [(3, ["a"])]
