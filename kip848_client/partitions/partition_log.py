@@ -137,6 +137,8 @@ class PartitionLog:
         # Producer id -> first offset; in the order of the offsets, since a transaction is opened at the end of the log.
         self._open: dict[int, int] = {}
         self._aborted: list[AbortedTransaction] = []
+        # Offsets of the ends of transactions, ascending.
+        self._markers: list[int] = []
 
     # --- contents
 
@@ -149,6 +151,10 @@ class PartitionLog:
     def log_end_offset(self) -> int:
         """The offset that the next record gets."""
         return self._log_end_offset
+
+    def count_markers(self, start_offset: int, end_offset: int) -> int:
+        """How many ends of transactions there are from *start_offset* to before *end_offset*: they are no records."""
+        return bisect_left(self._markers, end_offset) - bisect_left(self._markers, start_offset)
 
     @property
     def high_watermark(self) -> int:
@@ -371,6 +377,7 @@ class PartitionLog:
         self._log_start_offset = target
         dropped = len(self._batches) if target == self._log_end_offset else self._index_of(target)
         self._aborted = [aborted for aborted in self._aborted if aborted.last_offset >= target]
+        del self._markers[: bisect_left(self._markers, target)]
         if dropped:
             del self._batches[:dropped], self._base_offsets[:dropped], self._positions[:dropped]
             self._rebuild_timestamps()
@@ -581,6 +588,7 @@ class PartitionLog:
                 code=ErrorCode.CORRUPT_MESSAGE,
             ) from error
         self._producers.ended(header.producer_id, coordinator_epoch=coordinator_epoch)
+        self._markers.append(header.base_offset)
         first_offset = self._open.pop(header.producer_id, None)
         if first_offset is not None and kind == _ABORT:
             self._aborted.append(AbortedTransaction(header.producer_id, first_offset, header.base_offset))

@@ -408,3 +408,20 @@ def test_a_group_that_reads_committed_records_waits_for_the_transaction(
     assert acquired(worker.read()) == [(11, 13, 1)]  # the record that counts, and the two ends
     assert [(each.first_offset, each.state.name) for each in shown(broker).in_flight][1] == (10, "ARCHIVED")
     worker.connection.close()
+
+
+def test_the_end_of_a_transaction_is_no_unfinished_job(broker: EmbeddedBroker, topic_id: uuid.UUID) -> None:
+    """librdkafka says nothing about it as long as no record follows: a test that waits for all jobs would not end."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "a"})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(TOPIC, b"in a transaction")
+    producer.commit_transaction()
+    assert shown(broker).unfinished == 11
+    worker = Worker(broker, topic_id, "worker-1")
+    assert worker.take() == [(0, 11, 1)]
+    worker.acknowledge((0, 10, ACCEPT))
+    assert shown(broker).unfinished == 0
+    worker.acknowledge((11, 11, 0))
+    assert shown(broker).unfinished == 0
+    worker.connection.close()

@@ -55,7 +55,8 @@ class SharePartitionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         start_offset: the SPSO: every record before it is done with; None if no member has read from it yet.
         end_offset: the SPEO: no record from it on was acquired yet; None if no member has read from it yet.
-        unfinished: records from the SPSO on that are neither accepted nor archived.
+        unfinished: records from the SPSO on that are neither accepted nor archived. The ends of transactions do not
+            count, of which some clients do not speak as long as no other record comes.
         in_flight: the records between SPSO and SPEO.
     """
 
@@ -326,14 +327,17 @@ class ShareHost:
         if partition is None and state is not None and state.start_offset >= 0:
             partition = SharePartition(start_offset=state.start_offset, batches=state.batches)
         start = log.log_start_offset if partition is None else partition.start_offset
-        done = 0 if partition is None else partition.delivery_complete_count
+        in_flight = () if partition is None else partition.in_flight()
+        done = sum(
+            _count_records(log, each.first_offset, each.last_offset + 1) for each in in_flight if each.state.is_terminal
+        )
         return SharePartitionSnapshot(
             topic=topic.name,
             partition=key.partition,
             start_offset=None if partition is None else start,
             end_offset=None if partition is None else partition.end_offset,
-            unfinished=max(log.high_watermark - start - done, 0),
-            in_flight=() if partition is None else partition.in_flight(),
+            unfinished=max(_count_records(log, start, log.high_watermark) - done, 0),
+            in_flight=in_flight,
         )
 
     def _first_start(self, group_id: str, log: PartitionLog) -> int:
@@ -456,6 +460,10 @@ class ShareHost:
     def _timer_fired(self) -> None:
         self._timer = self._timer_ms = None
         self.run_due()
+
+
+def _count_records(log: PartitionLog, start_offset: int, end_offset: int) -> int:
+    return end_offset - start_offset - log.count_markers(start_offset, end_offset)
 
 
 def _not_kept(error: DataDirError) -> BrokerError:
