@@ -386,6 +386,16 @@ def test_a_dead_letter_that_no_topic_takes_is_archived(broker: EmbeddedBroker, w
     assert "dlq.missing" not in broker.topics
 
 
+def test_a_dead_letter_topic_needs_the_prefix_of_the_cluster(broker: EmbeddedBroker, worker: Worker) -> None:
+    """On Kafka a topic with another name takes no dead letters: a test that sees them promises what is lost there."""
+    broker.topics.create("dead", configs={"errors.deadletterqueue.group.enable": "true"})
+    broker.groups.set_config(GROUP, {"errors.deadletterqueue.topic.name": "dead"})
+    worker.take()
+    worker.acknowledge((0, 9, REJECT))
+    assert shown(broker).start_offset == 10
+    assert not broker.records("dead")
+
+
 def test_a_group_that_reads_committed_records_waits_for_the_transaction(
     broker: EmbeddedBroker, topic_id: uuid.UUID
 ) -> None:

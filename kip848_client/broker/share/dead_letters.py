@@ -69,17 +69,15 @@ class DeadLetterTopics:
 
     def _find(self, name: str) -> Topic:
         topic = self._topics.get(name)
-        if topic is not None:
-            if topic.configs.get(DEAD_LETTERS_ENABLED) != _ENABLED:
-                raise _refused(name, f"{DEAD_LETTERS_ENABLED} is not set for it")
-            return topic
-        if not self._creates_topics:
+        if topic is not None and topic.configs.get(DEAD_LETTERS_ENABLED) != _ENABLED:
+            raise _refused(name, f"{DEAD_LETTERS_ENABLED} is not set for it")
+        if topic is None and not self._creates_topics:
             raise _refused(name, "there is no such topic; errors.deadletterqueue.auto.create.topics.enable makes one")
         if not name.startswith(self._name_prefix):
             raise _refused(
                 name, f"its name does not begin with {self._name_prefix!r} (errors.deadletterqueue.topic.name.prefix)"
             )
-        return self._topics.create(name, self._partitions, configs={DEAD_LETTERS_ENABLED: _ENABLED})
+        return topic or self._topics.create(name, self._partitions, configs={DEAD_LETTERS_ENABLED: _ENABLED})
 
 
 def _refused(name: str, reason: str) -> BrokerError:

@@ -21,20 +21,21 @@ from kip848_client.errors import ErrorCode
 from kip848_client.share_partitions.share_partition import AcknowledgeType, RecordState
 from kip848_client.share_partitions.share_state import ShareKey
 from kip848_client.wire.api_keys import ApiKey
-from kip848_client.wire.record_batch import BatchHeader, Record, batches_of, build_batch
+from kip848_client.wire.record_batch import BatchHeader, Record, batches_of, build_batch, records_of
 from tests.interop.differential.conftest import conversing
 from tests.interop.differential.side import GROUP_RESOURCE, Side, rows
 from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
 from tests.interop.kafka_wire import Json, WireConnection
 from tests.support.raw_connection import RawConnection
-from tests.support.transactions import RawProducer, end_offset
+from tests.support.transactions import RawProducer, end_offset, fetched
 from tests.support.waiting import TIMEOUT_S, wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.kafka]
 
-SEEDS: Final = "0-3"
+SEEDS: Final = "0-2"
 STEPS: Final = 40
 GROUP: Final = "workers"
+TOPIC_RESOURCE: Final = 2
 MEMBERS: Final = ("a", "b", "c")
 TOPICS: Final = ("t0", "t1")
 PATIENCE_MS: Final = 5_000
@@ -45,7 +46,10 @@ LOCK_MS, SHORT_LOCK_MS = 60_000, 1_000
 LOCKS_MAX: Final = 2_000
 LENGTH_AT, LENGTH_END = 8, 12
 """Where the length of a batch stands in it."""
-RENEW: Final = int(AcknowledgeType.RENEW)
+ACCEPT, RELEASE, REJECT, RENEW = (
+    int(kind)
+    for kind in (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT, AcknowledgeType.RENEW)
+)
 DONE: Final = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
 TRANSACTION: Final = 1
 """What FindCoordinator calls the key of a transaction."""
@@ -65,6 +69,8 @@ class Sharing:
         self.control: Final = RawConnection(address)
         self.workers: Final[dict[str, RawConnection]] = {}
         self.producer: RawProducer | None = None
+        self.dead = ""
+        """The dead-letter topic, if there is one."""
 
     # --- a worker
 
@@ -107,7 +113,8 @@ class Sharing:
     # --- records
 
     def produce(self, place: Place, count: int) -> Any:
-        batch = build_batch([Record(value=b"x" * 10, timestamp=int(time.time() * 1000))] * count)
+        record = Record(key=b"key", value=b"x" * 10, timestamp=int(time.time() * 1000), headers=(("trace", b"17"),))
+        batch = build_batch([record] * count)
         data = {"name": self.side.topic_name(place[0]), "partition_data": [{"index": place[1], "records": batch}]}
         answer = self.control.call(ApiKey.PRODUCE, 9, acks=-1, timeout_ms=10_000, topic_data=[data])
         (told,) = answer.responses[0].partition_responses
@@ -145,13 +152,39 @@ class Sharing:
     # --- an operator
 
     def configure(self, **settings: object) -> None:
-        configs = [
-            {"name": f"share.{name.replace('_', '.')}", "config_operation": 0, "value": str(value)}
-            for name, value in settings.items()
-        ]
-        resource = {"resource_type": GROUP_RESOURCE, "resource_name": self.side.group_id(GROUP), "configs": configs}
+        for name, value in settings.items():
+            self.configure_group(f"share.{name.replace('_', '.')}", str(value))
+
+    def configure_group(self, name: str, value: str) -> None:
+        self._configure(GROUP_RESOURCE, self.side.group_id(GROUP), name, value)
+
+    def create_dead_letter_topic(self, prefix: str) -> None:
+        self.dead = prefix + self.side.topic_name("dead")
+        topic = {"name": self.dead, "num_partitions": 2, "replication_factor": 1}
+        self.control.call(ApiKey.CREATE_TOPICS, 7, topics=[topic], timeout_ms=20_000)
+        for partition in (0, 1):
+            wait_until(lambda partition=partition: not self._read_dead(partition).error_code, TIMEOUT_S, "the topic")  # type: ignore[misc]
+        self._configure(TOPIC_RESOURCE, self.dead, "errors.deadletterqueue.group.enable", "true")
+
+    def _read_dead(self, partition: int) -> Any:
+        return fetched(self.control, partition=partition, topic=self.dead)
+
+    def _configure(self, kind: int, resource_name: str, name: str, value: str) -> None:
+        configs = [{"name": name, "config_operation": 0, "value": value}]
+        resource = {"resource_type": kind, "resource_name": resource_name, "configs": configs}
         answer = self.side.ask("incremental_alter_configs", 1, {"resources": [resource]})
         assert not rows(answer["responses"])[0]["error_code"], answer
+
+    def dead_letters(self) -> list[tuple[Any, ...]]:
+        """Partition, key, value and headers, in the shared names."""
+        found = []
+        for partition in (0, 1):
+            data = self._read_dead(partition).records or b""
+            for at, _ in batches_of(data):
+                for record in records_of(data, at):
+                    headers = {key: self.side.label((value or b"").decode()) for key, value in record.headers}
+                    found.append((partition, record.key, record.value, headers))
+        return found
 
     def alter(self, place: Place, offset: int) -> Any:
         partition = {"partition_index": place[1], "start_offset": offset}
@@ -188,6 +221,8 @@ class Sharing:
         for worker in tuple(self.workers):
             self.drop(worker)
         self.delete_group()
+        if self.dead:
+            self.control.call(ApiKey.DELETE_TOPICS, 6, topics=[{"name": self.dead}], timeout_ms=20_000)
         self.control.close()
 
     # --- internals
@@ -678,3 +713,32 @@ def test_records_are_shared_as_by_kafka(
             play.begin()
             for _ in range(STEPS):
                 play.step()
+
+
+@pytest.mark.parametrize(("prefix", "copies", "count"), [("dlq.", True, 2), ("dlq.", False, 2), ("dead.", True, 0)])
+def test_dead_letters_are_those_of_kafka(
+    embedded_broker: EmbeddedBroker, kafka_broker: KafkaBroker | ExternalKafka, prefix: str, copies: bool, count: int
+) -> None:
+    """What handles the dead letters of a queue finds the same headers, keys and values on a cluster; or none."""
+    with conversing(embedded_broker, kafka_broker.bootstrap_servers) as conversation:
+        ours = Sharing(conversation.ours, embedded_broker.bootstrap_servers)
+        theirs = Sharing(conversation.kafka, kafka_broker.bootstrap_servers)
+        with closing(ours), closing(theirs), WireConnection(kafka_broker.bootstrap_servers) as wire:
+            play = Play(random.Random(0), embedded_broker, ours, theirs, wire)
+            play.limit = 2
+            play.begin()
+            for sharing in (ours, theirs):
+                sharing.create_dead_letter_topic(prefix)
+                sharing.configure_group("errors.deadletterqueue.topic.name", sharing.dead)
+                sharing.configure_group("errors.deadletterqueue.copy.record.enable", str(copies).lower())
+                sharing.side.await_settings()
+            place = ("t0", 1)
+            play.both("produce", lambda sharing: sharing.produce(place, 3))
+            play.warm([place])  # the first delivery, and released
+            limits = {"max_records": 500, "batch_size": 500, "max_bytes": 100_000, "min_bytes": 1}
+            play.ask("fetch", "a", 0, {place: []}, (), limits)
+            last = [{"first_offset": 0, "last_offset": 2, "acknowledge_types": [REJECT, RELEASE, ACCEPT]}]
+            play.both("the end", lambda sharing: sharing.acknowledge("a", 1, {place: last}))
+            play.settle()
+            play.await_equal(ours.dead_letters, theirs.dead_letters, "dead letters")
+            assert len(ours.dead_letters()) == count
