@@ -470,6 +470,8 @@ class Consumer(Generic[K_co, V_co]):
                     settled = mark  # the earlier version: changes since then are checked again
                     self._mark = None if view.poll_wanted else mark
                     continue
+                if group.handed_over:
+                    return []
                 if count <= len(ready) or (ready and count):
                     fetcher.on_the_way = True
                     return [ready.popleft() for _ in range(min(count, len(ready)))]
@@ -1144,7 +1146,8 @@ class Consumer(Generic[K_co, V_co]):
         heartbeats. If the group cannot be described (an old broker, no rights on the group) this is a plain
         revocation, which is logged once.
 
-        Signal handlers and any thread may call it. Without a subscription it does nothing.
+        Signal handlers and any thread may call it. Before subscribe(), or with assign(), there is nothing to give:
+        reading ends at once.
 
         Args:
             timeout_s: seconds to wait for the others, negative for ever; a heartbeat interval and a little is enough.

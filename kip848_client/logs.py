@@ -62,9 +62,13 @@ class LogEvent(enum.StrEnum):
         "processing.record_skipped",
         'group_id, records, attempts, error: a handler failed for good, and on_error="skip" goes on',
     )
+    PROCESSING_LATE = (
+        "processing.late",
+        "group_id, error: the event loop or a listener took longer than max.poll.interval.ms; process() joins again",
+    )
     HANDLERS_DO_NOT_END = (
         "processing.handlers_do_not_end",
-        "Handlers were cancelled and go on: process() waits until they have ended. What is done is committed already",
+        "group_id, handlers, oldest, seconds: handlers swallow their cancellation; process() waits for them",
     )
     PROCESSING_COMMIT_FAILED = (
         "processing.commit_failed",

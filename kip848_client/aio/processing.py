@@ -16,8 +16,8 @@ import anyio.lowlevel
 
 from kip848_client.aio.owner_thread import OwnerThread, teller
 from kip848_client.client.processing.access import ConsumerAccess, ProcessedConsumer
-from kip848_client.client.processing.driver import CANCELLED_GRACE_S, LAST_TRANSACTIONS, READ_RECORDS, Driver, now_ms
-from kip848_client.errors import DeserializationError, Kip848Error, ProcessingError
+from kip848_client.client.processing.driver import CANCELLED_GRACE_S, DRAIN_SLICE_S, LAST_TRANSACTIONS, Driver, now_ms
+from kip848_client.errors import DeserializationError, Kip848Error, MaxPollExceededError, ProcessingError
 from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.processing.settings import ProcessSettings
 from kip848_client.processing.work import HANDLING, Work
@@ -139,9 +139,12 @@ class TaskProcessor(Driver):
             if unknown := self.core.without_position:
                 for name, offset in (await self._on_thread(partial(self._access.positions, unknown))).items():
                     self.core.begins_at(name, offset)
-            count = max(1, min(READ_RECORDS, self.core.room)) if self.core.may_read else 0
+            count = self._wanted()
             try:
                 batch = await consume(partial(self._access.consume, count), _SLICE_S if count else 0.0)
+            except MaxPollExceededError as error:
+                self.late(error)
+                continue
             except DeserializationError as error:
                 await self._on_thread(partial(self._access.skip, error.kafka_message))
                 self.feed_unreadable(error.kafka_message, error)
@@ -279,7 +282,8 @@ class TaskProcessor(Driver):
     async def _on_revoked(self, names: Sequence[NamedPartition]) -> None:
         self.core.revoke(names, now_ms())
         self.perform()
-        await self._await_idle(names, min(self.settings.drain_s, 0.8 * self._access.rebalance_timeout_s))
+        drain_s = min(self.settings.drain_s, 0.8 * self._access.rebalance_timeout_s)
+        await self._await_idle(names, drain_s, reads=self.writer is None)
         if self.core.busy(names):
             self.core.cancel(names)
             self.perform()
@@ -295,32 +299,45 @@ class TaskProcessor(Driver):
         self.core.forget(names, now_ms())
         self.perform()
 
-    async def _await_idle(self, names: Sequence[NamedPartition], limit_s: float) -> None:
-        """Wait until no call of these partitions runs, at most *limit_s*."""
+    async def _await_idle(self, names: Sequence[NamedPartition], limit_s: float, *, reads: bool = False) -> None:
+        """Wait until no call of these partitions runs, at most *limit_s*.
+
+        Args:
+            reads: let the other partitions go on: in the middle of a revocation.
+        """
+        slice_s = DRAIN_SLICE_S if reads else limit_s
         deadline_s = anyio.current_time() + limit_s
         while self.core.busy(names) and (left_s := deadline_s - anyio.current_time()) > 0:
+            count = self._wanted() if reads else 0
+            batch = await self._on_thread(partial(self._access.consume_meanwhile, count)) if count else []
+            if batch:
+                self.feed(batch)
+                self._tell()
+                continue
             self._awaits_end, self._moved = True, anyio.Event()
             self.tick()
-            with anyio.move_on_after(min(left_s, self.wait_s(left_s))):
+            with anyio.move_on_after(min(left_s, self.wait_s(slice_s))):
                 await self._moved.wait()
 
     async def _finish(self) -> None:
         """Nothing more starts: let what runs end, cancel the rest, commit, and set positions to what is not done."""
         self.core.stop()
         names = self.core.partitions
-        await self._await_idle(names, self.settings.grace_s)
-        self.core.cancel(names)
-        self.perform()
-        await self._await_idle(names, CANCELLED_GRACE_S)
-        if not self._access.closed:
-            if self.writer is not None:
-                self.writer.calls.give_up_s = time.monotonic() + self.settings.grace_s
-                await self._transact_all()
-            else:
-                await self._commit(self.core.to_commit())
-            await self._on_thread(partial(self._access.go_back, self.core.low_marks()))
-        self.core.forget(names, now_ms())
-        self.perform()
+        try:
+            await self._await_idle(names, self.settings.grace_s)
+            self.core.cancel(names)
+            self.perform()
+            await self._await_idle(names, CANCELLED_GRACE_S)
+        finally:  # the event loop may be ending: that cancels this wait, and loses nothing that is done
+            if not self._access.closed:
+                if self.writer is not None:
+                    self.writer.calls.give_up_s = time.monotonic() + self.settings.grace_s
+                    await self._transact_all()
+                else:
+                    await self._commit(self.core.to_commit())
+                await self._on_thread(partial(self._access.go_back, self.core.low_marks()))
+            self.core.forget(names, now_ms())
+            self.perform()
         while self._running:  # they swallow their cancellation
             self.log_handlers_that_do_not_end([work for work, _ in self._running.values()])
             self._awaits_end, self._moved = True, anyio.Event()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from kip848_client.client.records.data_plane import RecordConsumer
 from kip848_client.client.records.fetcher import Fetcher
@@ -49,6 +49,19 @@ def test_a_topic_is_asked_about_before_its_first_fetch(plane: FakePlane, fetcher
 
     assert names == ["list_topics", "incremental_assign"]
     assert plane.assigned == {("orders", 0): 10, ("orders", 1): 20}
+
+
+def test_a_seek_that_librdkafka_refuses_begins_anew(plane: FakePlane, fetcher: Fetcher) -> None:
+    """It refuses one of a partition that was started a moment ago, such as after a Ctrl-C."""
+
+    def refuse(partition: TopicPartition) -> None:
+        raise KafkaException(KafkaError(KafkaError._STATE))
+
+    plane.seek = refuse  # type: ignore[method-assign]
+    assert fetcher.seek(P0, OffsetAndMetadata(5))
+
+    assert plane.assigned == {("orders", 0): 5, ("orders", 1): 20}
+    assert fetcher.positions()[P0].offset == 5
 
 
 def test_a_held_partition_delivers_nothing_and_keeps_its_position(plane: FakePlane, fetcher: Fetcher) -> None:

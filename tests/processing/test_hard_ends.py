@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import threading
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
@@ -133,6 +134,30 @@ def test_the_log_names_handlers_that_swallow_their_cancellation(
     assert "orders-0 at offset 0" in caplog.text
 
 
+@pytest.mark.parametrize("assigned", [False, True])
+def test_a_signal_before_the_first_record_ends_process(kip848_broker: EmbeddedBroker, assigned: bool) -> None:
+    """A deployment may stop what it has just started: with SIGTERM lost, it would be killed after its grace."""
+    _filled(kip848_broker, 1)
+
+    async def main() -> None:
+        async with AsyncConsumer(_conf(kip848_broker)) as consumer:
+            if assigned:
+                await consumer.assign([TopicPartition("orders", 0)])
+                consumer.hand_over()
+            else:
+                consumer.hand_over()
+                await consumer.subscribe(["orders"])
+
+            async def handle(_: Any) -> None:
+                raise AssertionError("it was told to end")
+
+            await consumer.process(handle)
+            assert await consumer.poll(0) is None
+            assert [message async for message in consumer] == []
+
+    asyncio.run(main())
+
+
 def _die(record: Any) -> None:
     if record.offset() == 2:
         os._exit(9)
@@ -247,3 +272,114 @@ def test_commits_go_on_where_little_metadata_is_allowed() -> None:
         hang.set()
         (at,) = consumer.committed([TopicPartition("orders", 0)])
     assert (at.offset, at.metadata) == (102, None)
+
+
+def test_other_partitions_are_read_while_one_waits_for_its_handler(kip848_broker: EmbeddedBroker) -> None:
+    """A rebalance must not stop what stays: one slow handler would hold up all partitions for drain_s."""
+    kip848_broker.topics.create("orders", 2)
+    kip848_broker.produce_many("orders", [NewRecord("hang", partition=number) for number in range(2)])
+    hanging, seen = [0], [0]
+
+    async def main() -> None:
+        release, over = anyio.Event(), threading.Event()
+        consumer = AsyncConsumer(_conf(kip848_broker))
+
+        async def handle(message: Any) -> None:
+            if message.value() == b"hang":
+                hanging[0] += 1
+                await release.wait()
+            else:
+                seen[0] += 1
+
+        def draining() -> bool:
+            processor = consumer._consumer._processor
+            return processor is not None and any(each.draining for each in processor.core._partitions.values())
+
+        def other() -> None:
+            wait_until(lambda: hanging[0] == 2, what="both partitions are in hand")
+            with Consumer(_conf(kip848_broker)) as joining:
+                joining.subscribe(["orders"])
+                while not over.is_set():
+                    joining.consume(10, 0.05)
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        async with consumer:
+            await consumer.subscribe(["orders"])
+            task = asyncio.create_task(consumer.process(handle, concurrency=4))
+            await asyncio.to_thread(wait_until, draining, what="a partition is given away")
+            kip848_broker.produce_many("orders", [NewRecord("x", partition=number % 2) for number in range(200)])
+            await asyncio.to_thread(wait_until, lambda: seen[0] == 100, what="the other partition goes on")
+            release.set()
+            over.set()
+            consumer.hand_over()
+            await task
+        thread.join()
+
+    asyncio.run(main())
+
+
+def test_an_event_loop_that_was_blocked_is_no_end(kip848_broker: EmbeddedBroker) -> None:
+    """The member lost its partitions, and joins again: a service must not stop for it."""
+    _filled(kip848_broker, 3)
+    calls: list[int] = []
+
+    async def main() -> None:
+        async with AsyncConsumer(_conf(kip848_broker, **{"max.poll.interval.ms": 1000})) as consumer:
+            await consumer.subscribe(["orders"])
+
+            async def handle(message: Any) -> None:
+                calls.append(message.offset())
+                if calls.count(1) == 1 and message.offset() == 1:
+                    first = consumer._consumer._group.view.member_epoch
+                    wait_until(lambda: consumer._consumer._group.view.member_epoch != first, what="it is lost")
+                elif calls.count(1) == 2:
+                    consumer.hand_over()
+
+            await consumer.process(handle, order="partition")
+
+    asyncio.run(main())
+    assert calls.count(1) == 2
+
+
+def test_threads_of_handlers_do_not_keep_the_program_from_ending(kip848_broker: EmbeddedBroker) -> None:
+    """process() waits for a hung handler for grace_s, and the interpreter would wait for ever."""
+    _filled(kip848_broker, 1)
+    threads: list[threading.Thread] = []
+
+    def handle(_: Any) -> None:
+        threads.append(threading.current_thread())
+        consumer.hand_over()
+
+    with Consumer(_conf(kip848_broker)) as consumer:
+        consumer.subscribe(["orders"])
+        consumer.process(handle)
+    (thread,) = threads
+    assert thread.daemon
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_a_second_ctrl_c_ends_the_wait_and_commits_what_is_done(kip848_broker: EmbeddedBroker) -> None:
+    """An impatient operator gets the prompt back, and nothing that is done is repeated."""
+    _filled(kip848_broker, 2)
+    hang = threading.Event()
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def handle(message: Any) -> None:
+        processor = consumer._processor
+        assert processor is not None
+        if message.offset() == 1:
+            wait_until(lambda: processor.status().done == 1, what="the first record is done")
+            signal.pthread_kill(main, signal.SIGINT)
+            wait_until(lambda: processor.core.stopping, what="process() waits for this handler")
+            signal.pthread_kill(main, signal.SIGINT)
+            hang.wait()
+
+    with Consumer(_conf(kip848_broker, **{"auto.commit.interval.ms": 60_000})) as consumer:
+        consumer.subscribe(["orders"])
+        with pytest.raises(KeyboardInterrupt):
+            consumer.process(handle, grace_s=60)
+        hang.set()
+    assert _committed(kip848_broker) == 1

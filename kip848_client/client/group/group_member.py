@@ -238,7 +238,10 @@ class GroupMember:
         May be called from a signal handler: it only posts an event.
         """
         self.check_usable()
-        if self._hand_over_ticket is not None or not self._subscription:
+        if self._hand_over_ticket is not None:
+            return
+        if not self._subscription:  # there is nothing to give; a signal that comes before subscribe() must not be lost
+            self._hand_over_ticket = self.manager.processed
             return
         self._hand_over_ticket = self.manager.post(HandOverRequested(self.clock.now_ms() + timeout_ms))
 

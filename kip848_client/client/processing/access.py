@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kip848_client.client.processing.callbacks import OnPartitions, ProcessingCallbacks
 from kip848_client.client.records.data_plane import Message, TopicPartition, internal
-from kip848_client.errors import IllegalStateError, Kip848Error, RequestTimeoutError
+from kip848_client.errors import DeserializationError, IllegalStateError, Kip848Error, RequestTimeoutError
 from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.processing.work import ProcessingStatus
 
@@ -146,6 +146,25 @@ class ConsumerAccess:
             return self._consumer.consume(count, timeout_s)
         finally:
             self._consumer._processor_reads = False
+
+    def consume_meanwhile(self, count: int) -> list[Message]:
+        """In the middle of a revocation: records at hand of the other partitions. Errors are left to the next call."""
+        consumer = self._consumer
+        fetcher, ready, values = consumer._fetcher, consumer._ready, consumer._values
+        if not ready:
+            ready.extend(fetcher.read(count, timeout_s=0))
+            fetcher.on_the_way = False
+        fetcher.keep_readable(consumer._group.view.readable)
+        taken: list[Message] = []
+        while ready and len(taken) < count and not fetcher.eventful:
+            try:
+                wanted = values is None or values.open(ready[0])
+            except DeserializationError:
+                break
+            message = ready.popleft()
+            if wanted:
+                taken.append(message)
+        return taken
 
     def skip(self, message: Message) -> None:
         """Go on behind a record that a deserializer refused."""

@@ -25,6 +25,7 @@ from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import (
     ArgumentTypeError,
     BrokerError,
+    MaxPollExceededError,
     ProcessingError,
     TransactionAbortedError,
     TransactionFailedError,
@@ -37,11 +38,13 @@ from kip848_client.processing.outbox import Slice
 from kip848_client.processing.settings import ProcessSettings
 from kip848_client.processing.work import Cancel, Failed, Give, Item, ProcessingStatus, Start, Work
 
-__all__ = ["CANCELLED_GRACE_S", "LAST_TRANSACTIONS", "READ_RECORDS", "Driver", "now_ms"]
+__all__ = ["CANCELLED_GRACE_S", "DRAIN_SLICE_S", "LAST_TRANSACTIONS", "Driver", "now_ms"]
 
-READ_RECORDS: Final = 500
+_READ_RECORDS: Final = 500
 """Most records that are read at once."""
 
+DRAIN_SLICE_S: Final = 0.01
+"""How often the other partitions are read while a revocation waits for handlers."""
 CANCELLED_GRACE_S: Final = 1.0
 """How long a handler that was cancelled for a revocation may take to end."""
 
@@ -118,6 +121,11 @@ class Driver(ABC):
         """A record was read that a deserializer refused: it fails as if its handler had raised."""
         self.core.arrived_failed(self._item(message), error, now_ms())
         self.perform()
+
+    def _wanted(self) -> int:
+        """How many records to read now."""
+        core = self.core
+        return max(1, min(_READ_RECORDS, core.room)) if core.may_read and not core.stopping else 0
 
     def _item(self, message: Message) -> Item:
         original = self.originals.pop(id(message), None)
@@ -247,6 +255,10 @@ class Driver(ABC):
         self.stop(error)
         self.core.ended(work, now_ms())
         self.perform()
+
+    def late(self, error: MaxPollExceededError) -> None:
+        """The membership was lost; the next read joins again."""
+        log_event(logging.WARNING, LogEvent.PROCESSING_LATE, group_id=self._group_id, error=error)
 
     def log_handlers_that_do_not_end(self, works: Sequence[Work]) -> None:
         """They were cancelled, and process() waits for them."""

@@ -6,18 +6,20 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Final
 
 from kip848_client.client.processing.access import ConsumerAccess, ProcessedConsumer
-from kip848_client.client.processing.driver import CANCELLED_GRACE_S, LAST_TRANSACTIONS, READ_RECORDS, Driver, now_ms
+from kip848_client.client.processing.daemon_threads import DaemonThreads
+from kip848_client.client.processing.driver import CANCELLED_GRACE_S, DRAIN_SLICE_S, LAST_TRANSACTIONS, Driver, now_ms
 from kip848_client.client.processing.record_copy import RecordCopy
 from kip848_client.errors import (
     ArgumentTypeError,
     ConfigError,
     DeserializationError,
     Kip848Error,
+    MaxPollExceededError,
     TransactionFailedError,
 )
 from kip848_client.model import NamedPartition, OffsetAndMetadata
@@ -49,7 +51,7 @@ class ThreadProcessor(Driver):
         super().__init__(settings, group_id=self._access.group_id, client_id=self._access.client_id, cancellable=False)
         self._handler: Final = handler
         self._executor: Final = executor
-        self._pool: Executor = executor or ThreadPoolExecutor(settings.concurrency, thread_name_prefix="kip848-process")
+        self._pool: Executor = executor or DaemonThreads(settings.concurrency)
         self._copies: Final = isinstance(executor, ProcessPoolExecutor)
         if self._copies and self.writer is not None:
             raise ConfigError(
@@ -77,9 +79,11 @@ class ThreadProcessor(Driver):
                 while not self._over and not access.over():
                     self._turn()
             finally:
-                self._finish()
-                if self._executor is None:
-                    self._pool.shutdown(wait=False, cancel_futures=True)
+                try:
+                    self._finish()
+                finally:
+                    if self._executor is None:
+                        self._pool.shutdown(wait=False)
         if self.error is not None:
             raise self.error
 
@@ -87,9 +91,12 @@ class ThreadProcessor(Driver):
         self._serve()
         with self._lock:
             slice_s = self.slice_wait_s(self.wait_s(_PAUSED_SLICE_S if self.core.paused else _SLICE_S))
-            count = max(1, min(READ_RECORDS, self.core.room)) if self.core.may_read else 0
+            count = self._wanted()
         try:
             batch = self._access.consume(count, slice_s if count else 0.0)
+        except MaxPollExceededError as error:
+            self.late(error)
+            return
         except DeserializationError as error:
             self._access.skip(error.kafka_message)
             with self._lock:
@@ -181,7 +188,8 @@ class ThreadProcessor(Driver):
         with self._lock:
             self.core.revoke(names, now_ms())
             self.perform()
-        self._await_idle(names, min(self.settings.drain_s, 0.8 * self._access.rebalance_timeout_s))
+        drain_s = min(self.settings.drain_s, 0.8 * self._access.rebalance_timeout_s)
+        self._await_idle(names, drain_s, reads=self.writer is None)
         self._tell_late(names)
         if self.writer is not None:
             self._transact_all()
@@ -197,15 +205,23 @@ class ThreadProcessor(Driver):
             self.core.forget(names, now_ms())
             self.perform()
 
-    def _await_idle(self, names: Sequence[NamedPartition], limit_s: float) -> None:
-        """Wait until no call of these partitions runs, at most *limit_s*."""
+    def _await_idle(self, names: Sequence[NamedPartition], limit_s: float, *, reads: bool = False) -> None:
+        """Wait until no call of these partitions runs, at most *limit_s*.
+
+        Args:
+            reads: let the other partitions go on: in the middle of a revocation.
+        """
         deadline_s = time.monotonic() + limit_s
+        slice_s = DRAIN_SLICE_S if reads else _SLICE_S
         with self._moved:
             while self.core.busy(names) and (left_s := deadline_s - time.monotonic()) > 0:
                 while self._handed_in:
                     self._handed_in.popleft()()
                 self.tick()
-                self._moved.wait(min(left_s, self.wait_s(_SLICE_S)))
+                if reads and (count := self._wanted()) and (batch := self._access.consume_meanwhile(count)):
+                    self.feed(batch)
+                    continue
+                self._moved.wait(min(left_s, self.wait_s(slice_s)))
 
     def _tell_late(self, names: Sequence[NamedPartition]) -> None:
         """Let handlers hear that they should end. Those that ask for it are waited for a little."""
@@ -221,20 +237,22 @@ class ThreadProcessor(Driver):
         with self._lock:
             self.core.stop()
             self._over = True
-        self._await_idle(self.core.partitions, self.settings.grace_s)
-        self._tell_late(self.core.partitions)
-        if not self._access.closed:
-            if self.writer is not None:
-                self.writer.calls.give_up_s = time.monotonic() + self.settings.grace_s
-                self._transact_all()
-            else:
-                with self._lock:
-                    offsets = self.core.to_commit()
-                if offsets:
-                    self._commit(offsets)
-            self._access.go_back(self.core.low_marks())
-        with self._lock:
-            self.core.forget(self.core.partitions, now_ms())
+        try:
+            self._await_idle(self.core.partitions, self.settings.grace_s)
+            self._tell_late(self.core.partitions)
+        finally:  # a second Ctrl-C ends the wait, and loses nothing that is done
+            if not self._access.closed:
+                if self.writer is not None:
+                    self.writer.calls.give_up_s = time.monotonic() + self.settings.grace_s
+                    self._transact_all()
+                else:
+                    with self._lock:
+                        offsets = self.core.to_commit()
+                    if offsets:
+                        self._commit(offsets)
+                self._access.go_back(self.core.low_marks())
+            with self._lock:
+                self.core.forget(self.core.partitions, now_ms())
 
     # --- for the driver
 

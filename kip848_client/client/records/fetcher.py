@@ -39,7 +39,7 @@ from kip848_client.client.records.data_plane import (
     translate,
 )
 from kip848_client.client.records.origins import Origins
-from kip848_client.errors import Kip848Error
+from kip848_client.errors import IllegalStateError, Kip848Error
 from kip848_client.logs import LogEvent, log_event
 from kip848_client.model import ZERO_UUID, NamedPartition, OffsetAndMetadata, TopicIdPartition
 from kip848_client.wire.name_lookups import LOOKUPS
@@ -309,7 +309,14 @@ class Fetcher:
         self._safe[partition] = position
         self.on_the_way = True  # a call that is cut off must not lose dropped records
         self._drop({partition})
-        self._call("seek", public(partition, position))
+        try:
+            self._call("seek", public(partition, position))
+        except IllegalStateError:  # it was started a moment ago, and librdkafka has not begun with it
+            if partition not in self._held:
+                self._unfinished = {partition: position}
+                self._forget([partition])
+                self._fetch(self._unfinished)
+                self._unfinished = {}
         self._starts[partition] = position
         if partition in self._held:
             self._held[partition] = position
