@@ -31,6 +31,7 @@ class Program(msgspec.Struct, frozen=True):
 
 TESTS = (
     "client-side-assignors.md",
+    "recipes.md",
     "security.md",
     "simulation.md",
     "testing.md",
