@@ -386,6 +386,22 @@ def test_a_dead_letter_that_no_topic_takes_is_archived(broker: EmbeddedBroker, w
     assert "dlq.missing" not in broker.topics
 
 
+def test_dead_letters_that_are_large_together_or_alone_are_written(broker: EmbeddedBroker, topic_id: uuid.UUID) -> None:
+    """The dead letters of a whole fetch must not be lost because one batch has no room for them, or for one of them."""
+    small = {"errors.deadletterqueue.group.enable": "true", "max.message.bytes": "3000"}
+    broker.topics.create("dlq.jobs", configs=small)
+    names = {"errors.deadletterqueue.topic.name": "dlq.jobs", "errors.deadletterqueue.copy.record.enable": "true"}
+    broker.groups.set_config(GROUP, names)
+    for size in (1_000, 9_000, 1_000, 1_000):
+        broker.produce(TOPIC, "x" * size)
+    worker = Worker(broker, topic_id, "worker-1")
+    worker.take()
+    worker.acknowledge((0, 13, REJECT))
+    offsets = [int(dict(each.headers)["__dlq.errors.offset"] or b"") for each in broker.records("dlq.jobs")]
+    assert offsets == [*range(11), 12, 13]
+    worker.connection.close()
+
+
 def test_a_dead_letter_topic_needs_the_prefix_of_the_cluster(broker: EmbeddedBroker, worker: Worker) -> None:
     """On Kafka a topic with another name takes no dead letters: a test that sees them promises what is lost there."""
     broker.topics.create("dead", configs={"errors.deadletterqueue.group.enable": "true"})

@@ -26,7 +26,7 @@ from kip848_client.broker.storage.group_log import GroupLog
 from kip848_client.broker.topics.registry import Topic, TopicChange, TopicDeleted, TopicRegistry
 from kip848_client.clock import Clock, ManualClock
 from kip848_client.config.reset import duration_ms
-from kip848_client.errors import BrokerError, DataDirError, ErrorCode, ProtocolError
+from kip848_client.errors import BrokerError, DataDirError, ErrorCode
 from kip848_client.logs import BROKER_LOGGER, LogEvent, log_event
 from kip848_client.partitions.partition_log import PartitionLog
 from kip848_client.share_partitions.settings import ShareSettings
@@ -412,7 +412,7 @@ class ShareHost:
         for dead in dead_letters:
             try:
                 self._grave.write(live.key.group_id, live.topic, live.key.partition, dead, settings=settings)
-            except (BrokerError, ProtocolError) as error:
+            except BrokerError as error:
                 log_event(
                     logging.WARNING,
                     LogEvent.DEAD_LETTERS_NOT_WRITTEN,

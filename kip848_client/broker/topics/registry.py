@@ -427,13 +427,16 @@ class TopicRegistry:
             BrokerError: as `PartitionLog.prepare`; `STORAGE_FAILED` if the folder could not be written.
         """
         assert not topic.deleted, topic.name
-        log = topic.partitions[partition]
-        limit = topic.configs.get(MAX_MESSAGE_BYTES)
-        max_bytes = self.message_bytes_max if limit is None else int(limit)
-        prepared = log.prepare(records, max_bytes=max_bytes, rules=rules, allowance=allowance)
+        max_bytes = self.batch_bytes_max(topic)
+        prepared = topic.partitions[partition].prepare(records, max_bytes=max_bytes, rules=rules, allowance=allowance)
         if not prepared.duplicate:
             self._commit(topic, partition, prepared)
         return prepared
+
+    def batch_bytes_max(self, topic: Topic) -> int:
+        """The longest batch that a topic takes."""
+        limit = topic.configs.get(MAX_MESSAGE_BYTES)
+        return self.message_bytes_max if limit is None else int(limit)
 
     def append_marker(
         self,
