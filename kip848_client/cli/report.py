@@ -28,7 +28,7 @@ from kip848_client.journal import read_journal
 from kip848_client.json_text import to_json
 from kip848_client.plain_text import counted, printable
 from kip848_client.report import Figures, Timeline, build_timelines, figures_of
-from kip848_client.report.findings import Finding, findings_of, worst_first
+from kip848_client.report.findings import Finding, at_rest, findings_of, worst_first
 from kip848_client.report.html import render_html
 from kip848_client.report.periods import clock, compare_periods, parse_period
 from kip848_client.report.png import draw_timeline
@@ -99,6 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(to_json(plain | {"what_if": list(savings(timelines, findings))} if arguments.what_if else plain))
         return 0
     print("\n".join(map(printable, _findings(findings))))
+    print("\n".join(map(printable, at_rest(timelines, findings))))
     if arguments.what_if:
         print("\n".join(map(printable, savings(timelines, findings))))
     for each in figures:

@@ -114,7 +114,9 @@ class Story:
             self._by_client[each.client].append(each)
             if each.instance_id is not None:
                 self._by_instance[each.instance_id].append(each)
-        self._deployed: Final = self._deploys()
+        self.deploys: Final[list[list[tuple[Departure, Arrival]]]] = []
+        """Departures with the joins that followed, by deploy."""
+        self._deployed: Final = self._find_deploys()
         """Departures and joins of deploys."""
 
     def joined(self, arrivals: Sequence[Arrival]) -> Cause:
@@ -208,7 +210,7 @@ class Story:
         ]
         return min(found, key=_at_ms, default=None)
 
-    def _deploys(self) -> frozenset[tuple[float, str]]:
+    def _find_deploys(self) -> frozenset[tuple[float, str]]:
         """Departures around which most of the members were started again, each under another member id, and joins."""
         again = [
             (each, back)
@@ -220,6 +222,7 @@ class Story:
         clients: Counter[str] = Counter()
         first = 0
         found: set[tuple[float, str]] = set()
+        noted = 0  # of `again`, as far as it is in a deploy
         for index, (each, _) in enumerate(again):
             clients[each.client] += 1
             while again[first][0].at_ms < each.at_ms - _AGAIN_MS:
@@ -227,8 +230,12 @@ class Story:
                 first += 1
             restarted = sum(0 < count <= _FLAPS for count in clients.values())
             if restarted >= max(2, again[first][0].live // 2 + 1):
-                for gone, back in again[first : index + 1]:
+                if first >= noted or not self.deploys:
+                    self.deploys.append([])
+                for gone, back in again[max(first, noted) : index + 1]:
                     found |= {(gone.at_ms, gone.who), (back.at_ms, back.who)}
+                    self.deploys[-1].append((gone, back))
+                noted = index + 1
         return frozenset(found)
 
 

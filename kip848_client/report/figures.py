@@ -218,8 +218,29 @@ def figures_of(timeline: Timeline) -> Figures:
 
 
 def owners_of(timeline: Timeline) -> dict[str, Sequence[Span]]:
-    """The periods in which each partition had an owner."""
-    return {lane.partition: _owners(lane, timeline.writers) for lane in timeline.partitions}
+    """The periods in which each partition had an owner; also one that kept it, and did not read it meanwhile."""
+    cuts: defaultdict[str, list[float]] = defaultdict(list)
+    for bound in timeline.bounds:
+        if bound.kept:
+            cuts[bound.partition].append(bound.left_ms)
+    return {
+        lane.partition: _cut(_owners(lane, timeline.writers), cuts.get(lane.partition, ()), timeline.writers)
+        for lane in timeline.partitions
+    }
+
+
+def _cut(spans: Sequence[Span], cuts: Sequence[float], writers: Collection[str]) -> Sequence[Span]:
+    if not cuts:
+        return spans
+    parts = []
+    for span in spans:
+        begin_ms = span.start_ms
+        for cut_ms in cuts:
+            if begin_ms < cut_ms < span.end_ms and span.text not in writers:
+                parts.append(Span(begin_ms, cut_ms, span.text))
+                begin_ms = cut_ms
+        parts.append(Span(begin_ms, span.end_ms, span.text))
+    return parts
 
 
 def handovers_of(timeline: Timeline) -> list[Handover]:

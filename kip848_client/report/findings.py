@@ -22,7 +22,7 @@ from kip848_client.report.timeline import Timeline
 
 Kind: TypeAlias = Literal[
     "no reader", "stand-still", "died", "never acknowledged", "flapping", "many rebalances", "slow revocation",
-    "static expired", "switch",
+    "static expired", "switch", "deploy",
 ]  # fmt: skip
 KINDS: Final[tuple[Kind, ...]] = Kind.__args__  # type: ignore[attr-defined]
 """From the worst to the least."""
@@ -90,12 +90,24 @@ def findings_of(
             *_flapping(timeline, story),
             *_many(timeline, story, rebalances),
             *_expired(timeline),
+            *_moves(timeline, still),
+            *_deploys(timeline, story, still),
             *(
                 Finding("switch", timeline.group_id, each.at_ms, None, "exact", 0, "", (), each.text)
                 for each in timeline.lives.switches
             ),
         ]
     )
+
+
+def at_rest(timelines: Sequence[Timeline], findings: Sequence[Finding]) -> list[str]:
+    """Say what is not wrong, in sentences: groups without findings, and partitions at the end of the log."""
+    bad = {each.group_id for each in findings}
+    good = [timeline.group_id for timeline in timelines if timeline.group_id not in bad]
+    told = [f"nothing in {len(good):,} of {counted(len(timelines), 'group')}: {named(good)}"] if good and bad else []
+    if any(each.coordinated for each in timelines) and all(each.kind != "no reader" for each in findings):
+        told.append("at the end of the log every partition of a group with members had an owner")
+    return told
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
@@ -289,6 +301,33 @@ def _many(timeline: Timeline, story: Story, rebalances: Sequence[Rebalance]) -> 
         if 2 * count >= times.total():
             who, text = (client,), f"{text}; {client} came or went {count:,} times of {times.total():,}"
     yield Finding("many rebalances", timeline.group_id, start_ms, end_ms - start_ms, "exact", 0, why, who, text)
+
+
+def _moves(timeline: Timeline, still: Sequence[Finding]) -> Iterator[Finding]:
+    """The coordinator moved, and no partition stood still because of it."""
+    for at_ms in timeline.lives.moves_ms:
+        if not any(each.start_ms - MOVE_MS <= at_ms <= each.start_ms + (each.ms or 0.0) + MOVE_MS for each in still):
+            text = "the coordinator moved, or began again; nothing stood still"
+            yield Finding("switch", timeline.group_id, at_ms, None, "exact", 0, "coordinator moved", (), text)
+
+
+def _deploys(timeline: Timeline, story: Story, still: Sequence[Finding]) -> Iterator[Finding]:
+    """When members were started again one after the other, and what that cost."""
+    for restarts in story.deploys:
+        start_ms, end_ms = restarts[0][0].at_ms, max(back.at_ms for _, back in restarts)
+        who = sorted({gone.client for gone, _ in restarts})
+        cost = [
+            each.ms or 0.0 for each in still if each.why == "deploy" and start_ms - MOVE_MS <= each.start_ms <= end_ms
+        ]
+        stood = (
+            f"partitions stood still {counted(len(cost), 'time')}, for up to {duration(max(cost))}"
+            if cost
+            else ("nothing stood still for a second")
+        )
+        text = (
+            f"a deploy: {counted(len(who), 'member')} were started again within {duration(end_ms - start_ms)}; {stood}"
+        )
+        yield Finding("deploy", timeline.group_id, start_ms, end_ms - start_ms, "exact", 0, "deploy", who, text)
 
 
 def _causes(rebalances: Iterable[Rebalance]) -> Mapping[str, int]:

@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from kip848_client.json_text import to_json
 from kip848_client.report.figures import figures_of
-from kip848_client.report.findings import findings_of, worst_first
+from kip848_client.report.findings import at_rest, findings_of, worst_first
 from kip848_client.report.timeline import Span, Timeline
 
 
@@ -25,6 +25,7 @@ def render_html(timelines: Sequence[Timeline]) -> str:
     page = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
     # From the last one to the first: a name may look like a placeholder, and stands behind those that are left.
     page = page.replace("__DATA__", _safe(data), 1).replace("__FINDINGS__", _safe(to_json(findings)), 1)
+    page = page.replace("__REST__", html.escape("; ".join(at_rest(timelines, findings))), 1)
     return page.replace("__TITLE__", html.escape(title), 1)
 
 

@@ -141,6 +141,7 @@ class LaneBuilder:
         self._unread = CommitTracker()
         self._lives = LifeTracker()
         self._is_classic = False
+        self._generation_ms = 0.0
         self._revoking_since: dict[str, float] = {}
         self._counts = Counts()
 
@@ -309,6 +310,10 @@ class LaneBuilder:
         self._group_states.clear("group", at_ms)  # also of the same state: a rebalance began and ended at once
         self._group_states.begin("group", state, at_ms)
         if state in AT_REST:
+            if self._is_classic_rebalance and self._is_classic:
+                for (lane, _), since_ms in self._held.open.items():
+                    if since_ms < self._generation_ms:
+                        self._unread.kept(lane, at_ms)
             self._is_classic_rebalance = False
             self._changes.at_rest(at_ms)
 
@@ -316,6 +321,7 @@ class LaneBuilder:
         """The join phase is complete. In a recorded log this is the first that is seen of a classic rebalance."""
         del who
         self._is_classic = True
+        self._generation_ms = at_ms
         protocol = event.fields.get("protocol")
         self._lives.assigned_by(None if protocol is None else str(protocol), at_ms)
         self._classic_rebalance(event.group_epoch or 0, at_ms, reason=JOINS_NOT_SEEN)

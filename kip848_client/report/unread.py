@@ -2,6 +2,7 @@
 
 A coordinator counts a member that died as the owner until its session ends, and does not write down when the members of
 a classic group stop reading. A member may also take long before it gives partitions up, or until it reads new ones.
+The members of a classic group may also stop reading partitions that they keep.
 There the time without a counted owner is only a lower bound. The last commit of the owner before and the first one of
 the next owner give an upper bound: one of the two read the partition outside of it.
 
@@ -50,6 +51,7 @@ class Bound(msgspec.Struct):
         first_ms: the next owner's first commit; None if there was none.
         read_ms: the next owner's first commit that moved the offset; None if there was none.
         had_records: whether records came while it was unread.
+        kept: the owner kept it in a rebalance in which members may stop reading; `left_ms` is the end of that.
     """
 
     partition: str
@@ -60,6 +62,7 @@ class Bound(msgspec.Struct):
     first_ms: float | None = None
     read_ms: float | None = None
     had_records: bool = False
+    kept: bool = False
 
     @property
     def shows_a_gap(self) -> bool:
@@ -150,6 +153,14 @@ class CommitTracker:
                 place.advance(offset, at_ms, rhythm)
                 if bound is not None and bound.moved(offset, at_ms):
                     del self._waiting[partition]
+                    if bound.kept and bound.shows_a_gap:
+                        self.bounds.append(bound)
+
+    def kept(self, partition: str, at_ms: float) -> None:
+        """A rebalance of a classic group ended, in which a partition kept its owner."""
+        place = self._places.get(partition)
+        if place is not None and place.advances is not None:
+            self._waiting[partition] = Bound(partition, at_ms, True, place.last_ms, place.end(), kept=True)
 
     def left(self, partition: str, at_ms: float, *, seen: bool) -> None:
         """A partition has no counted owner any more.

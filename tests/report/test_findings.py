@@ -11,7 +11,8 @@ import pytest
 from kip848_client.cli import main
 from kip848_client.journal import JournalEvent, JsonValue
 from kip848_client.report import build_timelines
-from kip848_client.report.findings import Finding, findings_of
+from kip848_client.report.figures import handovers_of
+from kip848_client.report.findings import Finding, at_rest, findings_of
 from tests.report.logs import bumped, counted, group_became, said
 
 
@@ -185,8 +186,29 @@ def test_a_classic_group_that_waits_for_a_new_member_stands_still_because_of_it(
         *(group_became(13_100, "Stable"), committed(13_500, "a", 0), committed(13_500, "b", 1)),
         *(committed(at, "b", 1) for at in range(14_000, 20_001, 1_000)),
     )
-    assert _told(finding) == ("stand-still", "member joined", 3_500, "at most", 1)
+    assert _told(finding) == ("stand-still", "member joined", 3_500, "at most", 2)
     assert list(finding.who) == ["b-client (10.0.0.2)"]
+
+
+def test_partitions_that_a_classic_member_keeps_stand_still_while_it_waits_for_the_others() -> None:
+    """With `range` all members stop until the slowest has joined; only what moved was told."""
+    generations = [
+        said(at, "classic_generation_began", source="coordinator", group_epoch=epoch, protocol="range")
+        for epoch, at in ((1, 0), (2, 10_500), (3, 25_000))
+    ]
+    events = [
+        *(generations[0], joined(0, "a"), joined(0, "b", "/10.0.0.2"), counted(0, "a", 0), counted(0, "b", 1)),
+        *(group_became(0, "Stable"), generations[1], group_became(10_500, "Stable")),
+        *(committed(at, "a", 0) for at in range(1_000, 18_001, 1_000)),
+        *(generations[2], joined(25_100, "c", "/10.0.0.3"), counted(25_100, "b"), counted(25_100, "c", 1)),
+        *(group_became(25_100, "Stable"), *(committed(at, "a", 0) for at in range(26_000, 30_000, 1_000))),
+    ]
+    (timeline,) = build_timelines(events)
+    (finding,) = findings_of(timeline)
+    assert _told(finding) == ("stand-still", "member joined", 8_000, "at most", 1)
+    assert [(each.before, each.after, each.gap_ms) for each in handovers_of(timeline) if each.partition == "t-0"] == [
+        ("a-client", "a-client", 8_000)
+    ]
 
 
 def test_members_that_are_started_again_one_after_the_other_are_a_deploy() -> None:
@@ -203,7 +225,11 @@ def test_members_that_are_started_again_one_after_the_other_are_a_deploy() -> No
         ]
         events += [group_became(begin + 3_000, "Stable")]
     found = _found(*events)
-    assert [_told(each) for each in found] == [("stand-still", "deploy", 3_000, "exact", 1)] * 2
+    *stood, deploy = found
+    assert [_told(each) for each in stood] == [("stand-still", "deploy", 3_000, "exact", 1)] * 2
+    assert deploy.text == (
+        "a deploy: 2 members were started again within 23.00 s; partitions stood still 2 times, for up to 3.00 s"
+    )
 
 
 def test_a_client_that_comes_and_goes_is_flapping() -> None:
@@ -301,6 +327,17 @@ def test_a_group_that_rebalances_all_the_time_is_found_and_a_short_log_is_not_ex
     assert _found(*rebalanced(9)) == []
     (finding,) = _found(*rebalanced(70))
     assert (finding.kind, finding.text) == ("many rebalances", "61 rebalances within 60.0 min: 61 member joined")
+
+
+def test_what_is_not_wrong_is_said_too() -> None:
+    """Silence about a group may mean that nothing is wrong, or that nobody looked."""
+    well = [msgspec.structs.replace(each, group_id="well") for each in (joined(0, "a"), counted(0, "a", 0))]
+    timelines = build_timelines([*_a_death(last_commit_ms=8_000), *well])
+    findings = [each for timeline in timelines for each in findings_of(timeline)]
+    assert at_rest(timelines, findings) == [
+        "nothing in 1 of 2 groups: well",
+        "at the end of the log every partition of a group with members had an owner",
+    ]
 
 
 def test_a_group_at_rest_has_no_findings() -> None:
