@@ -62,7 +62,8 @@ class Diary:
         (classes := folder / "classes").mkdir()
         java = java_reader(classes)
         self.groups: dict[str, DiaryGroup] = {}
-        for kind in MEMBERS:
+        self.kinds = arguments.kinds
+        for kind in self.kinds:
             for script in SCRIPTS:
                 group_id = f"{kind}-{script}"
                 create_topic(admin, group_id, partitions=PARTITIONS)
@@ -86,11 +87,11 @@ class Diary:
             self._wait_for_members()
             exporter = stack.enter_context(
                 Exporter(
-                    {"bootstrap.servers": self._bootstrap}, groups=[f"{kind}-*" for kind in MEMBERS], lag_every_s=1.0
+                    {"bootstrap.servers": self._bootstrap}, groups=[f"{kind}-*" for kind in self.kinds], lag_every_s=1.0
                 )
             )
             exporter.catch_up()
-            watches = [stack.enter_context(self._watch(f"{kind}-a")) for kind in MEMBERS]
+            watches = [stack.enter_context(self._watch(f"{kind}-a")) for kind in self.kinds]
             self._play(exporter)
             for watch in watches:
                 watch.terminate()
@@ -236,6 +237,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak.diary", description=__doc__)
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--rate", type=int, default=2_000, help="records, and so commits, a second")
+    parser.add_argument("--kinds", nargs="+", choices=sorted(MEMBERS), default=list(MEMBERS), help="of clients (all)")
     parser.add_argument("--seed", type=int, default=1, help="of victims and pauses")
     parser.add_argument("--keep", metavar="FOLDER", type=Path, help="leave everything there")
     arguments = parser.parse_args()
