@@ -15,6 +15,7 @@
 #   make interop  the same consumer against a real Apache Kafka broker (needs Java 17 and Maven)
 #   make interop-short  in a minute for each, against older ones: KAFKA="4.0.1 4.1.1 4.2.1 4.3.1"
 #   make soak     fifteen minutes of kills, stops, restarts and re-created topics against a real Apache Kafka
+#   make soak-workers  the same for workers and an elected leader; SOAK=--oldest on a Kafka of 2020
 #   make diary    five minutes of twelve groups on a real Apache Kafka: does the report tell what was done to them?
 #   make bench    speed, as ratios against peers
 #   make wheel    build the wheel in dist/; nothing else is installed for it
@@ -39,7 +40,7 @@ PYTHON3 ?= $(shell for path in $$(type -ap python3.13 python3.12 python3.11 pyth
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help venv simulate mutants demo demo-spark test test-slow check format docs site transcripts interop interop-short \
-	soak diary bench wheel package release clean
+	soak soak-workers diary bench wheel package release clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -163,6 +164,9 @@ soak: venv
 
 diary: venv
 	@$(PYTHON) -m tests.soak.diary $(DIARY)
+
+soak-workers: venv
+	@$(PYTHON) -m tests.soak.workers $(SOAK)
 
 bench: venv
 	$(PYTHON) -m benchmarks

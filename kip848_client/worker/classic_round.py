@@ -12,7 +12,8 @@ each heartbeat of the core into classic requests, and their answers into the hea
 * C5: Transactional ids that are not used expire, so a running unit renews its id twice a day. Its token stays.
 * C6: The newest list of units counts. Of two lists with one version, the one that the group already has counts.
 * C7: While units have to stop here before they start there, all members send heartbeats in quick succession, so that
-  the round in which the units start begins soon after they stopped.
+  the round in which the units start begins soon after they stopped. They go on so for a while after a plan with a
+  worker that gives up its units: it leaves soon, and those whose SyncGroup comes after that need another round.
 * C8: A worker that gives up its units says so in JoinGroup, and gets none. An administrator may ask for it: it joins
   for one round, names the worker, and leaves.
 * C9: A JoinGroup may arrive late, after its worker was given more units than it names. So a member whose JoinGroup does
@@ -60,9 +61,10 @@ from kip848_client.worker.planning import RETRY_MS, units_on_wire
 RENEW_MS: Final = 12 * 3_600_000
 """C5: a unit's transactional id is renewed this long after its last use; brokers forget it after seven days."""
 
-_TRANSACTION_TIMEOUT_MS: Final = 60_000
+_TRANSACTION_TIMEOUT_MS: Final = 10_000
+"""No transaction is begun; brokers refuse more than their ``transaction.max.timeout.ms``."""
 _QUICK_MS: Final = 100
-"""C7: the least time between two heartbeats while units move; a quarter of what the move has taken, if that is more."""
+"""C7: the first time between two heartbeats while units move; each further one is a quarter longer."""
 _PASSING: Final = frozenset(
     {
         ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -127,6 +129,7 @@ class ClassicRound:
         self._delivered: frozenset[Unit] = frozenset()
         self._given = Given()
         self._given_ms = 0
+        self._pace_ms = float(heartbeat_interval_ms)
         self._plan: tuple[int, list[int]] = (-1, [])
         """Of the last plan that came for this member id: its generation, and checksums of the ids in it."""
         self._fresh = False
@@ -199,7 +202,7 @@ class ClassicRound:
                 error_code=ErrorCode.INVALID_REQUEST, error_message=self._given.conflict
             )
         refused = yield from self._take_tokens(now_ms)
-        return self._answer(now_ms) if refused is None else refused
+        return self._answer() if refused is None else refused
 
     # --- the core's heartbeat
 
@@ -246,7 +249,7 @@ class ClassicRound:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
         return ConnectGroupHeartbeatResponse(error_code=code, error_message=f"group {self._settings.group_id!r}")
 
-    def _answer(self, now_ms: int) -> ConnectGroupHeartbeatResponse:
+    def _answer(self) -> ConnectGroupHeartbeatResponse:
         assignment = None
         if self._fresh:
             self._fresh = False
@@ -262,17 +265,19 @@ class ClassicRound:
         return ConnectGroupHeartbeatResponse(
             member_id=self._member_id,
             member_epoch=self._generation,
-            heartbeat_interval_ms=self._next_interval_ms(now_ms),
+            heartbeat_interval_ms=self._next_interval_ms(),
             session_timeout_ms=self._session_ms,
             assignor_status=self._given.status,
             catalog_offset=self._version,
             assignment=assignment,
         )
 
-    def _next_interval_ms(self, now_ms: int) -> int:
+    def _next_interval_ms(self) -> int:
         if not self._given.moving:
             return self._interval_ms
-        return min(self._interval_ms, max(_QUICK_MS, (now_ms - self._given_ms) // 4))  # C7
+        interval_ms = min(self._interval_ms, int(self._pace_ms))  # C7
+        self._pace_ms *= 1.25
+        return interval_ms
 
     def _leave(self, version: int) -> Conversation:
         if self._member_id:
@@ -327,7 +332,7 @@ class ClassicRound:
             if synced.error_code:
                 return int(synced.error_code)
             self._given = msgspec.msgpack.decode(synced.assignment, type=Given) if synced.assignment else Given()
-            self._given_ms = now_ms
+            self._given_ms, self._pace_ms = now_ms, _QUICK_MS
             self._plan = (joined.generation_id, self._given.members)
             assigned = frozenset(from_pairs(self._given.assigned))
             # C4: a unit that this worker did not run may have been elsewhere since.
@@ -415,7 +420,7 @@ class ClassicRound:
             given = Given(
                 assigned=assigned[member_id],
                 pending=sorted(set(planned[member_id]) - set(assigned[member_id])),
-                moving=bool(waiting),
+                moving=bool(waiting or drained),
                 members=[_checksum(one) for one in claims],
                 again=again and member_id == joined.member_id,
                 drain=member_id in claims and claims[member_id].worker_id in asked,

@@ -1,7 +1,7 @@
 """The connections of a worker on the classic protocol: performs the conversations of `classic_round`.
 
 Two connections lead to the coordinator: a broker reads nothing from the one whose JoinGroup waits, and the worker must
-prove meanwhile that it is alive.
+prove meanwhile that it is alive; also while a plan is computed, and while tokens are taken.
 """
 
 from __future__ import annotations
@@ -66,7 +66,10 @@ class ClassicTalk:
         self._confirmed: Final = confirmed
         self._compute: Final = compute
         self._second: BrokerConnection | None = None
-        self._others: Final[dict[tuple[str, int], BrokerConnection]] = {}
+        self._others: Final[dict[BrokerNode, BrokerConnection]] = {}
+        self._transactions: Final[dict[str, BrokerNode]] = {}
+        """Transactional id -> its coordinator, when it last answered without an error."""
+        self._waits_for: ToWait | None = None
 
     @property
     def drains(self) -> bool:
@@ -85,18 +88,34 @@ class ClassicTalk:
         Raises:
             Kip848Error: a request got no answer; the next heartbeat goes on from there.
         """
+        answer: Any = None
+        failure: Kip848Error | None = None
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._stay_alive, connection, node, timeout_ms)
+            try:
+                answer = await self._converse(beat, connection, timeout_ms)
+            except Kip848Error as error:
+                failure = error
+            tasks.cancel_scope.cancel()
+        self._waits_for = None
+        if failure is not None:
+            raise failure
+        return answer
+
+    async def _converse(self, beat: ConnectGroupHeartbeatRequest, connection: BrokerConnection, timeout_ms: int) -> Any:
         leave_version = connection.api_versions.get(ApiKey.LEAVE_GROUP, (0, 0))[1]
         now_ms, wall_ms = self._clock.now_ms(), self._clock.wall_ms()
         talk = self._round.converse(beat, now_ms=now_ms, wall_ms=wall_ms, leave_version=leave_version)
         answer: Any = None
         try:
             while True:
-                match talk.send(answer):
+                step, self._waits_for = talk.send(answer), None
+                match step:
                     case ToGroup(request):
+                        wait_ms = timeout_ms
                         if isinstance(request, ToWait):
-                            answer = await self._wait(request, connection, node, timeout_ms=timeout_ms)
-                        else:
-                            answer = await connection.send(request, timeout_ms=timeout_ms)
+                            self._waits_for, wait_ms = request, self._round.wait_ms(request)
+                        answer = await connection.send(request, timeout_ms=wait_ms)
                     case ToTransaction(request):
                         answer = await self._to_transaction(request, timeout_ms=timeout_ms)
                     case Compute(name, group):
@@ -106,29 +125,12 @@ class ClassicTalk:
         finally:
             talk.close()
 
-    async def _wait(self, request: ToWait, connection: BrokerConnection, node: BrokerNode, *, timeout_ms: int) -> Any:
-        """Wait for the end of a round, and say meanwhile that the worker is alive."""
-        answer: Any = None
-        failure: Kip848Error | None = None
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._stay_alive, request, connection, node, timeout_ms)
-            try:
-                answer = await connection.send(request, timeout_ms=self._round.wait_ms(request))
-            except Kip848Error as error:
-                failure = error
-            tasks.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
-        return answer
-
-    async def _stay_alive(
-        self, request: ToWait, connection: BrokerConnection, node: BrokerNode, timeout_ms: int
-    ) -> None:
-        """Send heartbeats; the end of the coordinator ends the round, too."""
-        overtaken = 0
+    async def _stay_alive(self, connection: BrokerConnection, node: BrokerNode, timeout_ms: int) -> None:
+        """Send heartbeats while a conversation lasts; the end of the coordinator ends it, too."""
+        overtaken: list[ToWait] = []
         while True:
             await anyio.sleep(self._interval_ms / 1_000)
-            beat = self._round.keep_alive
+            beat, waits_for = self._round.keep_alive, self._waits_for
             if beat is None:
                 continue
             sent_ms = self._clock.now_ms()
@@ -145,20 +147,26 @@ class ClassicTalk:
                 return
             if answer.error_code in _ALIVE:
                 self._confirmed(sent_ms)
-            overtaken += self._round.is_overtaken(request, answer.error_code)
-            if overtaken > 1:  # the first one may have crossed the answer; now that must be lost
-                await connection.aclose()
-                return
+            if waits_for is not None and self._round.is_overtaken(waits_for, answer.error_code):
+                if any(waits_for is one for one in overtaken):  # the first one may have crossed the answer
+                    await connection.aclose()
+                    return
+                overtaken.append(waits_for)
 
     async def _to_transaction(self, request: InitProducerIdRequest, *, timeout_ms: int) -> Any:
-        assert request.transactional_id is not None
-        found = await find_coordinator(self._sender, request.transactional_id, key_type=1, timeout_ms=timeout_ms)
-        place = (found.host, found.port)
-        connection = self._others.get(place)
-        if connection is None or connection.closed:
+        name = request.transactional_id
+        assert name is not None
+        node = self._transactions.pop(name, None)
+        if node is None:
+            found = await find_coordinator(self._sender, name, key_type=1, timeout_ms=timeout_ms)
             node = BrokerNode(found.node_id, found.host, found.port)
-            connection = self._others[place] = await self._sender.open(node, timeout_ms=timeout_ms)
-        return await connection.send(request, timeout_ms=timeout_ms)
+        connection = self._others.get(node)
+        if connection is None or connection.closed:
+            connection = self._others[node] = await self._sender.open(node, timeout_ms=timeout_ms)
+        answer: Any = await connection.send(request, timeout_ms=timeout_ms)
+        if not answer.error_code:
+            self._transactions[name] = node
+        return answer
 
     async def _close_second(self) -> None:
         second, self._second = self._second, None

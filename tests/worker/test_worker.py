@@ -26,7 +26,7 @@ from kip848_client import (
     Worker,
 )
 from kip848_client.errors import CatalogConflictError, UnsupportedByBrokerError
-from kip848_client.faults import drop
+from kip848_client.faults import ALWAYS, delay, drop
 from kip848_client.wire.api_keys import ApiKey
 from tests.support.waiting import SOON_S, wait_until
 
@@ -394,3 +394,15 @@ def test_calls_out_of_order_are_refused() -> None:
     with Worker({"bootstrap.servers": "127.0.0.1:9", "group.id": "g"}, units=["a"], on_assigned=lambda *_: None):
         pass
     assert time.monotonic() - before_s < SOON_S
+
+
+def test_tokens_that_take_longer_than_a_session_do_not_cost_the_membership() -> None:
+    """A worker that is given many units at once, or a slow coordinator of transactions, would begin again for ever."""
+    conf = {"group.id": "slow-tokens", "session.timeout.ms": 600, "heartbeat.interval.ms": 50}
+    with EmbeddedBroker() as broker:
+        broker.faults.on("InitProducerId", delay(120), times=ALWAYS)
+        worker = Worker({"bootstrap.servers": broker.bootstrap_servers, **conf}, units=[f"u{n}" for n in range(8)])
+        worker.runner(lambda _, stop: stop.wait())
+        with worker:
+            assert worker.wait_for(lambda one: len(one.assignment()) == 8, SOON_S)
+        assert len(broker.requests.of("InitProducerId")) == 8

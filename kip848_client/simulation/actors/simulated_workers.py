@@ -462,6 +462,7 @@ def _fail_some(fleet: Fleet, rng: random.Random) -> None:
         scheduler.call_in(rng.randrange(session_ms), fleet.join)
     # One that failed while its JoinGroup waited for another one to be given up begins a new session after that.
     limit_ms = session_ms * len(victims) + 3 * scenario.heartbeat_interval_ms + _START_MS_MAX
+    limit_ms += scenario.units * fleet.tokens.delay_ms
     if fleet.client_side:
         limit_ms += session_ms  # the delay of the plan, on a slow clock, and another round
 

@@ -34,6 +34,8 @@ _VERSIONS: Final[dict[int, int]] = {
 }
 _ALIVE: Final = frozenset({ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS})
 _EPOCH_MAX: Final = 32_766
+_TOKEN_MS: Final = 1_500
+"""How long a slow coordinator of transactions takes, at most."""
 _REFUSED: Final = 0.05
 """Part of the requests for a token that the coordinator of transactions refuses for now."""
 _PASSING: Final = (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -42,12 +44,16 @@ _PASSING: Final = (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_COORDINATOR,
 class TokenService:
     """Transactional ids and their epochs, as one broker keeps them: they outlive groups and coordinators of groups.
 
-    In some runs the epochs begin shortly before their roll-over, after which the id has a new producer id.
+    In some runs the epochs begin shortly before their roll-over, after which the id has a new producer id. In some the
+    coordinator is slow, so that a worker needs more than a session for its tokens.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler: Final = scheduler
         self._rng: Final = scheduler.random("tokens")
         self._first_epoch: Final = self._rng.choice((0, 0, 0, _EPOCH_MAX - 2))
+        self.delay_ms: Final = self._rng.choice((1, 1, 1, _TOKEN_MS))
+        """How long an answer takes at most."""
         self._producer_ids = 0
         self._last: Final[dict[str, tuple[int, int]]] = {}
         self.faulty = True
@@ -67,7 +73,8 @@ class TokenService:
         else:
             epoch += 1
         self._last[request.transactional_id] = producer_id, epoch
-        reply(InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch))
+        answer = InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
+        self._scheduler.call_in(self._rng.randrange(self.delay_ms), lambda: reply(answer))
 
 
 class Requester(Protocol):
@@ -208,18 +215,22 @@ class ClassicExchange(Exchange):
         assert worker.classic is not None
         self._timer.cancel()  # a round may take as long as the slowest worker
         self._link = link
-        self._waiting = 0
-        """Number of the request that waits, while the worker says that it is alive."""
+        self._waits_for: ToWait | None = None
+        self._overtaken: list[ToWait] = []
         self._talk = worker.classic.converse(
-            beat, now_ms=worker.now_ms, wall_ms=worker.scheduler.wall_ms, leave_version=_VERSIONS[ApiKey.LEAVE_GROUP]
+            beat,
+            now_ms=worker.now_ms,
+            wall_ms=worker.scheduler.wall_ms,
+            leave_version=_VERSIONS[ApiKey.LEAVE_GROUP],
         )
+        self._stay_alive()
         self._go_on(None)
 
     def _go_on(self, answer: Any) -> None:
         worker = self._worker
         if self._over or worker.dead:
             return
-        self._waiting += 1
+        self._waits_for = None
         try:
             step = self._talk.send(answer)
         except StopIteration as end:
@@ -233,8 +244,7 @@ class ClassicExchange(Exchange):
                 timeout_ms = None
                 if isinstance(request, ToWait):
                     assert worker.classic is not None
-                    timeout_ms = worker.classic.wait_ms(request)
-                    self._stay_alive(request, self._waiting)
+                    self._waits_for, timeout_ms = request, worker.classic.wait_ms(request)
                 version = _VERSIONS[request.WIRE.api_key]
                 self._write(self._link, request, version, self._go_on, timeout_ms=timeout_ms)
             case ToTransaction(request):
@@ -255,63 +265,58 @@ class ClassicExchange(Exchange):
 
         self._connect(ANY_NODE, opened)
 
-    def _stay_alive(self, waits_for: ToWait, waiting: int) -> None:
-        worker, network = self._worker, self._network
+    def _stay_alive(self) -> None:
+        if not self._over and not self._worker.dead:
+            self._worker.later(self._worker.heartbeat_interval_ms, self._beat)
+
+    def _beat(self) -> None:
+        worker = self._worker
         assert worker.classic is not None
-        classic = worker.classic
-        overtaken = 0
+        if self._over or worker.dead:
+            return
+        if worker.classic.keep_alive is None:
+            self._stay_alive()
+        elif worker.second_link is None or not worker.second_link.open:
+            self._connect(self._link.node_id, self._open_second)
+        else:
+            self._say(worker.second_link)
 
-        def is_over() -> bool:
-            return self._over or worker.dead or waiting != self._waiting
+    def _open_second(self, connection: SimulatedConnection) -> None:
+        self._worker.second_link = connection
+        if not self._over:
+            self._say(connection)
 
-        def later() -> None:
-            worker.later(worker.heartbeat_interval_ms, beat)
+    def _say(self, connection: SimulatedConnection) -> None:
+        worker, waits_for = self._worker, self._waits_for
+        classic, sent_ms = worker.classic, worker.now_ms
+        assert classic is not None
+        request = classic.keep_alive
+        if request is None:
+            self._stay_alive()
+            return
 
-        def beat() -> None:
-            if is_over():
+        def answered(response: Any) -> None:
+            if self._over or worker.dead:
                 return
-            if classic.keep_alive is None:
-                later()
-            elif worker.second_link is None or not worker.second_link.open:
-                self._connect(self._link.node_id, opened)
-            else:
-                say(worker.second_link)
-
-        def opened(connection: SimulatedConnection) -> None:
-            worker.second_link = connection
-            if not is_over():
-                say(connection)
-
-        def say(connection: SimulatedConnection) -> None:
-            request, sent_ms = classic.keep_alive, worker.now_ms
-            if request is None:
-                later()
-                return
-
-            def answered(response: Any) -> None:
-                nonlocal overtaken
-                if is_over():
+            if response.error_code in _ALIVE:
+                worker.step(Confirmed(sent_ms))
+            if waits_for is not None and classic.is_overtaken(waits_for, response.error_code):
+                if any(waits_for is one for one in self._overtaken):
+                    self._network.close(self._link, "the coordinator does not keep the request waiting any more")
                     return
-                if response.error_code in _ALIVE:
-                    worker.step(Confirmed(sent_ms))
-                overtaken += classic.is_overtaken(waits_for, response.error_code)
-                if overtaken > 1:
-                    network.close(self._link, "the coordinator does not keep the request waiting any more")
-                else:
-                    later()
+                self._overtaken.append(waits_for)
+            self._stay_alive()
 
-            def failed(kind: object, message: str) -> None:
-                if not is_over():
-                    network.close(connection, message)
-                    network.close(self._link, message)
+        def failed(kind: object, message: str) -> None:
+            if not self._over:
+                self._network.close(connection, message)
+                self._network.close(self._link, message)
 
-            network.send(
-                connection,
-                request,
-                api_version=_VERSIONS[ApiKey.HEARTBEAT],
-                timeout_ms=max(int(self._send.timeout_ms / worker.rate), 1),
-                on_answer=lambda response: worker.awake(lambda: answered(response)),
-                on_failure=lambda kind, message: worker.awake(lambda: failed(kind, message)),
-            )
-
-        later()
+        self._network.send(
+            connection,
+            request,
+            api_version=_VERSIONS[ApiKey.HEARTBEAT],
+            timeout_ms=max(int(self._send.timeout_ms / worker.rate), 1),
+            on_answer=lambda response: worker.awake(lambda: answered(response)),
+            on_failure=lambda kind, message: worker.awake(lambda: failed(kind, message)),
+        )

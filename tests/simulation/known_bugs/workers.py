@@ -73,8 +73,8 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     original = ClassicRound._answer
 
-    def answer(side: Any, now_ms: int) -> Any:
-        return replace(original(side, now_ms), heartbeat_interval_ms=5 * side._interval_ms)
+    def answer(side: Any) -> Any:
+        return replace(original(side), heartbeat_interval_ms=5 * side._interval_ms)
 
     patch.setattr(ClassicRound, "_answer", answer)
 
