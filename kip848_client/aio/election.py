@@ -76,7 +76,7 @@ class AsyncLeaderElection(ElectionBase):
         """Stop taking part without a gap, as `LeaderElection.hand_over`.
 
         Args:
-            timeout_s: in seconds, how long to wait for the others; then as `close`.
+            timeout_s: in seconds, for all of it.
 
         Raises:
             IllegalStateError: called inside what the leader runs.

@@ -144,14 +144,18 @@ class AsyncWorker(WorkerBase):
             await self._wait_for(host.ended.is_set)
 
     async def hand_over(self, timeout_s: float = 30.0) -> None:
-        """Leave without a gap, as `Worker.hand_over`."""
+        """Leave without a gap, as `Worker.hand_over`.
+
+        Args:
+            timeout_s: in seconds, for all of it.
+        """
         host = self._host
         if host is None or host.ended.is_set():
             return
         host.post(DrainRequested(then_close=True))
-        with anyio.move_on_after(timeout_s):
+        with anyio.move_on_after(timeout_s * 2 / 3):
             await self._wait_for(host.ended.is_set)
-        await self.close()
+        await self.close(timeout_s / 3)
 
     async def wait(self) -> None:
         """Wait until the worker has ended.

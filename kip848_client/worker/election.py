@@ -206,7 +206,7 @@ class LeaderElection(ElectionBase):
         """Stop taking part; another leader begins about a tenth of a second after this one has stopped.
 
         Args:
-            timeout_s: in seconds, how long to wait for the others; then as `close`.
+            timeout_s: in seconds, for all of it.
 
         Raises:
             IllegalStateError: called inside what the leader runs.

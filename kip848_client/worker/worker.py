@@ -149,7 +149,7 @@ class Worker(WorkerBase):
         notice only with their next heartbeat.
 
         Args:
-            timeout_s: how long to wait for the others; then the worker is closed all the same.
+            timeout_s: in seconds, for all of it. A third is kept for `close`, if the others are not ready by then.
         """
         host = self._host
         if host is None or host.ended.is_set():
@@ -157,8 +157,8 @@ class Worker(WorkerBase):
         host.post(DrainRequested(then_close=True))
         if self._callbacks is not None and self._callbacks.is_current:
             return  # inside a callback: it goes on after this one
-        if not host.join(timeout_s):
-            self.close()
+        if not host.join(timeout_s * 2 / 3):
+            self.close(timeout_s / 3)
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the worker has ended.

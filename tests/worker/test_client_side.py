@@ -285,6 +285,21 @@ def test_workers_plan_for_themselves(broker: EmbeddedBroker) -> None:
     second.close()
 
 
+def test_a_worker_that_restarts_under_its_worker_id_has_its_units_again(broker: EmbeddedBroker) -> None:
+    """A restart moves nothing, also in classic groups, which have no static workers; a hand-over is not waited for."""
+    first, second = [_add(broker, f"w{number}", CooperativeAssignor(max_delay_ms=60_000)) for number in (1, 2)]
+    wait_until(lambda: len(first.assignment()) == len(second.assignment()) == 2)
+    before = [[owned.unit for owned in worker.assignment()] for worker in (first, second)]
+
+    second.close()
+    again = _add(broker, "w2", CooperativeAssignor(max_delay_ms=60_000))
+
+    wait_until(lambda: [[owned.unit for owned in worker.assignment()] for worker in (first, again)] == before)
+    again.hand_over()
+    wait_until(lambda: len(first.assignment()) == 4)
+    first.close()
+
+
 class _Broken:
     name = "cooperative"
     raises = True

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from kip848_client import LeaderElection, OwnedUnit, Worker
+from kip848_client import Admin, LeaderElection, OwnedUnit, Worker
 from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
 from tests.support.local_state import check_local_state
 from tests.support.waiting import TIMEOUT_S, wait_until
@@ -47,9 +47,17 @@ def test_workers_share_units_on_apache_kafka(kafka_broker: KafkaBroker | Externa
     wait_until(lambda: runs(first) == [6])
     second, third = a_worker("w2"), a_worker("w3")
     wait_until(lambda: runs(first, second, third) == [2, 2, 2])
-    first.close()
+    with Admin({"bootstrap.servers": bootstrap}) as ours:
+        shown = {unit.unit: (unit.owner, unit.token) for unit in ours.describe_workers("shared-units").units}
+        assert shown == {
+            owned.name: (worker.worker_id, owned.token)
+            for worker in (first, second, third)
+            for owned in worker.assignment()
+        }
+        ours.drain_workers("shared-units", ["w1"]).raise_errors()
     wait_until(lambda: runs(second, third) == [3, 3])
-    second.close()
+    first.close()
+    second.hand_over()
     third.close()
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for deleted in admin.delete_consumer_groups(["shared-units"]).values():
