@@ -285,11 +285,14 @@ class WorkerProcess(Requester):
             self._timer = self.scheduler.call_in(wait_ms, self._tick)
 
     def leave(self, rng: random.Random) -> None:
-        """Give all units away, and end. Some workers drain first, as before a restart."""
+        """Give all units away, and end. Some workers drain first, as before a restart, or hand over."""
         self.ends = True
         self.note("closing")
         if rng.random() < 0.3:
-            self.step(DrainRequested())
+            is_classic = self.classic is not None
+            if self.classic is not None:
+                self.classic.draining = True
+            self.step(DrainRequested(in_group=is_classic, then_close=is_classic))
             self._later(rng.randint(0, 3_000), CloseRequested(deadline_ms=self.now_ms + 33_000))
         else:
             self.step(CloseRequested(deadline_ms=self.now_ms + 30_000))
