@@ -251,6 +251,8 @@ class TaskProcessor(Driver):
         try:
             await self._on_thread(partial(self._access.commit, offsets))
         except Kip848Error as error:
+            if self._access.closed:
+                return  # close() has committed what was done
             if self.commit_ended(offsets, error):
                 await self._commit(self.core.to_commit(offsets))
         else:
@@ -314,10 +316,16 @@ class TaskProcessor(Driver):
                 self.feed(batch)
                 self._tell()
                 continue
-            self._awaits_end, self._moved = True, anyio.Event()
+            moved = self._next_end()
             self.tick()
             with anyio.move_on_after(min(left_s, self.wait_s(slice_s))):
-                await self._moved.wait()
+                await moved.wait()
+
+    def _next_end(self) -> anyio.Event:
+        """Set when a handler ends next. A close() and a cancelled process() may wait at the same time."""
+        if not self._awaits_end:
+            self._awaits_end, self._moved = True, anyio.Event()
+        return self._moved
 
     async def _finish(self) -> None:
         """Nothing more starts: let what runs end, cancel the rest, commit, and set positions to what is not done."""
@@ -340,11 +348,9 @@ class TaskProcessor(Driver):
             self.perform()
         while self._running:  # they swallow their cancellation
             self.log_handlers_that_do_not_end([work for work, _ in self._running.values()])
-            self._awaits_end, self._moved = True, anyio.Event()
             with anyio.move_on_after(_TOLD_EVERY_S):
                 while self._running:
-                    await self._moved.wait()
-                    self._awaits_end, self._moved = True, anyio.Event()
+                    await self._next_end().wait()
 
     # --- for the driver
 

@@ -414,3 +414,33 @@ def test_only_the_bad_record_of_a_batch_goes_to_the_dead_letters(kip848_broker: 
     assert inserted == [b"0", b"1", b"3", b"4"]
     assert [letter.value for letter in kip848_broker.records("dead")] == [b"2"]
     assert kip848_broker.groups.committed("g")["orders", 0] == 5
+
+
+def test_a_close_and_a_cancelled_process_wait_for_the_same_handler(kip848_broker: EmbeddedBroker) -> None:
+    """When it ends, both go on; one of them slept until its time was over, and the other's close() failed."""
+    _filled(kip848_broker, 1)
+
+    async def main() -> None:
+        started, release = asyncio.Event(), asyncio.Event()
+
+        async def handle(_: Any) -> None:
+            started.set()
+            await release.wait()
+
+        consumer = AsyncConsumer(_conf(kip848_broker))
+        await consumer.subscribe(["orders"])
+        running = asyncio.create_task(consumer.process(handle, grace_s=1_000))
+        await started.wait()
+        running.cancel()
+        closing = asyncio.create_task(consumer.close())
+        processor = consumer._consumer._processor
+        assert processor is not None
+        held = processor.core._partitions
+        await asyncio.to_thread(wait_until, lambda: any(each.draining for each in held.values()), what="close()")
+        release.set()
+        async with asyncio.timeout(60):
+            await closing
+            await asyncio.wait([running])
+
+    asyncio.run(main())
+    assert kip848_broker.groups.committed("g")["orders", 0] == 1
