@@ -451,3 +451,23 @@ def test_the_end_of_a_transaction_is_no_unfinished_job(broker: EmbeddedBroker, t
     worker.acknowledge((11, 11, 0))
     assert shown(broker).unfinished == 0
     worker.connection.close()
+
+
+@pytest.mark.kip848_broker(topics={TOPIC: 1}, nodes=2)
+def test_a_fetch_waits_where_the_log_lost_records_that_are_done_with(
+    broker: EmbeddedBroker, topic_id: uuid.UUID
+) -> None:
+    """After an unclean election workers must not ask thousands of times a second for records that are not there yet."""
+    worker = Worker(broker, topic_id, "worker-1")
+    assert worker.take() == [(0, 9, 1)]
+    worker.acknowledge((0, 9, ACCEPT))
+    worker.connection.close()
+    broker.nodes.move_leader(TOPIC, 0, 3 - broker.nodes.leader(TOPIC, 0), lose_records=5)
+    worker = Worker(broker, topic_id, "worker-1")
+    worker.send(max_wait_ms=30_000)
+    wait_until(lambda: broker._on_loop(lambda state: len(state.topics.watchers)) == 1)
+    broker.produce_many(TOPIC, ["written again"] * 5)
+    assert broker._on_loop(lambda state: len(state.topics.watchers)) == 1
+    broker.produce(TOPIC, "new")
+    assert acquired(worker.read()) == [(10, 10, 1)]
+    worker.connection.close()

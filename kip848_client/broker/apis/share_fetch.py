@@ -248,10 +248,12 @@ class _ShareFetch:
             return False
         available, each_max = 0, self._max_bytes // len(acquirable)
         for _, live in acquirable:
-            try:
-                size = live.log.readable_bytes(live.partition.next_fetch_offset(), committed=self._committed)
-            except BrokerError:
+            offset = live.partition.next_fetch_offset()
+            if offset < live.log.log_start_offset:
                 return True
+            if offset > live.log.high_watermark:  # the log lost records that the group is done with
+                continue
+            size = live.log.readable_bytes(offset, committed=self._committed)
             available += min(size, each_max)
         return available >= min(self._request.min_bytes, self._max_bytes)
 
