@@ -127,7 +127,8 @@ async def _tell(node: Node, group_id: str, assignor: str, worker_ids: Sequence[s
             if joined.error_code:
                 return refusal(joined.error_code, f"group {group_id!r} cannot be joined to drain its workers")
             if joined.leader == member_id:
-                return refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} has no workers any more")
+                what = f"group {group_id!r} lost its leader, or all its workers, at that moment"
+                return refusal(ErrorCode.REBALANCE_IN_PROGRESS, what, advice="try again")
             synced = await node.send(
                 SyncGroupRequest(
                     group_id=group_id,

@@ -10,6 +10,7 @@ import anyio
 import anyio.to_thread
 
 from kip848_client.aio.worker import AsyncWorker
+from kip848_client.callables import check_async
 from kip848_client.clock import Clock
 from kip848_client.config.consumer import merge_settings
 from kip848_client.config.reader import ConfigValue
@@ -20,6 +21,8 @@ AsyncElected: TypeAlias = Callable[[int], Awaitable[object]]
 AsyncLost: TypeAlias = Callable[[LossReason, float], Awaitable[object]]
 AsyncLeaderRunner: TypeAlias = Callable[[int, anyio.Event], Awaitable[object]]
 """Runs with the fencing token, until the event is set."""
+
+_USE_PLAIN: Final = "give an async function, or use LeaderElection"
 
 
 class AsyncLeaderElection(ElectionBase):
@@ -48,6 +51,9 @@ class AsyncLeaderElection(ElectionBase):
         **settings: ConfigValue,
     ) -> None:
         super().__init__()
+        for key, callback in (("on_elected", on_elected), ("on_lost", on_lost)):
+            if callback is not None:
+                check_async(callback, name=key, instead=_USE_PLAIN)
         self._on_elected: Final = on_elected
         self._on_lost: Final = on_lost
         self._worker: Final = AsyncWorker(
@@ -90,6 +96,7 @@ class AsyncLeaderElection(ElectionBase):
         Raises:
             IllegalStateError: the election was started.
         """
+        check_async(function, name="the runner", instead=_USE_PLAIN)
         self._worker._set_runner(lambda owned, stop: function(owned.token, stop))
         return function
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias, TypeVar
+from typing import Any, Final, ParamSpec, Self, TypeAlias, TypeVar, overload
 
 from kip848_client.callables import check_not_async, check_result_not_async
 from kip848_client.clock import Clock
@@ -21,7 +21,8 @@ from kip848_client.worker.inside import enter, unit_here
 from kip848_client.worker.observer import WorkerHealth
 from kip848_client.worker.worker import Worker
 
-FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+P = ParamSpec("P")
+ResultT = TypeVar("ResultT")
 Elected: TypeAlias = Callable[[int], object]
 Lost: TypeAlias = Callable[[LossReason, float], object]
 LeaderRunner: TypeAlias = Callable[[int, threading.Event], object]
@@ -65,7 +66,15 @@ class ElectionBase:
         """The health of the worker behind it: its assignment is empty unless this is the leader. Never waits."""
         return self._base.health()
 
-    def leader_only(self, function: FunctionT) -> FunctionT:
+    @overload
+    def leader_only(
+        self, function: Callable[P, Coroutine[Any, Any, ResultT]]
+    ) -> Callable[P, Coroutine[Any, Any, ResultT | None]]: ...
+
+    @overload
+    def leader_only(self, function: Callable[P, ResultT]) -> Callable[P, ResultT | None]: ...
+
+    def leader_only(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Decorate a function, also a coroutine function, that does something on the leader only.
 
         Elsewhere a call does nothing and returns None. A leader that stops being one waits for calls that have begun,
@@ -78,14 +87,14 @@ class ElectionBase:
                 with self._as_leader() as leads:
                     return await function(*args, **kwargs) if leads else None
 
-            return call_async  # type: ignore[return-value]  # takes and returns the same, or None
+            return call_async
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             with self._as_leader() as leads:
                 return function(*args, **kwargs) if leads else None
 
-        return call  # type: ignore[return-value]  # as above
+        return call
 
     @contextmanager
     def _as_leader(self) -> Iterator[bool]:

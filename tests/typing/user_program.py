@@ -20,6 +20,7 @@ from kip848_client import (
     ErrorDetails,
     KafkaError,
     KafkaException,
+    LeaderElection,
     Message,
     TopicPartition,
 )
@@ -145,3 +146,17 @@ def administer(bootstrap: str) -> None:
 async def administer_async(bootstrap: str) -> None:
     async with AsyncAdmin({"bootstrap.servers": bootstrap}) as admin:
         assert_type(await admin.lag(["g"], timeout_s=5.0), Results[str, GroupLag])
+
+
+def count_invoices(day: str) -> int:
+    return len(day)
+
+
+async def send_invoices(day: str) -> int:
+    return len(day)
+
+
+async def lead() -> None:
+    election = LeaderElection({"bootstrap.servers": "k"}, on_lost=lambda reason, deadline: print(reason, deadline + 1))
+    assert_type(election.leader_only(count_invoices)("today"), int | None)
+    assert_type(await election.leader_only(send_invoices)("today"), int | None)

@@ -14,6 +14,7 @@ import pytest
 from kip848_client import (
     AsyncLeaderElection,
     AsyncWorker,
+    ConfigError,
     EmbeddedBroker,
     IllegalStateError,
     LeaderElection,
@@ -178,6 +179,19 @@ def test_an_async_service_elects_its_leader(conf: dict[str, Any], backend: str) 
     anyio.run(main, backend=backend)
     assert isinstance(told[0], int)
     assert told[1:] == [("runs", True), LossReason.CLOSED, "stops"]
+
+
+@pytest.mark.parametrize("make", [AsyncLeaderElection, partial(AsyncWorker, units=["a"])])
+def test_a_plain_function_is_refused_where_it_would_be_awaited(conf: dict[str, Any], make: Any) -> None:
+    """The error would be in the log only, and nothing would run."""
+
+    def plain(*_: object) -> None:
+        pass
+
+    with pytest.raises(ConfigError, match="on_lost is no async function: give an async function, or use"):
+        make(conf, on_lost=plain)
+    with pytest.raises(ConfigError, match="the runner is no async function"):
+        make(conf).runner(plain)
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
