@@ -12,6 +12,7 @@ Works on any Kafka for workers of classic groups, which tell it in the bytes tha
 from __future__ import annotations
 
 import argparse
+import sys
 
 from kip848_client.admin import Admin
 from kip848_client.admin.results import raise_all
@@ -20,7 +21,7 @@ from kip848_client.cli.shared.properties import add_client_arguments, read_prope
 from kip848_client.cli.shared.worker_tables import describe_workers
 from kip848_client.errors import Kip848Error
 from kip848_client.json_text import to_json
-from kip848_client.plain_text import printable
+from kip848_client.plain_text import counted, printable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -80,4 +81,8 @@ def _drain(admin: Admin, arguments: argparse.Namespace) -> int:
         for name in drained.values:
             print(f"{printable(name)} runs no units any more")
     drained.raise_errors()
+    group = admin.describe_workers(arguments.group, timeout_s=arguments.timeout)
+    idle = sum(unit.deferred for unit in group.units)
+    if idle and all(worker.state == "draining" for worker in group.workers):
+        print(f"every worker is drained: {counted(idle, 'unit')} run nowhere until one is started", file=sys.stderr)
     return 0

@@ -86,6 +86,9 @@ def test_workers_drain_empties_one_process(fleet: tuple[str, list[Worker]], caps
     assert main(["workers", "describe", "feeds", "--bootstrap", bootstrap]) == 0
     assert re.search(r"^w1 .* 0 +draining", capsys.readouterr().out, re.MULTILINE)
 
+    assert main(["workers", "drain", "feeds", "w2", "--bootstrap", bootstrap]) == 0
+    assert "every worker is drained: 4 units run nowhere" in capsys.readouterr().err
+
 
 def test_workers_drain_refuses_what_it_cannot_do(capsys: pytest.CaptureFixture[str]) -> None:
     """In a connect group nobody but the worker can ask for it; a group of consumers has no workers."""
