@@ -227,7 +227,7 @@ class WorkerProcess(Requester):
         self.link: SimulatedConnection | None = None
         self.second_link: SimulatedConnection | None = None
         self.token_link: SimulatedConnection | None = None
-        self._thaws_ms = 0
+        self._thaws_ms = -1
         self._frozen_lease_ms = 0
         self._timer: Timer | None = None
         settings = WorkerSettings(
@@ -313,11 +313,13 @@ class WorkerProcess(Requester):
         lease_ms = self._core.view().lease_ends_ms
         self._frozen_lease_ms = self.now_ms if lease_ms is None else lease_ms
         self._thaws_ms = self.scheduler.now_ms + for_ms
-        self.scheduler.call_in(for_ms, self._thaw)
+        self.scheduler.call_in(for_ms + 1, self._thawed)
 
-    def _thaw(self) -> None:
-        # A runner looks at its lease before each act, so none follows if the lease has ended.
-        if self.now_ms >= self._frozen_lease_ms:
+    def _thawed(self) -> None:
+        """What waited for the process has reached the core, which may have learned that it has a lease still."""
+        lease_ms = self._core.view().lease_ends_ms
+        if self.now_ms >= self._frozen_lease_ms and (lease_ms is None or self.now_ms >= lease_ms):
+            # A runner looks at its lease before each act, so none follows.
             for unit, run in tuple(self._runs.items()):
                 self._ended(unit, run)
 
@@ -328,8 +330,8 @@ class WorkerProcess(Requester):
 
     @property
     def acts(self) -> bool:
-        """Whether its units count as running: it does not stand still, or their lease has not ended yet."""
-        return not self.frozen or self.now_ms < self._frozen_lease_ms
+        """Whether its units count as running: it stands still no more, or their lease has not ended yet."""
+        return self.scheduler.now_ms > self._thaws_ms or self.now_ms < self._frozen_lease_ms
 
     @property
     def units(self) -> tuple[Unit, ...]:
