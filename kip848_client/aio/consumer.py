@@ -304,9 +304,11 @@ class AsyncConsumer(Generic[K_co, V_co]):
         return [] if message is None else [message]
 
     async def _read(
-        self, read: Callable[[float], list[Message[K_co, V_co]]], timeout: float | None
+        self, read: Callable[[float], list[Message[K_co, V_co]]], timeout: float | None, *, processing: bool = False
     ) -> list[Message[K_co, V_co]]:
         self._thread.home.check()
+        if not processing:  # here, because process() does other things between two reads
+            self._consumer._check_not_processing("poll")
         if self._reading and not self._thread.inside:
             raise IllegalStateError("another task reads from this consumer; one at a time may poll, consume or iterate")
         deadline_s = time.monotonic() + limit_s(timeout)
@@ -437,7 +439,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
             slice_records=slice_records,
             slice_ms=slice_ms,
         )
-        await TaskProcessor(self._consumer, self._thread, self._read, handler, settings).run()
+        await TaskProcessor(self._consumer, self._thread, partial(self._read, processing=True), handler, settings).run()
 
     def processing_status(self) -> ProcessingStatus | None:
         """What ``process()`` has in hand; see `Consumer.processing_status`. Not awaited, because it never waits."""

@@ -82,6 +82,7 @@ class TaskProcessor(Driver):
         """A task is between two works."""
         self._yielded_s = 0.0
         self._commit_due_s = 0.0
+        self._reach_due_s = 0.0
         self._commit_open = False
         self._revocations = 0
         self._in_loop: Callable[[Callable[[], object]], object] = _call
@@ -139,6 +140,9 @@ class TaskProcessor(Driver):
             if unknown := self.core.without_position:
                 for name, offset in (await self._on_thread(partial(self._access.positions, unknown))).items():
                     self.core.begins_at(name, offset)
+            if self.writer is None and anyio.current_time() >= self._reach_due_s:
+                self._reach_due_s = anyio.current_time() + self._access.commit_interval_s
+                await self._reach()
             count = self._wanted()
             try:
                 batch = await consume(partial(self._access.consume, count), _SLICE_S if count else 0.0)
@@ -160,6 +164,10 @@ class TaskProcessor(Driver):
                     await self._room.wait()
                 self._awaits_room = False
                 await self._pause()
+
+    async def _reach(self) -> None:
+        """Look at positions for the next commit; between two reads, so that all that was read is in the core."""
+        self.core.reached(await self._on_thread(partial(self._access.positions, self.core.at_rest)))
 
     async def _on_thread(self, work: Callable[[], ResultT]) -> ResultT:
         return await self._thread.run(work)
@@ -293,6 +301,7 @@ class TaskProcessor(Driver):
         if self.writer is not None:
             await self._transact_all()
         else:
+            await self._reach()
             await self._commit(self.core.to_commit(names))
         await self._on_lost(names)
 
@@ -342,6 +351,7 @@ class TaskProcessor(Driver):
                     self.writer.calls.give_up_s = time.monotonic() + self.settings.grace_s
                     await self._transact_all()
                 else:
+                    await self._reach()
                     await self._commit(self.core.to_commit())
                 await self._on_thread(partial(self._access.go_back, self.core.low_marks()))
             self.core.forget(names, now_ms())

@@ -14,7 +14,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import OrderedDict, deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -187,10 +187,25 @@ class Processing:
         """A partition without a committed offset is read from here on: else ``latest`` would skip what comes later."""
         partition = self._partitions.get(name)
         if partition is not None and self._low_mark_of(name) < 0:
-            partition.progress.begins_at(offset)
+            partition.progress.reached(offset)
             partition.began = offset
             if self.outbox is not None:
                 self.outbox.hurry()
+
+    @property
+    def at_rest(self) -> Collection[NamedPartition]:
+        """Partitions of which all that was delivered is done."""
+        return [name for name, partition in self._partitions.items() if partition.progress.at_rest]
+
+    def reached(self, positions: Mapping[NamedPartition, int]) -> None:
+        """Positions that were asked for when all that was read had arrived here, of partitions that are at rest.
+
+        Behind the last record there may be markers of transactions: without this, the group would lag for ever.
+        """
+        for name, offset in positions.items():
+            partition = self._partitions.get(name)
+            if partition is not None and partition.progress.at_rest:
+                partition.progress.reached(offset)
 
     def revoke(self, names: Iterable[NamedPartition], now_ms: int) -> None:
         """Start nothing more of these partitions. What runs goes on: see `busy`, `cancel`, and then `forget`."""

@@ -62,9 +62,14 @@ class Progress:
                 return None
         return number
 
-    def begins_at(self, offset: int) -> None:
-        """Nothing was delivered yet, and this is the position."""
-        self._end_offset = offset
+    @property
+    def at_rest(self) -> bool:
+        """Whether all that was delivered is done."""
+        return self._low == self._next
+
+    def reached(self, offset: int) -> None:
+        """All that was delivered is done, and this is the position."""
+        self._end_offset = max(self._end_offset, offset)
 
     def done(self, number: int) -> None:
         """The record of this number is done."""

@@ -51,6 +51,14 @@ def test_a_topic_is_asked_about_before_its_first_fetch(plane: FakePlane, fetcher
     assert plane.assigned == {("orders", 0): 10, ("orders", 1): 20}
 
 
+def test_nothing_is_read_while_all_partitions_are_held(plane: FakePlane, fetcher: Fetcher) -> None:
+    """What came would be dropped, and look like records that librdkafka has left out: process() reads meanwhile."""
+    fetcher.hold([P0, P1])
+    plane.deliver("orders", 0, 10, 11)
+    assert fetcher.read(10, timeout_s=0) == []
+    assert len(plane.queue) == 2
+
+
 def test_a_seek_that_librdkafka_refuses_begins_anew(plane: FakePlane, fetcher: Fetcher) -> None:
     """It refuses one of a partition that was started a moment ago, such as after a Ctrl-C."""
 

@@ -124,11 +124,20 @@ class ThreadProcessor(Driver):
                 self._transact()
         elif time.monotonic() >= self._commit_due_s and not self._commit_open:
             self._commit_due_s = time.monotonic() + self._access.commit_interval_s
+            self._reach()
             with self._lock:
                 offsets = self.core.to_commit()
             if offsets:
                 self._commit_open = True
                 self._access.commit_later(offsets, lambda error: self._committed(offsets, error))
+
+    def _reach(self) -> None:
+        """Look at positions before a commit; between two reads, so that all that was read is in the core."""
+        with self._lock:
+            names = self.core.at_rest
+        positions = self._access.positions(names)
+        with self._lock:
+            self.core.reached(positions)
 
     def _pause(self) -> None:
         with self._lock:
@@ -194,6 +203,7 @@ class ThreadProcessor(Driver):
         if self.writer is not None:
             self._transact_all()
         else:
+            self._reach()
             with self._lock:
                 offsets = self.core.to_commit(names)
             if offsets:
@@ -246,6 +256,7 @@ class ThreadProcessor(Driver):
                     self.writer.calls.give_up_s = time.monotonic() + self.settings.grace_s
                     self._transact_all()
                 else:
+                    self._reach()
                     with self._lock:
                         offsets = self.core.to_commit()
                     if offsets:

@@ -365,6 +365,8 @@ class Fetcher:
         plane = self.plane
         if self.on_the_way:
             self._begin_again()
+        if self._held and self.idle:
+            return []  # what comes would be dropped
         looked = self.reads >= self._reads_max
         if looked:
             self._look(time.monotonic())
@@ -382,7 +384,7 @@ class Fetcher:
             self.reads += bool(batch)
             if batch and count > 1:
                 batch += plane.consume(count - 1, 0)
-        if looked and batch and self.gaps is not None:
+        if looked and batch and self.gaps is not None and not self._held:
             self.gaps.look(batch, expected=self._safe, starts=self._starts, now_s=self._looked_s)
         # map and any stay in C: 25 ns a record, where a loop costs 60.
         if any(map(Message.error, batch)):
