@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
@@ -36,6 +37,8 @@ from kip848_client.report.summary import bounds_sentence, duration, spread_sente
 
 _SHOWN: Final = 30
 """Findings in the terminal."""
+_SHOWN_OF_A_KIND: Final = 3
+"""Findings of one kind in one group."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -168,7 +171,14 @@ def _at_least(figures: Figures) -> str:
 
 def _findings(findings: Sequence[Finding]) -> list[str]:
     lines = ["what went wrong, the worst first:"] if findings else ["nothing went wrong"]
-    lines += [f"  {clock(each.start_ms)}  {each.group_id}: {each.text}" for each in findings[:_SHOWN]]
-    if len(findings) > _SHOWN:
-        lines.append(f"  and {len(findings) - _SHOWN:,} more: --html or --json")
+    like_it: Counter[tuple[str, str]] = Counter()
+    shown = []
+    for each in findings:
+        like_it[each.group_id, each.kind] += 1
+        if like_it[each.group_id, each.kind] <= _SHOWN_OF_A_KIND:
+            shown.append(each)
+    lines += [f"  {clock(each.start_ms)}  {each.group_id}: {each.text}" for each in shown[:_SHOWN]]
+    left_out = len(findings) - len(shown[:_SHOWN])
+    if left_out:
+        lines.append(f"  and {left_out:,} more, most of them like these: --html or --json")
     return lines

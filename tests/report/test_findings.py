@@ -345,6 +345,23 @@ def test_a_group_at_rest_has_no_findings() -> None:
     assert _found(joined(0, "a"), counted(0, "a", 0), group_became(0, "Stable"), committed(9_000, "a", 0)) == []
 
 
+def test_many_stand_stills_of_one_group_do_not_hide_its_flapping_member(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The terminal has room for thirty lines, and thirty like the first one say nothing more."""
+    events = [joined(0, "b", "/10.0.0.2"), counted(0, "b", 0), group_became(0, "Stable")]
+    for at in range(0, 200_000, 5_000):
+        events += [joined(at, "a"), counted(at, "a", 1), left(at + 2_000, "a", "leave"), counted(at + 4_000, "b", 0, 1)]
+        events += [counted(at + 4_900, "b", 0)]
+    log = tmp_path / "log.jsonl"
+    log.write_text("".join(f"{each.to_json()}\n" for each in events), encoding="utf-8")
+    assert main(["report", str(log)]) == 0
+    told = capsys.readouterr().out.split("group orders")[0]
+    assert told.count("had no reader") == 3
+    assert "joined again 39 times" in told
+    assert "more, most of them like these" in told
+
+
 def test_what_other_settings_would_have_saved_is_played_with_the_groups_own_shape(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
