@@ -118,7 +118,11 @@ def test_a_killed_member_is_found_with_its_cause_and_the_time_that_it_cost(
 
     for scene in scenes:
         victim = victims[scene.kind]
-        of_group = [one for one in findings if one["group_id"] == scene.group.group_id]
+        of_group = [
+            one
+            for one in findings  # before it, a victim may have begun to read late: the machine is busy
+            if one["group_id"] == scene.group.group_id and one["start_ms"] >= scene.killed_ms - 1_000
+        ]
         told = [(one["kind"], one["why"], one["rests"], one["partitions"]) for one in of_group]
         assert told == [("stand-still", "died", "at most", PARTITIONS // 2)], (scene.kind, of_group)
         (found,) = of_group

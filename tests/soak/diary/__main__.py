@@ -203,7 +203,8 @@ class Diary:
             ("kip848_group_joins_total", sum(each.joins for each in done)),
         ):
             (told,) = values(self.scraped, metric, group=group.group_id)
-            if told != expected:
+            pauses = sum(each.act == "pause" for each in done)  # whose session may end, if the machine is busy
+            if not expected <= told <= expected + pauses:
                 verdict.wrong.append(f"exporter: {metric} of {group.group_id} is {told}, and the diary has {expected}")
         for entry in done:
             if entry.act in {"kill", "stop", "pause"}:

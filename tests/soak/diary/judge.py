@@ -34,7 +34,7 @@ WHY: Final[Mapping[Act, frozenset[str]]] = {
     "late": frozenset({"late poll", "member joined"}),
     "hold": frozenset({"slow revocation", "member joined"}),
     "flap": frozenset({"left", "restart", "member joined"}),
-    "pause": frozenset(),
+    "pause": frozenset({"hung", "died"}),  # on a busy machine its session ends
 }
 """Act -> the causes that a report may name."""
 
@@ -110,6 +110,14 @@ def judge_group(
             verdict.unseen += 1
             entry = _act_at(diary, gap.start_ms)
             verdict.unseen_acts[entry.act if entry else "nothing was done"] += 1
+        elif any(
+            each.partition == gap.partition
+            and each.before == each.after
+            and each.end_ms <= gap.start_ms
+            and each.ms >= gap.ms
+            for each in gaps
+        ):
+            verdict.unseen_acts["it had paused for longer before"] += 1  # which is the rule: docs/report.md
         elif gap.ms >= STILL_MS + _MARGIN_MS and not any(_is_near(each, gap) for each in findings):
             verdict.wrong.append(
                 f"not found: {gap.ms:.0f} ms at {gap.start_ms:.0f}, {gap} ({_act_at(diary, gap.start_ms)})"
