@@ -668,7 +668,7 @@ class Processing:
         """The last `to_commit` of these partitions was accepted."""
         for name in offsets:
             partition = self._partitions.get(name)
-            if partition is not None:
+            if partition is not None and partition.committing is not None:
                 partition.committed = partition.committing
 
     def low_marks(self) -> dict[NamedPartition, int]:
@@ -689,8 +689,13 @@ class Processing:
         return None if self.outbox is None else self.outbox.due_ms
 
     def take_slice(self, now_ms: int) -> Slice | None:
-        """What the next transaction is to hold; `slice_ended` must follow. None if there is nothing."""
+        """What the next transaction is to hold; `slice_ended` must follow.
+
+        None if there is nothing, or while another one is being written.
+        """
         assert self.outbox is not None
+        if self.outbox.writing:
+            return None
         taken = self.outbox.take()
         works: list[Work] = []
         held_back: list[Work] = []
@@ -710,7 +715,10 @@ class Processing:
                 offsets[name] = at
         self.outbox.send(works, held_back=held_back)
         self._start(now_ms)
-        return Slice(works, offsets) if works or offsets else None
+        if not works and not offsets:
+            self.outbox.committed()
+            return None
+        return Slice(works, offsets)
 
     def slice_ended(self, slice_: Slice, now_ms: int, *, again_in_ms: int | None = None) -> None:
         """Its transaction was committed; or aborted, and is to be written again after *again_in_ms*."""

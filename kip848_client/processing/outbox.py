@@ -41,6 +41,8 @@ class Outbox:
         self._held_back: list[Work] = []
         """Works that did not fit into the marks of the last slice."""
         self._sending: list[Work] = []
+        self.writing = False
+        """A transaction is being written: there is one at a time."""
         self._count = 0
         self._due_ms: int | None = None
         self._not_before_ms = 0
@@ -62,7 +64,7 @@ class Outbox:
     @property
     def due_ms(self) -> int | None:
         """When the next transaction is due; None while one is being written, or nothing waits."""
-        if self._sending or self._due_ms is None:
+        if self.writing or self._due_ms is None:
             return None
         return max(self._not_before_ms, 0 if self.full else self._due_ms)
 
@@ -84,15 +86,17 @@ class Outbox:
         return works
 
     def send(self, works: Sequence[Work], *, held_back: Collection[Work]) -> None:
-        """A transaction with these works is being written."""
+        """A transaction with these works, which may be none, is to be written."""
         self._sending, self._held_back = list(works), list(held_back)
+        self.writing = True
 
     def committed(self) -> None:
         """It was committed."""
-        self._sending = []
+        self._sending, self.writing = [], False
 
     def aborted(self, *, again_ms: int) -> None:
         """It was aborted: it is due again at *again_ms*."""
+        self.writing = False
         self._waiting[:0], self._sending = self._sending, []
         self._count = sum(len(work.items) for work in self._waiting)
         self._due_ms = self._not_before_ms = again_ms

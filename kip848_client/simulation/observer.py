@@ -126,6 +126,9 @@ class Observer:
     def record_done(self, consumer: ClientProcess, partition: TopicIdPartition, offset: int, lane: object) -> None:
         """A handler returned, or a dead letter was acknowledged; *lane* is what keeps its order, None without one."""
 
+    def slice_begins(self, consumer: ClientProcess, records: Iterable[tuple[TopicIdPartition, int]]) -> None:
+        """A transaction of process() is being written, with what handlers have made of these records."""
+
     def listener_due(self, consumer: ClientProcess, call: ListenerCall) -> None:
         """The member asks for a listener call; it begins when the application is inside poll()."""
 

@@ -13,6 +13,7 @@ from typing import Any, Final, assert_never
 
 import msgspec
 
+from kip848_client.errors import ConnectionLostError, IllegalStateError, RequestTimeoutError, RetriableCommitFailedError
 from kip848_client.member.core.events import (
     AssignPartitions,
     CommitDone,
@@ -40,6 +41,10 @@ _GRACE_MS: Final = 100
 _RETRY_MS: Final = (0, 400)
 _LETTER_MS: Final = (1, 200)
 _REFUSED_LETTERS: Final = 0.02
+_AGAIN_MS: Final = 50
+_ABORTED: Final = 0.1
+"""Part of the transactions that are aborted."""
+_UNKNOWN: Final = (RequestTimeoutError, ConnectionLostError, RetriableCommitFailedError)
 _CALL_MS: Final = 2_000
 """How long a commit or a question inside a listener may take."""
 
@@ -70,7 +75,9 @@ class ProcessingLoop(ApplicationLoop):
                 timeout_ms=_TIMEOUT_MS,
                 grace_ms=_GRACE_MS,
                 cancellable=self._cancellable,
-                metadata_bytes=consumer.draw(20, 60),  # little, so that it is full now and then
+                # little, so that it is full now and then
+                metadata_bytes=consumer.draw(10, 24) if scenario.slice_records else consumer.draw(20, 60),
+                slice_records=scenario.slice_records or None,
             )
         )
         self._running: Final[dict[int, _Call]] = {}
@@ -86,6 +93,7 @@ class ProcessingLoop(ApplicationLoop):
         self._last_commit: Callable[[], None] | None = None
         """The commit of a revocation; earlier ones end before it is sent."""
         self._ended = False
+        self._losses = 0
 
     def start(self) -> None:
         """Begin to poll, and to commit."""
@@ -236,6 +244,9 @@ class ProcessingLoop(ApplicationLoop):
         if self._open_commits and names is not None:
             self._last_commit = lambda: self._commit(names, then)
             return
+        if self._core.outbox is not None:
+            self._transact(then, revoking=names is not None)
+            return
         offsets = self._core.to_commit(names)
         if not offsets:
             then()
@@ -249,15 +260,65 @@ class ProcessingLoop(ApplicationLoop):
             if error is None:
                 self._core.committed(offsets)
             then()
-            if self._last_commit is not None and not self._open_commits:
-                last, self._last_commit = self._last_commit, None
-                last()
+            self._commit_last()
 
         self._open_commits += 1
         self._awaited[commit_id] = ended
         deadline_ms = None if names is None else consumer.now_ms + _CALL_MS
         kind = CommitKind.ASYNC if names is None else CommitKind.SYNC
         consumer.step(CommitRequested(commit_id, offsets, kind, deadline_ms, names is not None))
+
+    def _commit_last(self) -> None:
+        if self._last_commit is not None and not self._open_commits:
+            last, self._last_commit = self._last_commit, None
+            last()
+
+    def _transact(self, then: Callable[[], None], *, revoking: bool) -> None:
+        """Write a transaction. It stands as a commit here: its records are written when the commit is accepted."""
+        consumer, core = self._consumer, self._core
+        slice_ = core.take_slice(self._now_ms)
+        if slice_ is None:
+            then()
+            self._perform()
+            return
+        if consumer.chance(_ABORTED):
+            core.slice_ended(slice_, self._now_ms, again_in_ms=_AGAIN_MS)
+            then()
+            self._perform()
+            return
+        records = [(item.record, item.offset) for work in slice_.works for item in work.items]
+        self._observer.slice_begins(consumer, records)
+        self._open_commits += 1
+        losses = self._losses
+
+        def write() -> None:
+            commit_id = consumer.next_call()
+            consumer.commits_asked[commit_id] = self._now_ms
+            self._awaited[commit_id] = ended
+            deadline_ms = consumer.now_ms + _CALL_MS if revoking else None
+            kind = CommitKind.SYNC if revoking else CommitKind.ASYNC
+            consumer.step(CommitRequested(commit_id, slice_.offsets, kind, deadline_ms, revoking))
+
+        def again() -> None:
+            if losses == self._losses:
+                write()
+            else:  # the member has another epoch since: it would be refused
+                ended(IllegalStateError("lost"))
+
+        def ended(error: object) -> None:
+            if consumer.closed:
+                return
+            if isinstance(error, _UNKNOWN) and losses == self._losses:
+                consumer.later(_AGAIN_MS, again)  # its outcome is not known: it is repeated until it is
+                return
+            self._open_commits -= 1
+            core.slice_ended(slice_, self._now_ms, again_in_ms=None if error is None else _AGAIN_MS)
+            then()
+            self._commit_last()
+            self._perform()
+
+        write()
+        self._perform()
 
     def commit_ended(self, commit: CommitDone) -> None:
         """See `ApplicationLoop`."""
@@ -274,6 +335,7 @@ class ProcessingLoop(ApplicationLoop):
             case RevokePartitions():
                 self._revoke(names, go_on)
             case LosePartitions():
+                self._losses += 1
                 self._core.forget(names, self._now_ms)
                 self._perform()
                 go_on()
@@ -285,7 +347,15 @@ class ProcessingLoop(ApplicationLoop):
         consumer = self._consumer
         fetch_id = consumer.next_call()
 
-        def answered(committed: Mapping[NamedPartition, OffsetAndMetadata]) -> None:
+        def ask_again() -> None:
+            if not consumer.closed:
+                self._ask_committed(names, go_on)
+
+        def answered(committed: Mapping[NamedPartition, OffsetAndMetadata] | None) -> None:
+            if committed is None and self._core.outbox is not None:
+                consumer.later(_AGAIN_MS, ask_again)
+                return
+            committed = committed or {}
             for name in names:
                 at = committed.get(name)
                 if at is None:
@@ -300,7 +370,7 @@ class ProcessingLoop(ApplicationLoop):
     def offsets_fetched(self, fetched: OffsetsFetched) -> None:
         """See `ApplicationLoop`."""
         if (then := self._awaited.pop(fetched.fetch_id, None)) is not None:
-            then({} if fetched.error is not None else fetched.offsets)
+            then(None if fetched.error is not None else fetched.offsets)
 
     def _revoke(self, names: list[NamedPartition], go_on: Callable[[], None]) -> None:
         """Let what runs end until a deadline, commit, and forget."""

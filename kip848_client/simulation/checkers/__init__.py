@@ -38,7 +38,7 @@ from kip848_client.simulation.checkers.ownership import (
     SingleOwner,
     TargetLegality,
 )
-from kip848_client.simulation.checkers.processing import Processed
+from kip848_client.simulation.checkers.processing import Processed, Transacted
 from kip848_client.simulation.checkers.reading import ExclusiveReading, NoRecordLost, ToldOwnership
 from kip848_client.simulation.observer import Checker, Observer, RunState
 
@@ -74,5 +74,8 @@ _CHECKERS: Final[tuple[type[Checker], ...]] = (
 
 def every_checker(run_state: RunState) -> Iterator[Observer]:
     """The checkers of one run."""
-    checkers = (*_CHECKERS, Processed) if run_state.scenario.handlers else _CHECKERS
+    scenario = run_state.scenario
+    checkers = (*_CHECKERS, Processed) if scenario.handlers else _CHECKERS
+    if scenario.slice_records:
+        checkers = (*checkers, Transacted)
     return (checker(run_state) for checker in checkers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from kip848_client.member.core.events import MemberEffect, OffsetsFetched
@@ -14,6 +14,12 @@ from kip848_client.simulation.observer import Checker, RunState, about
 from kip848_client.simulation.virtual.client_process import ClientProcess
 from kip848_client.simulation.virtual.violation import fail
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+
+
+def key_of(topics: Any, topic: str, topic_id: Any, index: int) -> TopicIdPartition | None:
+    """The partition that a commit means; None if its topic is gone."""
+    found = topics.resolved(topic_id, topic)
+    return None if found is None else TopicIdPartition(topic or topics.names[found], index, found)
 
 
 class Processed(Checker):
@@ -80,7 +86,7 @@ class Processed(Checker):
     def served(self, client_id: str, request: OffsetCommitRequest, response: OffsetCommitResponse) -> None:
         """P2: what a commit calls done is done."""
         for topic, partition in accepted(request, response):
-            key = self._key(topic.name, topic.topic_id, partition.partition_index)
+            key = key_of(self._cluster.topics, topic.name, topic.topic_id, partition.partition_index)
             if key is None:
                 continue
             offset, low, done = partition.committed_offset, self._low[key], self._done[key]
@@ -100,10 +106,83 @@ class Processed(Checker):
             if low != end:
                 fail("P5", f"{partition}: records from {low} to {end} are not all done")
 
-    def _key(self, topic: str, topic_id: Any, index: int) -> TopicIdPartition | None:
-        topics = self._cluster.topics
-        found = topics.resolved(topic_id, topic)
-        return None if found is None else TopicIdPartition(topic or topics.names[found], index, found)
+
+class _Slice:
+    """What one transaction holds."""
+
+    def __init__(self, records: Iterable[tuple[TopicIdPartition, int]]) -> None:
+        self.left: Final[defaultdict[TopicIdPartition, set[int]]] = defaultdict(set)
+        """Records of partitions of which its commit was not seen yet."""
+        for partition, offset in records:
+            self.left[partition].add(offset)
+
+
+class Transacted(Checker):
+    """P7: a transaction holds what is made of the records that its commit newly calls done, and of no others."""
+
+    def __init__(self, run_state: RunState) -> None:
+        super().__init__(run_state)
+        self._slices: Final[dict[str, _Slice]] = {}
+        """The last one of each member."""
+        self._unseen: Final[list[_Slice]] = []
+        self._low: Final[defaultdict[TopicIdPartition, int]] = defaultdict(int)
+        self._beyond: Final[defaultdict[TopicIdPartition, set[int]]] = defaultdict(set)
+
+    def slice_begins(self, consumer: ClientProcess, records: Iterable[tuple[TopicIdPartition, int]]) -> None:
+        self._slices[consumer.view.member_id] = slice_ = _Slice(records)
+        self._unseen.append(slice_)
+
+    @about(OffsetCommitRequest)
+    def answered(self, consumer: ClientProcess, request: OffsetCommitRequest, response: OffsetCommitResponse) -> None:
+        slice_ = self._slices.get(request.member_id, _NOTHING)
+        for topic, partition in accepted(request, response):
+            key = key_of(self._cluster.topics, topic.name, topic.topic_id, partition.partition_index)
+            if key is None:
+                continue
+            offset, marked = partition.committed_offset, partition.committed_metadata or ""
+            own = slice_.left.get(key, set())
+            if not own <= self._claimed(key, offset, marked):
+                own = set()  # the request of an earlier transaction, delivered once more
+            else:
+                slice_.left.pop(key, None)
+            twice = sorted(at for at in own if at < self._low[key] or at in self._beyond[key])
+            if twice:
+                fail("P7", f"{consumer.name} writes the results of {key} at {twice} again")
+            self._learn(consumer.name, key, offset, marked, own)
+
+    def decided(self, consumer: ClientProcess, effects: Sequence[MemberEffect]) -> None:
+        """What a member is told was committed, though nobody may have seen the answer."""
+        for effect in effects:
+            if isinstance(effect, OffsetsFetched):
+                for name, at in effect.offsets.items():
+                    topic_id = self._cluster.topics.id_of(name.topic)
+                    if topic_id is not None:
+                        key = TopicIdPartition(*name, topic_id)
+                        self._learn(consumer.name, key, at.offset, at.metadata or "", set())
+
+    def _claimed(self, key: TopicIdPartition, offset: int, metadata: str) -> set[int]:
+        """What a commit calls done, from the low mark of the last one on."""
+        marked = decode_marks(offset, metadata) or ()
+        return {*range(self._low[key], offset), *(at for first, end in marked for at in range(first, end))}
+
+    def _learn(self, client_id: str, key: TopicIdPartition, offset: int, metadata: str, written: set[int]) -> None:
+        """A commit exists: what it newly calls done is in its transaction, or in one whose answer was lost."""
+        if offset < self._low[key]:
+            return  # an older one, told late
+        claimed = self._claimed(key, offset, metadata)
+        new = claimed - self._beyond[key] - written
+        for other in reversed(self._unseen):
+            held = other.left.get(key)
+            if held and held <= new:
+                new -= held
+                del other.left[key]
+        if new:
+            fail("P7", f"{client_id} commits {key} at {offset}, {metadata!r}: no transaction holds {sorted(new)}")
+        self._beyond[key] = {at for at in self._beyond[key] | claimed if at >= offset}
+        self._low[key] = offset
+
+
+_NOTHING: Final = _Slice(())
 
 
 def _covers(ranges: Ranges, offset: int) -> bool:

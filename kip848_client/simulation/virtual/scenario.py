@@ -135,6 +135,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
             *assignors* is the fraction of the runs in which one of them computes the plan.
         jobs: batches of jobs for the members of a share group, who are there in place of consumers (`simulated_queue`).
         handlers: concurrency of process(), by which the applications read then; 0 is a loop around poll().
+        slice_records: how many done records make a transaction of process() due; 0 is without transactions.
         skip: numbers of planned events that are left out; how a failing run is made smaller.
     """
 
@@ -193,6 +194,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     units: int = 0
     jobs: int = 0
     handlers: int = 0
+    slice_records: int = 0
     skip: frozenset[int] = frozenset()
 
 
@@ -312,6 +314,16 @@ WORKERS: Final = _named(
     """,
 )
 
+PROCESSING: Final = _named(
+    "processing",
+    """
+    handlers=6 duration_ms=20000 classic=0.2 early=0.5 joins=0.2 leaves=0.15 crashes=0.15 statics=0.2
+    freezes=0.05 cuts=0.1 refusals=0.1 failovers=0.04 replication_ms=20 probes=0 trials=0 produce_ms=150
+    behaviour.think_ms=0,20 behaviour.poll_ms=200 behaviour.commit=0 behaviour.listener_raises=0.02
+    behaviour.handler_ms=0,150 behaviour.handler_fails=0.1 behaviour.handler_hangs=0.02
+    """,
+)
+
 CLASSIC: Final = _named(
     "classic",
     """
@@ -379,15 +391,8 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
             faults.loss=0.04 faults.delay_ms=0,100
             """,
         ),
-        _named(
-            "processing",
-            """
-            handlers=6 duration_ms=20000 classic=0.2 early=0.5 joins=0.2 leaves=0.15 crashes=0.15 statics=0.2
-            freezes=0.05 cuts=0.1 refusals=0.1 failovers=0.04 replication_ms=20 probes=0 trials=0 produce_ms=150
-            behaviour.think_ms=0,20 behaviour.poll_ms=200 behaviour.commit=0 behaviour.listener_raises=0.02
-            behaviour.handler_ms=0,150 behaviour.handler_fails=0.1 behaviour.handler_hangs=0.02
-            """,
-        ),
+        PROCESSING,
+        _named("processing_transactions", "slice_records=8 faults.duplicate=0", base=PROCESSING),
         QUIET,
     )
 }

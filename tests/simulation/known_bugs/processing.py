@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from kip848_client.model import OffsetAndMetadata
+from kip848_client.processing import core as processing_core
 from kip848_client.processing.core import Processing
+from kip848_client.processing.marks import encode_marks
+from kip848_client.processing.outbox import Outbox
 from kip848_client.processing.progress import Progress
 from tests.simulation.known_bugs.registry import Patch, known_bug
 
@@ -60,3 +64,17 @@ def _(patch: Patch) -> None:
         original(core, name, offset)
 
     patch.setattr(Processing, "assigned", assigned)
+
+
+@known_bug("results are written that the marks have no room for", "P7", scenario="processing_transactions")
+def _(patch: Patch) -> None:
+    def cover(progress: Any, works: Any, *, bytes_max: int) -> Any:
+        marks, _ = encode_marks(progress.low_mark, progress.done_beyond, bytes_max=bytes_max)
+        return OffsetAndMetadata(progress.low_mark, metadata=marks), []
+
+    patch.setattr(processing_core, "cover", cover)
+
+
+@known_bug("the results of an aborted transaction are forgotten", "P7", scenario="processing_transactions")
+def _(patch: Patch) -> None:
+    patch.setattr(Outbox, "aborted", lambda outbox, again_ms: outbox.committed())
