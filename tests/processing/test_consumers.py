@@ -444,3 +444,24 @@ def test_a_close_and_a_cancelled_process_wait_for_the_same_handler(kip848_broker
 
     asyncio.run(main())
     assert kip848_broker.groups.committed("g")["orders", 0] == 1
+
+
+async def _always(_: BaseException) -> bool:
+    return True
+
+
+@pytest.mark.parametrize(
+    ("retry", "said"),
+    [
+        (tenacity.Retrying(wait=tenacity.wait_fixed(3600), stop=tenacity.stop_before_delay(60)), "ZeroDivisionError"),
+        (tenacity.AsyncRetrying(retry=tenacity.retry_if_exception(_always)), "coroutine function"),  # type: ignore[arg-type]
+    ],
+    ids=["the next attempt would be too late", "a condition that has to be awaited"],
+)
+def test_a_retry_is_asked_as_tenacity_would(kip848_broker: EmbeddedBroker, retry: Any, said: str) -> None:
+    """Otherwise a record waits for an hour that was to be given up now, or is tried again for ever."""
+    _filled(kip848_broker, 1)
+    with Consumer(_conf(kip848_broker)) as consumer:
+        consumer.subscribe(["orders"])
+        with pytest.raises(ProcessingError, match=said):
+            consumer.process(lambda _: 1 / 0, retry=retry)

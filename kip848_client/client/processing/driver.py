@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import time
 from abc import ABC, abstractmethod
@@ -52,6 +53,7 @@ CANCELLED_GRACE_S: Final = 1.0
 LAST_TRANSACTIONS: Final = 3
 """How often what is done is tried to be written before partitions are given away."""
 
+_WAIT_S_MAX: Final = 10.0**9
 _ABORTS_MAX: Final = 10
 _ABORT_PAUSE_MS: Final = 50
 """Before a transaction is written again; then twice as long, and so on."""
@@ -481,9 +483,14 @@ class _Retry:
         state.attempt_number = work.attempt
         state.set_exception((type(error), error, error.__traceback__))
         state.start_time = time.monotonic() - (now_ms - work.first_started_ms) / 1000
-        if not retrying.retry(state) or retrying.stop(state):
+        wanted: object = retrying.retry(state)
+        if inspect.iscoroutine(wanted):
+            wanted.close()
+            raise ArgumentTypeError("retry= has a condition that is a coroutine function; give a function")
+        if not wanted:
             return None
-        return float(retrying.wait(state))
+        state.upcoming_sleep = min(float(retrying.wait(state)), _WAIT_S_MAX)  # before `stop`, as tenacity does
+        return None if retrying.stop(state) else state.upcoming_sleep
 
 
 def _place(work: Work) -> str:
