@@ -19,7 +19,13 @@ import msgspec
 from kip848_client.assignors.units.cooperative import CooperativeAssignor
 from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
 from kip848_client.model import Unit
-from kip848_client.simulation.actors.worker_requests import ClassicExchange, Exchange, Requester, TokenService
+from kip848_client.simulation.actors.worker_requests import (
+    ClassicExchange,
+    Exchange,
+    Requester,
+    TokenService,
+    drain_from_outside,
+)
 from kip848_client.simulation.virtual.environment import GROUP, Environment, Kind
 from kip848_client.simulation.virtual.network import SimulatedConnection
 from kip848_client.simulation.virtual.scenario import Scenario
@@ -285,14 +291,17 @@ class WorkerProcess(Requester):
             self._timer = self.scheduler.call_in(wait_ms, self._tick)
 
     def leave(self, rng: random.Random) -> None:
-        """Give all units away, and end. Some workers drain first, as before a restart, or hand over."""
+        """Give all units away, and end. Some workers are drained first, or hand over."""
         self.ends = True
         self.note("closing")
         if rng.random() < 0.3:
-            is_classic = self.classic is not None
-            if self.classic is not None:
+            if self.classic is None:
+                self.step(DrainRequested())
+            elif rng.random() < 0.5:
+                drain_from_outside(self.name, self._fleet.cluster, client_side=self._fleet.client_side)
+            else:
                 self.classic.draining = True
-            self.step(DrainRequested(in_group=is_classic, then_close=is_classic))
+                self.step(DrainRequested(in_group=True, then_close=True))
             self._later(rng.randint(0, 3_000), CloseRequested(deadline_ms=self.now_ms + 33_000))
         else:
             self.step(CloseRequested(deadline_ms=self.now_ms + 30_000))

@@ -9,11 +9,14 @@ Does not own: the worker's core and its units (`simulated_workers`), delays and 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, Protocol
+
+import msgspec
 
 from kip848_client.assignors.units.cooperative import CooperativeAssignor
 from kip848_client.errors import ConnectionLostError, ErrorCode, FatalGroupError, Kip848Error
-from kip848_client.simulation.virtual.cluster import ANY_NODE
+from kip848_client.simulation.virtual.cluster import ANY_NODE, Cluster
 from kip848_client.simulation.virtual.environment import GROUP
 from kip848_client.simulation.virtual.network import AnyRequest, Network, Reply, SimulatedConnection
 from kip848_client.simulation.virtual.scheduler import Scheduler, Timer
@@ -21,7 +24,11 @@ from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.connect_group_heartbeat import ConnectGroupHeartbeatRequest
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kip848_client.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from kip848_client.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kip848_client.wire.schema import Response
+from kip848_client.worker.classic_messages import PROTOCOL_TYPE, Claim
 from kip848_client.worker.classic_round import ClassicRound, Compute, Conversation, ToGroup, ToTransaction, ToWait
 from kip848_client.worker.events import Answered, Confirmed, NotAnswered, Send, WorkerEvent
 
@@ -320,3 +327,51 @@ class ClassicExchange(Exchange):
             on_answer=lambda response: worker.awake(lambda: answered(response)),
             on_failure=lambda kind, message: worker.awake(lambda: failed(kind, message)),
         )
+
+
+def drain_from_outside(worker_id: str, cluster: Cluster, *, client_side: bool) -> None:
+    """An administrator joins for one round to drain a worker, as `kip848 workers drain` does."""
+    serve = partial(cluster.host.serve, client_id="admin")
+    claim = msgspec.msgpack.encode(Claim("administrator", drain=[worker_id]))
+    protocols = (JoinGroupRequestProtocol("cooperative" if client_side else "uniform", claim),)
+
+    def join(member_id: str) -> None:
+        request = JoinGroupRequest(
+            group_id=GROUP,
+            session_timeout_ms=cluster.scenario.session_timeout_ms,
+            rebalance_timeout_ms=cluster.scenario.max_poll_interval_ms,
+            member_id=member_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=protocols,
+        )
+        serve(request, api_version=_VERSIONS[ApiKey.JOIN_GROUP], reply=joined)
+
+    def joined(response: Response) -> None:
+        assert isinstance(response, JoinGroupResponse)
+        member_id = response.member_id
+        if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            join(member_id)
+        elif not response.error_code and response.leader == member_id:
+            leave(member_id)
+        elif not response.error_code:
+            request = SyncGroupRequest(
+                group_id=GROUP,
+                generation_id=response.generation_id,
+                member_id=member_id,
+                protocol_type=PROTOCOL_TYPE,
+                protocol_name=response.protocol_name,
+            )
+            serve(request, api_version=_VERSIONS[ApiKey.SYNC_GROUP], reply=partial(synced, member_id))
+
+    def synced(member_id: str, response: Response) -> None:
+        assert isinstance(response, SyncGroupResponse)
+        if response.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
+            join(member_id)
+        else:
+            leave(member_id)
+
+    def leave(member_id: str) -> None:
+        request = LeaveGroupRequest(group_id=GROUP, members=(MemberIdentity(member_id),))
+        serve(request, api_version=_VERSIONS[ApiKey.LEAVE_GROUP], reply=lambda _: None)
+
+    join("")
