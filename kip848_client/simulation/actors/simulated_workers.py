@@ -105,8 +105,6 @@ class Fleet(Environment):
         self.stop_ms_max: Final = int(scenario.session_timeout_ms * (1 / 3 - CLOCK_DRIFT) / (1 + CLOCK_DRIFT)) // 2
         """How long a runner takes to stop at most: what the lease's margin leaves, with clocks that drift."""
         self._running: Final[dict[Unit, list[Running]]] = {unit: [] for unit in self.units}
-        self.began_ms: Final[dict[Unit, int]] = {}
-        """When a unit was last started."""
         self._owners: Final[dict[Unit, tuple[int, str]]] = {}
         self._number = 0
 
@@ -141,7 +139,6 @@ class Fleet(Environment):
         if run.token <= token and owner != run.worker:
             fail("U2", f"{unit} goes from {owner} with token {token} to {run.worker} with token {run.token}")
         self._owners[unit] = run.token, run.worker
-        self.began_ms[unit] = self.scheduler.now_ms
         runs.append(run)
 
     def ends(self, unit: Unit, run: Running) -> None:
@@ -342,11 +339,6 @@ class WorkerProcess(Requester):
         """Whether its units count as running: it stands still no more, or their lease has not ended yet."""
         return self.scheduler.now_ms > self._thaws_ms or self.now_ms < self._frozen_lease_ms
 
-    @property
-    def units(self) -> tuple[Unit, ...]:
-        """The units whose runners have not ended."""
-        return tuple(self._runs)
-
     def awake(self, action: Callable[[], None]) -> None:
         """Run *action* now, or when the process thaws."""
         if self.frozen:
@@ -459,8 +451,6 @@ def _fail_some(fleet: Fleet, rng: random.Random) -> None:
         fail("U3", f"{', '.join(map(str, fleet.idle()))} run nowhere although nothing fails")
     scheduler.run_until(scheduler.now_ms + rng.randint(2 * session_ms, 3 * session_ms))
     victims = rng.sample(fleet.living(), rng.choice((1, 1, 2)))
-    began_ms = scheduler.now_ms
-    lost = {unit for victim in victims for unit in victim.units}
     first = True
     for victim in victims:
         if not first:
@@ -470,7 +460,6 @@ def _fail_some(fleet: Fleet, rng: random.Random) -> None:
             victim.crash()
         else:
             victim.freeze(rng.randint(session_ms, 3 * session_ms))
-        lost |= set(victim.units)
     failed_ms = scheduler.now_ms
     if rng.random() < 0.5:  # a new process comes while the group does not know yet
         scheduler.call_in(rng.randrange(session_ms), fleet.join)
@@ -480,10 +469,8 @@ def _fail_some(fleet: Fleet, rng: random.Random) -> None:
     if fleet.client_side:
         limit_ms += session_ms  # the delay of the plan, on a slow clock, and another round
 
-    def run_again() -> bool:
-        return all(fleet.began_ms[unit] >= began_ms for unit in lost) and not fleet.idle()
-
-    if not scheduler.wait_until(run_again, limit_ms):
+    scheduler.run_until(failed_ms + session_ms)  # by then the leases of those that stand still have ended
+    if not scheduler.wait_until(lambda: not fleet.idle(), limit_ms - session_ms):
         idle = ", ".join(map(str, fleet.idle()))
         fail("U4", f"{idle} run nowhere {scheduler.now_ms - failed_ms} ms after the last failure")
 
