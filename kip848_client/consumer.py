@@ -597,7 +597,7 @@ class Consumer(Generic[K_co, V_co]):
         Args:
             handler: ``handler(record)``, called in a thread; with *batch* ``handler(records)``. A long one asks
                 `kip848_client.processing_cancelled` now and then whether it should end.
-            concurrency: handlers that run at once.
+            concurrency: handlers that run at once; an executor may have fewer workers.
             order: ``"key"``, ``"partition"`` or ``"none"``.
             retry: a ``tenacity.Retrying`` object: which exceptions are tried again, how often, after which time. Other
                 lanes go on meanwhile. None: never.

@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import threading
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any
 
 import anyio
@@ -171,6 +171,35 @@ def test_a_worker_process_that_dies_is_no_failure_of_records(kip848_broker: Embe
         with pytest.raises(ProcessingError, match="executor cannot run handlers"):
             consumer.process(_die, executor=pool, on_error="skip", concurrency=1)
     assert _committed(kip848_broker) == 2
+
+
+def test_a_record_that_waits_for_a_worker_does_not_time_out(kip848_broker: EmbeddedBroker) -> None:
+    """An executor with few workers would send healthy records to the dead letters."""
+    _filled(kip848_broker, 6)
+    began, go_on = [0], threading.Semaphore(0)
+
+    def handle(message: Any) -> None:
+        began[0] += 1
+        go_on.acquire()
+        if message.offset() == 5:
+            consumer.hand_over()
+
+    def step() -> None:
+        for number in range(1, 7):
+            wait_until(lambda number=number: began[0] == number, what="the next handler has begun")  # type: ignore[misc]
+            processor = consumer._processor
+            assert processor is not None
+            running.append(len(processor.core.running()))
+            go_on.release()
+
+    running: list[int] = []
+    watcher = threading.Thread(target=step)
+    with ThreadPoolExecutor(1) as pool, Consumer(_conf(kip848_broker)) as consumer:
+        consumer.subscribe(["orders"])
+        watcher.start()
+        consumer.process(handle, executor=pool, timeout_s=60, concurrency=10)
+        watcher.join()
+    assert running == [1] * 6
 
 
 def test_a_handler_that_cannot_be_pickled_is_refused_at_once(kip848_broker: EmbeddedBroker) -> None:

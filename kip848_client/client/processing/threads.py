@@ -10,6 +10,8 @@ from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExec
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from kip848_client.client.processing.access import ConsumerAccess, ProcessedConsumer
 from kip848_client.client.processing.daemon_threads import DaemonThreads
 from kip848_client.client.processing.driver import CANCELLED_GRACE_S, DRAIN_SLICE_S, LAST_TRANSACTIONS, Driver, now_ms
@@ -48,6 +50,7 @@ class ThreadProcessor(Driver):
         executor: Executor | None,
     ) -> None:
         self._access: Final = ConsumerAccess(consumer)
+        settings = _within(settings, executor)
         super().__init__(settings, group_id=self._access.group_id, client_id=self._access.client_id, cancellable=False)
         self._handler: Final = handler
         self._executor: Final = executor
@@ -322,6 +325,15 @@ class ThreadProcessor(Driver):
 
     def _hand_in(self, function: Callable[[], None]) -> None:
         self._handed_in.append(function)
+
+
+def _within(settings: ProcessSettings, executor: Executor | None) -> ProcessSettings:
+    """With a time-out, give an executor no more than its workers take: what waits inside it would time out."""
+    workers = getattr(executor, "_max_workers", None)  # of both pools of the standard library
+    if settings.timeout_s is None or not isinstance(workers, int):
+        return settings
+    settings.check()
+    return replace(settings, concurrency=min(settings.concurrency, workers))
 
 
 def _check_can_be_sent(handler: object) -> None:
