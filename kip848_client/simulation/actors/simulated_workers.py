@@ -295,7 +295,7 @@ class WorkerProcess(Requester):
             if self.classic is None:
                 self.step(DrainRequested())
             elif rng.random() < 0.5:
-                drain_from_outside(self.name, self._fleet.cluster, client_side=self._fleet.client_side)
+                drain_from_outside(self.name, self._fleet.cluster, self.scheduler, client_side=self._fleet.client_side)
             else:
                 self.classic.draining = True
                 self.step(DrainRequested(in_group=True, then_close=True))

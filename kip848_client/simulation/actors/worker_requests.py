@@ -329,11 +329,20 @@ class ClassicExchange(Exchange):
         )
 
 
-def drain_from_outside(worker_id: str, cluster: Cluster, *, client_side: bool) -> None:
-    """An administrator joins for one round to drain a worker, as `kip848 workers drain` does."""
-    serve = partial(cluster.host.serve, client_id="admin")
+def drain_from_outside(worker_id: str, cluster: Cluster, scheduler: Scheduler, *, client_side: bool) -> None:
+    """An administrator joins for one round to drain a worker, as `kip848 workers drain` does.
+
+    It gives up when the coordinator is away.
+    """
     claim = msgspec.msgpack.encode(Claim("administrator", drain=[worker_id]))
     protocols = (JoinGroupRequestProtocol("cooperative" if client_side else "uniform", claim),)
+
+    def ask(request: AnyRequest, api_key: ApiKey, reply: Reply) -> None:
+        def arrives() -> None:
+            if cluster.host.alive:
+                cluster.host.serve(request, api_version=_VERSIONS[api_key], client_id="admin", reply=reply)
+
+        scheduler.call_in(1, arrives)
 
     def join(member_id: str) -> None:
         request = JoinGroupRequest(
@@ -344,7 +353,7 @@ def drain_from_outside(worker_id: str, cluster: Cluster, *, client_side: bool) -
             protocol_type=PROTOCOL_TYPE,
             protocols=protocols,
         )
-        serve(request, api_version=_VERSIONS[ApiKey.JOIN_GROUP], reply=joined)
+        ask(request, ApiKey.JOIN_GROUP, joined)
 
     def joined(response: Response) -> None:
         assert isinstance(response, JoinGroupResponse)
@@ -361,7 +370,7 @@ def drain_from_outside(worker_id: str, cluster: Cluster, *, client_side: bool) -
                 protocol_type=PROTOCOL_TYPE,
                 protocol_name=response.protocol_name,
             )
-            serve(request, api_version=_VERSIONS[ApiKey.SYNC_GROUP], reply=partial(synced, member_id))
+            ask(request, ApiKey.SYNC_GROUP, partial(synced, member_id))
 
     def synced(member_id: str, response: Response) -> None:
         assert isinstance(response, SyncGroupResponse)
@@ -372,6 +381,6 @@ def drain_from_outside(worker_id: str, cluster: Cluster, *, client_side: bool) -
 
     def leave(member_id: str) -> None:
         request = LeaveGroupRequest(group_id=GROUP, members=(MemberIdentity(member_id),))
-        serve(request, api_version=_VERSIONS[ApiKey.LEAVE_GROUP], reply=lambda _: None)
+        ask(request, ApiKey.LEAVE_GROUP, lambda _: None)
 
     join("")
