@@ -265,10 +265,20 @@ class Play:
             if self.rng.random() < 0.06 and not (self.committed and place in self.aborted):
                 begin = self.rng.randint(0, self.shift.ends[place][-1] + 3)
                 last = begin + self.rng.randint(0, 4)
+                if (
+                    begin < (start := self.start_of(place)) <= last
+                ):  # Kafka: UNKNOWN_SERVER_ERROR if nothing is in flight
+                    begin = start
                 batches.append({"first_offset": begin, "last_offset": last, "acknowledge_types": [1]})
             if batches:
                 said[place] = batches
         return said
+
+    def start_of(self, place: Place) -> int:
+        """The start offset that our broker has in memory."""
+        group = self.broker.share_group(self.ours.side.group_id(GROUP))
+        assert group is not None
+        return group.partition(self.ours.side.topic_name(place[0]), place[1]).start_offset or 0
 
     def acknowledge(self) -> None:
         worker = self.rng.choice(MEMBERS)
@@ -337,7 +347,8 @@ class Play:
 
     def expire(self) -> None:
         """A worker fetches and does not live to see its locks end."""
-        if self.altered or any(ranges for held in self.shift.held.values() for ranges in held.values()):
+        group = self.ours.side.group_id(GROUP)
+        if self.altered or any(each.owner for of in self.broker.shares.partitions(group) for each in of.in_flight):
             return
         for sharing in (self.ours, self.theirs):
             sharing.configure(record_lock_duration_ms=SHORT_LOCK_MS)
@@ -346,7 +357,6 @@ class Play:
         for sharing in (self.ours, self.theirs):
             sharing.configure(record_lock_duration_ms=LOCK_MS)
             sharing.side.await_settings()
-        group = self.ours.side.group_id(GROUP)
         self.broker.shares.wait_for(
             group, lambda found: all(each.lock_deadline_ms is None for of in found for each in of.in_flight)
         )
